@@ -6,20 +6,10 @@ import argparse
 from pathlib import Path
 
 from benchmarks import (
-    allowed_labels,
-    beside_jobs,
-    cold,
-    estimator,
-    feedback,
     growth,
     hostile,
     http,
     latency,
-    lomtree,
-    macro_f,
-    model_size,
-    next_words,
-    online_thresholds,
     open_inference,
     python_client,
     quality,
@@ -27,12 +17,7 @@ from benchmarks import (
     row_order,
     sampled,
     server,
-    softmax_latency,
-    softmax_trees,
     starts,
-    text,
-    threads,
-    threshold_cost,
     thresholds,
     traces,
     trainers,
@@ -48,10 +33,6 @@ TABLES = {
     "training": training.run,
     "quality": quality.run,
     "latency": latency.run,
-    "cold": cold.run,
-    "threads": threads.run,
-    "feedback": feedback.run,
-    "beside-jobs": beside_jobs.run,
     "http": http.run,
     "requests": requests.run,
     "hostile": hostile.run,
@@ -59,40 +40,24 @@ TABLES = {
     "client": python_client.run,
     "traces": traces.run,
     "sampled": sampled.run,
-    "text": text.run,
     "growth": growth.run,
-    "lomtree": lomtree.run,
     "row-order": row_order.run,
-    "macro-f": macro_f.run,
-    "model-size": model_size.run,
-    "softmax-trees": softmax_trees.run,
-    "softmax-latency": softmax_latency.run,
-    "next-words": next_words.run,
     "thresholds": thresholds.run,
-    "online-thresholds": online_thresholds.run,
-    "threshold-cost": threshold_cost.run,
-    "allowed-labels": allowed_labels.run,
     "trainers": trainers.run,
-    "estimator": estimator.run,
-    "start": server.start,
     "starts": starts.run,
     "memory": server.memory,
 }
-WITH_PEERS = {"training", "quality", "latency", "cold", "threads"}
+WITH_PEERS = {"training", "quality", "latency"}
 WITHOUT_DATA = {
     "requests",
     "open-inference",
     "client",
     "starts",
+    "hostile",
     "traces",
     "sampled",
-    "text",
     "growth",
-    "lomtree",
     "row-order",
-    "threshold-cost",
-    "allowed-labels",
-    "next-words",
 }
 
 
@@ -124,8 +89,7 @@ def main() -> None:
         nargs="+",
         default=[],
         metavar="NAME[:KEY=VALUE,...]",
-        help="trainers of `trainers` (all if left out), `thresholds` and `macro-f` (label-tree), "
-        "`softmax-trees` and `next-words`",
+        help="trainers of `trainers` (all if left out) and `thresholds` (label-tree)",
     )
     parser.add_argument(
         "--splits",
@@ -139,9 +103,6 @@ def main() -> None:
         type=Path,
         metavar="DIR",
         help="another checkout, measured in turns by `requests` and `starts`",
-    )
-    parser.add_argument(
-        "--words", type=int, default=next_words.WORDS, help="words that `next-words` trains on"
     )
     given = parser.parse_args()
     unknown = [table for table in given.tables if table not in TABLES]
@@ -165,8 +126,6 @@ def main() -> None:
         given.weights,
         given.trainers,
         given.against,
-        given.data,
-        given.words,
     )
     for table in tables:
         TABLES[table](settings)

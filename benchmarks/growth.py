@@ -12,7 +12,6 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -192,7 +191,7 @@ def run(settings: Settings) -> None:
     found: dict[int, Figures] = {}
     for n_labels in settings.labels:
         note(f"growth: {n_labels:,} labels")
-        found[n_labels] = of_generated("growth", settings, n_labels)
+        found[n_labels] = _of_generated(settings, n_labels)
     first = next(iter(found.values()))
     rows = []
     for n_labels, figures in found.items():
@@ -202,33 +201,16 @@ def run(settings: Settings) -> None:
     columns = ("labels", *(name for name, _, _ in _SHOWN.values()), "batch, ratio", "one call, ratio")
     title = f"Growth: generated trees, {settings.weights} weights; one thread, top 10, beam 10"
     show(settings, title, columns, rows)
-    _plot(settings.out / "growth.png", found)
 
 
-def of_generated(table: str, settings: Settings, n_labels: int) -> Figures:
-    """Return the figures of a generated tree: one fresh process publishes it, a table's measures it."""
+def _of_generated(settings: Settings, n_labels: int) -> Figures:
+    """Return the figures of a generated tree: one fresh process publishes it, another measures it."""
     with tempfile.TemporaryDirectory(dir=settings.out) as store:
         figures = in_fresh_process("growth", "publish", store, str(n_labels), settings.weights)
-        return {**figures, **in_fresh_process(table, "measure", store)}
+        return {**figures, **in_fresh_process("growth", "measure", store)}
 
 
-def _plot(file: Path, found: dict[int, Figures]) -> None:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        print("growth: no plot, matplotlib is not installed\n")
-        return
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.add_subplot(xscale="log", xlabel="labels", ylabel="microseconds a row, one thread")
-    for key, name in (("batch_us_per_row", "batch"), ("one_call_us_p50", "one call, median")):
-        axes.plot(list(found), [figures[key] for figures in found.values()], marker="o", label=name)
-    axes.set_ylim(bottom=0)
-    axes.legend()
-    figure.savefig(file, dpi=150)
-    print(f"growth: plotted in {file}\n")
-
-
-def main(measure: Callable[[Path], Figures]) -> None:
+def main() -> None:
     """Publish a generated tree, or measure the one that a store has; print the figures as JSON."""
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(dest="command", required=True)
@@ -248,4 +230,4 @@ def main(measure: Callable[[Path], Figures]) -> None:
 
 
 if __name__ == "__main__":
-    main(measure)
+    main()

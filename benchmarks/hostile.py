@@ -1,7 +1,8 @@
 """Bodies that are made to cost much: how long the event loop is held by each, and the memory that it takes.
 
 The service runs in this process, beside a task that looks at the clock all the time. The bodies are of the
-lengths of LENGTHS, the longest that the limits allow among them; most are refused.
+lengths of LENGTHS, the longest that the limits allow among them; most are refused. Of several times the least
+counts: what else runs on the machine holds the loop too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ LOOK_SECONDS = 0.0002
 _PREDICT, _SCORE = "/v1/models/text/predict", "/v1/models/text/score"
 _FEEDBACK, _INFER = "/v1/models/text/feedback", "/v2/models/text/infer"
 _ANNIF, _ADMIN = "/v1/projects/text/suggest-batch", "/v1/admin/models/text/aliases/latest/denied"
-_METRICS = "/metrics"
 _KEY = "the key of a benchmark"
 
 
@@ -96,7 +96,7 @@ def run(settings: Settings) -> None:
     with tempfile.TemporaryDirectory() as directory:
         show(
             settings,
-            f"medians of {settings.repeats}",
+            f"the least, and the median of the memory, of {settings.repeats}",
             ("", "bytes", "status", "milliseconds that the loop was held", "MB"),
             asyncio.run(_measure(store, Path(directory), settings.repeats)),
         )
@@ -116,7 +116,8 @@ async def _measure(store: Path, directory: Path, repeats: int) -> list[tuple[str
             for path in (_PREDICT, _INFER, _ADMIN):
                 each = Hostile(f"{path}: fields", path, b"", b"", b"")
                 rows.append(await _row(app, each, fields_of(n_bytes), repeats))
-        rows.append(await _row(app, Hostile("GET /metrics", _METRICS, b"", b"", b""), b"", repeats))
+        for path in ("/livez", "/metrics"):
+            rows.append(await _row(app, Hostile(f"GET {path}", path, b"", b"", b""), b"", repeats))
     return rows
 
 
@@ -136,7 +137,7 @@ async def _row(app: FastAPI, each: Hostile, body: bytes, repeats: int) -> tuple[
         if turn:
             held.append(1e3 * gap)
             taken.append((_peak() - before) / 1e6)
-    return (each.name, str(len(body)), str(status), f"{median(held):.1f}", f"{median(taken):.0f}")
+    return (each.name, str(len(body)), str(status), f"{min(held):.1f}", f"{median(taken):.0f}")
 
 
 async def _longest_gap() -> float:

@@ -1,6 +1,6 @@
 """Xylem itself, run as the peers are: in a fresh process, one JSON line a figure.
 
-python -m benchmarks.ours train|predict|first|threads WORK --trees T [--threads N] [--beam-width 10]
+python -m benchmarks.ours train|predict WORK --trees T [--threads N] [--beam-width 10]
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.peers.figures import (
-    Memory,
     arguments,
-    loaded,
     say,
     say_batch,
     say_calls,
-    say_threads,
 )
 from model_store.calibration import NO_CALIBRATION
 from model_store.ensemble import LINK_CODES
@@ -64,15 +61,14 @@ def test_rows(work: Path) -> SparseRows:
 
 
 def predict(work: Path, trees: int, options: PredictOptions, repeats: int, calls: int) -> None:
-    rows, memory = test_rows(work), Memory()
-    model, predictor = loaded(lambda: load(work, trees))
+    rows = test_rows(work)
+    model, predictor = load(work, trees)
     predictor.warm_up()
     say_batch(lambda: predictor.predict_batch(rows, options, 1), rows.n_rows, repeats)
     single = [one_row(rows, i % rows.n_rows) for i in range(calls)]
     say_calls("one_call", [partial(predictor.predict, row, options) for row in single])
     alone = below(model, options)
     say_calls("one_call_below", [partial(alone, row) for row in single])
-    memory.say()
     found = predictor.predict_batch(rows, options, 1)
     shape = (rows.n_rows, predictor.n_labels)
     sp.save_npz(
@@ -99,11 +95,6 @@ def below(model: Model, options: PredictOptions) -> Callable[[SparseRows], None]
     return call
 
 
-def threads(work: Path, trees: int, options: PredictOptions, threads_max: int, repeats: int) -> None:
-    rows, (_, predictor) = test_rows(work), load(work, trees)
-    say_threads(lambda n: predictor.predict_batch(rows, options, n), rows.n_rows, threads_max, repeats)
-
-
 def rows_of(matrix: sp.csr_matrix) -> SparseRows:
     matrix.sort_indices()
     return SparseRows(
@@ -126,7 +117,7 @@ def one_row(rows: SparseRows, i: int) -> SparseRows:
 
 
 def main() -> None:
-    parser = arguments(__doc__, ["train", "predict", "first", "threads"])
+    parser = arguments(__doc__, ["train", "predict"])
     parser.add_argument("--trees", type=int, default=1)
     parser.add_argument("-p", dest="parameters", action="append", default=[])
     given = parser.parse_args()
@@ -134,10 +125,6 @@ def main() -> None:
     options = PredictOptions(top_r=given.top_r, beam_width=given.beam_width)
     if given.command == "train":
         train(work, trees, given.threads, given.parameters)
-    elif given.command == "threads":
-        threads(work, trees, options, given.threads, given.repeats)
-    elif given.command == "first":
-        load(work, trees)[1].predict(one_row(test_rows(work), 0), options)
     else:
         predict(work, trees, options, given.repeats, given.calls)
 

@@ -23,11 +23,7 @@ console = Console(width=140, highlight=False)
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line says.
-
-    directories  of the data sets, as they are
-    words        that models of next words are trained on, 0 for the default
-    """
+    """What the command line says."""
 
     data: list[Prepared]
     out: Path
@@ -38,8 +34,6 @@ class Settings:
     weights: Weights
     trainers: Sequence[str]
     against: Path | None = None
-    directories: Sequence[Path] = ()
-    words: int = 0
     command: str = field(default_factory=lambda: shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]))
 
 

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 from benchmarks.data import Prepared
 from benchmarks.ours import store_of
-from benchmarks.runs import Settings, show, spread, trained
+from benchmarks.runs import Settings, show, trained
 from benchmarks.systems import OURS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,21 +106,6 @@ def _end_of(said: IO[bytes]) -> str:
     """Return the last of what a server has said."""
     said.seek(max(0, said.seek(0, os.SEEK_END) - SAID_BYTES))
     return said.read().decode(errors="replace")
-
-
-def start(settings: Settings) -> None:
-    """Print the seconds from the start of `xylem serve` to ready, kernels being cached."""
-    rows = []
-    for data in settings.data:
-        model_bytes = trained(OURS, data, settings.threads)["model_bytes"]
-        with served(store_of(data.work, 1), 1):
-            pass  # whatever was not in the kernel cache is now
-        seconds = []
-        for _ in range(settings.repeats):
-            with served(store_of(data.work, 1), 1) as (_, took, _):
-                seconds.append(took)
-        rows.append((data.name, f"{model_bytes / 1e6:,.1f}", spread(seconds, 2)))
-    show(settings, "xylem serve: start to ready, warm kernel cache", ("", "model, MB", "seconds"), rows)
 
 
 def pss(pid: int, under: Path | None = None) -> int:

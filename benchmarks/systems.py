@@ -28,7 +28,7 @@ class System:
     found: str
 
     def run(self, what: str, work: Path, *options: str) -> Figures:
-        """Run `train`, `predict`, `first` or `threads` on the rows in `work`, and return its figures.
+        """Run `train` or `predict` on the rows in `work`, and return its figures.
 
         Of a figure that it prints several times, for variants of itself, the least counts.
         """

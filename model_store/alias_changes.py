@@ -36,31 +36,33 @@ def apply(change: Change, alias: Alias, place: str) -> Alias | None:
     return after
 
 
-def promoted(version: int | None, whose: str = "the alias") -> Change:
-    """Return the change that makes an alias name a version; None: its canary. Canary and shadow end.
-
-    whose  what refusals call the alias
-
-    The change raises Conflict where there is no canary.
-    """
+def promoted(version: int) -> Change:
+    """Return the change that makes an alias name a version; its canary and its shadow end."""
 
     def change(alias: Alias) -> Alias:
-        to = version if version is not None or alias.canary is None else alias.canary.version
-        if to is None:
-            raise Conflict(f"expected a version, or a canary of {whose}, found neither")
         before = alias.before
-        if alias.version not in (0, to):
+        if alias.version not in (0, version):
             before = (*before, alias.version)[-BEFORE_MAX:]
-        return alias._replace(version=to, before=before, canary=None, shadow=None)
+        return alias._replace(version=version, before=before, canary=None, shadow=None)
 
     return change
 
 
-def rolled_back(versions: Container[int], to: int | None = None, whose: str = "the alias") -> Change:
-    """Return the change that leads an alias a step back, or to where it last named `to`.
+def canary_promoted(model: str, name: str) -> Change:
+    """Return the change that makes an alias of this name name its canary; it raises Conflict without one."""
+
+    def change(alias: Alias) -> Alias | None:
+        if alias.canary is None:
+            raise Conflict(f"{model}: expected a version, or a canary of {name}, found neither")
+        return promoted(alias.canary.version)(alias)
+
+    return change
+
+
+def rolled_back(model: str, name: str, versions: Container[int], to: int | None = None) -> Change:
+    """Return the change that leads an alias of this name a step back, or to where it last named `to`.
 
     versions  those that are there: no other is gone back to
-    whose     what refusals call the alias
 
     What the alias named in between is forgotten. A canary is what ends by a step back, and the alias stays;
     so it does for `to` what it names. The change raises NothingToRollBack where there is no such step.
@@ -74,7 +76,7 @@ def rolled_back(versions: Container[int], to: int | None = None, whose: str = "t
         places = [i for i, found in enumerate(there) if to in (None, found)]
         if not places:
             which = "an earlier version" if to is None else f"version {to} among the earlier ones"
-            raise NothingToRollBack(f"expected {which} of {whose}, found none")
+            raise NothingToRollBack(f"{model}: expected {which} of {name}, found none")
         return alone._replace(version=there[places[-1]], before=tuple(there[: places[-1]]))
 
     return change

@@ -51,6 +51,11 @@ class FileSystem:
         """Return a descriptor to write a new file, for reading only (0444) ever after."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
 
+    def append(self, path: Path) -> int:
+        """Return a descriptor to write behind what a file holds, which is made where there is none."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(path, flags, 0o644)
+
     def write(self, fd: int, data: Buffer) -> None:
         """Write all of `data`."""
         view = memoryview(data)

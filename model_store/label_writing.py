@@ -1,15 +1,12 @@
-"""The part of the store that writes what is known of labels: label info, and what aliases deny."""
+"""The part of the store that writes what is known of labels: label info."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from model_store.archive import Readable, Writable, content_of
-from model_store.denied import denied_labels, render_denied
-from model_store.errors import AliasNotFound, Conflict, Corrupt, ModelNotFound
-from model_store.fs import make_dirs, write_file
-from model_store.identifiers import check_alias
+from model_store.errors import Corrupt, ModelNotFound
+from model_store.fs import write_file
 from model_store.label_info import (
     LABEL_INFO,
     Head,
@@ -19,7 +16,6 @@ from model_store.label_info import (
     map_label_info,
     write_label_info,
 )
-from model_store.layout import DENIED
 from model_store.version import HEADROOM_BYTES
 from model_store.writing import StoreWriter
 
@@ -80,41 +76,6 @@ class LabelWriter(StoreWriter):
         with self._writing(0), self._stage() as stage, self._locked(name):
             return self._remove_label_info(name, stage)
 
-    def put_denied(
-        self,
-        name: str,
-        alias: str,
-        labels: Sequence[str],
-        *,
-        expected: Sequence[str] | None = None,
-        ahead: bool = False,
-    ) -> tuple[str, ...]:
-        """Have answers of an alias never have these labels, instead of those before; return what is kept.
-
-        expected  what was read before: a set that was changed since is a Conflict, and stays; None: any
-        ahead     whether alias and model may still be made: it holds from their first moment then
-
-        Labels need not be of the version that the alias names. A file that is damaged is replaced where
-        nothing is expected. Raises BadNames, NotFound, Corrupt and StoreUnwritable.
-        """
-        kept = denied_labels(labels)
-        with self._writing(0), self._stage() as stage, self._locked(name):
-            if not ahead:
-                self._require_model(name)
-            if check_alias(alias) not in self._alias_names(name) and not ahead:
-                raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
-            if expected is not None and self._read_denied(name, alias) != tuple(expected):
-                expected_ones = f"the denied labels of {alias} as they were read"
-                raise Conflict(f"{name}: expected {expected_ones}, found that somebody has changed them")
-            if not kept:
-                self._drop_denied(name, stage, alias)
-            else:
-                home = make_dirs(self._fs, self._home(name), DENIED).parent
-                write_file(self._fs, stage / "denied", [render_denied(kept)])
-                self._fs.rename(stage / "denied", home / DENIED / alias)
-                self._fs.fsync_dir(home / DENIED)
-        return kept
-
     # --- parts
 
     def _require_model(self, name: str) -> None:
@@ -135,10 +96,3 @@ class LabelWriter(StoreWriter):
         self._fs.rename(self._home(name) / LABEL_INFO, stage / LABEL_INFO)
         self._fs.fsync_dir(self._home(name))
         return True
-
-    def _drop_denied(self, name: str, stage: Path, alias: str) -> None:
-        """Remove the file of an alias's denied labels, if there is one, and sync; under the lock."""
-        directory = self._home(name) / DENIED
-        if alias in [entry.name for entry in self._entries(directory)]:
-            self._fs.rename(directory / alias, stage / "allowed")
-            self._fs.fsync_dir(directory)

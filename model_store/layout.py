@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from model_store.aliases import ALIAS_BYTES_MAX
-from model_store.denied import DENIED_BYTES_MAX
-from model_store.splits import SPLIT_BYTES_MAX
+from model_store.identifiers import is_alias
 
 LATEST = "latest"
 """The alias that every publication moves."""
 
-MODELS, VERSIONS, ALIASES, SPLITS, DENIED = "models", "versions", "aliases", "splits", "denied"
-LAST = "last_version"
+MODELS, VERSIONS, ALIASES = "models", "versions", "aliases"
+LAST, MOVES = "last_version", "moves"
 
-OF_ALIASES = ((ALIASES, ALIAS_BYTES_MAX), (SPLITS, SPLIT_BYTES_MAX), (DENIED, DENIED_BYTES_MAX))
-"""The directories that have a file an alias, and the most bytes of one."""
+_SUFFIX = ".json"
+
+
+def alias_file(alias: str) -> str:
+    """Return the name of the file that an alias's document is in."""
+    return alias + _SUFFIX
+
+
+def alias_in(file: str) -> str | None:
+    """Return the alias whose document is in a file of this name, None where it is another file."""
+    alias = file.removesuffix(_SUFFIX)
+    return alias if alias != file and is_alias(alias) else None

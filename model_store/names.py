@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import read_only
 from model_store.errors import BadNames
 from model_store.hashing import slot_next, slot_start
 
@@ -43,7 +44,7 @@ _FAULTS = {
 
 
 class NameTable(NamedTuple):
-    """n distinct names; id i is name i.
+    """n distinct names; id i is name i. The arrays are read-only: kernels are compiled for one kind of them.
 
     offsets  int64[n + 1]           ascending from 0; name i is utf8[offsets[i]:offsets[i + 1]]
     utf8     uint8[offsets[n]]      1 to NAME_BYTES_MAX bytes a name, no control characters
@@ -245,10 +246,10 @@ def build_names(names: Iterable[str]) -> NameTable:
 def _build(offsets: NDArray[np.int64], utf8: NDArray[np.uint8]) -> NameTable:
     n = len(offsets) - 1
     slots = np.empty(n + n // 2 + 1, np.int32)
-    fault, i = _fill(offsets, utf8, slots)
+    fault, i = _fill(read_only(offsets), read_only(utf8), slots)
     if fault:
         raise _refuse(fault, i, offsets, utf8)
-    return NameTable(offsets, utf8, slots)
+    return NameTable(read_only(offsets), read_only(utf8), read_only(slots))
 
 
 def check_names(offsets: NDArray[Any], utf8: NDArray[Any], slots: NDArray[Any]) -> NameTable:
@@ -272,7 +273,7 @@ def check_names(offsets: NDArray[Any], utf8: NDArray[Any], slots: NDArray[Any]) 
         raise BadNames(f"expected offsets that ascend from 0 to the {len(utf8)} bytes, found others")
     if not np.array_equal(_build(offsets, utf8).slots, slots):
         raise BadNames("expected the hash table of these names, found another")
-    return NameTable(offsets, utf8, slots)
+    return NameTable(read_only(offsets), read_only(utf8), read_only(slots))
 
 
 @kernel
@@ -291,7 +292,7 @@ def check_texts(offsets: NDArray[np.int64], utf8: NDArray[np.uint8]) -> None:
 
     Offsets ascend from 0 to the bytes' number (the caller's duty). Texts may be repeated.
     """
-    fault, i = _text_fault(offsets, utf8)
+    fault, i = _text_fault(read_only(offsets), read_only(utf8))
     if fault:
         raise _refuse(fault, i, offsets, utf8)
 
@@ -309,7 +310,7 @@ def find_names(table: NameTable, utf8: NDArray[np.uint8], offsets: NDArray[np.in
     Offsets ascend within the bytes (the caller's duty). About 0.1 microseconds a name.
     """
     ids = np.empty(len(offsets) - 1, np.int32)
-    _find(table.offsets, table.utf8, table.slots, utf8, offsets, ids)
+    _find(table.offsets, table.utf8, table.slots, read_only(utf8), read_only(offsets), ids)
     return ids
 
 

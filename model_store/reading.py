@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
-from model_store.aliases import ALIAS_BYTES_MAX, Alias, parse_alias
+from model_store.alias import ALIAS_BYTES_MAX, SERIAL_MAX, Alias, parse_alias
 from model_store.archive import Writable, archive_pieces
-from model_store.denied import DENIED_BYTES_MAX, parse_denied
+from model_store.documents import parse_sealed
 from model_store.errors import (
     AliasNotFound,
     Corrupt,
@@ -22,20 +21,20 @@ from model_store.errors import (
 )
 from model_store.fs import Buffer, Entry, FileSystem
 from model_store.identifiers import (
+    VERSION_MAX,
     check_alias,
     check_model,
     check_version,
-    is_alias,
     is_model,
     is_version,
     parse_ref,
 )
 from model_store.label_info import HEAD_BYTES, LABEL_INFO, Head, LabelInfo, map_label_info, parse_head
-from model_store.layout import ALIASES, DENIED, LAST, LATEST, MODELS, SPLITS, VERSIONS
+from model_store.layout import ALIASES, LAST, LATEST, MODELS, MOVES, VERSIONS, alias_file, alias_in
 from model_store.made_for import is_made_for
 from model_store.manifest import Manifest
+from model_store.moves import MOVES_BYTES_MAX, Move, parse_moves
 from model_store.read_faults import reading
-from model_store.splits import SPLIT_BYTES_MAX, Split, parse_split
 from model_store.verified import Verified
 from model_store.version import (
     Model,
@@ -46,23 +45,21 @@ from model_store.version import (
 from model_store.watch import StoreWatch
 
 _OPEN_ATTEMPTS = 3
+_LAST_BYTES_MAX = 4096
 
 
 class ModelInfo(NamedTuple):
-    """A model of the store: its versions, ascending, what its aliases name, and aliases it cannot read.
-
-    splits, denied                of the aliases that have a split, and of those that deny labels
-    broken_splits, broken_denied  the aliases of which it cannot be read; they name what they name
-    """
+    """A model of the store: its versions, ascending, its aliases by name, and those that cannot be read."""
 
     name: str
     versions: tuple[int, ...]
-    aliases: Mapping[str, int]
+    documents: Mapping[str, Alias]
     broken_aliases: tuple[str, ...] = ()
-    splits: Mapping[str, Split] = MappingProxyType({})
-    broken_splits: tuple[str, ...] = ()
-    denied: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    broken_denied: tuple[str, ...] = ()
+
+    @property
+    def aliases(self) -> dict[str, int]:
+        """Return what the aliases name."""
+        return {name: alias.version for name, alias in self.documents.items()}
 
 
 class StoreReader:
@@ -81,34 +78,21 @@ class StoreReader:
     def info(self, name: str) -> ModelInfo:
         """Return what there is of a model; one that is not there has no versions and no aliases."""
         versions = self.versions(name)
-        aliases, broken = {}, []
+        documents, broken = {}, []
         for alias in self._alias_names(name) if versions else []:
             try:
-                aliases[alias] = self.alias(name, alias).version
+                documents[alias] = self.alias(name, alias)
             except (Corrupt, StoreUnreadable):
                 broken.append(alias)
-        splits, broken_splits = {}, []
-        for entry in self._entries(self._home(name) / SPLITS):
-            if entry.name not in aliases:
-                continue
-            try:
-                split = self._read_split(name, entry.name)
-            except (Corrupt, StoreUnreadable):
-                broken_splits.append(entry.name)
-                continue
-            if split is not None and split.stable == aliases[entry.name]:
-                splits[entry.name] = split
-        denied, broken_denied = self._denied_of(name, {*aliases, *broken})
-        return ModelInfo(
-            name, versions, aliases, tuple(broken), splits, tuple(broken_splits), denied, broken_denied
-        )
+        return ModelInfo(name, versions, documents, tuple(broken))
 
     def last_version(self, name: str) -> int:
         """Return the highest number that a version of a model has or had, 0 if none; raise Corrupt."""
         numbers = [0, *self.versions(name)]
         path = self._home(name) / LAST
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
-            numbers.append(parse_alias(self._fs.read(path, ALIAS_BYTES_MAX), f"{name}: {LAST}").version)
+            fields = parse_sealed(self._fs.read(path, _LAST_BYTES_MAX), f"{name}: {LAST}")
+            numbers.append(fields.integer("version", 1, VERSION_MAX))
         return max(numbers)
 
     def versions(self, name: str) -> tuple[int, ...]:
@@ -117,49 +101,31 @@ class StoreReader:
         return tuple(sorted(int(e.name) for e in found if e.is_dir and is_version(e.name)))
 
     def alias(self, name: str, alias: str = LATEST) -> Alias:
-        """Return what an alias names now, and before; raise NotFound or Corrupt.
+        """Return an alias: what it names, what stands beside that, what it denies. Raises NotFound, Corrupt.
 
-        `latest` without a file names the highest version: its first publisher died at the last step.
+        `latest` without a document names the highest version: its first publisher died at the last step.
         """
-        path = self._home(name) / ALIASES / check_alias(alias)
-        try:
-            with self._reading(path):
-                return parse_alias(self._fs.read(path, ALIAS_BYTES_MAX), f"{name}: alias {alias}")
-        except (FileNotFoundError, NotADirectoryError):
-            versions = self.versions(name)
-            if alias == LATEST and versions:
-                return Alias(versions[-1], ())
-            raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}")) from None
+        found = self._document(name, check_alias(alias))
+        if found is not None:
+            return found
+        versions = self.versions(name)
+        if alias == LATEST and versions:
+            return Alias(versions[-1])
+        raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
 
-    def split(self, name: str, alias: str = LATEST) -> Split | None:
-        """Return what stands beside the version that an alias names, None where nothing does.
+    def moves(self, name: str) -> list[Move]:
+        """Return the moves of a model's aliases, the oldest first; also of a model that is gone.
 
-        A split of another version than the alias names now does not count: whoever moved the alias died
-        before it was removed, or knew of no splits. Raises NotFound or Corrupt.
+        Cost: a read of up to MOVES_BYTES_MAX. Raises StoreUnreadable.
         """
-        version = self.alias(name, alias).version
-        split = self._read_split(name, alias)
-        return split if split is not None and split.stable == version else None
-
-    def denied(self, name: str, alias: str = LATEST) -> tuple[str, ...]:
-        """Return the labels that answers of an alias never have, ascending; () where it denies none.
-
-        They stay with the alias when it is moved, and may be others than its version has. Raises NotFound,
-        Corrupt or StoreUnreadable.
-        """
-        if check_alias(alias) not in self._alias_names(name) or not self.versions(name):
-            raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
-        return self._read_denied(name, alias)
+        return parse_moves(self._moves_bytes(name), lambda alias: self._document_or_damaged(name, alias))
 
     def users_of(self, name: str, version: int) -> list[str]:
         """Return what names a version: aliases, `canary of ALIAS`, `shadow of ALIAS`. Raises Corrupt."""
         users = []
-        for alias in self._alias_names(name):
-            if self.alias(name, alias).version == version:
-                users.append(alias)
-            split = self.split(name, alias)
-            if split is not None:
-                users += [f"{role} of {alias}" for role in split.roles_of(version)]
+        for name_of, alias in ((found, self.alias(name, found)) for found in self._alias_names(name)):
+            users += [name_of] if alias.version == version else []
+            users += [f"{role} of {name_of}" for role in alias.roles_of(version)]
         return users
 
     def resolve(self, name: str, ref: str | int = LATEST) -> int:
@@ -263,37 +229,37 @@ class StoreReader:
         return []
 
     def _alias_names(self, name: str) -> list[str]:
-        found = {e.name for e in self._entries(self._home(name) / ALIASES) if is_alias(e.name)}
-        return sorted(found | {LATEST})
+        return sorted({LATEST, *self._alias_files(name)})
 
-    def _read_split(self, name: str, alias: str) -> Split | None:
-        """Return the split in an alias's file, whether it counts or not; None without one. Raises Corrupt."""
-        path = self._home(name) / SPLITS / check_alias(alias)
-        try:
-            with self._reading(path):
-                return parse_split(self._fs.read(path, SPLIT_BYTES_MAX), f"{name}: split of {alias}")
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+    def _alias_files(self, name: str) -> set[str]:
+        """Return the aliases that have a document. Raises StoreUnreadable for those of an earlier release."""
+        directory = self._home(name) / ALIASES
+        files = [entry.name for entry in self._entries(directory)]
+        if LATEST in files:
+            expected = "aliases as documents, which xylem models migrate makes of those of an earlier release"
+            raise StoreUnreadable.of(directory, expected, f"{name}: {ALIASES}/{LATEST}")
+        return {alias for file in files if (alias := alias_in(file)) is not None}
 
-    def _read_denied(self, name: str, alias: str) -> tuple[str, ...]:
-        """Return the denied labels in an alias's file, () without one. Raises Corrupt."""
-        path = self._home(name) / DENIED / check_alias(alias)
+    def _document(self, name: str, alias: str) -> Alias | None:
+        """Return the alias in its file, None without one. Raises Corrupt."""
+        path = self._home(name) / ALIASES / alias_file(alias)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
-            return parse_denied(self._fs.read(path, DENIED_BYTES_MAX), f"{name}: labels denied by {alias}")
-        return ()
+            return parse_alias(self._fs.read(path, ALIAS_BYTES_MAX), f"{name}: alias {alias}")
+        self._alias_files(name)
+        return None
 
-    def _denied_of(
-        self, name: str, aliases: Container[str]
-    ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-        """Return the denied labels of the aliases of a model that deny any, and of which they are damaged."""
-        denied, broken = {}, []
-        for entry in self._entries(self._home(name) / DENIED):
-            try:
-                if entry.name in aliases and (labels := self._read_denied(name, entry.name)):
-                    denied[entry.name] = labels
-            except (Corrupt, StoreUnreadable):
-                broken.append(entry.name)
-        return denied, tuple(broken)
+    def _document_or_damaged(self, name: str, alias: str) -> Alias | None:
+        """Do as `_document`; a damaged one is taken to be the newest."""
+        try:
+            return self._document(name, check_alias(alias))
+        except Corrupt:
+            return Alias(0, serial=SERIAL_MAX)
+
+    def _moves_bytes(self, name: str) -> bytes:
+        path = self._home(name) / MOVES
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
+            return self._fs.read(path, 2 * MOVES_BYTES_MAX)
+        return b""
 
     def _open(self, name: str, version: int, *, verify: bool, again: bool = False) -> Model:
         manifest = self.manifest(name, version)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from model_store.alias import ALIAS_BYTES_MAX
 from model_store.errors import Corrupt, StoreUnreadable
 from model_store.fs import FileSystem, Stamp
 from model_store.label_info import HEAD_BYTES, LABEL_INFO
-from model_store.layout import MODELS, OF_ALIASES, VERSIONS
+from model_store.layout import ALIASES, MODELS, VERSIONS
 from model_store.read_faults import reading
 
 T = TypeVar("T")
@@ -47,12 +47,12 @@ class StoreWatch:
         self._thorough_at = 0.0
 
     def generation(self) -> tuple[object, ...]:
-        """Return a value that differs when a version was published or deleted, an alias moved, was split or
-        denies other labels, or label info was replaced; empty when there is no model.
+        """Return a value that differs when a version was published or deleted, an alias changed, or label
+        info was replaced; empty when there is no model.
 
-        Compare for equality only. Cost where nothing changed: the times of four directories and of a file a
-        model. Each THOROUGH_SECONDS all is read: the directories, a file of 200 bytes an alias and a split,
-        the file of its denied labels, and 8 kB where there is label info.
+        Compare for equality only. Cost where nothing changed: the times of two directories and of a file a
+        model. Each THOROUGH_SECONDS all is read: the directories, the document of each alias, which is as
+        long as the names of labels that it denies, and 8 kB where there is label info.
 
         Raises StoreUnreadable unless the store is a directory that can be read.
         """
@@ -66,8 +66,7 @@ class StoreWatch:
         for entry in self._part(before, models, self._fs.entries):
             home = models / entry.name
             found.append((entry.name, self._part(before, home / VERSIONS, self._fs.entries)))
-            for part, bytes_max in OF_ALIASES:
-                found.append((part, self._part(before, home / part, partial(self._files, bytes_max))))
+            found.append((ALIASES, self._part(before, home / ALIASES, self._files)))
             found.append((LABEL_INFO, self._part(before, home / LABEL_INFO, self._label_info)))
         return tuple(found)
 
@@ -105,13 +104,13 @@ class StoreWatch:
         self._seen[path] = seen
         return seen.found
 
-    def _files(self, bytes_max: int, directory: Path) -> list[tuple[str, bytes]]:
+    def _files(self, directory: Path) -> list[tuple[str, bytes]]:
         """Return the files of a directory and what they hold."""
         found = []
         for entry in self._fs.entries(directory):
             path = directory / entry.name
             with contextlib.suppress(FileNotFoundError, Corrupt), reading(self._root, path):
-                found.append((entry.name, self._fs.read(path, bytes_max)))
+                found.append((entry.name, self._fs.read(path, ALIAS_BYTES_MAX)))
         return found
 
     def _label_info(self, path: Path) -> list[bytes]:

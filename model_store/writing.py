@@ -9,8 +9,9 @@ from pathlib import Path
 
 from model_store import staging
 from model_store.errors import StoreUnwritable
-from model_store.fs import make_dirs
+from model_store.fs import FileSystem, make_dirs
 from model_store.layout import ALIASES, MODELS, VERSIONS
+from model_store.moves import NOBODY, Cause
 from model_store.reading import StoreReader
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -23,6 +24,11 @@ class StoreWriter(StoreReader):
         """Remove what dead writers left in the staging directory, and return it; the living keep theirs."""
         with self._writing(0):
             return staging.collect(self._fs, self.root)
+
+    def __init__(self, root: Path, *, fs: FileSystem | None = None, by: Cause = NOBODY) -> None:
+        """Take the store's directory, and whose moves of aliases these are where a call does not say."""
+        super().__init__(root, fs=fs)
+        self._by = by
 
     # --- parts
 

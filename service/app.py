@@ -22,20 +22,20 @@ from service.access.ring import KeyRing
 from service.access.scopes import cors_options
 from service.api.door import handlers
 from service.api.door.admission import Admission
+from service.api.door.answering import Answering, WholeRequests
 from service.api.door.metrics import Metrics
 from service.api.door.neighbours import Neighbours, WorkerPlace
 from service.api.door.request_log import RequestLog
 from service.api.door.request_scope import RequestScope
 from service.api.door.streams import Streams
 from service.api.door.unparsed import UnparsedRequests
-from service.api.door.whole_request import WholeRequests
 from service.api.door.work import WorkPool
 from service.api.routes import (
+    aliases,
     annif,
     archives,
     batch,
     data,
-    denied,
     feedback,
     health,
     jobs,
@@ -47,7 +47,6 @@ from service.api.routes import (
     predict,
     registry,
     score,
-    splits,
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
@@ -63,7 +62,10 @@ from service.serving.feedback import FeedbackDesk
 from service.serving.label_info import LabelInfos
 from service.serving.learning import OnlineLearning
 from service.serving.live import LiveModels
+from service.serving.oip import TENSORS
 from service.serving.opening import serve_model
+from service.serving.predict import PREDICT
+from service.serving.scores import SCORES
 from service.serving.shadows import Shadows
 from service.settings import Settings, read_settings
 from service.traces.switch import open_tracer
@@ -90,7 +92,7 @@ ROUTERS = (
     ),
     pages.docs_router,
     pages.router,
-    *(part.router for part in (jobs, data, registry, splits, denied, archives, keys)),
+    *(part.router for part in (jobs, data, registry, aliases, archives, keys)),
     oip.about_router,
     oip.health_router,
     thresholds.admin_router,
@@ -118,8 +120,9 @@ def create_app(
     `app.state.draining`, a threading.Event, makes `/readyz` say no.
     """
     settings = settings or read_settings()
-    draining = threading.Event()
-    parts, tracer = _services(settings, draining), open_tracer(settings, "serve")
+    draining, tracer = threading.Event(), open_tracer(settings, "serve")
+    requests = RequestLog(Metrics(), settings.access_log, tracer)
+    parts = _services(settings, requests, draining)
     job_figures = JobFigures(parts.learning.database)
     parts.metrics.registry.register(job_figures)
     if place is not None:
@@ -153,28 +156,14 @@ def create_app(
     routes = [route for router in ROUTERS for route in router.routes]
     app.router.routes.extend(routes)  # routers that are included try each route twice: 10 to 20 us a request
     handlers.install(app, routes)
-    admission = Admission(settings.limits, STREAMS, UPLOADS)
-    requests = RequestLog(parts.metrics, settings.access_log, tracer)
+    admission = Admission(settings.limits, STREAMS, UPLOADS, draining.is_set)
     if (cors := cors_options(settings)) is not None:
         app.add_middleware(CORSMiddleware, **cors)
-    app.add_middleware(
-        RequestScope,
-        admission=admission,
-        metrics=parts.metrics,
-        requests=requests,
-        draining=draining.is_set,
-    )
+    app.add_middleware(RequestScope, admission=admission, requests=requests)
     app.state.unparsed_requests = UnparsedRequests(requests, settings.limits.head_bytes_max)
-    app.state.whole_requests = WholeRequests(
-        [*predict.router.routes, *oip.router.routes],
-        parts.live,
-        parts.ring,
-        admission,
-        requests,
-        settings.limits,
-        parts.shadows,
-        draining.is_set,
-    )
+    parts_of = ((PREDICT, predict), (TENSORS, oip), (SCORES, score))
+    short = [(dialect, route) for dialect, part in parts_of for route in part.router.routes]
+    app.state.whole_requests = WholeRequests(short, parts.answering, admission)
     return app
 
 
@@ -187,10 +176,10 @@ def _neighbours(place: WorkerPlace, metrics: Metrics) -> Neighbours:
     return Neighbours(place, page)
 
 
-def _services(settings: Settings, draining: threading.Event) -> Services:
+def _services(settings: Settings, requests: RequestLog, draining: threading.Event) -> Services:
     """Return the parts of an app."""
-    limits = settings.limits
-    store, learning, metrics = Store(settings.store), OnlineLearning(settings), Metrics()
+    limits, metrics = settings.limits, requests.metrics
+    store, learning = Store(settings.store), OnlineLearning(settings)
     database = learning.database
     infos = LabelInfos(store)
     live = LiveModels(
@@ -202,6 +191,7 @@ def _services(settings: Settings, draining: threading.Event) -> Services:
         refresh=infos.refresh,
         deny=functools.partial(with_denied, limits=limits, stages=metrics.stages),
     )
+    ring, shadows = KeyRing(database, settings), Shadows(limits, metrics.shadows.record)
     pool = functools.partial(WorkPool, queue_max=limits.queue_max, seconds_max=limits.request_seconds_max)
     services = Services(
         settings,
@@ -209,12 +199,13 @@ def _services(settings: Settings, draining: threading.Event) -> Services:
         live,
         learning,
         metrics,
-        KeyRing(database, settings),
+        ring,
         AuditLog(database),
         Registry(store, database, settings.store_remote and shown_url(settings.store_remote)),
         Jobs(database, settings),
         FeedbackDesk(live, learning, limits, metrics.record_events),
-        Shadows(limits, metrics.shadows.record),
+        shadows,
+        Answering(live, ring, shadows, requests, limits),
         pool(limits.threads_max),
         pool(THRESHOLD_THREADS, calls="calls about thresholds"),
         pool(ADMIN_THREADS, calls="calls of admins"),

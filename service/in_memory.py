@@ -183,9 +183,9 @@ class InMemoryModel:
 
         Raises BadInput.
         """
-        from service.serving.answer import answer_query
+        from service.serving.dialect import Body
         from service.serving.opening import serve_model
-        from service.serving.parse import parse_predict
+        from service.serving.predict import PREDICT
         from service.settings import Limits
 
         is_matrix = hasattr(instance, "tocsr")
@@ -197,7 +197,8 @@ class InMemoryModel:
         body = json.dumps({"instances": [one], "top_r": top_r, "explain": True}).encode()
         if self._served is None:
             self._served = serve_model(self.model)
-        answer = json.loads(answer_query(parse_predict(body, limits), self._served))
+        reply = PREDICT.answer_fully(PREDICT.read(Body(body), limits), self._served)
+        answer = json.loads(b"".join(reply.parts))
         labels: list[dict[str, Any]] = answer["predictions"][0]["labels"]
         return labels
 

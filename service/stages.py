@@ -81,7 +81,7 @@ class StageNotes:
         """Let a trace tell what a kernel has counted, whose times these are; [N_TIMES]."""
         self.told.append((_OF_KERNELS, array("q", times.tobytes())))
 
-    def take_told(self) -> list[Stretch]:
+    def drain_stages(self) -> list[Stretch]:
         """Return what a trace is to tell, and forget it."""
         told, self.told = self.told, []
         return told

@@ -14,6 +14,7 @@ from model_store.fs import FileSystem
 
 OPERATIONS = (
     "create",
+    "append",
     "write",
     "fsync",
     "close",
@@ -115,6 +116,8 @@ class Disk:
         match name, arguments:
             case "create", (path,):
                 self._open[result] = self._at(path.parent).entries[path.name] = _File()
+            case "append", (path,):
+                self._open[result] = self._at(path.parent).entries.setdefault(path.name, _File())
             case "write", (fd, data):
                 self._open[fd].data += data
             case "fsync", (fd,):
@@ -148,7 +151,9 @@ class Disk:
                 return
             data = node.data if node.data == node.synced or kept() else node.synced
             if how == "mixed" and data is node.data and node.data != node.synced and rng.random() < 0.7:
-                data = rng.choice([data[: rng.randrange(len(data))], bytes(len(data))])
+                kept_bytes = len(node.synced) if data.startswith(node.synced) else 0  # of one appended to
+                cut = data[: rng.randrange(kept_bytes, len(data))]
+                data = rng.choice([cut, data[:kept_bytes] + bytes(len(data) - kept_bytes)])
             target.write_bytes(data)
             return
         target.mkdir()

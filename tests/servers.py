@@ -36,9 +36,22 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 class ServerProcess:
-    """A server over a store, on a port of its own; keywords are settings, as in XYLEM_ variables."""
+    """A server over a store, on a port of its own; keywords are settings, as in XYLEM_ variables.
 
-    def __init__(self, store: Path, workers: int = 1, **settings: object) -> None:
+    before         what its process does first
+    start_seconds  how long it may take until it is ready
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        workers: int = 1,
+        *,
+        before: str = "",
+        start_seconds: float = START_SECONDS,
+        **settings: object,
+    ) -> None:
+        self._start_seconds = start_seconds
         environment = {name: value for name, value in os.environ.items() if not name.startswith("XYLEM_")}
         if "XYLEM_KERNEL_CACHE" in os.environ:
             environment["XYLEM_KERNEL_CACHE"] = os.environ["XYLEM_KERNEL_CACHE"]
@@ -47,12 +60,12 @@ class ServerProcess:
         # written and read through two descriptors: one would have one place, which to read it moves back
         self._log = tempfile.NamedTemporaryFile("ab")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _RUN, str(store), str(workers)], stderr=self._log, env=environment
+            [sys.executable, "-c", before + _RUN, str(store), str(workers)], stderr=self._log, env=environment
         )
         self.port = 0
 
     def __enter__(self) -> Self:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + self._start_seconds
         while not self.port:
             self.port = next((int(re.findall(r":(\d+)$", e["url"])[0]) for e in self.events("listening")), 0)
             self._wait(deadline)

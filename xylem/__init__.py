@@ -18,102 +18,53 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from xylem._async.client import AsyncClient
-    from xylem._sync.client import Client
-    from xylem.errors import BadAnswer, ClientError, ConnectionFailed, FieldError, ProblemError, WaitTimeout
-    from xylem.estimators import LabelTreeClassifier
-    from xylem.events import ServerEvent
-    from xylem.local import Model, ScoredLabel, load, train
-    from xylem.results import (
-        DataFile,
-        Feedback,
-        FeedbackVerdict,
-        InstanceScores,
-        Job,
-        Label,
-        LabelScore,
-        LabelThreshold,
-        LineError,
-        ModelDetails,
-        ModelInfo,
-        Prediction,
-        Predictions,
-        Progress,
-        Promotion,
-        Scores,
-        Thresholds,
-    )
-    from xylem.retries import Retries
+    from xylem._async.client import AsyncClient as AsyncClient
+    from xylem._sync.client import Client as Client
+    from xylem.errors import BadAnswer as BadAnswer
+    from xylem.errors import ClientError as ClientError
+    from xylem.errors import ConnectionFailed as ConnectionFailed
+    from xylem.errors import FieldError as FieldError
+    from xylem.errors import ProblemError as ProblemError
+    from xylem.errors import WaitTimeout as WaitTimeout
+    from xylem.estimators import LabelTreeClassifier as LabelTreeClassifier
+    from xylem.events import ServerEvent as ServerEvent
+    from xylem.local import Model as Model
+    from xylem.local import ScoredLabel as ScoredLabel
+    from xylem.local import load as load
+    from xylem.local import train as train
+    from xylem.results import DataFile as DataFile
+    from xylem.results import Feedback as Feedback
+    from xylem.results import FeedbackVerdict as FeedbackVerdict
+    from xylem.results import InstanceScores as InstanceScores
+    from xylem.results import Job as Job
+    from xylem.results import Label as Label
+    from xylem.results import LabelScore as LabelScore
+    from xylem.results import LabelThreshold as LabelThreshold
+    from xylem.results import LineError as LineError
+    from xylem.results import ModelDetails as ModelDetails
+    from xylem.results import ModelInfo as ModelInfo
+    from xylem.results import Prediction as Prediction
+    from xylem.results import Predictions as Predictions
+    from xylem.results import Progress as Progress
+    from xylem.results import Promotion as Promotion
+    from xylem.results import Scores as Scores
+    from xylem.results import Thresholds as Thresholds
+    from xylem.retries import Retries as Retries
 
-_PLACES = {
-    "AsyncClient": "_async.client",
-    "BadAnswer": "errors",
-    "Client": "_sync.client",
-    "ClientError": "errors",
-    "ConnectionFailed": "errors",
-    "DataFile": "results",
-    "Feedback": "results",
-    "FeedbackVerdict": "results",
-    "FieldError": "errors",
-    "InstanceScores": "results",
-    "Job": "results",
-    "Label": "results",
-    "LabelScore": "results",
-    "LabelThreshold": "results",
-    "LabelTreeClassifier": "estimators",
-    "LineError": "results",
-    "Model": "local",
-    "ModelDetails": "results",
-    "ModelInfo": "results",
-    "Prediction": "results",
-    "Predictions": "results",
-    "ProblemError": "errors",
-    "Progress": "results",
-    "Promotion": "results",
-    "Retries": "retries",
-    "ScoredLabel": "local",
-    "Scores": "results",
-    "ServerEvent": "events",
-    "Thresholds": "results",
-    "WaitTimeout": "errors",
-    "load": "local",
-    "train": "local",
+_NAMES = {
+    "_async.client": "AsyncClient",
+    "_sync.client": "Client",
+    "errors": "BadAnswer ClientError ConnectionFailed FieldError ProblemError WaitTimeout",
+    "estimators": "LabelTreeClassifier",
+    "events": "ServerEvent",
+    "local": "Model ScoredLabel load train",
+    "results": """
+        DataFile Feedback FeedbackVerdict InstanceScores Job Label LabelScore LabelThreshold LineError
+        ModelDetails ModelInfo Prediction Predictions Progress Promotion Scores Thresholds
+    """,
+    "retries": "Retries",
 }
-
-__all__ = [
-    "AsyncClient",
-    "BadAnswer",
-    "Client",
-    "ClientError",
-    "ConnectionFailed",
-    "DataFile",
-    "Feedback",
-    "FeedbackVerdict",
-    "FieldError",
-    "InstanceScores",
-    "Job",
-    "Label",
-    "LabelScore",
-    "LabelThreshold",
-    "LabelTreeClassifier",
-    "LineError",
-    "Model",
-    "ModelDetails",
-    "ModelInfo",
-    "Prediction",
-    "Predictions",
-    "ProblemError",
-    "Progress",
-    "Promotion",
-    "Retries",
-    "ScoredLabel",
-    "Scores",
-    "ServerEvent",
-    "Thresholds",
-    "WaitTimeout",
-    "load",
-    "train",
-]
+_PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
@@ -132,4 +83,4 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """Return the public names."""
-    return __all__
+    return sorted(_PLACES)

@@ -8,6 +8,7 @@ from functools import cached_property
 from urllib.parse import quote, urlsplit
 
 _KEY = re.compile(r"[\x21-\x7e]{1,4096}")
+_ODD = re.compile(r"[^\x21-\x7e]")
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -22,7 +23,8 @@ class Target:
         except ValueError:
             parts, host, port = urlsplit(""), None, None
         is_plain = not (parts.query or parts.fragment or parts.username or parts.password)
-        if parts.scheme not in _PORTS or not host or not is_plain or not parts.path.isascii():
+        is_plain = is_plain and not _ODD.search(f"{host}{parts.path}")
+        if parts.scheme not in _PORTS or not host or not is_plain:
             shown = re.sub(r"//[^/]*@", "//...@", str(url))
             raise ValueError(f"url: expected http://HOST:PORT or https://HOST:PORT, found {shown!r}")
         if key is not None and not _KEY.fullmatch(key):

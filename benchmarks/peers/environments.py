@@ -15,9 +15,6 @@ INSTALLS: dict[str, list[list[str]]] = {
     "libpecos": [["numpy<2", "scipy<1.14", "scikit-learn<1.6"], ["--no-deps", "libpecos==1.2.8"]],
     "omikuji": [["numpy", "scipy", "omikuji==0.5.2"]],
     "napkinxc": [["napkinxc==0.7.2"]],
-    # fastText's binding makes arrays in a way that numpy 2 refuses
-    "fasttext": [["numpy<2", "fasttext-wheel==0.9.2"]],
-    "vowpalwabbit": [["vowpalwabbit==9.11.9"]],
     # libmultilabel's own dependencies are those of its neural networks too; these are what linear models use.
     "libmultilabel": [
         ["numpy", "scipy", "scikit-learn", "pandas", "tqdm", "psutil"],

@@ -10,7 +10,6 @@ import json
 import resource
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -55,14 +54,6 @@ def timed(calls: Iterable[Call]) -> list[float]:
     return seconds
 
 
-def loaded(load: Callable[[], Any]) -> Any:
-    """Return what `load` returns, and say what loading took."""
-    start = time.perf_counter()
-    model = load()
-    say("load_seconds", time.perf_counter() - start)
-    return model
-
-
 def say_batch(predict: Call, n_rows: int, repeats: int) -> None:
     """Say the median time of a batch, a row."""
     say("batch_us_per_row", median(timed([predict] * repeats)) / n_rows * 1e6)
@@ -73,35 +64,3 @@ def say_calls(way: str, calls: Iterable[Call]) -> None:
     seconds = sorted(timed(calls))
     say(f"{way}_us_p50", median(seconds) * 1e6)
     say(f"{way}_us_p99", seconds[int(0.99 * len(seconds))] * 1e6)
-
-
-def say_threads(predict: Callable[[int], Any], n_rows: int, threads_max: int, repeats: int) -> None:
-    """Say the rows a second of a batch on 1 to threads_max threads, taking turns; the first turn warms up."""
-    seconds: dict[int, list[float]] = {n: [] for n in range(1, threads_max + 1)}
-    for repeat in range(repeats + 1):
-        for n, found in seconds.items():
-            seconds_of_turn = timed([partial(predict, n)])
-            if repeat:
-                found += seconds_of_turn
-    for n, found in seconds.items():
-        say(f"rows_per_second_{n}", n_rows / median(found))
-
-
-class Memory:
-    """The memory of this process from now on: what is its own, and what it shares with others that map it."""
-
-    def __init__(self) -> None:
-        self._before = _resident()
-
-    def say(self) -> None:
-        """Say how much has come since."""
-        for kind, now in _resident().items():
-            say(f"{kind}_bytes", now - self._before[kind])
-
-
-def _resident() -> dict[str, int]:
-    """Return the resident bytes: of the process alone, and of files that are mapped."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return {
-        kind: 1024 * int(lines[key].split()[0]) for kind, key in (("own", "RssAnon"), ("file", "RssFile"))
-    }

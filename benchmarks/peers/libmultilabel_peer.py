@@ -15,7 +15,7 @@ from typing import Any
 import libmultilabel.linear as linear
 import numpy as np
 import scipy.sparse as sp
-from figures import Memory, arguments, loaded, say_batch, say_calls, say_training
+from figures import arguments, say_batch, say_calls, say_training
 
 
 def train(work: Path, threads: int, arity: int) -> None:
@@ -39,13 +39,12 @@ def test_rows(work: Path) -> sp.csr_matrix:
 
 
 def predict(work: Path, top_r: int, beam_width: int, repeats: int, calls: int) -> None:
-    rows, memory = test_rows(work), Memory()
+    rows = test_rows(work)
     n_rows = rows.shape[0]
-    model = loaded(partial(load, work))
+    model = load(work)
     answer = partial(model.predict_values, beam_width=beam_width)
     say_batch(partial(answer, rows), n_rows, repeats)
     say_calls("one_call", [partial(answer, rows[i % n_rows]) for i in range(calls)])
-    memory.say()
     scores = answer(rows)
     best = np.argsort(-scores, axis=1, kind="stable")[:, :top_r]
     values = np.take_along_axis(scores, best, axis=1).astype(np.float32).ravel()
@@ -55,13 +54,11 @@ def predict(work: Path, top_r: int, beam_width: int, repeats: int, calls: int) -
 
 
 def main() -> None:
-    parser = arguments(__doc__, ["train", "predict", "first"], calls=200)
+    parser = arguments(__doc__, ["train", "predict"], calls=200)
     parser.add_argument("--arity", type=int, default=100)
     given = parser.parse_args()
     if given.command == "train":
         train(given.work, given.threads, given.arity)
-    elif given.command == "first":
-        load(given.work).predict_values(test_rows(given.work)[0], beam_width=given.beam_width)
     else:
         predict(given.work, given.top_r, given.beam_width, given.repeats, given.calls)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
-from figures import Memory, arguments, loaded, say_batch, say_calls, say_threads, say_training
+from figures import arguments, say_batch, say_calls, say_training
 from pecos.core import ScipyCompressedSparseAllocator, ScipyCsrF32, clib
 from pecos.utils import smat_util
 from pecos.xmc import Indexer, LabelEmbeddingFactory
@@ -57,34 +57,18 @@ def predict(work: Path, top_r: int, beam_width: int, repeats: int, calls: int) -
     options = {"only_topk": top_r, "beam_size": beam_width, "threads": 1}
     single = [rows[i % rows.shape[0]] for i in range(calls)]
     for variant in VARIANTS:
-        memory = Memory()
-        model = loaded(partial(load, work, variant))
+        model = load(work, variant)
         say_batch(partial(model.predict, rows, **options), rows.shape[0], repeats)
         say_calls("one_call", [partial(model.predict, row, **options) for row in single])
         say_calls("one_call_below", [c_call(model, row, top_r, beam_width) for row in single])
-        memory.say()
     sp.save_npz(work / "libpecos.found.npz", model.predict(rows, **options).tocsr())
 
 
-def threads(work: Path, top_r: int, beam_width: int, threads_max: int, repeats: int) -> None:
-    rows, model = test_rows(work), load(work, VARIANTS[-1])
-
-    def predict(n: int) -> None:
-        model.predict(rows, only_topk=top_r, beam_size=beam_width, threads=n)
-
-    say_threads(predict, rows.shape[0], threads_max, repeats)
-
-
 def main() -> None:
-    given = arguments(__doc__, ["train", "predict", "first", "threads"]).parse_args()
+    given = arguments(__doc__, ["train", "predict"]).parse_args()
     work, top_r, beam_width = given.work, given.top_r, given.beam_width
     if given.command == "train":
         train(work, given.threads)
-    elif given.command == "threads":
-        threads(work, top_r, beam_width, given.threads, given.repeats)
-    elif given.command == "first":
-        row = test_rows(work)[0]
-        load(work, VARIANTS[-1]).predict(row, only_topk=top_r, beam_size=beam_width, threads=1)
     else:
         predict(work, top_r, beam_width, given.repeats, given.calls)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
-from figures import Memory, arguments, loaded, say_batch, say_calls, say_training
+from figures import arguments, say_batch, say_calls, say_training
 from napkinxc.models import PLT
 
 
@@ -39,13 +39,12 @@ def test_rows(work: Path) -> sp.csr_matrix:
 
 
 def predict(work: Path, top_r: int, repeats: int, calls: int) -> None:
-    rows, memory = test_rows(work), Memory()
+    rows = test_rows(work)
     n_rows = rows.shape[0]
-    model = loaded(partial(load, work))
+    model = load(work)
     say_batch(partial(model.predict_proba, rows, top_k=top_r), n_rows, repeats)
     single = [rows[i % n_rows] for i in range(calls)]
     say_calls("one_call", [partial(model.predict_proba, row, top_k=top_r) for row in single])
-    memory.say()
     found = model.predict_proba(rows, top_k=top_r)
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in found])])
     labels = [label for row in found for label, _ in row]
@@ -55,11 +54,9 @@ def predict(work: Path, top_r: int, repeats: int, calls: int) -> None:
 
 
 def main() -> None:
-    given = arguments(__doc__, ["train", "predict", "first"]).parse_args()
+    given = arguments(__doc__, ["train", "predict"]).parse_args()
     if given.command == "train":
         train(given.work, given.threads)
-    elif given.command == "first":
-        load(given.work).predict_proba(test_rows(given.work)[0], top_k=given.top_r)
     else:
         predict(given.work, given.top_r, given.repeats, given.calls)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import omikuji
 import scipy.sparse as sp
-from figures import Memory, arguments, loaded, say_calls, say_training
+from figures import arguments, say_calls, say_training
 from omikuji import _ThreadPoolHandle
 from omikuji._libomikuji import ffi, lib
 
@@ -53,12 +53,11 @@ def test_rows(work: Path) -> list[Pairs]:
 
 
 def predict(work: Path, trees: int, top_r: int, beam_width: int, calls: int) -> None:
-    rows, memory = test_rows(work), Memory()
-    model = loaded(partial(load, work, trees))
+    rows = test_rows(work)
+    model = load(work, trees)
     answer = partial(model.predict, beam_size=beam_width, top_k=top_r)
     found = [answer(row) for row in rows]
     say_calls("one_call", [partial(answer, rows[i % len(rows)]) for i in range(calls)])
-    memory.say()
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in found])])
     labels = [label for row in found for label, _ in row]
     scores = np.array([score for row in found for _, score in row], np.float32)
@@ -67,15 +66,12 @@ def predict(work: Path, trees: int, top_r: int, beam_width: int, calls: int) -> 
 
 
 def main() -> None:
-    parser = arguments(__doc__, ["train", "predict", "first"])
+    parser = arguments(__doc__, ["train", "predict"])
     parser.add_argument("--trees", type=int, default=3)
     given = parser.parse_args()
     work, trees = given.work, given.trees
     if given.command == "train":
         train(work, trees, given.threads)
-    elif given.command == "first":
-        row = test_rows(work)[0]
-        load(work, trees).predict(row, beam_size=given.beam_width, top_k=given.top_r)
     else:
         predict(work, trees, given.top_r, given.beam_width, given.calls)
 

@@ -1,14 +1,9 @@
-"""Where compiled kernels are kept: a cache that notices an edit in any file a kernel uses.
-
-numba's cache refuses a directory that it cannot write to: a read-only image could not use one. This one is
-read where it can only be read. Where it cannot be used at all, that costs time, not the call.
-"""
+"""Where compiled kernels are kept: directories, and what is removed from them."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import os
 import re
 import shutil
@@ -16,18 +11,14 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import llvmlite
 import numba
 import numpy as np
-from numba.core import config as _numba_config
-from numba.core.caching import FunctionCache, _CacheLocator
+from numba import config as _numba_config
 
-from model_store.compiled.inlining import InlinedCacheImpl
-from model_store.compiled.loading import KeptKernelImpl
 from model_store.compiled.processors import chosen_level, compile_for, directory_for
 from model_store.compiled.sources import PACKAGES, ROOT, source_digest
 
@@ -92,75 +83,19 @@ def _temporary_cache() -> Path:
         return Path(os.devnull, "xylem-kernels")
 
 
-def _directory_of(file: Path) -> str:
+def directory_of(file: Path) -> str:
     """Return the name of the directory that the kernels of a file have in a cache."""
     return f"{file.stem}-{source_digest(file)[:16]}"
 
 
-class KernelCacheLocator(_CacheLocator):
-    """numba cache locator: a directory for each file of kernels, named and stamped with the sources' digest.
-
-    So two checkouts, or two releases, that share a cache do not overwrite each other's kernels.
-    """
-
-    def __init__(self, function: Callable[..., Any], file: Path) -> None:
-        self._file = file
-        self._line = function.__code__.co_firstlineno
-        self._path = cache_dir() / _directory_of(file)
-
-    @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator | None:
-        """Return a locator for `py_func`; None when it is not in a file."""
-        file = Path(py_file).resolve()
-        if not file.is_file():
-            return None
-        return cls(py_func, file)
-
-    def ensure_cache_path(self) -> None:
-        """Make the directory, and mark it and the environment's as used; raise OSError when that fails."""
-        self._path.mkdir(parents=True, exist_ok=True)
-        for directory in (self._path, self._path.parent):
-            if directory.stat().st_mtime < time.time() - _TOUCH_SECONDS:
-                os.utime(directory)
-
-    def get_cache_path(self) -> str:
-        """Return the directory."""
-        return str(self._path)
-
-    def get_source_stamp(self) -> str:
-        """Return the digest of everything that decides the compiled code."""
-        return source_digest(self._file)
-
-    def get_disambiguator(self) -> str:
-        """Return what tells two functions of one name in a file apart."""
-        return str(self._line)
-
-
-@functools.cache
-def _say_once(directory: str, error: str) -> None:
-    """Log that compiled kernels are not kept."""
-    logging.getLogger(__name__).warning(
-        "compiled kernels cannot be kept in %s: %s; each start compiles them again", directory, error
-    )
-
-
-_TOUCH_SECONDS = 86400.0
-_UNUSED_SECONDS = 30 * _TOUCH_SECONDS
+TOUCH_SECONDS = 86400.0
+_UNUSED_SECONDS = 30 * TOUCH_SECONDS
 
 
 def _names_of_this_release() -> set[str]:
     """Return the names of the directories that this release's kernels have in a cache."""
     files = (file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
-    return {_directory_of(file) for file in files}
-
-
-@functools.cache
-def _say_compiling(directory: str) -> None:
-    """Log that kernels are compiled, which takes a minute or two for all of them. Once a process."""
-    logging.getLogger(__name__).warning(
-        "compiling kernels into %s: once for each release and each version of Python, numba and numpy",
-        directory,
-    )
+    return {directory_of(file) for file in files}
 
 
 @functools.cache
@@ -181,46 +116,3 @@ def remove_unused(cache: Path) -> None:
             is_one = re.fullmatch(r".+-[0-9a-f]{16}|python[0-9.]+-numba.+", directory.name)
             if is_one and unused_since > _UNUSED_SECONDS:
                 shutil.rmtree(directory, ignore_errors=True)
-
-
-class _KernelCacheImpl(KeptKernelImpl):
-    """How kernels are kept, and where."""
-
-    _locator_classes: Any = (KernelCacheLocator,)
-
-
-class _InlinedCacheImpl(InlinedCacheImpl):
-    """How the code that kernels inline is kept, and where."""
-
-    _locator_classes: Any = (KernelCacheLocator,)
-
-
-class KernelCache(FunctionCache):
-    """numba's cache of a function's code; what the file system refuses is compiled, and not kept."""
-
-    _impl_class: Any = _KernelCacheImpl
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the code for this signature, None when there is none that can be read."""
-        try:
-            found = super().load_overload(sig, target_context)
-        except (OSError, ImportError, AttributeError):  # the last two: code of a module that has moved since
-            found = None
-        if found is None:
-            _say_compiling(str(Path(self.cache_path).parent))
-        return found
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the code for this signature if that is possible."""
-        try:
-            super().save_overload(sig, data)
-        except OSError as error:
-            _say_once(self.cache_path, error.strerror or str(error))
-        else:
-            remove_unused(Path(self.cache_path).parent)
-
-
-class HelperCache(KernelCache):
-    """The same for code that kernels inline."""
-
-    _impl_class: Any = _InlinedCacheImpl

@@ -1,4 +1,4 @@
-"""How kernels are compiled: the decorators, and a cache for what they make."""
+"""How kernels are compiled: the decorators. Where numba lacks an inner part they use, by `njit` alone."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import atexit
 import contextlib
 import gc
 import importlib
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
-from numba.core import sigutils, types
-from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
-from model_store.compiled.cache import HelperCache, KernelCache, use_chosen_level
-from model_store.compiled.inlining import InlinedCompiler, connect
-from model_store.compiled.locks import alone
+from model_store.compiled.cache import use_chosen_level
+from model_store.compiled.inner_parts import missing_options, missing_parts
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,7 +26,8 @@ def _do_without_blas() -> None:
     modules: dict[str, Any] = sys.modules
     if name not in modules:
         modules[name] = None
-        importlib.import_module("numba.np.arraymath")  # which looks for it
+        with contextlib.suppress(ImportError):
+            importlib.import_module("numba.np.arraymath")  # which looks for it
         del modules[name]
 
 
@@ -39,60 +38,31 @@ atexit.register(gc.freeze)
 """What a process holds at its end is left to the system: to free it part by part takes half a second."""
 
 
-def _compiled(options: Any, function: Callable[..., Any]) -> Any:
-    """Return the numba function, which looks into the cache and compiles while no other process does."""
-    dispatcher: Any = numba.njit(**options)(function)
-    if hasattr(dispatcher, "overloads"):  # not with NUMBA_DISABLE_JIT
-        dispatcher._cache = KernelCache(function)
-        _compile_alone(dispatcher)
-    return dispatcher
+def _by_numba(options: Any, function: Callable[..., Any]) -> Any:
+    """Return the numba function, compiled anew in each process and for each type of constants."""
+    return numba.njit(**options)(function)
 
 
-def _compiled_for_callers(options: Any, function: Callable[..., Any]) -> Any:
-    """Return the numba function, of which kernels see another one that has no code but what they inline."""
-    options = {**options, "forceinline": True}
-    called = _compiled(options, function)
-    if hasattr(called, "overloads"):
-        inlined_only: Any = numba.njit(pipeline_class=InlinedCompiler, **options)(function)
-        inlined_only._cache = HelperCache(function)
-        _compile_alone(inlined_only)
-        for name in ("get_call_template", "get_overload"):
-            setattr(called, name, getattr(inlined_only, name))
-    return called
+def _known(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that numba knows."""
+    unknown = missing_options()
+    return {name: value for name, value in options.items() if name not in unknown}
 
 
-def _compile_alone(dispatcher: Any) -> None:
-    """Let a numba function compile while no other process does.
+_OPTIONS: Any = _known({"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True})
+_NONALLOCATING: Any = {**_OPTIONS, **_known({"_nrt": False})}
 
-    Constants that other kernels hand to it have the types of variables: numba would compile it for each.
-    """
-    function = dispatcher.py_func
-    compile_kernel, get_call_template = dispatcher.compile, dispatcher.get_call_template
-
-    def compile_alone(signature: Any) -> Any:
-        arguments, _ = sigutils.normalize_signature(signature)
-        if tuple(arguments) in dispatcher.overloads:
-            return compile_kernel(signature)
-        directory = dispatcher._cache.cache_path
-        with contextlib.suppress(OSError):  # a cache that can only be read
-            dispatcher._cache._impl.locator.ensure_cache_path()
-        lock = f"{directory}/{function.__qualname__}-{function.__code__.co_firstlineno}.lock"
-        with global_compiler_lock, alone(lock):
-            code = compile_kernel(signature)
-            if not isinstance(dispatcher._cache, HelperCache):
-                connect(dispatcher.overloads[tuple(arguments)])
-            return code
-
-    def get_template(arguments: Any, keywords: Any) -> Any:
-        unliteral: Any = types.unliteral
-        keywords = {name: unliteral(value) for name, value in keywords.items()}
-        return get_call_template(tuple(map(unliteral, arguments)), keywords)
-
-    dispatcher.compile, dispatcher.get_call_template = compile_alone, get_template
-
-
-_OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-_NONALLOCATING: Any = {**_OPTIONS, "_nrt": False}
+_missing = [*missing_parts(), *missing_options()]
+if _missing:
+    logging.getLogger(__name__).warning(
+        "kernels are slower, and compiled at each start: numba %s has no %s",
+        numba.__version__,
+        ", ".join(_missing),
+    )
+    _compiled = _compiled_for_callers = _by_numba
+else:
+    from model_store.compiled.dispatchers import compiled as _compiled
+    from model_store.compiled.dispatchers import compiled_for_callers as _compiled_for_callers
 
 
 def kernel(function: F) -> F:

@@ -24,7 +24,6 @@ import numba
 import numpy as np
 from numba import types
 from numba.core import cgutils, errors
-from numba.np.arrayobj import populate_array
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import instruction
@@ -79,6 +78,13 @@ def handle(cls: _Class) -> _Class:
         kinds[name] = found[0] if found else None
     _KINDS[cls] = kinds
     return cls
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that cannot be written to: kernels are compiled for such arrays, and for others again."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 @functools.cache
@@ -212,14 +218,10 @@ def _read(context: Any, builder: Any, words: Any, place: int, kind: Any) -> Any:
     for size in reversed(found[1:]):
         strides.insert(0, stride)
         stride = builder.mul(stride, size)
-    fill: Any = populate_array
     pack: Any = cgutils.pack_array
-    fill(
-        array,
-        data=builder.inttoptr(found[0], array.data.type),
-        shape=pack(builder, found[1:]),
-        strides=pack(builder, strides),
-        itemsize=word(item),
-        meminfo=None,
-    )
+    null: Any = cgutils.get_null_value
+    array.data = builder.inttoptr(found[0], array.data.type)
+    array.shape, array.strides = pack(builder, found[1:]), pack(builder, strides)
+    array.itemsize, array.nitems = word(item), functools.reduce(builder.mul, found[1:])
+    array.meminfo, array.parent = null(array.meminfo.type), null(array.parent.type)
     return array._getvalue()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import llvmlite.binding
-from numba.core import config as _numba_config
+from numba import config as _numba_config
 
 from model_store.compiled.faults import BadProcessor
 

@@ -32,7 +32,7 @@ class AccessKey(NamedTuple):
     """What is known of a key. Times in seconds since 1970; None: never.
 
     hash     32 bytes, SHA-256 of the key's text
-    used_at  when it was used last, to the minute
+    last_used_at  when it was used last, to the minute
     """
 
     id: str
@@ -42,7 +42,7 @@ class AccessKey(NamedTuple):
     created_at: float
     expires_at: float | None
     revoked_at: float | None
-    used_at: float | None
+    last_used_at: float | None
 
     def __repr__(self) -> str:
         """Say which key it is, without its hash."""
@@ -64,7 +64,7 @@ class AccessKey(NamedTuple):
             "created": moment(self.created_at),
             "expires": moment(self.expires_at),
             "revoked": moment(self.revoked_at),
-            "last_used": moment(self.used_at),
+            "last_used": moment(self.last_used_at),
         }
 
 
@@ -159,8 +159,7 @@ def add_key(
     secret: NewSecret = make_secret()
     expires_at = None if lifetime_seconds is None else now + lifetime_seconds
     key = AccessKey(secret.id, name, scopes, secret.hash, now, expires_at, None, None)
-    values = key._asdict() | {"scopes": " ".join(sorted(scopes)), "last_used_at": None}
-    del values["used_at"]
+    values = key._asdict() | {"scopes": " ".join(sorted(scopes))}
     connection.execute(insert(ACCESS_KEYS).values(values))
     return MadeKey(key, secret.text)
 
@@ -240,13 +239,4 @@ def _the_key(key_id: str) -> Any:
 def _key_of(row: Row[Any]) -> AccessKey:
     """Return the key of a row; scopes of a newer release are left out: they open nothing here."""
     known = frozenset(AccessScope(name) for name in row.scopes.split() if name in set(AccessScope))
-    return AccessKey(
-        row.id,
-        row.name,
-        known,
-        bytes(row.hash),
-        row.created_at,
-        row.expires_at,
-        row.revoked_at,
-        row.last_used_at,
-    )
+    return AccessKey(**{**row._mapping, "scopes": known, "hash": bytes(row.hash)})

@@ -45,8 +45,6 @@ def application() -> typer.Typer:
         labels,
         models,
         remote,
-        splits,
-        tree,
     )
     from service.cli.calibrate import calibrate
     from service.cli.compare import compare
@@ -56,11 +54,10 @@ def application() -> typer.Typer:
     from service.cli.import_vectorizer import import_vectorizer
     from service.cli.predict import predict
     from service.cli.score import score
-    from service.cli.serve import serve
+    from service.cli.serve import serve, worker
     from service.cli.thresholds import thresholds
     from service.cli.train import train
     from service.cli.tune import tune
-    from service.cli.worker import worker
 
     app = typer.Typer(
         name="xylem",
@@ -84,8 +81,8 @@ def application() -> typer.Typer:
     for command in (*of_models, import_vectorizer, serve, worker):
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
-    of_aliases = (aliases.app, splits.app, denied.app)
-    for part in (models.app, *of_aliases, remote.app, explain.app, label_info.app, labels.app, tree.app):
+    of_aliases = (aliases.app, denied.app)
+    for part in (models.app, *of_aliases, remote.app, explain.app, label_info.app, labels.app):
         store.add_typer(part)
     app.add_typer(store, name="models")
     app.add_typer(keys.app, name="keys")

@@ -1,23 +1,24 @@
-"""`xylem models promote`, `rollback`, `unalias`, `delete`, `history`: what the registry does."""
+"""`xylem models promote`, `canary`, `rollback`, `unalias`, `delete`, `history` and so on: the registry."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from service.cli.console import print_json, print_line, print_result, print_table
 from service.cli.database import user_name
-from service.cli.groups import grouped
 from service.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir, parse_version
 from service.db.of_store import opened_database
-from service.errors import BadParameter, DatabaseUnavailable
+from service.errors import BadParameter
 
 if TYPE_CHECKING:
-    from service.registry.causes import Cause
+    from model_store.alias import Alias as AliasDocument
+    from model_store.alias_changes import Change
+    from model_store.alias_writing import AliasChange
+    from model_store.moves import Cause
+    from model_store.store import Store
     from service.registry.registry import Registry
 
 app = typer.Typer(help="Aliases and deletions: a part of `xylem models`.")
@@ -25,64 +26,47 @@ app = typer.Typer(help="Aliases and deletions: a part of `xylem models`.")
 Promoted = Annotated[
     str, typer.Argument(metavar="NAME[@VERSION]", help="A version of a model; without it, the canary.")
 ]
+Version = Annotated[
+    str, typer.Argument(metavar="NAME@VERSION", help="A version of a model; with --end, a model's name.")
+]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
 Alias = Annotated[str, typer.Option(metavar="NAME", help="The alias.")]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why: the history keeps it.")]
-NoHistory = Annotated[
-    bool,
-    typer.Option("--no-history", help="Ask no database: when it is gone. The history finds the move later."),
-]
-
-
-class Why(NamedTuple):
-    """What the history keeps of a move, and whether there is one."""
-
-    reason: Reason = ""
-    no_history: NoHistory = False
-
-
+Ends = Annotated[bool, typer.Option("--end", help="End it.")]
 KeepThresholds = Annotated[
     bool,
     typer.Option("--keep-thresholds", help="Leave thresholds in the database: other stores share it."),
 ]
 
 
-@contextlib.contextmanager
-def opened_registry(store: Path, *, create: bool, asks_none: bool = False) -> Iterator[Registry]:
-    """Yield the registry of a store, over its database where that is there or may be made."""
+def registry_of(store: Path) -> Registry:
+    """Return the registry of a store, which asks no database."""
     from model_store.store import Store
     from service.registry.registry import Registry
 
-    if asks_none:
-        yield Registry(Store(store), None)
-        return
-    # where there is no store, no database is made
-    with opened_database(store, create=create and store.is_dir()) as database:
-        yield Registry(Store(store), database)
+    return Registry(Store(store), None)
 
 
-def note_publication(store: Path, model: str, version: int, why: str) -> None:
-    """Write down who published a version, where a database answers; else the history finds it later."""
-    unknown = contextlib.suppress(DatabaseUnavailable, BadParameter)  # the version is published in any case
-    with unknown, opened_registry(store, create=False) as registry:
-        if registry.named(model, LATEST) == version:
-            registry.published(model, version, cause_of(why))
+def store_to_publish(store: Path, why: str) -> Store:
+    """Return a store whose publications are told as those of who runs the command."""
+    from model_store.store import Store
+
+    return Store(store, by=cause_of(why))
 
 
 def cause_of(reason: str) -> Cause:
     """Return who runs the command, and why."""
-    from service.registry.causes import Cause
+    from model_store.moves import Cause
 
     return Cause(user_name(), reason)
 
 
 @app.command()
-@grouped
 def promote(
     model: Promoted,
     *,
     alias: Alias = LATEST,
-    why: Why,
+    reason: Reason = "",
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -91,20 +75,16 @@ def promote(
     Without a version it is the canary of the alias. In any case a canary and a shadow of the alias end.
     """
     name, reference = parse_version(model) if "@" in model else (model, None)
-    with opened_registry(store, create=True, asks_none=why.no_history) as registry:
-        move = registry.promote(name, reference, alias, cause_of(why.reason))
-    facts = {"model": name, "alias": alias, "version": move.now, "previous_version": move.before}
-    print_result(json, f"{name}: {alias} -> {move.now}", **facts)
+    print_move(registry_of(store).promote(name, reference, alias, cause_of(reason)), json)
 
 
 @app.command()
-@grouped
 def rollback(
     model: Name,
     *,
     alias: Alias = LATEST,
     to: Annotated[int | None, typer.Option(metavar="VERSION", help="Further back: to this version.")] = None,
-    why: Why,
+    reason: Reason = "",
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -112,25 +92,107 @@ def rollback(
 
     While the alias has a canary, that is what ends, and the alias stays.
     """
-    with opened_registry(store, create=True, asks_none=why.no_history) as registry:
-        move = registry.rollback(model, alias, cause_of(why.reason), to)
-    facts = {"model": model, "alias": alias, "version": move.now, "previous_version": move.before}
-    print_result(json, f"{model}: {alias} -> {move.now}", **facts)
+    print_move(registry_of(store).rollback(model, alias, cause_of(reason), to), json)
+
+
+def print_move(found: AliasChange, json: bool) -> None:
+    """Print what an alias names now."""
+    from service.registry.facts import move_facts
+
+    facts = move_facts(found)
+    del facts["recorded"]
+    print_result(json, f"{found.model}: {found.alias} -> {found.now}", **facts)
 
 
 @app.command()
-@grouped
 def unalias(
     model: Name,
     alias: Annotated[str, typer.Argument(metavar="ALIAS", help="An alias other than latest.")],
-    why: Why,
+    reason: Reason = "",
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
     """Remove an alias; the version that it names stays, and can then be deleted."""
-    with opened_registry(store, create=True, asks_none=why.no_history) as registry:
-        registry.delete_alias(model, alias, cause_of(why.reason))
+    registry_of(store).delete_alias(model, alias, cause_of(reason))
     print_result(json, f"{model}: {alias} removed", model=model, alias=alias, deleted=True)
+
+
+@app.command()
+def canary(
+    model: Version,
+    *,
+    weight: Annotated[
+        str | None, typer.Option(metavar="PART", help="Of the requests to the alias: 10% or 0.1.")
+    ] = None,
+    end: Ends = False,
+    alias: Alias = LATEST,
+    reason: Reason = "",
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Have a version answer a part of the requests to an alias; `promote` finishes it, `rollback` ends it."""
+    from model_store.alias_changes import with_canary, without_canary
+
+    if end == (weight is not None):
+        raise BadParameter("expected --weight or --end, one of them")
+    name, number = (model, 0) if end else _version_of(model, store)
+    change = without_canary if weight is None else with_canary(number, fraction_of("--weight", weight))
+    _change_split(store, name, alias, change, reason, json)
+
+
+@app.command()
+def shadow(
+    model: Version,
+    *,
+    share: Annotated[
+        str | None, typer.Option(metavar="PART", help="Of the requests to the alias: all if left out.")
+    ] = None,
+    end: Ends = False,
+    alias: Alias = LATEST,
+    reason: Reason = "",
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Have a version answer requests to an alias too, to be compared and counted, and never returned."""
+    from model_store.alias_changes import with_shadow, without_shadow
+
+    if end and share is not None:
+        raise BadParameter("expected --share or --end, not both")
+    name, number = (model, 0) if end else _version_of(model, store)
+    change = without_shadow if end else with_shadow(number, fraction_of("--share", share or "1"))
+    _change_split(store, name, alias, change, reason, json)
+
+
+def _change_split(store: Path, model: str, alias: str, change: Change, reason: str, json: bool) -> None:
+    from model_store.moves import SPLIT
+
+    print_split(registry_of(store).change(model, alias, SPLIT, change, cause_of(reason)), json)
+
+
+def print_split(found: AliasChange, json: bool) -> None:
+    """Print what stands beside the version that an alias names now."""
+    from service.registry.facts import split_facts
+
+    facts = split_facts(found)
+    del facts["recorded"]
+    beside = "" if found.after is None else what_is_beside(found.after)
+    print_result(json, f"{found.model}: {found.alias} -> {found.now}{beside}", **facts)
+
+
+def what_is_beside(alias: AliasDocument) -> str:
+    """Return what a line says of the versions beside the one that an alias names, behind that."""
+    canary, shadow = alias.split().values()
+    said = "" if canary is None else f", canary {canary['version']} at {canary['weight']:.6g}"
+    return said if shadow is None else f"{said}, shadow {shadow['version']} at {shadow['share']:.6g}"
+
+
+def fraction_of(option: str, text: str) -> float:
+    """Return a part of 1 that is written as such or in percent. Raises BadParameter."""
+    number, is_percent = text.removesuffix("%"), text.endswith("%")
+    try:
+        return float(number) / (100 if is_percent else 1)
+    except ValueError:
+        raise BadParameter(f"{option}: expected a part as 10% or 0.1, found {text!r}") from None
 
 
 @app.command()
@@ -150,19 +212,23 @@ def delete(
     json: Json = False,
 ) -> None:
     """Remove a version that no alias names, or a whole model, and what the database has of its thresholds."""
+    from model_store.store import Store
+    from service.registry.registry import Registry
+
     forgets = not keep_thresholds
     if whole:
         if "@" in model:
             raise BadParameter(f"--all: expected the name of a model, found {model!r}")
-        with opened_registry(store, create=False) as registry:
+        with opened_database(store, create=False) as database:
+            registry = Registry(Store(store), database)
             gone = registry.delete_model(model, cause_of(reason), confirm=model, thresholds=forgets)
         line = f"{model} deleted, with {len(gone.versions)} version{'' if len(gone.versions) == 1 else 's'}"
         facts = {"versions": list(gone.versions), "deleted": True, "thresholds_deleted": gone.thresholds}
         print_result(json, line, model=model, **facts)
         return
     name, version = _version_of(model, store)
-    with opened_registry(store, create=False) as registry:
-        gone = registry.delete_version(
+    with opened_database(store, create=False) as database:
+        gone = Registry(Store(store), database).delete_version(
             name, version, cause_of(reason), with_aliases=with_aliases, thresholds=forgets
         )
     line = f"{name}@{version} deleted{', and its thresholds' if gone.thresholds else ''}"
@@ -188,10 +254,10 @@ def history(
     json: Json = False,
 ) -> None:
     """Show who moved the aliases of a model, when, from where to where, and why; the newest first."""
-    from service.registry.facts import change_facts
+    from service.registry.facts import history_facts
 
-    with opened_registry(store, create=True) as registry:
-        changes = list(map(change_facts, registry.history(model, alias, limit=limit)))
+    moves = registry_of(store).history(model, alias, limit=limit)
+    changes = [history_facts(model, move) for move in moves]
     if json:
         print_json({"model": model, "history": changes})
     elif changes:

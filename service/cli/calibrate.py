@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.cli.aliases import note_publication
+from service.cli.aliases import store_to_publish
 from service.cli.console import print_facts, print_json, print_table, progress
 from service.cli.groups import grouped
 from service.cli.options import (
@@ -37,14 +37,13 @@ def calibrate(
     It rises: rankings stay as they are. The tables tell how often predictions of such scores are true,
     before and after; after, each half of the rows is measured by a fit to the other half.
     """
-    from model_store.store import Store
     from service.workflows.calibrate import calibrate_and_publish
 
     columns = table.columns(data)
     name, reference = parse_reference(model)
     with progress(json) as show:
-        facts = calibrate_and_publish(Store(store), name, reference, data, columns, n_threads(threads), show)
-    note_publication(store, name, facts["version"], "xylem calibrate")
+        home = store_to_publish(store, "xylem calibrate")
+        facts = calibrate_and_publish(home, name, reference, data, columns, n_threads(threads), show)
     if json:
         print_json(facts)
         return

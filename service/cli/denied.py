@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.aliases import Why, cause_of, opened_registry
+from service.cli.aliases import Reason, cause_of, registry_of
 from service.cli.console import print_json, print_line
-from service.cli.groups import grouped
 from service.cli.options import DEFAULT_STORE, Json, StoreDir, parse_reference
 from service.errors import BadParameter
 
 if TYPE_CHECKING:
-    from service.registry.denials import Change, Denial
+    from model_store.alias_changes import LabelChange
+    from service.registry.denials import Denial
 
 app = typer.Typer(help="Denied labels: a part of `xylem models`.")
 
@@ -39,7 +39,6 @@ Clear = Annotated[bool, typer.Option("--clear", help="Deny none any more.")]
 
 
 @app.command()
-@grouped
 def deny(
     model: Alias,
     *,
@@ -47,7 +46,7 @@ def deny(
     labels: Labels = None,
     allow_again: Again = False,
     clear: Clear = False,
-    why: Why,
+    reason: Reason = "",
     url: Url = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -64,18 +63,23 @@ def deny(
         raise BadParameter("--clear: expected no label beside it, found some")
     if allow_again and not names:
         raise BadParameter("--allow-again: expected --label or --labels, found neither")
-    if url is not None and why != Why():
-        raise BadParameter("--url: expected no --reason and no --no-history beside it: it keeps no history")
+    if url is not None and reason:
+        raise BadParameter("--url: expected no --reason beside it: an object store keeps no history")
     if url is not None:
         print_denial(deny_there(url, store, (name, alias), names, clear=clear, allow_again=allow_again), json)
         return
-    with opened_registry(store, create=bool(names or clear), asks_none=why.no_history) as registry:
-        if names or clear:
-            change = change_of(names, allow_again=allow_again)
-            found = registry.denials.change(name, alias, change, cause_of(why.reason), anew=clear)
-        else:
-            found = registry.denials.show(name, alias)
-    print_denial(found, json)
+    from model_store.moves import DENIED
+    from model_store.store import Store
+    from service.registry.denials import denial_of, denying_known
+
+    opened = Store(store)
+    if names or clear:
+        change = denying_known(opened, name, alias, change_of(names, allow_again=allow_again))
+        after = registry_of(store).change(name, alias, DENIED, change, cause_of(reason)).after
+    else:
+        after = opened.alias(name, alias)
+    assert after is not None  # it denies something else, and is not removed
+    print_denial(denial_of(opened, name, alias, after), json)
 
 
 def denying(labels: Collection[str]) -> str:
@@ -125,7 +129,7 @@ def names_of(label: Collection[str] | None, labels: Path | None) -> list[str]:
     return [*(label or ()), *(() if labels is None else read_label_names(labels))]
 
 
-def change_of(names: Collection[str], *, allow_again: bool) -> Change:
+def change_of(names: Collection[str], *, allow_again: bool) -> LabelChange:
     """Return the change that was asked for; without names: to deny none."""
     from service.registry import denials
 
@@ -139,9 +143,7 @@ def print_denial(found: Denial, json: bool) -> None:
     from service.registry.facts import denial_facts
 
     if json:
-        facts = denial_facts(found)
-        del facts["recorded"]
-        print_json(facts)
+        print_json(denial_facts(found))
         return
     n_labels, n_unknown = len(found.labels), len(found.unknown)
     unknown = f", {n_unknown:,} of them not in version {found.version}" if n_unknown else ""

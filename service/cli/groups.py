@@ -3,12 +3,15 @@
 typer makes options of the parameters of a function. Of a command that is `grouped` it sees, in the place of
 a parameter whose type is a NamedTuple, the fields of it, and the command gets them as one.
 
+    @in_panel("Work")
     class Work(NamedTuple):
         threads: Annotated[int | None, typer.Option(help="Threads.")] = None
         seed: Annotated[int, typer.Option(help="Same seed, same model.")] = 0
 
     @grouped
     def train(data: Data, work: Work) -> None: ...  # has --data, --threads and --seed
+
+`--help` shows the options of a group that is `in_panel` apart, after those that everybody needs.
 """
 
 from __future__ import annotations
@@ -16,8 +19,26 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Iterator
+from copy import copy
 from functools import wraps
-from typing import Any
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+Group = TypeVar("Group")
+
+
+class _Panel(NamedTuple):
+    name: str
+    common: tuple[str, ...]
+
+
+def in_panel(name: str, common: tuple[str, ...] = ()) -> Callable[[type[Group]], type[Group]]:
+    """Give the options of a group a panel of `--help`, but for `common` and those that must be given."""
+
+    def mark(group: type[Group]) -> type[Group]:
+        setattr(group, "_panel", _Panel(name, common))  # noqa: B010 - a NamedTuple declares fields only
+        return group
+
+    return mark
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -50,6 +71,12 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 def _options_of(group: Any) -> Iterator[inspect.Parameter]:
     """Yield the fields of a NamedTuple as parameters."""
     hints = typing.get_type_hints(group, include_extras=True)
+    panel = getattr(group, "_panel", None)
     for name in group._fields:
-        default = group._field_defaults.get(name, inspect.Parameter.empty)
-        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+        default, hint = group._field_defaults.get(name, inspect.Parameter.empty), hints[name]
+        if panel and name in group._field_defaults and name not in panel.common:
+            (option,) = hint.__metadata__
+            option = copy(option)
+            option.rich_help_panel = panel.name
+            hint = Annotated[hint.__origin__, option]
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)

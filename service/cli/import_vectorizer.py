@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.aliases import note_publication
+from service.cli.aliases import store_to_publish
 from service.cli.console import print_result
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 
@@ -19,13 +19,11 @@ File = Annotated[
 
 def import_vectorizer(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Publish a version that takes text as a scikit-learn vectorizer does, and answers as the given one."""
-    from model_store.store import Store
     from service.importers import publish_with_texts, read_vectorizer
 
     name, reference = parse_reference(model)
-    opened = Store(store)
+    opened = store_to_publish(store, "xylem import-vectorizer")
     version = opened.resolve(name, reference)
     manifest = publish_with_texts(opened, name, version, read_vectorizer(file))
-    note_publication(store, manifest.model, manifest.version, "xylem import-vectorizer")
     line = f"{name}@{version} with {file} -> {manifest.model}@{manifest.version}"
     print_result(json, line, model=manifest.model, version=manifest.version)

@@ -9,10 +9,10 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from service.cli.asked import Place, asked_server, read_key, refuse_beside_url
 from service.cli.console import print_facts, print_json, print_line, print_table
 from service.cli.groups import grouped
 from service.cli.options import Json
+from service.cli.server_options import Place, connect_server, read_key, refuse_beside_url
 from service.db.of_store import opened_database
 from service.errors import JobNotFound
 
@@ -51,7 +51,7 @@ def _opened(context: typer.Context, place: Place) -> Iterator[Ask]:
     """Yield what asks a server, or a store's database."""
     if place.url is not None:
         refuse_beside_url(context, ("store",))
-        with asked_server(place.url, read_key(place.key_file)) as client:
+        with connect_server(place.url, read_key(place.key_file)) as client:
             yield lambda name, *arguments: getattr(client, _OF_CLIENT.get(name, name))(*arguments)
         return
     from service.jobs.jobs import Jobs

@@ -35,7 +35,7 @@ def labels(
     from model_store.names import name_of
     from model_store.store import Store
     from service.serving.denied import denied_by
-    from service.serving.label_info import LiveLabelInfo, info_asked, told_of_label
+    from service.serving.label_info import LiveLabelInfo, label_info_options, told_of_label
     from service.serving.label_pages import labels_found
     from service.serving.schemas.predict import InfoQuery
 
@@ -43,7 +43,7 @@ def labels(
     version = opened.open(name, reference)
     live = LiveLabelInfo(name, version.labels)
     live.follow(opened.label_info(name))
-    info = info_asked(InfoQuery(language=language, label_info=label_info), live)
+    info = label_info_options(InfoQuery(language=language, label_info=label_info), live)
     denied = set(denied_by(opened, name, reference))
     counts = version.arrays.get("labels/counts")
     ids = labels_found(version.labels, search, info)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.aliases import note_publication
+from service.cli.aliases import cause_of, store_to_publish, what_is_beside
 from service.cli.console import (
     mebibytes,
     print_facts,
@@ -19,7 +19,6 @@ from service.cli.console import (
 )
 from service.cli.denied import denying
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
-from service.cli.splits import beside
 from service.errors import BadInput, BadParameter
 
 if TYPE_CHECKING:
@@ -55,16 +54,16 @@ def _listed(info: ModelInfo) -> dict[str, object]:
         "versions": list(info.versions),
         "aliases": dict(info.aliases),
         "broken_aliases": list(info.broken_aliases),
-        "splits": {alias: split.facts() for alias, split in sorted(info.splits.items())},
-        "denied": {alias: len(labels) for alias, labels in sorted(info.denied.items())},
+        "splits": {name: alias.split() for name, alias in sorted(info.documents.items()) if alias.others},
+        "denied": {name: len(alias.denied) for name, alias in sorted(info.documents.items()) if alias.denied},
     }
 
 
 def _row(info: ModelInfo) -> tuple[str, str, str]:
     """Return a model's cells in the table for people, with the aliases that cannot be read."""
     aliases = [
-        f"{alias} -> {version}{beside(info.splits.get(alias))}{denying(info.denied.get(alias, ()))}"
-        for alias, version in sorted(info.aliases.items())
+        f"{name} -> {alias.version}{what_is_beside(alias)}{denying(alias.denied)}"
+        for name, alias in sorted(info.documents.items())
     ]
     aliases += [f"{alias} (unreadable)" for alias in info.broken_aliases]
     return info.name, ", ".join(map(str, info.versions)), ", ".join(aliases)
@@ -93,7 +92,7 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
     facts = manifest_facts(manifest)
     arrays = opened.open(name, manifest.version, verify=False).arrays
     report, origin = read_report(arrays), read_origin(arrays)
-    denied = {} if is_version(reference) else {"denied": list(opened.denied(name, reference))}
+    denied = {} if is_version(reference) else {"denied": list(opened.alias(name, reference).denied)}
     if json:
         print_json({**facts, **denied, "origin": origin, "report": report})
         return
@@ -179,6 +178,16 @@ def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     print_result(json, line, removed=removed)
 
 
+@app.command()
+def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Bring aliases of a store of before 0.1.0 to the form of this release; once, with no server on it."""
+    from model_store.migrating import OldStore
+
+    models = OldStore(store, by=cause_of("xylem models migrate")).migrate()
+    line = f"aliases of {len(models)} model{'' if len(models) == 1 else 's'} migrated"
+    print_result(json, line, models=models)
+
+
 @app.command("export")
 def export_model(
     model: Model,
@@ -236,18 +245,18 @@ def import_model(
     json: Json = False,
 ) -> None:
     """Check an exported file, or a model that another library saved, and publish it as a new version."""
+    opened = store_to_publish(store, "xylem models import")
     if library is not None and path is not None and file is None:
         from service.importers import import_model as import_foreign
 
         stored = weights or "float32"
-        manifest = import_foreign(_store(store), library, path, labels, model, features, stored)
+        manifest = import_foreign(opened, library, path, labels, model, features, stored)
     elif file is not None and model is not None and (library, path, labels, features, weights) == (None,) * 5:
         if not file.is_file():
             raise BadInput(f"{file}: expected a file that `xylem models export` wrote, found none")
         with file.open("rb") as archive:
-            manifest = _store(store).import_(archive, model)
+            manifest = opened.import_(archive, model)
     else:
         raise BadParameter("expected --file FILE --model NAME, or --from LIBRARY PATH, found another mixture")
-    note_publication(store, manifest.model, manifest.version, "xylem models import")
     line = f"{file or path} -> {manifest.model}@{manifest.version}"
     print_result(json, line, model=manifest.model, version=manifest.version)

@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from service.cli.groups import in_panel
 from service.columns import TableColumns, columns_of, refuse_without_table
 from service.errors import BadParameter
 
@@ -43,7 +44,8 @@ Parameters = Annotated[
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(min=1, max=1024, help="Threads; the number of cores if left out.")
+    int | None,
+    typer.Option(min=1, max=1024, help="Threads; the number of cores if left out.", rich_help_panel="Work"),
 ]
 ChunkCharacters = Annotated[
     int | None,
@@ -81,6 +83,7 @@ LabelSeparator = Annotated[
 DEFAULT_STORE = Path("store")
 
 
+@in_panel("Tables")
 class Table(NamedTuple):
     """Of a table: which columns are read."""
 
@@ -95,6 +98,7 @@ class Table(NamedTuple):
         return columns
 
 
+@in_panel("Work")
 class Work(NamedTuple):
     """How a model is made: on how many threads, and from which seed."""
 

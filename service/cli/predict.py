@@ -10,10 +10,9 @@ from urllib.parse import urlencode
 
 import typer
 
-from service.cli.asked import Place, read_key, refuse_beside_url
 from service.cli.console import complain, progress
 from service.cli.database import opened_learning
-from service.cli.groups import grouped
+from service.cli.groups import grouped, in_panel
 from service.cli.options import (
     ChunkCharacters,
     Json,
@@ -24,6 +23,7 @@ from service.cli.options import (
     n_threads,
     parse_reference,
 )
+from service.cli.server_options import Place, read_key, refuse_beside_url
 from service.errors import BadData, BadParameter
 from service.serving.line_files import STDIN, Source, blocks, idle, in_order, opened
 
@@ -57,8 +57,9 @@ LabelInfo = Annotated[
 ]
 
 
-class Asked(NamedTuple):
-    """What is asked for each instance: as a request says it."""
+@in_panel("Search and answers", common=("top_r", "threshold"))
+class RequestOptions(NamedTuple):
+    """The options of a request."""
 
     top_r: TopR = 5
     threshold: Threshold = None
@@ -89,7 +90,7 @@ def predict(
     *,
     data: Instances = STDIN,
     table: Table,
-    asked: Asked,
+    wanted: RequestOptions,
     place: Place,
     threads: Threads = None,
     json: Json = False,
@@ -101,12 +102,12 @@ def predict(
     each row is a text. A line that cannot be used has an error in its place, and the exit status is 2 at
     the end.
     """
-    columns, given = table.columns(Path(data)), asked.options()
+    columns, given = table.columns(Path(data)), wanted.options()
     if place.url is not None:
         refuse_beside_url(context, _LOCAL_ONLY)
         answers = _by_server(place.url, place.key_file, parse_reference(model), given)
     else:
-        answers = _by_store(place.store, model, given, n_threads(threads), explain=asked.explain)
+        answers = _by_store(place.store, model, given, n_threads(threads), explain=wanted.explain)
     n_rows = n_bad = 0
     with opened(data, columns) as source, progress(json or data == STDIN) as show:
         for answered in answers(source):
@@ -144,7 +145,7 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
     from model_store.store import Store
     from service.serving.blocks import answer_block
     from service.serving.denied import denied_by, with_denied
-    from service.serving.label_info import LabelInfos, info_asked
+    from service.serving.label_info import LabelInfos, label_info_options
     from service.serving.opening import serve_model
     from service.serving.parse import parse_options
     from service.serving.rows import to_options
@@ -170,7 +171,7 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
                 served.thresholds.is_known = True
             elif learning is not None and learning.follower.fault:
                 complain(f"feedback to these predictions will not be taken: {learning.follower.fault}")
-            engine_options, info = to_options(options, served), info_asked(options, served.info)
+            engine_options, info = to_options(options, served), label_info_options(options, served.info)
 
             def answer(block: LineBlock) -> Answered:
                 return answer_block(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from service.cli.asked import asked_server
 from service.cli.options import Reference
+from service.cli.server_options import connect_server
 
 if TYPE_CHECKING:
     from service.serving.lines import Answered, LineBlock
@@ -34,7 +34,7 @@ def answer_by_server(
     number = int(model.version) if model.version.isdecimal() else None
     alias = model.version if number is None else None
     first = 1
-    with asked_server(url, key) as client:
+    with connect_server(url, key) as client:
         asked = client.batch_blocks(model.name, _lines(todo, long_lines), number, alias, **options)
         for block in asked:
             lines = _with_long(block, first, long_lines, limits)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from model_store.errors import AliasNotFound
+from service.cli.aliases import fraction_of, what_is_beside
 from service.cli.console import mebibytes, print_result
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
-from service.errors import BadInput
+from service.errors import BadInput, BadParameter
 
 if TYPE_CHECKING:
     from model_store.alias import Alias
@@ -52,13 +53,12 @@ def push(
     """
     from model_store.alias_changes import promoted
     from model_store.store import Store
-    from service.cli.splits import change_beside, what_is_beside
     from service.remote.objects import RemoteStore
 
     opened, remote = Store(store), RemoteStore(url)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
-    put_beside = change_beside(version, canary, shadow)
+    put_beside = _beside_of(version, canary, shadow)
     if put_beside is not None and not alias:
         raise BadInput("--canary, --shadow: expected --alias, whose requests they are of, found none")
     pushed = remote.push(opened, name, version)
@@ -94,11 +94,22 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
     print_result(json, line, url=remote.url, model=name, version=manifest.version)
 
 
+def _beside_of(version: int, canary: str | None, shadow: str | None) -> Change | None:
+    """Return the change that puts a version beside another; None: none was asked for. Raises BadSplit."""
+    from model_store.alias_changes import with_canary, with_shadow
+
+    if canary is not None and shadow is not None:
+        raise BadParameter("expected --canary or --shadow, not both")
+    if canary is not None:
+        return with_canary(version, fraction_of("--canary", canary))
+    return None if shadow is None else with_shadow(version, fraction_of("--shadow", shadow))
+
+
 def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Change:
     """Return a change that also has an alias deny what that of the store denies."""
     here: tuple[str, ...] = ()
     with contextlib.suppress(AliasNotFound):
-        here = store.denied(model, alias)
+        here = store.alias(model, alias).denied
     from model_store.alias_changes import denying
 
     deny = denying(lambda there: {*there, *here})

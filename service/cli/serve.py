@@ -1,4 +1,4 @@
-"""`xylem serve`: the service."""
+"""`xylem serve`, the service, and `xylem worker`, which runs jobs that wait in the database of a store."""
 
 from __future__ import annotations
 
@@ -28,6 +28,17 @@ Jobs = Annotated[
     int | None,
     typer.Option(min=0, max=64, help="Jobs run at a time, in a process beside it; $XYLEM_JOBS, or 1."),
 ]
+WorkerJobs = Annotated[int, typer.Option(min=1, max=64, help="Jobs run at a time.")]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=0,
+        max=65535,
+        metavar="PORT",
+        help="Answer GET /metrics on this port of $XYLEM_HOST; 0: a free one.",
+    ),
+]
 
 
 def serve(
@@ -48,5 +59,25 @@ def serve(
 
     given = {"store": store, "host": host, "port": port, "workers": workers, "jobs": jobs}
     run(read_settings(**{name: value for name, value in given.items() if value is not None}))
+    if json:
+        print_json({"stopped": True})
+
+
+def worker(
+    store: Store = None, jobs: WorkerJobs = 1, metrics_port: MetricsPort = None, json: Json = False
+) -> None:
+    """Run jobs (training, threshold tuning, batches) that wait, until SIGTERM or Ctrl-C.
+
+    A job at hand then waits again. Needs the store and the database of the servers that take the jobs, and
+    the data directory (XYLEM_DATA_DIR); all else is set by XYLEM_ variables. The log is JSON lines on
+    standard error; with --json a line on standard output says at the end that the worker has stopped.
+    """
+    from service.jobs.worker import run_workers
+    from service.logs import configure
+    from service.settings import read_settings
+
+    settings = read_settings(**({} if store is None else {"store": store}))
+    configure(settings.log_level)
+    run_workers(settings, jobs, metrics_port=metrics_port)
     if json:
         print_json({"stopped": True})

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from service.cli.console import print_facts, print_json, print_table, progress
-from service.cli.groups import grouped
+from service.cli.groups import grouped, in_panel
 from service.cli.options import (
     DEFAULT_STORE,
     FORMATS,
@@ -58,6 +58,7 @@ StartValues = Annotated[
 ]
 
 
+@in_panel("Tuning", common=("method", "test"))
 class Tuning(NamedTuple):
     """How thresholds are found, and measured."""
 
@@ -68,6 +69,7 @@ class Tuning(NamedTuple):
     start: StartValues = None
 
 
+@in_panel("Candidates")
 class Candidate(NamedTuple):
     """What becomes of a candidate."""
 

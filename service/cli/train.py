@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from service.cli.aliases import note_publication
+from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, progress
-from service.cli.groups import grouped
+from service.cli.groups import grouped, in_panel
 from service.cli.options import (
     DEFAULT_STORE,
     TRAINER_NAMES,
@@ -94,6 +94,7 @@ def _features_tried(choice: dict[str, Any]) -> dict[str, str]:
     return {"features": taken, **tried}
 
 
+@in_panel("Published version")
 class NewVersion(NamedTuple):
     """What is published: the model, its type of weights, and what is known of its labels."""
 
@@ -110,6 +111,7 @@ class HeldOut(NamedTuple):
     calibrate: Calibrate = False
 
 
+@in_panel("Streams")
 class Streaming(NamedTuple):
     """Whether the data are never held in memory, and what is found on the way."""
 
@@ -136,7 +138,6 @@ def train(
     from JSON lines on standard input as they come; there Ctrl-C ends the input, and what was learnt is
     published.
     """
-    from model_store.store import Store
     from service.datasets.parts import STDIN
     from service.workflows.label_info import read_label_info, with_label_info
     from service.workflows.train import TrainRequest, train_and_publish
@@ -155,14 +156,14 @@ def train(
         stream=streaming.stream,
         calibrate=held_out.calibrate,
     )
-    opened, info = Store(store), None if new.label_info is None else read_label_info(new.label_info)
+    opened = store_to_publish(store, f"xylem train {trainer}")
+    info = None if new.label_info is None else read_label_info(new.label_info)
     with _threshold_database(opened, streaming.thresholds) as kept_in, progress(json) as show:
         if data == STDIN:
             typer.echo(_FROM_STDIN, err=True)
         report = train_and_publish(opened, new.model, request, show, kept_in)
     if info is not None:
         report = with_label_info(opened, report, info)
-    note_publication(store, new.model, report.version, f"xylem train {trainer}")
     for warning in report.warnings or ():
         typer.echo(f"xylem: warning: {warning}", err=True)
     if json:

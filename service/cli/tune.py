@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from service.cli.aliases import note_publication
+from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, print_table, progress
-from service.cli.groups import grouped
+from service.cli.groups import grouped, in_panel
 from service.cli.options import (
     DEFAULT_STORE,
     Data,
@@ -59,6 +59,7 @@ class MeasuredOn(NamedTuple):
     folds: Folds = None
 
 
+@in_panel("Search", common=("minutes",))
 class SearchFor(NamedTuple):
     """What is tried, for how long, and what is looked for."""
 
@@ -75,7 +76,7 @@ def tune(
     table: Table,
     model: NewModel,
     held: MeasuredOn,
-    asked: SearchFor,
+    wanted: SearchFor,
     work: Work,
     parameters: Parameters = None,
     label_names: LabelNames = None,
@@ -89,24 +90,22 @@ def tune(
     published on another file with xylem evaluate.
     """
     from model_store.identifiers import check_model
-    from model_store.store import Store
     from service.workflows.search import SearchRequest, search
     from service.workflows.search_space import DEFAULT_TRAINERS
     from service.workflows.train import train_and_publish
 
     columns = table.columns(data, held.valid)
     check_model(model)
-    home = Store(store)
-    home.prepare()
+    store_to_publish(store, "xylem tune").prepare()
     request = SearchRequest(
         data=data,
         valid=held.valid,
         folds=held.folds or 1,
-        trainers=tuple(asked.trainers or DEFAULT_TRAINERS),
-        metric=asked.metric,
-        minutes=asked.minutes,
-        trials=asked.trials,
-        study=asked.study,
+        trainers=tuple(wanted.trainers or DEFAULT_TRAINERS),
+        metric=wanted.metric,
+        minutes=wanted.minutes,
+        trials=wanted.trials,
+        study=wanted.study,
         fixed=tuple(parameters or ()),
         label_names=label_names,
         columns=columns,
@@ -116,13 +115,13 @@ def tune(
     with progress(json) as show:
         found = search(request, show)
         best = found[0]
+        home = store_to_publish(store, f"xylem tune {best.trainer}")
         report = train_and_publish(home, model, request.training(best), show)
-    note_publication(store, model, report.version, f"xylem tune {best.trainer}")
     if json:
-        facts = {"model": model, "version": report.version, "metric": asked.metric, "best": best._asdict()}
+        facts = {"model": model, "version": report.version, "metric": wanted.metric, "best": best._asdict()}
         print_json({**facts, "trials": [each._asdict() for each in found]})
         return
-    _print_trials(found, asked.metric)
+    _print_trials(found, wanted.metric)
     told = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
     print_facts(f"Published {model}@{report.version} in {store}", told)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from model_store.names import NameTable, build_names, find_names
 from service.kernels.text.sort_and_sum import sort_labels
@@ -88,3 +89,25 @@ def ids_in_model(names: list[str], model: NameTable) -> NDArray[np.int32]:
     """Return the id that a model gives each of these distinct names, -1 where it does not know it."""
     table = build_names(names)
     return find_names(model, table.utf8, table.offsets)
+
+
+class Growing:
+    """One array of unknown length; appending costs amortised constant time an element."""
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self._array: NDArray[Any] = np.empty(1 << 10, dtype)
+        self.n = 0
+
+    def extend(self, more: NDArray[Any]) -> None:
+        """Append the elements of `more`."""
+        end = self.n + len(more)
+        if end > len(self._array):
+            # resize reallocates: large arrays are remapped by the system, not copied
+            self._array.resize(max(end, len(self._array) * 3 // 2), refcheck=False)
+        self._array[self.n : end] = more
+        self.n = end
+
+    def finish(self) -> NDArray[Any]:
+        """Return the array, cut to its length; nothing can be appended after."""
+        self._array.resize(self.n, refcheck=False)
+        return self._array

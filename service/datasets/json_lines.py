@@ -10,8 +10,7 @@ import orjson
 
 from model_store.errors import BadNames
 from model_store.names import NameTable, build_names
-from service.datasets.dataset import N_ROWS_MAX, ids_in_model, renumber_labels
-from service.datasets.growing import Growing
+from service.datasets.dataset import N_ROWS_MAX, Growing, ids_in_model, renumber_labels
 from service.datasets.stream import DataFile
 from service.kernels.text.sort_and_sum import sort_labels
 from service.rows import LabelRows, offsets

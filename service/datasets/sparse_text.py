@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.datasets import sparse_kernel as kernels
-from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
-from service.datasets.growing import Growing
+from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX, Growing
 from service.datasets.stream import DataFile
 from service.errors import BadData
 from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels

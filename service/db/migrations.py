@@ -7,6 +7,7 @@ of its tables and only goes forward needs a list, a lock and a number: one tool 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from sqlalchemy import (
     Column,
@@ -33,31 +34,14 @@ SCHEMA_VERSION = Table(
 )
 
 
-def _feedback(connection: Connection) -> None:
-    """Make the tables of thresholds that learn from feedback."""
-    names = (tables.VERSIONS, tables.LOG, tables.CHECKPOINTS, tables.EVENTS, tables.SECRETS)
-    tables.METADATA.create_all(connection, tables=names, checkfirst=False)
-
-
-def _shadows(connection: Connection) -> None:
-    """Make the table of candidates."""
-    tables.METADATA.create_all(connection, tables=(tables.SHADOWS,), checkfirst=False)
+def _make(*made: Table) -> Callable[[Connection], None]:
+    """Return the step that makes tables."""
+    return partial(tables.METADATA.create_all, tables=made)
 
 
 def _no_index_of_days(connection: Connection) -> None:
     """Drop the index by day that events had: it doubled what an event writes."""
     connection.execute(text("DROP INDEX IF EXISTS ix_feedback_events_day"))
-
-
-def _access_and_history(connection: Connection) -> None:
-    """Make the tables of keys, of what admins did, and of the moves of aliases."""
-    names = (tables.ACCESS_KEYS, tables.AUDIT_LOG, tables.ALIAS_HISTORY)
-    tables.METADATA.create_all(connection, tables=names)
-
-
-def _jobs(connection: Connection) -> None:
-    """Make the table of jobs."""
-    tables.METADATA.create_all(connection, tables=(tables.JOBS,), checkfirst=False)
 
 
 def _traces_of_jobs(connection: Connection) -> None:
@@ -66,19 +50,14 @@ def _traces_of_jobs(connection: Connection) -> None:
         connection.execute(text("ALTER TABLE jobs ADD COLUMN traceparent VARCHAR(64)"))
 
 
-def _totals_of_jobs(connection: Connection) -> None:
-    """Make the table of what came of jobs."""
-    tables.METADATA.create_all(connection, tables=(tables.JOB_TOTALS,))
-
-
 STEPS: tuple[Callable[[Connection], None], ...] = (
-    _feedback,
-    _shadows,
+    _make(tables.VERSIONS, tables.LOG, tables.CHECKPOINTS, tables.EVENTS, tables.SECRETS),
+    _make(tables.SHADOWS),
     _no_index_of_days,
-    _access_and_history,
-    _jobs,
+    _make(tables.ACCESS_KEYS, tables.AUDIT_LOG),
+    _make(tables.JOBS),
     _traces_of_jobs,
-    _totals_of_jobs,
+    _make(tables.JOB_TOTALS),
 )
 """Step i makes schema i + 1 of schema i. A step that was released leads to the same schema ever after."""
 

@@ -12,8 +12,6 @@ feedback_events        a row for each event that was counted, by a hash of its m
 secrets                keys that replicas share
 access_keys            a row for each key of the service (`service.access.keys`): never the key, but its hash
 audit_log              a row for each action of an admin (`service.access.audit`)
-alias_history          a row for each move of an alias (`service.registry.history`); `state` is `intended`
-                       before the store is changed, and `done` once it was
 jobs                   a row for each job, those that have ended too: see service/jobs. Times are seconds
                        since 1970; `claim` is a secret of the worker that has the job until `lease_until`;
                        `traceparent` is the span of the request that made it
@@ -128,25 +126,6 @@ AUDIT_LOG = Table(
     Column("target", String(256), nullable=False),
     Column("outcome", String(64), nullable=False),
     Column("request_id", String(128), nullable=False),
-    sqlite_autoincrement=True,
-)
-
-ALIAS_HISTORY = Table(
-    "alias_history",
-    METADATA,
-    Column("id", Integer, primary_key=True),
-    Column("model", String(64), nullable=False),
-    Column("alias", String(64), nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("action", String(16), nullable=False),
-    Column("from_version", Integer),
-    Column("to_version", Integer),
-    Column("at", Float, nullable=False),
-    Column("who", String(128), nullable=False),
-    Column("why", String(1024), nullable=False),
-    Column("job", String(64)),
-    Column("verdict", Text),
-    Index("ix_alias_history_model", "model", "id"),
     sqlite_autoincrement=True,
 )
 

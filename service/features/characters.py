@@ -79,8 +79,7 @@ def classes(unicode: bool) -> NDArray[np.uint8]:
         for first, last in _UNSPACED:
             block = found[first : last + 1]
             block[block & WORD != 0] |= UNSPACED
-    found.flags.writeable = False
-    return found
+    return found  # not read-only: kernels would be compiled once more
 
 
 @functools.cache

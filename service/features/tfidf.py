@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, Handle, handle, struct_at
 from model_store.names import NameTable, build_names, probe
-from service.datasets.growing import Growing
+from service.datasets.dataset import Growing
 from service.errors import BadData, BadParameter
 from service.features.blocks import in_blocks
 from service.features.characters import classes

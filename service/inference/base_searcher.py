@@ -73,7 +73,7 @@ class BaseSearcher(Uncopyable, ABC):
         self.n_labels = model.manifest.n_labels
         self.n_features = model.manifest.n_features
         calibration = assemble_calibration(model.manifest, model.arrays)
-        self._knots: Knots = (calibration.x, calibration.y)
+        self._knots: Knots = (writeable(calibration.x), writeable(calibration.y))
         self.pool = BufferPool(model.ensemble, rerank, calibration, make_own)
         self._row_searching = 0
         self._row_plan = self._plan(PredictOptions(top_r=1, beam_width=1))

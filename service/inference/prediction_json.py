@@ -48,7 +48,7 @@ def predictions_json(
     while True:
         text = np.empty(room, np.uint8)
         if write_predictions(*what, token, text, ends):
-            return cut(text, ends)
+            return cut(text.data, ends)
         room *= 4
 
 
@@ -57,10 +57,9 @@ def text_room(n_rows: int, n_labels: int) -> int:
     return _BYTES_A_ROW * n_rows + _BYTES_A_LABEL * n_labels
 
 
-def cut(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[bytes]:
+def cut(text: memoryview, ends: NDArray[np.int64]) -> list[bytes]:
     """Return the texts that end at these places."""
-    view = text.data
-    return [bytes(view[start:end]) for start, end in pairwise([0, *ends.tolist()])]
+    return [bytes(text[start:end]) for start, end in pairwise([0, *ends.tolist()])]
 
 
 def spans_of(found: Predictions) -> Spans:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import read_only
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.version import Model
 from service.inference.allowed import allowed_labels
@@ -28,7 +29,7 @@ from service.kernels.search.explain import depth_of, explain_leaf
 from service.kernels.search.label_scores import score_rows
 from service.kernels.search.queue_workspace import QueueWorkspace, make_queue
 from service.kernels.search.routing_rerank import NO_RERANK
-from service.kernels.search.subtrees import Below, greatest_weights, least_thresholds, mark_allowed
+from service.kernels.search.subtrees import greatest_below
 from service.kernels.search.threshold import threshold_rows
 from service.kernels.search.threshold_update import Paths, move_thresholds
 from service.rows import SparseRows
@@ -127,22 +128,19 @@ class Predictor(BaseSearcher):
         if allow is None and deny is None and among is None:
             return None
         allowed = allowed_labels(self._labels, self.n_labels, allow, deny, among)
-        mask = np.empty(len(self._ensemble.parent), np.uint8)
-        mark_allowed(self._below(), allowed, mask)
-        return mask
+        return greatest_below(self._ensemble, allowed, 0)
 
     def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
-        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(nodes)."""
-        n_nodes = len(self._ensemble.parent)
-        log = np.full(n_nodes + LANES, np.inf, np.float32)
-        least_thresholds(self._below(), logs_of(thresholds, self._knots), log[:n_nodes])
-        return NodeThresholds(log)
+        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(nodes).
+
+        A node's threshold is the least of the labels' below it (Jasinska et al. 2016, appendix B).
+        """
+        least = -greatest_below(self._ensemble, -logs_of(thresholds, self._knots), -np.inf)
+        return NodeThresholds(np.append(least, np.full(LANES, np.inf, np.float32)))
 
     def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
         """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions. Cost: O(nodes)."""
-        log = np.empty(len(self._ensemble.parent), np.float32)
-        greatest_weights(self._below(), logs_of(weights), log)
-        return NodeWeights(log)
+        return NodeWeights(greatest_below(self._ensemble, logs_of(weights), -np.inf))
 
     def move_thresholds(
         self, prepared: NodeThresholds, labels: NDArray[np.int32], thresholds: NDArray[np.float32]
@@ -175,10 +173,7 @@ class Predictor(BaseSearcher):
 
     def _paths(self) -> Paths:
         trees = self._ensemble
-        return trees.child_ptr, trees.parent, trees.label_leaf
-
-    def _below(self) -> Below:
-        return self._ensemble.node_label, self._ensemble.parent
+        return read_only(trees.child_ptr), read_only(trees.parent), read_only(trees.label_leaf)
 
     def _plan(self, options: PredictOptions) -> SearchPlan:
         beam_width, top_r = min(options.beam_width, self._n_chunks), min(options.top_r, self.n_labels)

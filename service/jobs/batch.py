@@ -24,7 +24,7 @@ from service.jobs.files import OFFSET, PART, RESULT
 from service.jobs.requests import BatchJob
 from service.serving.blocks import answer_block
 from service.serving.denied import denied_by, with_denied
-from service.serving.label_info import LabelInfos, info_asked
+from service.serving.label_info import LabelInfos, label_info_options
 from service.serving.learning import OnlineLearning
 from service.serving.line_files import Source, blocks, in_order, opened
 from service.serving.lines import Answered, LineBlock
@@ -77,7 +77,7 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
             served=served,
             options=_options(request, served, learning),
             limits=context.settings.limits,
-            info=info_asked(request, served.info),
+            info=label_info_options(request, served.info),
             chunk_characters=request.chunk_characters,
         )
         offset = _answer(context, data, answer, offset._replace(prints=prints), request.columns())

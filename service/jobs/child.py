@@ -82,13 +82,13 @@ def _logged(reporter: Reporter) -> Any:
     """Return what tells of progress, each phase's beginning in the log too."""
     phases: list[str] = [""]
 
-    def told(phase: str, done: int, total: int) -> None:
+    def report(phase: str, done: int, total: int) -> None:
         if phase != phases[-1]:
             phases[-1] = phase
             log(logging.INFO, "phase", phase=phase)
         reporter.progress(phase, done, total)
 
-    return told
+    return report
 
 
 def _lock(directory: Path) -> int:

@@ -88,12 +88,12 @@ class WatchedFiles:
     def watching(self, on_progress: OnProgress, *phases: str) -> OnProgress:
         """Return `on_progress` with a check of the files at the beginning of these phases."""
 
-        def told(phase: str, done: int, total: int) -> None:
+        def report(phase: str, done: int, total: int) -> None:
             if phase in phases:
                 self.check()
             on_progress(phase, done, total)
 
-        return told
+        return report
 
 
 def patiently(call: Callable[[], T]) -> T:

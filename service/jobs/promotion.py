@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.errors import NotFound, StoreError
+from model_store.moves import Cause
 from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.jobs.context import JobContext, patiently
 from service.jobs.job import PromotionVerdict
 from service.jobs.requests import PromotionCondition, PromotionRule
-from service.registry.causes import Cause
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.evaluate import F_MEASURES, measure, note_on
 
@@ -58,7 +58,7 @@ def promote_if(
     kept = verdict
     patiently(lambda: context.leases.record_verdict(context.claim, kept))
     if not kept.promoted:
-        patiently(lambda: context.registry.refuse(context.job.model, version, alias, _cause(context, kept)))
+        context.registry.refuse(context.job.model, version, alias, _cause(context, kept))
     _act(context, kept, version)
     return kept
 

@@ -14,14 +14,15 @@ from sqlalchemy import Connection
 
 from model_store.errors import VersionNotFound
 from model_store.manifest import Manifest
+from model_store.moves import Cause
 from model_store.report import read_report
+from model_store.store import Store
 from service.columns import TableColumns
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.promotion import LATEST, promote_if
 from service.jobs.requests import PromotionRule, TrainingJob, TuningChoice
 from service.jobs.split import split_lines
 from service.jobs.tuning import tune
-from service.registry.causes import Cause
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.train import TrainRequest, train_and_publish
 
@@ -92,8 +93,8 @@ def _files(context: JobContext, files: WatchedFiles, request: TrainingJob) -> tu
         return data, files.find(request.valid, "valid")
     if request.split is None:
         return data, None
-    share, told = request.split, context.on_progress
-    return split_lines(data, context.work, share, request.seed, told, request.columns())
+    share, report = request.split, context.on_progress
+    return split_lines(data, context.work, share, request.seed, report, request.columns())
 
 
 def _train(
@@ -118,10 +119,8 @@ def _train(
         made_for=job.id,
     )
     watched = files.watching(context.on_progress, "publish")
-    report = train_and_publish(context.store, job.model, train, watched)
-    if context.registry.named(job.model, LATEST) == report.version:
-        cause = Cause("a training job", job=job.id)
-        patiently(lambda: context.registry.published(job.model, report.version, cause))
+    store = Store(context.store.root, by=Cause("a training job", job=job.id))
+    report = train_and_publish(store, job.model, train, watched)
     return context.store.manifest(job.model, report.version)
 
 

@@ -53,5 +53,7 @@ def tune(
     how = choice.empty_labels, choice.kappa, start, context.threads, columns
     request = request_of([choice.method], data, test, *how)
     opened = context.store.open(context.job.model, version)
-    told = context.on_progress
-    return tune_and_keep(opened, context.database, request, shadow=shadow, on_progress=told, on_keep=on_keep)
+    report = context.on_progress
+    return tune_and_keep(
+        opened, context.database, request, shadow=shadow, on_progress=report, on_keep=on_keep
+    )

@@ -92,16 +92,16 @@ class Worker:
     def _work(self, claim: Claim, stopping: threading.Event) -> None:
         """Run a claimed job to its end, and say so in the database."""
         job, span = claim.job, JobSpan(self._tracer, claim.job)
-        said = {"kind": job.kind, "model": job.model, "attempt": job.attempts, **span.fields}
-        log(logging.INFO, "job_started", job=job.id, **said)
+        fields = {"kind": job.kind, "model": job.model, "attempt": job.attempts, **span.fields}
+        log(logging.INFO, "job_started", job=job.id, **fields)
         try:
             directory = make_directory(self._settings.store, job.id)
-            told = BoundedLog(directory, self._settings.limits.job_log_bytes_max)
-            _tell(told, "started", attempt=job.attempts, worker=self._name)
-            process = JobProcess(claim, self._settings, directory, told, self._teller(claim), self._module)
+            job_log = BoundedLog(directory, self._settings.limits.job_log_bytes_max)
+            _write(job_log, "started", attempt=job.attempts, worker=self._name)
+            process = JobProcess(claim, self._settings, directory, job_log, self._teller(claim), self._module)
             span.phases = process.phases
             outcome = process.run(stopping)
-            _tell(told, outcome.end, detail=outcome.error)
+            _write(job_log, outcome.end, detail=outcome.error)
         except OSError as error:  # a store that is full or away, no process to be had
             found = f"expected to start the job's process, found: {error.strerror or type(error).__name__}"
             outcome = Outcome("failed", found, "no-space" if error.filename is None else "unavailable")
@@ -211,10 +211,10 @@ def _page(database: Database, settings: Settings, port: int) -> FiguresPage:
     return FiguresPage(database, settings, port)
 
 
-def _tell(told: BoundedLog, event: str, **fields: object) -> None:
+def _write(job_log: BoundedLog, event: str, **fields: object) -> None:
     """Write a line of our own into a job's log, of the form of the others."""
     now = datetime.datetime.now(datetime.UTC).isoformat()
-    told.write(json.dumps({"time": now, "level": "info", "event": event, **fields}).encode() + b"\n")
+    job_log.write(json.dumps({"time": now, "level": "info", "event": event, **fields}).encode() + b"\n")
 
 
 def main() -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from model_store.archive import Readable
 from model_store.fs import Buffer
 from model_store.manifest import Manifest
-from model_store.store import LATEST, Store
-from service.errors import DatabaseUnavailable, LimitExceeded
-from service.logs import log
-from service.registry.causes import Cause
+from model_store.moves import Cause
+from model_store.store import Store
+from service.errors import LimitExceeded
 from service.registry.registry import Registry
 
 
@@ -73,14 +71,7 @@ def import_from(
     archive becomes a path, what the manifest does not announce is refused before it is written, and all of it
     is verified before it is published. Without `latest` no alias moves, but for a model's first version.
     Raises LimitExceeded beyond `bytes_max`, Corrupt for what is no archive of a version, also one that is cut
-    off, InvalidName, StoreUnwritable; nothing is published then. A database that does not answer stops
-    nothing: the next look at the history writes down what was published.
+    off, InvalidName, StoreUnwritable; nothing is published then.
     """
     registry.check_own()
-    manifest = store.import_(_BoundedReader(file, bytes_max), model, latest=latest)
-    if registry.named(model, LATEST) == manifest.version:
-        try:
-            registry.published(model, manifest.version, cause)
-        except DatabaseUnavailable as error:
-            log(logging.WARNING, "alias_history_behind", model=model, alias=LATEST, detail=str(error))
-    return manifest
+    return store.import_(_BoundedReader(file, bytes_max), model, latest=latest, cause=cause)

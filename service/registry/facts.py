@@ -5,33 +5,22 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from model_store.splits import Split
+from model_store.alias import Alias
+from model_store.alias_writing import AliasChange
+from model_store.moves import Move
 from service.registry.denials import Denial
-from service.registry.history import AliasChange
-from service.registry.registry import AliasMove, SplitMove
 
 
-def move_facts(move: AliasMove) -> dict[str, Any]:
-    """Return what JSON says of a move that was just made."""
-    return {
-        "model": move.model,
-        "alias": move.alias,
-        "version": move.now,
-        "previous_version": move.before,
-        "recorded": move.recorded,
-    }
+def move_facts(change: AliasChange) -> dict[str, Any]:
+    """Return what JSON says of what an alias names now, and named before."""
+    named = {"version": change.now, "previous_version": change.before.version or None}
+    return {"model": change.model, "alias": change.alias, **named, "recorded": True}
 
 
-def split_facts(move: SplitMove) -> dict[str, Any]:
-    """Return what JSON says of a split that was just changed."""
-    split = move.split or Split(move.version)
-    return {
-        "model": move.model,
-        "alias": move.alias,
-        "version": move.version,
-        **split.facts(),
-        "recorded": move.recorded,
-    }
+def split_facts(change: AliasChange) -> dict[str, Any]:
+    """Return what JSON says of what stands beside the version that an alias names now."""
+    split = (change.after or Alias(0)).split()
+    return {"model": change.model, "alias": change.alias, "version": change.now, **split, "recorded": True}
 
 
 def denial_facts(denial: Denial) -> dict[str, Any]:
@@ -39,7 +28,7 @@ def denial_facts(denial: Denial) -> dict[str, Any]:
     return {**denial._asdict(), "labels": list(denial.labels), "unknown": list(denial.unknown)}
 
 
-def change_facts(change: AliasChange) -> dict[str, Any]:
-    """Return what JSON says of a row of the history; the time as RFC 3339."""
-    at = datetime.datetime.fromtimestamp(change.at, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {**change._asdict(), "at": at}
+def history_facts(model: str, move: Move) -> dict[str, Any]:
+    """Return what JSON says of a move; the time as RFC 3339."""
+    at = datetime.datetime.fromtimestamp(move.at, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**move._asdict(), "model": model, "at": at}

@@ -6,7 +6,7 @@ from typing import Any
 
 from model_store.origin import content_digest, read_origin
 from model_store.store import Store
-from service.registry.facts import change_facts
+from service.registry.facts import history_facts
 from service.registry.registry import Registry
 
 
@@ -18,8 +18,8 @@ def provenance(registry: Registry, store: Store, model: str, ref: str | int) -> 
     parent, job, rule, calibration  of the version's origin, null where it has none: see `model_store.origin`
     promotions         the moves of aliases to it, and refusals, with their verdicts, the newest first
 
-    The arrays are not verified, and but for the origin not read. Raises NotFound, Corrupt, StoreUnreadable
-    and DatabaseUnavailable.
+    The arrays are not verified, and but for the origin not read. Raises NotFound, Corrupt and
+    StoreUnreadable.
     """
     opened = store.open(model, ref, verify=False)
     manifest, origin = opened.manifest, read_origin(opened.arrays)
@@ -38,5 +38,5 @@ def provenance(registry: Registry, store: Store, model: str, ref: str | int) -> 
         "job": origin.get("job"),
         "rule": origin.get("rule"),
         "calibration": origin.get("calibration"),
-        "promotions": list(map(change_facts, registry.changes_to(model, manifest.version))),
+        "promotions": [history_facts(model, move) for move in registry.moves_to(model, manifest.version)],
     }

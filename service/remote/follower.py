@@ -7,9 +7,9 @@ import logging
 import threading
 
 from model_store.alias import Alias
-from model_store.errors import Conflict, Corrupt, NotFound, StoreError
+from model_store.errors import Conflict, NotFound, StoreError
 from model_store.manifest import manifest_digest
-from model_store.splits import Split
+from model_store.moves import FOUND, Cause
 from model_store.store import LATEST, Store
 from service.errors import XylemError
 from service.logs import log
@@ -32,6 +32,7 @@ class RemoteFollower:
         self._store = store
         self._poll_seconds = poll_seconds
         self._keep = keep
+        self._cause = Cause(why=f"as {remote.url} has it")
         self._brought: dict[str, RemoteModel] = {}
         self._seen: RemoteIndex | None = None
         self._failed: dict[str, str] = {}
@@ -85,32 +86,24 @@ class RemoteFollower:
         """Bring one model up to date: `latest` first, so that no other version is taken for it."""
         for name, alias in sorted(wanted.aliases.items(), key=lambda item: item[0] != LATEST):
             for version in alias.versions:
-                self._fetch(model, wanted.version_of(version))
+                self._fetch(model, wanted.version_of(version), alias.denied if name == LATEST else ())
             self._bring_alias(model, name, alias)
         for name in self._store.info(model).aliases.keys() - wanted.aliases.keys() - {LATEST}:
-            self._store.delete_alias(model, name)
+            self._store.delete_alias(model, name, self._cause)
         if wanted.label_info is not None:
             self._remote.pull_label_info(self._store, model, wanted.label_info)
         self._forget_old(model, set(wanted.digests))
 
-    def _bring_alias(self, model: str, name: str, alias: Alias) -> None:
+    def _bring_alias(self, model: str, name: str, wanted: Alias) -> None:
         """Have an alias be as it is there, whose versions are here."""
-        info = self._store.info(model)
-        if name in info.broken_denied or info.denied.get(name, ()) != alias.denied:
-            self._store.put_denied(model, name, alias.denied, ahead=True)
-        if self._names(model, name) != alias.version:
-            self._store.promote(model, alias.version, name)
-        canary, shadow = alias.canary or (None, 0), alias.shadow or (None, 0)
-        split = Split(alias.version, *canary, *shadow) if alias.others else None
-        info = self._store.info(model)
-        if split is not None and info.splits.get(name) != split:
-            self._store.put_split(model, name, split)
-        elif split is None and (name in info.splits or name in info.broken_splits):
-            self._store.end_split(model, name)
-        facts = {"version": alias.version, **alias.split(), "denied": len(alias.denied)}
-        log(logging.INFO, "remote_alias", model=model, alias=name, **facts)
+        changed = self._store.change_alias(
+            model, name, FOUND, lambda alias: wanted._replace(serial=alias.serial), self._cause, anew=True
+        )
+        if changed.before != changed.after:
+            facts = {"version": wanted.version, **wanted.split(), "denied": len(wanted.denied)}
+            log(logging.INFO, "remote_alias", model=model, alias=name, **facts)
 
-    def _fetch(self, model: str, wanted: RemoteVersion) -> None:
+    def _fetch(self, model: str, wanted: RemoteVersion, denied: tuple[str, ...]) -> None:
         with contextlib.suppress(NotFound):
             digest = manifest_digest(self._store.manifest(model, wanted.version))
             if digest == wanted.digest:
@@ -118,14 +111,8 @@ class RemoteFollower:
             raise Conflict(
                 f"{model}@{wanted.version}: expected that of {self._remote.url}, found another one here"
             )
-        self._remote.pull(self._store, model, wanted)
+        self._remote.pull(self._store, model, wanted, denied)
         log(logging.INFO, "remote_version_fetched", model=model, version=wanted.version)
-
-    def _names(self, model: str, alias: str) -> int | None:
-        try:
-            return self._store.alias(model, alias).version
-        except (NotFound, Corrupt):
-            return None
 
     def _forget_old(self, model: str, named: set[int]) -> None:
         """Delete the versions that no alias names, but for the newest ones."""

@@ -120,8 +120,11 @@ class RemoteStore:
             raise Conflict(f"{self.url}: expected one {model}@{version}, found {len(digests)}")
         return RemoteVersion(version=version, digest=digests.pop())
 
-    def pull(self, store: Store, model: str, wanted: RemoteVersion) -> Manifest:
-        """Publish a version in a store under its number; no alias moves. Raises Corrupt, StoreUnwritable."""
+    def pull(self, store: Store, model: str, wanted: RemoteVersion, denied: tuple[str, ...] = ()) -> Manifest:
+        """Publish a version in a store under its number; no alias moves. Raises Corrupt, StoreUnwritable.
+
+        denied  as `Store.mirror` has it
+        """
         with self._asking(f"read {model}@{wanted.version}"):
             path = self._version_path(model, wanted)
             try:
@@ -130,7 +133,7 @@ class RemoteStore:
                 found = f"{self.url}: expected {model}@{wanted.version}, found no such object"
                 raise VersionNotFound(found) from None
             with file:
-                return store.mirror(_Answering(self, model, file), model, wanted.version, wanted.digest)
+                return store.mirror(_Answering(self, model, file), model, *wanted, denied)
 
     def change(
         self,

@@ -1,4 +1,4 @@
-"""What serves an alias that denies labels: a view of each version that answers for it, made once."""
+"""What serves the aliases of a store: views of their versions, without the labels that they deny."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from model_store.store import ModelInfo
+from model_store.alias import Alias
 from service.logs import log
+from service.serving.split import LiveSplit, live_split
 
 T = TypeVar("T")
 AliasKey = tuple[str, str]
@@ -25,61 +26,61 @@ def deny_nothing(served: T, labels: Sequence[str]) -> T:
     return served
 
 
-class AliasViews(Generic[T]):
-    """The views of versions for aliases that deny labels, as one look at the store found them.
+class ServedAliases(Generic[T]):
+    """The aliases as they are served from one look at the store to the next.
 
-    before  those of the look before, whose views of the same labels are kept; None: this is the first look
+    aliases  each as it is served: its version, canary and shadow are open, or asked for later
+    before   those of the look before, whose views of the same labels are kept; None: this is the first look
     """
 
-    def __init__(self, deny: Deny[T], before: AliasViews[T] | None = None) -> None:
+    def __init__(
+        self, aliases: Mapping[AliasKey, Alias], deny: Deny[T], before: ServedAliases[T] | None = None
+    ) -> None:
+        self.aliases = aliases
+        self.splits: dict[AliasKey, LiveSplit[T]] = {}
         self._deny = deny
-        self._before = before
-        self._denied: dict[AliasKey, tuple[str, ...]] = {}
         self._views: dict[AliasKey, tuple[tuple[T, T], ...]] = {}
-
-    def read(
-        self,
-        infos: Sequence[ModelInfo],
-        served: Mapping[AliasKey, int],
-        fail: Callable[[str, str, str], object],
-    ) -> set[AliasKey]:
-        """Take the labels that aliases deny, once; return the aliases that cannot be served.
-
-        Where their file is damaged, what was served before is served on. An alias that was not served before
-        is not served then: it might answer what it must not. `fail` is told of each model, alias and fault.
-        """
-        before, self._before = self._before, None
-        known = {} if before is None else before._denied
-        unserved = set()
-        for info in infos:
-            self._denied |= {(info.name, alias): labels for alias, labels in info.denied.items()}
-            for alias in info.broken_denied:
-                key = info.name, alias
-                fail(*key, "the file of its denied labels is damaged")
-                if key in known:
-                    self._denied[key] = known[key]
-                elif key not in served:
-                    unserved.add(key)
-        for key in sorted(known.keys() | self._denied.keys()):
-            labels = self._denied.get(key, ())
-            if labels != known.get(key, ()):
-                log(logging.INFO, "alias_denied", model=key[0], alias=key[1], labels=len(labels))
-            elif before is not None:
+        for key, alias in aliases.items():
+            was = None if before is None else before.aliases.get(key)
+            if before is not None and was is not None and was.denied == alias.denied:
                 self._views[key] = before._views.get(key, ())
-        return unserved
+        _log_changes({} if before is None else before.aliases, aliases)
 
-    def known(self, model: str, alias: str, served: T) -> T | None:
-        """Return what serves an alias by a version: the version itself without a set; None: not made yet."""
-        if (model, alias) not in self._denied:
+    def open(self, opened: Callable[[str, int], T | None]) -> None:
+        """Make the views of what is open, and what serves canaries and shadows; `opened` returns that."""
+        for (model, name), alias in self.aliases.items():
+            if (served := opened(model, alias.version)) is not None:
+                self.view(model, name, served)
+            if alias.others:
+                views = []
+                for beside in (alias.canary, alias.shadow):
+                    served = None if beside is None else opened(model, beside.version)
+                    views.append(None if served is None else self.view(model, name, served))
+                self.splits[model, name] = live_split(model, alias, *views)
+
+    def known(self, model: str, name: str, served: T) -> T | None:
+        """Return what serves an alias by a version: that itself if it denies nothing; None: not made yet."""
+        alias = self.aliases.get((model, name))
+        if alias is None or not alias.denied:
             return served
-        views = self._views.get((model, alias), ())
+        views = self._views.get((model, name), ())
         return next((view for version, view in views if version is served), None)
 
-    def of(self, model: str, alias: str, served: T) -> T:
+    def view(self, model: str, name: str, served: T) -> T:
         """Do as `known`, and make the view where it is not there yet. Blocking: O(nodes)."""
-        found = self.known(model, alias, served)
+        found = self.known(model, name, served)
         if found is None:
-            found = self._deny(served, self._denied[model, alias])
-            views = self._views.get((model, alias), ())
-            self._views[model, alias] = (*views, (served, found))[-VIEWS_MAX:]
+            found = self._deny(served, self.aliases[model, name].denied)
+            views = self._views.get((model, name), ())
+            self._views[model, name] = (*views, (served, found))[-VIEWS_MAX:]
         return found
+
+
+def _log_changes(before: Mapping[AliasKey, Alias], now: Mapping[AliasKey, Alias]) -> None:
+    """Log the aliases whose canary, shadow or denied labels came, changed or went."""
+    for model, name in sorted(before.keys() | now.keys()):
+        old, new = before.get((model, name), Alias(0)), now.get((model, name), Alias(0))
+        if old.split() != new.split():
+            log(logging.INFO, "model_split", model=model, alias=name, **new.split())
+        if old.denied != new.denied:
+            log(logging.INFO, "alias_denied", model=model, alias=name, labels=len(new.denied))

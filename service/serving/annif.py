@@ -11,54 +11,90 @@ from model_store.label_info import NOTATION, URI
 from model_store.names import name_of
 from service.errors import BadRequest, LimitExceeded
 from service.inference.answering import Predictions
+from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.label_info import LabelFacts, check_language, languages_of
 from service.serving.parse import parse_body, split_fields, validated
 from service.serving.rows import to_options, to_rows
-from service.serving.schemas.annif import SuggestBatchRequest, SuggestForm, Suggestion, SuggestOptions
+from service.serving.schemas.annif import (
+    DocumentSuggestions,
+    SuggestBatchRequest,
+    SuggestForm,
+    Suggestion,
+    Suggestions,
+    SuggestOptions,
+)
 from service.serving.schemas.instances import TextInstance
 from service.serving.schemas.limits import limit_fault
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
+from service.serving.wire import dump
 from service.settings import Limits
 from service.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageNotes
+
+FORM = frozenset({b"application/x-www-form-urlencoded"})
+"""What HTML forms send, and clients of Annif."""
 
 FIELDS_MAX = 256
 """Fields of a form: metadata may be any number of them."""
 
 
-def parse_form(body: bytes, limits: Limits) -> SuggestForm:
-    """Return what a form says. Raises BadRequest and LimitExceeded, naming the field."""
-    return validated(split_fields(body, "a form", FIELDS_MAX), SuggestForm, limits)
+class FormDialect(Dialect[Body]):
+    """Requests for the subjects of a text: a form, of which 8 MB take a second to read."""
+
+    media = FORM
+
+    def read(self, body: Body, limits: Limits) -> Body:
+        """Return the body, which the thread reads that answers it."""
+        return body
+
+    def answer_read(
+        self, query: Body, served: ServedVersion, limits: Limits, notes: StageNotes
+    ) -> Reply | Longer:
+        """Do as `Dialect.answer_read`. Raises as `suggest`."""
+
+        def answer(stop: NDArray[np.uint8]) -> Reply:
+            notes.end(QUEUE)
+            form = validated(split_fields(query.content, "a form", FIELDS_MAX), SuggestForm, limits)
+            notes.end(READ)
+            (found,) = suggest([form.text], form, served, limits, stop, notes)
+            return Reply((dump(Suggestions(results=found)),), 1)
+
+        return Longer(answer)
 
 
-def parse_suggest_options(query_string: bytes, limits: Limits) -> SuggestOptions:
-    """Return what the query string of a batch says. Raises as `parse_form`."""
-    fields = split_fields(query_string, "a query string", FIELDS_MAX)
-    return validated(fields, SuggestOptions, limits)
+_Documents = tuple[SuggestOptions, SuggestBatchRequest]
 
 
-def parse_documents(body: bytes, limits: Limits) -> SuggestBatchRequest:
-    """Return the documents of a batch. Raises as `parse_form`, and MalformedJson."""
-    return parse_body(body, SuggestBatchRequest, limits)
+class DocumentsDialect(Dialect[_Documents]):
+    """Requests for the subjects of documents: JSON, with options in the query string."""
+
+    def read(self, body: Body, limits: Limits) -> _Documents:
+        """Return the options and the documents."""
+        fields = split_fields((body.said or "").encode("latin-1"), "a query string", FIELDS_MAX)
+        options = validated(fields, SuggestOptions, limits)
+        return options, parse_body(body.content, SuggestBatchRequest, limits)
+
+    def answer_read(
+        self, query: _Documents, served: ServedVersion, limits: Limits, notes: StageNotes
+    ) -> Reply | Longer:
+        """Do as `Dialect.answer_read`. Raises as `suggest`."""
+        options, documents = query[0], query[1].documents
+        notes.end(READ)
+
+        def answer(stop: NDArray[np.uint8]) -> Reply:
+            notes.end(QUEUE)
+            texts = [document.text for document in documents]
+            found = suggest(texts, options, served, limits, stop, notes)
+            answers = [
+                DocumentSuggestions(results=results, document_id=document.document_id)
+                for results, document in zip(found, documents, strict=True)
+            ]
+            return Reply((dump(answers),), len(texts))
+
+        return Longer(answer)
 
 
-def suggest_form(
-    body: bytes,
-    served: ServedVersion,
-    limits: Limits,
-    stop: NDArray[np.uint8] | None = None,
-    notes: StageNotes | None = None,
-) -> list[Suggestion]:
-    """Return the subjects of a form's text. Blocking: to read a form of 8 MB takes more than a second.
-
-    Raises as `parse_form` and `suggest`.
-    """
-    notes = notes or StageNotes()
-    notes.end(QUEUE)
-    form = parse_form(body, limits)
-    notes.end(READ)
-    (found,) = _suggest([form.text], form, served, limits, stop, notes)
-    return found
+SUGGESTIONS, BATCH_SUGGESTIONS = FormDialect(), DocumentsDialect()
 
 
 def suggest(
@@ -66,29 +102,14 @@ def suggest(
     options: SuggestOptions,
     served: ServedVersion,
     limits: Limits,
-    stop: NDArray[np.uint8] | None = None,
-    notes: StageNotes | None = None,
+    stop: NDArray[np.uint8],
+    notes: StageNotes,
 ) -> list[list[Suggestion]]:
     """Return the subjects of each text, the best first; once `stop` is set, what is sure. Blocking.
-
-    notes   where it is noted when the stages end; the wait for this thread is the first
 
     Raises LimitExceeded, BadInstance for a model that takes no texts, and BadRequest for a language that the
     label info does not have.
     """
-    notes = notes or StageNotes()
-    notes.end(QUEUE)
-    return _suggest(texts, options, served, limits, stop, notes)
-
-
-def _suggest(
-    texts: list[str],
-    options: SuggestOptions,
-    served: ServedVersion,
-    limits: Limits,
-    stop: NDArray[np.uint8] | None,
-    notes: StageNotes,
-) -> list[list[Suggestion]]:
     facts = served.info.current
     language = _language(facts, options)
     n_labels = len(texts) * options.limit

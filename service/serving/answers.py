@@ -14,7 +14,7 @@ from service.inference.explain import FeatureShare, PathNode, ReachedLeaf, Route
 from service.inference.prediction_json import Spans, predictions_json, spans_of
 from service.inference.predictor import PredictOptions
 from service.rows import SparseRows
-from service.serving.label_info import InfoAsked, members_of
+from service.serving.label_info import LabelInfoOptions, members_of
 from service.serving.schemas.explanations import (
     ExplainedLeaf,
     ExplainedTree,
@@ -37,18 +37,20 @@ def write_predictions(
     options: PredictOptions,
     epoch: int,
     served: ServedVersion,
-    told: Sequence[bytes] | None = None,
+    labels_json: Sequence[bytes] | None = None,
     unknown: Sequence[int] = (),
 ) -> list[bytes]:
-    """Return the JSON of a Prediction for each row; `told` has further members of each of its labels.
+    """Return the JSON of a Prediction for each row; `labels_json` has further members of each of its labels.
 
     epoch    that of the thresholds before the rows were predicted
     unknown  the rows of which the model knows nothing
     """
-    thresholds, seal = served.ids.thresholds_for(options), served.ids.seal(epoch, len(found.ptr) - 1)
-    predictions = predictions_json(served.labels, thresholds, *seal, spans_of(found))
-    if told is not None:
-        predictions = _with_members(predictions, told, found, served)
+    thresholds = served.ids.thresholds_for(options)
+    present, _, serial = served.ids.sign(epoch, len(found.ptr) - 1)
+    seal = present.seal_at(epoch)
+    predictions = predictions_json(served.labels, thresholds, seal, serial, spans_of(found))
+    if labels_json is not None:
+        predictions = _with_members(predictions, labels_json, found, served)
     if len(found.costs):
         predictions = [
             b'%b,"statistics":{"nodes":%d,"weight_bytes":%d}}' % (prediction[:-1], nodes, weight_bytes)
@@ -57,11 +59,6 @@ def write_predictions(
     for row in unknown:
         predictions[row] = predictions[row][:-1] + b',"no_known_features":true}'
     return predictions
-
-
-def write_answer(served: ServedVersion, epoch: int, predictions: bytes) -> bytes:
-    """Return the JSON of a PredictAnswer; `predictions` have commas between them."""
-    return answer_head(served.name, served.version, epoch) + predictions + ANSWER_END
 
 
 @functools.lru_cache(_HEADS_KEPT)
@@ -73,16 +70,16 @@ def answer_head(model: str, version: int, epoch: int) -> bytes:
 
 
 def _with_members(
-    predictions: Sequence[bytes], told: Sequence[bytes], found: Predictions, served: ServedVersion
+    predictions: Sequence[bytes], labels_json: Sequence[bytes], found: Predictions, served: ServedVersion
 ) -> list[bytes]:
     """Return the predictions, each of their labels with further members."""
     places = np.arange(len(found.labels) + 1)
     spans = Spans(places[:-1], places[1:], found.labels, found.scores, np.zeros(len(found.labels), np.uint8))
-    seal = served.ids.seal(0, len(found.labels))
-    singles = predictions_json(served.labels, np.empty(0, np.float32), *seal, spans)
+    present, _, serial = served.ids.sign(0, len(found.labels))
+    singles = predictions_json(served.labels, np.empty(0, np.float32), present.seal_at(0), serial, spans)
     objects = [
         b"%b,%b}" % (single[len(_BEGIN) : single.rindex(_END) - 1], members)
-        for single, members in zip(singles, told, strict=True)
+        for single, members in zip(singles, labels_json, strict=True)
     ]
     return [
         b"%b%b%b" % (_BEGIN, b",".join(objects[start:end]), prediction[prediction.rindex(_END) :])
@@ -90,8 +87,13 @@ def _with_members(
     ]
 
 
-def tell_labels(
-    found: Predictions, rows: SparseRows, served: ServedVersion, info: InfoAsked | None, *, explain: bool
+def describe_labels(
+    found: Predictions,
+    rows: SparseRows,
+    served: ServedVersion,
+    info: LabelInfoOptions | None,
+    *,
+    explain: bool,
 ) -> list[bytes] | None:
     """Return the members that the labels found for `rows` have besides the usual ones; None: none."""
     parts = []

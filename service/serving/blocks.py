@@ -14,9 +14,9 @@ from service.features import Featurizer
 from service.features.sparse_lines import read_sparse_lines
 from service.features.text_lines import text_rows_of_lines
 from service.inference.predictor import PredictOptions
-from service.serving.answers import tell_labels, write_predictions
+from service.serving.answers import describe_labels, write_predictions
 from service.serving.chunks import ChunkedRows, divided, search_chunked
-from service.serving.label_info import InfoAsked
+from service.serving.label_info import LabelInfoOptions
 from service.serving.lines import Answered, LineBlock, value_of
 from service.serving.parse import parse_line
 from service.serving.problems import describe_error
@@ -36,13 +36,13 @@ def answer_block(
     notes: StageNotes | None = None,
     *,
     explain: bool = False,
-    info: InfoAsked | None = None,
+    info: LabelInfoOptions | None = None,
     chunk_characters: int | None = None,
 ) -> Answered:
     """Return an answer line for each line of a block: a prediction, or the line's error.
 
     notes          where it is noted when its stages end; the wait for this thread is the first
-    explain, info  what else is told of each label
+    explain, info  what else is described of each label
     chunk_characters  of a chunk, into which longer texts are divided; None: they are not
     """
     notes = notes or StageNotes()
@@ -54,8 +54,8 @@ def answer_block(
     search = served.predictor.predict_batch
     found = search_chunked(lambda rows, wanted: search(rows, wanted, 1), chunked, options, served)
     notes.end(SEARCH)
-    told = tell_labels(found, chunked.rows, served, info, explain=explain)
-    predictions = write_predictions(found, options, epoch, served, told, chunked.unknown)
+    labels_json = describe_labels(found, chunked.rows, served, info, explain=explain)
+    predictions = write_predictions(found, options, epoch, served, labels_json, chunked.unknown)
     answers = predictions if said is None else _in_place(predictions, said, block.first)
     notes.end(WRITE)
     n_rows = len(found.ptr) - 1

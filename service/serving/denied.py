@@ -10,10 +10,10 @@ from model_store.identifiers import is_version
 from model_store.names import find_all, name_of
 from model_store.store import Store
 from service.errors import UnknownLabel
-from service.inference.sparse_request import sparse_answers
-from service.serving.answer import sparse_forms
+from service.inference.fast_steps import fast_requests
 from service.serving.label_masks import LabelMasks
 from service.serving.served import DeniedLabels, ServedVersion
+from service.serving.short import fast_forms
 from service.settings import Limits
 from service.stages import StageTimes
 
@@ -30,15 +30,15 @@ def with_denied(
     limits, stages  as `serve_model` takes them
     """
     denied = denied_in(served, names)
-    sparse = sparse_answers(
+    fast = fast_requests(
         served.opened,
         served.predictor,
         served.featurizer,
-        sparse_forms(limits or Limits()),
+        fast_forms(limits or Limits()),
         stages,
         denied.mask,
     )
-    return _denying(served, denied)._replace(sparse=sparse)
+    return _denying(served, denied)._replace(fast=fast)
 
 
 def denied_in(served: ServedVersion, names: Sequence[str]) -> DeniedLabels:
@@ -65,7 +65,7 @@ def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
 
     Raises what the store does.
     """
-    return () if is_version(ref) else store.denied(model, ref)
+    return () if is_version(ref) else store.alias(model, ref).denied
 
 
 def check_not_denied(served: ServedVersion, ids: Sequence[int], place: str) -> None:

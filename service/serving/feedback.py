@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from model_store.errors import VersionNotFound
 from service.errors import BadInput
@@ -26,8 +26,8 @@ from service.serving.events import (
 from service.serving.learning import OnlineLearning
 from service.serving.lines import Answered, LineBlock, value_of
 from service.serving.parse import parse_feedback
-from service.serving.schemas.feedback import FeedbackAnswer
-from service.serving.served import LiveServed, ServedVersion
+from service.serving.schemas.feedback import FeedbackAnswer, FeedbackLineResult
+from service.serving.served import ServedVersion
 from service.serving.wire import dump_line
 from service.settings import Limits
 from service.stages import COMMIT, READ, StageNotes
@@ -53,6 +53,13 @@ class _Outcome(NamedTuple):
     epoch: int
 
 
+class Versions(Protocol):
+    """Where the desk finds the versions that predicted."""
+
+    async def find(self, model: str, ref: str) -> ServedVersion:
+        """Return what serves a version. Raises VersionNotFound."""
+
+
 class FeedbackDesk:
     """Reads events, hands them to the writer, and says what became of them. Event loop only.
 
@@ -61,7 +68,7 @@ class FeedbackDesk:
 
     def __init__(
         self,
-        live: LiveServed,
+        live: Versions,
         learning: OnlineLearning,
         limits: Limits,
         on_verdicts: Callable[[str, int | None, Iterable[str]], None],
@@ -97,6 +104,15 @@ class FeedbackDesk:
             "threshold_epoch": done.epoch or None,
             "results": [verdict_line(verdict) for verdict in done.verdicts],
         }
+
+    async def count_values(self, values: Sequence[Any], served: ServedVersion) -> list[FeedbackLineResult]:
+        """Count events that are JSON values, or why a line has none, and return what became of each.
+
+        Raises DatabaseUnavailable.
+        """
+        parts = await self._read(values, served, is_long=True)
+        done = await self._finish(self._submit(parts, may_wait=True), served)
+        return [verdict_line(verdict) for verdict in done.verdicts]
 
     async def begin_block(
         self, block: LineBlock, served: ServedVersion, notes: StageNotes

@@ -130,7 +130,7 @@ class LabelInfos:
         return None
 
 
-class InfoAsked(NamedTuple):
+class LabelInfoOptions(NamedTuple):
     """What a request wants to know of labels.
 
     facts      what is known of them
@@ -143,7 +143,7 @@ class InfoAsked(NamedTuple):
     all_of_it: bool
 
 
-def info_asked(query: InfoQuery, live: LiveLabelInfo) -> InfoAsked | None:
+def label_info_options(query: InfoQuery, live: LiveLabelInfo) -> LabelInfoOptions | None:
     """Return what a request wants to know of a version's labels, of what is known now; None: nothing.
 
     Raises UnsupportedOption for a model without label info, and for a language that it does not have.
@@ -158,7 +158,7 @@ def info_asked(query: InfoQuery, live: LiveLabelInfo) -> InfoAsked | None:
         raise UnsupportedOption(f"{expected} {live.model} FILE").at(option)
     if language is not None:
         check_language(facts, language, UnsupportedOption)
-    return InfoAsked(facts, language and language.lower(), query.label_info)
+    return LabelInfoOptions(facts, language and language.lower(), query.label_info)
 
 
 def check_language(facts: LabelFacts, language: str, error: type[BadInput]) -> None:
@@ -185,7 +185,7 @@ def languages_of(facts: LabelFacts | None) -> Languages:
     return Languages(facts.info.head.languages, facts.info.head.language or UNDETERMINED)
 
 
-def members_of(asked: InfoAsked, labels: NDArray[np.int32]) -> list[bytes]:
+def members_of(asked: LabelInfoOptions, labels: NDArray[np.int32]) -> list[bytes]:
     """Return the members of a NamedLabel for each of some labels: JSON without the braces around it."""
     known: dict[int, bytes] = {}
     for label in labels.tolist():
@@ -194,7 +194,7 @@ def members_of(asked: InfoAsked, labels: NDArray[np.int32]) -> list[bytes]:
     return [known[label] for label in labels.tolist()]
 
 
-def told_of_label(asked: InfoAsked, label: int) -> dict[str, Any]:
+def told_of_label(asked: LabelInfoOptions, label: int) -> dict[str, Any]:
     """Return what a request wants to know of a label, as JSON has it."""
     facts = asked.facts
     told: dict[str, Any] = {"uri": facts.text(label, URI), "notation": facts.text(label, NOTATION)}
@@ -205,7 +205,7 @@ def told_of_label(asked: InfoAsked, label: int) -> dict[str, Any]:
     return told
 
 
-def labels_named(asked: InfoAsked, part: str) -> NDArray[np.bool_]:
+def labels_named(asked: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
     """Return bool[K]: the labels with a part in a name that the request is told, in capitals or not."""
     facts, info = asked.facts, asked.facts.info
     found = np.zeros(info.head.n_subjects, np.bool_)

@@ -12,7 +12,13 @@ from model_store.names import NameTable, find_name, name_of
 from service.db.engine import Database
 from service.errors import BadRequest, NotTuned, UnknownLabel
 from service.inference.label_features import label_features
-from service.serving.label_info import InfoAsked, info_asked, labels_named, languages_of, told_of_label
+from service.serving.label_info import (
+    LabelInfoOptions,
+    label_info_options,
+    labels_named,
+    languages_of,
+    told_of_label,
+)
 from service.serving.schemas.labels import (
     LabelFeatures,
     LabelFeaturesQuery,
@@ -33,7 +39,7 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
 
     Raises UnsupportedOption for names that the model does not have.
     """
-    info = info_asked(query, served.info)
+    info = label_info_options(query, served.info)
     live = served.thresholds
     with live.lock:
         epoch, tuned = (None, None) if live.prepared is None else (live.epoch, live.snapshot())
@@ -108,7 +114,7 @@ def _label_of(served: ServedVersion, query: LabelQuery) -> int:
     return label
 
 
-def labels_found(names: NameTable, search: str, info: InfoAsked | None) -> NDArray[np.int64]:
+def labels_found(names: NameTable, search: str, info: LabelInfoOptions | None) -> NDArray[np.int64]:
     """Return the ids of the labels with a part, or with names that have it, in capitals or not, ascending."""
     if not search:
         return np.arange(names.n_names)
@@ -145,7 +151,7 @@ def _summary(
     label: int,
     counts: NDArray[Any] | None,
     tuned: Tuned | None,
-    info: InfoAsked | None,
+    info: LabelInfoOptions | None,
 ) -> LabelSummary:
     summary: dict[str, Any] = {
         "label": name_of(served.labels, label),

@@ -14,9 +14,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from model_store.alias import Alias
 from model_store.errors import (
     AliasNotFound,
     InvalidName,
@@ -31,9 +31,9 @@ from model_store.store import ModelInfo, Store
 from model_store.version import Model
 from service.errors import ModelUnavailable, TimedOut, Unavailable, told_of
 from service.logs import log
-from service.serving.alias_views import AliasViews, Deny, deny_nothing
+from service.serving.alias_views import AliasKey, Deny, ServedAliases, deny_nothing
 from service.serving.live_status import Failure, LiveStatus, Pointer
-from service.serving.split import LiveSplit, live_splits, log_splits
+from service.serving.split import LiveSplit
 
 T = TypeVar("T")
 Key = tuple[str, int]
@@ -48,10 +48,8 @@ class _State(NamedTuple):
 
     generation: object
     models: Mapping[str, ModelInfo]
-    pointers: Mapping[tuple[str, str], int]
     resident: Mapping[Key, object]
-    splits: Mapping[tuple[str, str], LiveSplit[Any]]
-    views: AliasViews[Any]
+    served: ServedAliases[Any]
 
 
 class LiveModels(Generic[T]):
@@ -120,24 +118,19 @@ class LiveModels(Generic[T]):
         return {} if self._state is None else self._state.models
 
     @property
-    def pointers(self) -> Mapping[tuple[str, str], int]:
-        """Return the version that each (model, alias) serves."""
-        return {} if self._state is None else self._state.pointers
+    def aliases(self) -> Mapping[AliasKey, Alias]:
+        """Return each (model, alias) as it is served: by the version that it names, or an earlier one."""
+        return {} if self._state is None else self._state.served.aliases
 
     @property
-    def splits(self) -> Mapping[tuple[str, str], LiveSplit[T]]:
+    def splits(self) -> Mapping[AliasKey, LiveSplit[T]]:
         """Return what serves each (model, alias) that has a canary or a shadow."""
-        return {} if self._state is None else self._state.splits
+        return {} if self._state is None else self._state.served.splits
 
     def status(self) -> LiveStatus:
         """Return what is served and what is not."""
-        splits = {key: split.split for key, split in self.splits.items()}
-        return LiveStatus(
-            [Pointer(*key, version, splits.get(key)) for key, version in sorted(self.pointers.items())],
-            sorted(self._failures.copy().values()),
-            self._swaps,
-            self._store_error,
-        )
+        pointers = [Pointer(*key, alias) for key, alias in sorted(self.aliases.items())]
+        return LiveStatus(pointers, sorted(self._failures.copy().values()), self._swaps, self._store_error)
 
     def version_of(self, model: str, ref: str) -> int:
         """Return the version that a number or an alias means now.
@@ -158,9 +151,9 @@ class LiveModels(Generic[T]):
             raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
         if is_version(ref):
             return int(ref)
-        version = state.pointers.get((model, ref))
-        if version is not None:
-            return version
+        alias = state.served.aliases.get((model, ref))
+        if alias is not None:
+            return alias.version
         raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
 
     def resident(self, model: str, ref: str) -> T | None:
@@ -169,9 +162,11 @@ class LiveModels(Generic[T]):
         if state is None:
             return None
         is_number = is_version(ref)
-        version = int(ref) if is_number else state.pointers.get((model, ref), 0)
+        if not is_number and (model, ref) not in state.served.aliases:
+            return None
+        version = int(ref) if is_number else state.served.aliases[model, ref].version
         found = state.resident.get((model, version))
-        return found if is_number or found is None else state.views.known(model, ref, found)  # type: ignore[return-value]
+        return found if is_number or found is None else state.served.known(model, ref, found)  # type: ignore[return-value]
 
     def open_versions(self) -> set[Key]:
         """Return the versions that are open: those of aliases, and those that requests asked for."""
@@ -188,11 +183,11 @@ class LiveModels(Generic[T]):
         state = self._state
         if state is None or is_version(ref):
             return found
-        view: T | None = state.views.known(model, ref, found)
+        view: T | None = state.served.known(model, ref, found)
         if view is not None:
             return view
-        making = asyncio.get_running_loop().run_in_executor(self._opener, state.views.of, model, ref, found)
-        return await making  # type: ignore[no-any-return]
+        loop, make = asyncio.get_running_loop(), state.served.view
+        return await loop.run_in_executor(self._opener, make, model, ref, found)
 
     async def _find(self, key: Key) -> T:
         assert self._state is not None
@@ -277,43 +272,48 @@ class LiveModels(Generic[T]):
 
     def _next_state(self, generation: object, infos: list[ModelInfo]) -> _State:
         """Return the state that the models found lead to, their versions open."""
-        before = self._state
-        pointers: dict[tuple[str, str], int] = {}
+        before, known = self._state, self.aliases
+        aliases: dict[AliasKey, Alias] = {}
         resident: dict[Key, object] = {}
         self._drop_old_failures(infos)
-        views = AliasViews[Any](self._deny, before and before.views)
-        unserved = views.read(infos, self.pointers, self._fail)
         for info in infos:
-            for alias, wanted in sorted(info.aliases.items()):
-                if (info.name, alias) in unserved:
-                    continue
-                pointers[info.name, alias] = self._settle(info.name, alias, wanted, resident)
-            for alias in info.broken_aliases:
-                self._fail(info.name, alias, "the alias's file is damaged")
-                old = self.pointers.get((info.name, alias))
-                if old is not None:
-                    pointers[info.name, alias] = self._settle(info.name, alias, old, resident)
-        for (model, alias), version in pointers.items():
-            if (served := resident.get((model, version))) is not None:
-                views.of(model, alias, served)
-        opener = partial(self._open_for_alias, resident=resident)
-        splits = live_splits(infos, pointers, opener, views.of, self._fail)
-        if before is not None:
-            self._count_swaps(before, pointers)
-        log_splits({} if before is None else before.splits, splits)
-        return _State(generation, {info.name: info for info in infos}, pointers, resident, splits, views)
+            wanted = {(info.name, name): alias for name, alias in sorted(info.documents.items())}
+            for name in info.broken_aliases:
+                self._fail(info.name, name, "the alias's file is damaged")
+                if (info.name, name) in known:
+                    wanted[info.name, name] = known[info.name, name]
+            aliases |= {key: self._settle(key, alias, resident) for key, alias in wanted.items()}
+        for key, alias in aliases.items():
+            aliases[key] = self._with_split(key[0], alias, resident)
+        served = ServedAliases[Any](aliases, self._deny, before and before.served)
+        served.open(lambda model, version: resident.get((model, version)))
+        self._count_swaps(known, aliases)
+        return _State(generation, {info.name: info for info in infos}, resident, served)
 
-    def _settle(self, model: str, alias: str, wanted: int, resident: dict[Key, object]) -> int:
-        """Return the version that the alias serves from now on, having made it resident if it can be."""
-        is_full = len(resident) >= self._models_max
-        if self._open_for_alias((model, wanted), resident) is not None or is_full:
+    def _settle(self, key: AliasKey, wanted: Alias, resident: dict[Key, object]) -> Alias:
+        """Return an alias as it is served from now on, its version made resident if it can be.
+
+        By a version that it named before it is served alone: canary and shadow are of the one that it names.
+        """
+        model, is_full = key[0], len(resident) >= self._models_max
+        if self._open_for_alias((model, wanted.version), resident) is not None or is_full:
             return wanted
         known = {} if self._state is None else self._state.resident
-        old = self.pointers.get((model, alias))
-        if old is not None and (model, old) in known:
-            resident[model, old] = known[model, old]
-            return old
-        return wanted
+        old = self.aliases.get(key)
+        if old is None or (model, old.version) not in known:
+            return wanted
+        resident[model, old.version] = known[model, old.version]
+        return wanted._replace(version=old.version, canary=None, shadow=None)
+
+    def _with_split(self, model: str, alias: Alias, resident: dict[Key, object]) -> Alias:
+        """Return an alias with those of its canary and shadow that can be opened, resident from now on."""
+        canary, shadow = (
+            beside
+            if beside is not None and self._open_for_alias((model, beside.version), resident) is not None
+            else None
+            for beside in (alias.canary, alias.shadow)
+        )
+        return alias._replace(canary=canary, shadow=shadow)
 
     def _open_for_alias(self, key: Key, resident: dict[Key, object]) -> object | None:
         """Return what serves a version, resident from now on; None when it cannot be, or too many are."""
@@ -391,10 +391,10 @@ class LiveModels(Generic[T]):
         for key in self._failures.copy().keys() - versions:
             self._failures.pop(key, None)
 
-    def _count_swaps(self, before: _State, pointers: Mapping[tuple[str, str], int]) -> None:
+    def _count_swaps(self, before: Mapping[AliasKey, Alias], now: Mapping[AliasKey, Alias]) -> None:
         """Count and log the aliases that were moved from one version to another."""
-        for (model, alias), version in pointers.items():
-            old = before.pointers.get((model, alias))
-            if old is not None and old != version:
+        for (model, name), alias in now.items():
+            old, new = before.get((model, name), alias).version, alias.version
+            if old != new:
                 self._swaps += 1
-                log(logging.INFO, "model_swapped", model=model, alias=alias, old=old, version=version)
+                log(logging.INFO, "model_swapped", model=model, alias=name, old=old, version=new)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from model_store.splits import PARTS, Split
+from model_store.alias import PARTS, Alias
 
 
 class Pointer(NamedTuple):
-    """An alias, the version that it serves now, and what stands beside that; None: nothing."""
+    """An alias as it is served: by the version that it names, or an earlier one."""
 
     model: str
-    alias: str
-    version: int
-    split: Split | None = None
+    name: str
+    alias: Alias
 
 
 class Failure(NamedTuple):
@@ -43,10 +42,11 @@ class LiveStatus(NamedTuple):
 
 def roles_of(pointer: Pointer) -> list[tuple[str, int, int]]:
     """Return the role, the version and the part, of PARTS, of each version that answers for an alias."""
-    split = pointer.split or Split(pointer.version)
-    roles = [("stable", pointer.version, PARTS - split.weight)]
-    if split.canary is not None:
-        roles.append(("canary", split.canary, split.weight))
-    if split.shadow is not None:
-        roles.append(("shadow", split.shadow, split.share))
+    alias = pointer.alias
+    canary, shadow = alias.canary, alias.shadow
+    roles = [("stable", alias.version, PARTS - (0 if canary is None else canary.parts))]
+    if canary is not None:
+        roles.append(("canary", *canary))
+    if shadow is not None:
+        roles.append(("shadow", *shadow))
     return roles

@@ -1,35 +1,36 @@
-"""A request of the Open Inference Protocol -> its answer: the search of predict, tensors around it.
-
-As with predict (`service.serving.answer`) one kernel reads, searches and writes sparse rows. What it does not
-read, the models of `service.serving.schemas.oip` read, which refuse what is wrong. One kernel writes tensors.
-"""
+"""The dialect of the Open Inference Protocol: tensors of texts or rows, tensors of labels and scores."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
+from model_store.names import name_of
 from service.errors import BadInput, BadRequest, LimitExceeded, UnsupportedOption
 from service.features import Featurizer
 from service.inference.answering import Predictions
+from service.inference.fast_answers import FastAnswer
+from service.inference.fast_request import AS_TENSORS
 from service.inference.prediction_json import spans_of
-from service.inference.tensors_json import OUTPUTS, Tensors, form_of, tensors_json
-from service.rows import SparseRows
-from service.serving.answer import Answer, asked_of, is_short_of
+from service.inference.predictor import PredictOptions
+from service.inference.tensors_json import OUTPUTS, form_of, tensors_json
+from service.serving.answer import SearchDialect
+from service.serving.chunks import ChunkedRows
+from service.serving.dialect import Body, Query, Reply
 from service.serving.parse import parse_json, validated
-from service.serving.rows import to_options
 from service.serving.schemas.limits import limit_fault
 from service.serving.schemas.oip import InferParameters, InferRequest, InferTensor
 from service.serving.schemas.predict import TUNED
 from service.serving.served import ServedVersion
-from service.serving.tensors import check_kind, divide_binary, numbers_of, texts_of
+from service.serving.tensors import binary_texts, check_kind, divide_binary, numbers_of, texts_of
 from service.serving.wire import dump
 from service.settings import Limits
-from service.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageNotes
 
 HEADER = "inference-header-content-length"
 """The header that says how many bytes of a body are JSON, where binary data follow."""
@@ -38,15 +39,19 @@ NOT_TAKEN = ("explain", "statistics", "language", "label_info", "chunk_character
 """Options of predict whose answers are no tensors, or that only predict and batches have."""
 
 _HEADS_KEPT = 1024
+_ITEMS_MAX = 1 << 20
+"""Elements of a tensor in a long body of JSON; more come as binary data."""
+
 _TEXT, _CSR = {"text"}, {"indptr", "indices", "values"}
 
 Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 
 
-class InferQuery(NamedTuple):
+@dataclass(frozen=True)
+class InferQuery(Query):
     """A request that has been read.
 
-    n_rows    its instances; n_items: characters or features of all of them
+    n_rows    its instances; n_elements: characters or features of all of them
     texts     the instances, or None: they are the compressed sparse rows `csr`
     place     of the tensor of texts, for what is wrong with them
     outputs   those to answer with; each: whether as binary data
@@ -55,12 +60,100 @@ class InferQuery(NamedTuple):
 
     options: InferParameters
     n_rows: int
-    n_items: int
+    n_elements: int
     texts: list[str] | None
     csr: Arrays | None
     place: str
     outputs: dict[str, bool]
     identity: str | None
+
+    def n_items(self, featurizer: Featurizer) -> int:
+        """Return the characters, as often as the featurizer counts them, or the features."""
+        return self.n_elements * (1 if self.texts is None else featurizer.items_a_character)
+
+    def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
+        """Return the rows of the instances. Raises BadInstance for what the model does not take."""
+        try:
+            if self.csr is None:
+                rows = featurizer.transform_texts(self.texts or [])
+            else:
+                rows = featurizer.transform_csr(*self.csr)
+        except BadInput as error:
+            within = (error.path or "").replace("instances", "rows", 1)
+            raise error.at(within or self.place) from None
+        return ChunkedRows(rows, None, [])
+
+    def form(self) -> NDArray[np.int64]:
+        """Return which outputs the answer has."""
+        return form_of(self.options.top_r, self.outputs)
+
+    def write(
+        self,
+        found: Predictions,
+        chunked: ChunkedRows,
+        options: PredictOptions,
+        epoch: int,
+        served: ServedVersion,
+    ) -> FastAnswer:
+        """Return the outputs."""
+        json, binary = tensors_json(served.labels, self.form(), spans_of(found))
+        return FastAnswer(self.n_rows, json, self.options.threshold == TUNED, binary, self.identity)
+
+    def compared(self) -> Query:
+        """Return the request for the names of labels."""
+        return replace(self, outputs={"labels": False})
+
+
+class TensorDialect(SearchDialect):
+    """Requests of tensors: JSON, or what clients call neither, with binary data behind it."""
+
+    media = frozenset({b"application/json", b"application/octet-stream", b""})
+    header = HEADER
+    writer = AS_TENSORS
+
+    def span(self, body: Body) -> tuple[int, int] | None:
+        """Return where the JSON is, which the header says."""
+        message, start, said = body
+        return start, start + _json_length(said or "", len(message) - start)
+
+    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
+        """Return an InferAnswer, and the binary data behind it."""
+        head = _head(served.name, served.version, epoch)
+        tail = b"]}" if found.identity is None else b'],"id":%b}' % dump(found.identity)
+        if not found.binary:
+            return Reply((head, found.json, tail), found.n_rows, found.is_tuned)
+        n_json = len(head) + len(found.json) + len(tail)
+        return Reply((head, found.json, tail, found.binary), found.n_rows, found.is_tuned, n_json)
+
+    def read(self, body: Body, limits: Limits) -> Query:
+        """Return the request that a body is."""
+        return parse_infer(body.content, body.said, limits)
+
+    def first_labels(
+        self, reply: bytes, n_json: int | None, most: int, served: ServedVersion
+    ) -> list[list[str]]:
+        """Return the first labels by the tensor of their names, else by that of their ids; else none."""
+        at = len(reply) if n_json is None else n_json
+        outputs: dict[str, list[list[Any]]] = {}
+        for output in orjson.loads(reply[:at])["outputs"]:
+            size = output.get("parameters", {}).get("binary_data_size", 0)
+            name, shape, binary = output["name"], output["shape"], reply[at : at + size]
+            at += size
+            if name not in ("labels", "label_ids"):
+                continue
+            n_rows, places = shape
+            data = output.get("data")
+            if data is None and name == "labels":
+                data = binary_texts(binary, n_rows * places, name)
+            elif data is None:
+                data = np.frombuffer(binary, "<i4").tolist()
+            outputs[name] = [data[row * places : (row + 1) * places][:most] for row in range(n_rows)]
+        if "labels" in outputs:
+            return [[label for label in row if label] for row in outputs["labels"]]
+        return [[name_of(served.labels, i) for i in row if i >= 0] for row in outputs.get("label_ids", ())]
+
+
+TENSORS = TensorDialect()
 
 
 def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
@@ -69,7 +162,7 @@ def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
     Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, naming the place.
     """
     n_json = len(body) if header is None else _json_length(header, len(body))
-    request = validated(parse_json(body[:n_json]), InferRequest, limits)
+    request = validated(parse_json(body[:n_json], limits, _ITEMS_MAX), InferRequest, limits)
     options = request.parameters
     for name in NOT_TAKEN:
         if getattr(options, name):
@@ -96,99 +189,6 @@ def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
     csr = indptr, indices.astype(np.int64), values
     _check_rows(csr, tensors, limits)
     return InferQuery(options, n_rows, len(indices), None, csr, "inputs", outputs, request.id)
-
-
-def infer_now(
-    message: bytes,
-    start: int,
-    header: str | None,
-    served: ServedVersion,
-    limits: Limits,
-    notes: StageNotes,
-) -> Answer | InferQuery:
-    """Return the answer to the body message[start:], or the request that it is if that is for a thread.
-
-    header  as `parse_infer` takes it
-    notes   where it is noted when the stages end that the kernel does not count
-
-    Event loop only. Raises as `parse_infer`, and BadInstance.
-    """
-    end = len(message)
-    if header is not None:
-        end = start + _json_length(header, end - start)
-    epoch = served.thresholds.epoch
-    found = served.sparse.answer_tensors(message, (start, end), served.ids.present())
-    if found is not None and found.identity[1] - found.identity[0] <= limits.name_bytes_max:
-        if notes.is_traced:
-            notes.take_counted(served.sparse.times)
-        first, last = found.identity
-        identity = message[first - 1 : last + 1] if first else None
-        return _answer(found.tensors, found.n_rows, found.is_tuned, identity, epoch, served)
-    notes.begin()
-    query = parse_infer(message[start:], header, limits)
-    notes.end(READ)
-    return infer_read(query, served, notes)
-
-
-def infer_read(query: InferQuery, served: ServedVersion, notes: StageNotes) -> Answer | InferQuery:
-    """Return the answer to a request that has been read, or the request if it is for a thread.
-
-    Event loop only. Raises BadInstance.
-    """
-    return _answer_shortly(query, served, notes) or query
-
-
-def _answer_shortly(query: InferQuery, served: ServedVersion, notes: StageNotes) -> Answer | None:
-    """Return the answer if a thread would only delay it, else None. Event loop only."""
-    items_each = 1 if query.texts is None else served.featurizer.items_a_character
-    if not is_short_of(query.options, query.n_rows, (query.n_items * items_each,), served):
-        return None
-    rows = _rows_of(query, served.featurizer)
-    notes.end(FEATURES)
-    epoch = served.thresholds.epoch
-    asked = asked_of(query.options, rows)
-    if asked is not None:
-        form = form_of(query.options.top_r, query.outputs)
-        answered = served.sparse.rows_as_tensors(rows, *asked, form, served.ids.present())
-        if answered is not None:
-            if notes.is_traced:
-                notes.take_counted(served.sparse.times)
-            return _answer_of(query, answered.tensors, epoch, served)
-    found = served.predictor.predict_shortly(rows, to_options(query.options, served))
-    if found is None:
-        return None
-    notes.end(SEARCH)
-    answer = _found_answer(query, found, epoch, served)
-    notes.end(WRITE)
-    return answer
-
-
-def answer_infer(
-    query: InferQuery,
-    served: ServedVersion,
-    stop: NDArray[np.uint8] | None = None,
-    notes: StageNotes | None = None,
-) -> Answer:
-    """Return the answer, of the version that serves it; once `stop` is set, what is sure.
-
-    notes   where it is noted when its stages end; the wait for this thread is the first
-    """
-    notes = notes or StageNotes()
-    notes.end(QUEUE)
-    rows = _rows_of(query, served.featurizer)
-    notes.end(FEATURES)
-    epoch = served.thresholds.epoch
-    found = served.predictor.predict(rows, to_options(query.options, served, stop))
-    notes.end(SEARCH)
-    answer = _found_answer(query, found, epoch, served)
-    notes.end(WRITE)
-    return answer
-
-
-def _found_answer(query: InferQuery, found: Predictions, epoch: int, served: ServedVersion) -> Answer:
-    """Return the answer to a request whose rows the predictor searched."""
-    form = form_of(query.options.top_r, query.outputs)
-    return _answer_of(query, tensors_json(served.labels, form, spans_of(found)), epoch, served)
 
 
 def _json_length(header: str, n_bytes: int) -> int:
@@ -255,35 +255,6 @@ def _check_limit(found: int, what: str, limit: str, limits: Limits, place: str) 
     fault = limit_fault(found, what, limit, limits)
     if fault is not None:
         raise LimitExceeded(fault).at(place)
-
-
-def _rows_of(query: InferQuery, featurizer: Featurizer) -> SparseRows:
-    """Return the rows of the instances. Raises BadInstance for what the model does not take."""
-    try:
-        if query.csr is None:
-            return featurizer.transform_texts(query.texts or [])
-        return featurizer.transform_csr(*query.csr)
-    except BadInput as error:
-        within = (error.path or "").replace("instances", "rows", 1)
-        raise error.at(within or query.place) from None
-
-
-def _answer_of(query: InferQuery, tensors: Tensors, epoch: int, served: ServedVersion) -> Answer:
-    """Return the answer to a request that was read by its models."""
-    identity = None if query.identity is None else dump(query.identity)
-    return _answer(tensors, query.n_rows, query.options.threshold == TUNED, identity, epoch, served)
-
-
-def _answer(
-    tensors: Tensors, n_rows: int, is_tuned: bool, identity: bytes | None, epoch: int, served: ServedVersion
-) -> Answer:
-    """Return an answer's parts, an InferAnswer and the binary data; `identity` is the JSON of its id."""
-    head = _head(served.name, served.version, epoch)
-    tail = b"]}" if identity is None else b'],"id":%b}' % identity
-    if not tensors.binary:
-        return Answer((head, tensors.json, tail), n_rows, is_tuned)
-    n_json = len(head) + len(tensors.json) + len(tail)
-    return Answer((head, tensors.json, tail, tensors.binary), n_rows, is_tuned, n_json)
 
 
 @functools.lru_cache(_HEADS_KEPT)

@@ -11,22 +11,24 @@ from model_store.version import Model
 from service.errors import BadInstance
 from service.evaluation.propensity import constants_of
 from service.features import feature_names, load_featurizer
-from service.features.json_items import most_items
+from service.features.json_items import items_of
 from service.features.sparse_lines import read_sparse_lines
 from service.features.text_lines import text_rows_of_lines
+from service.inference.fast_steps import fast_requests
 from service.inference.predictors import make_predictor
-from service.inference.sparse_request import sparse_answers
-from service.serving.answer import answer_query, sparse_forms
+from service.serving.dialect import Body
 from service.serving.event_bodies import read_sparse_events
 from service.serving.label_info import LabelInfos, LiveLabelInfo
 from service.serving.label_masks import LabelMasks
 from service.serving.label_weights import LabelWeights
 from service.serving.learning import OnlineLearning, live_thresholds
-from service.serving.oip import answer_infer, parse_infer
+from service.serving.oip import TENSORS
+from service.serving.predict import PREDICT, PredictQuery
 from service.serving.prediction_ids import NO_KEY, PredictionIds
 from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import PredictRequest
 from service.serving.served import ServedVersion
+from service.serving.short import fast_forms
 from service.settings import Limits
 from service.stages import StageTimes
 
@@ -73,7 +75,7 @@ def serve_model(
         LabelMasks(predictor),
         thresholds,
         PredictionIds(thresholds, learning or NO_KEY),
-        sparse_answers(model, predictor, featurizer, sparse_forms(limits or Limits()), stages),
+        fast_requests(model, predictor, featurizer, fast_forms(limits or Limits()), stages),
         model,
         info if infos is None else infos.follow(info),
     )
@@ -87,15 +89,15 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
     Lines of a batch are read by kernels of their own, and so are bodies, tensors and events.
     """
     read_sparse_lines([b"{}"], 1)
-    most_items(b"{}")
     text_rows_of_lines([b'{"text":""}'], served.featurizer, 1)
+    items_of(b"{}")
     event = b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}'
     read_sparse_events(event, served.featurizer, served.labels, Limits(), are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
-    uncounted = sparse_answers(model, served.predictor, served.featurizer, sparse_forms(Limits()))
-    uncounted.answer(body, 0, served.ids.present(), 0, 0)
-    uncounted.answer_tensors(_TENSORS, (0, len(_TENSORS)), served.ids.present())
-    answer_infer(parse_infer(_TENSORS, None, Limits()), served)
+    uncounted = fast_requests(model, served.predictor, served.featurizer, fast_forms(Limits()))
+    for dialect, content in ((PREDICT, body), (TENSORS, _TENSORS)):
+        uncounted.answer(content, (0, len(content)), dialect.writer, served.ids.sign(0, 1))
+        dialect.answer_fully(dialect.read(Body(content), Limits()), served)
     label = name_of(served.labels, 0)
     names_with(served.labels.offsets, served.labels.utf8, label)
     nearest_name(served.labels, label)
@@ -114,4 +116,4 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
     for instance in instances:
         for options in ways:
             with contextlib.suppress(BadInstance):
-                answer_query(PredictRequest(instances=[instance], **options), served)
+                PREDICT.answer_fully(PredictQuery(PredictRequest(instances=[instance], **options)), served)

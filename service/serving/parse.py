@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from model_store.denied import DENIED_MAX
+from model_store.alias import DENIED_MAX
 from service.errors import BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
-from service.features.json_items import most_items
+from service.features.json_items import items_of
 from service.serving.schemas.faults import faults_of
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackEvents
 from service.serving.schemas.instances import NAMED, SPARSE, TEXT, RequestModel, kind_of
@@ -43,6 +43,9 @@ LONG_BYTES = 64 << 10
 
 _ITEM_LIMITS = ("features_max", "label_list_max", "instances_max", "events_max")
 """What says how many items an array or an object may have."""
+
+_EACH_MAX, _OTHERS_MAX = 8, 1000
+"""An instance or event has fewer arrays and objects, and so has all else of a body."""
 
 _LISTS = ("allow_labels", "deny_labels")
 _LINE: TypeAdapter[AnyLine] = TypeAdapter(BatchLine)
@@ -159,22 +162,28 @@ def split_fields(encoded: bytes, what: str, fields_max: int, lists: Collection[s
     return fields
 
 
-def parse_json(body: bytes, limits: Limits | None = None) -> Any:
+def parse_json(body: bytes, limits: Limits, items_max: int = 0) -> Any:
     """Return the JSON value that `body` is. Raises MalformedJson.
 
-    Raises LimitExceeded where a long one has an array or an object of more items than any may have; that is
-    seen before one is made. limits   None: it may have as many as there is room for
+    Raises LimitExceeded where a long one has more arrays and objects than any body needs, or one of more
+    items than any may have, or than items_max if that is more. Both are seen before one is made.
     """
-    if limits is not None and len(body) > LONG_BYTES:
-        most = max(DENIED_MAX, *(getattr(limits, name) for name in _ITEM_LIMITS))
-        found = most_items(body)
-        if found > most:
-            expected = f"expected at most {most} items in an array or an object"
-            raise LimitExceeded(f"{expected} (the highest of {', '.join(_ITEM_LIMITS)}), found {found}")
+    if len(body) > LONG_BYTES:
+        _check_items(body, limits, items_max)
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise MalformedJson(f"expected JSON, found bytes that are not: {error}") from None
+
+
+def _check_items(body: bytes, limits: Limits, items_max: int) -> None:
+    items_max = max(items_max, DENIED_MAX, *(getattr(limits, name) for name in _ITEM_LIMITS))
+    n_max = _OTHERS_MAX + _EACH_MAX * max(limits.instances_max, limits.events_max)
+    most, n = items_of(body)
+    if most > items_max:
+        raise LimitExceeded(f"expected at most {items_max} items in an array or an object, found {most}")
+    if n > n_max:
+        raise LimitExceeded(f"expected at most {n_max} arrays and objects, found {n}")
 
 
 def _query_value(text: str) -> Any:

@@ -10,9 +10,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from service.inference.prediction_json import Seal
+from service.inference.fast_answers import Present, Signed
 from service.inference.predictor import NodeThresholds, PredictOptions
-from service.inference.sparse_answers import Present
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.tokens import Tokens, model_hash
 
@@ -56,39 +55,29 @@ class PredictionIds:
         self._live = live
         self._holder = holder
         self._model = model_hash(live.model)
-        self._kept: _Kept | None = None
+        unknown = _unknown()
+        present = Present(live.thresholds, None, unknown.seal(self._model, live.version, 0))
+        self._kept = _Kept(present, unknown, 0.0)
 
     def thresholds_for(self, options: PredictOptions) -> NDArray[np.float32]:
         """Return the thresholds, float32[K], that a predicted label's score must reach; [0]: it need not."""
         return _NONE if isinstance(options.threshold, NodeThresholds) else self._live.thresholds
 
-    def present(self) -> Present:
-        """Return what answers are given under now, of which the tuned thresholds are None if they may be old.
+    def sign(self, epoch: int, n: int) -> Signed:
+        """Return what n predictions are signed with; the tuned thresholds are None if they may be old.
 
-        The thresholds' epoch is read before. It is kept for a second; threads may make one at once, and each
-        is good.
-        """
-        tokens, live, now = self._holder.tokens or _unknown(), self._live, time.monotonic()
-        thresholds, tuned = live.thresholds, live.prepared if now <= live.fresh_until else None
-        if self._kept is not None:
-            present, sealed_by, until = self._kept
-            is_same = present.thresholds is thresholds and present.tuned is tuned
-            if is_same and sealed_by is tokens and now <= until:
-                return present
-        present = Present(thresholds, tuned, tokens.seal(self._model, live.version, 0))
-        self._kept = _Kept(present, tokens, now + _SEAL_SECONDS)
-        return present
-
-    def seal(self, epoch: int, n: int) -> tuple[Seal, int]:
-        """Return what signs the ids of n predictions, and the serial number of the first.
+        That is kept for a second; threads may make it at once, and each is good.
 
         epoch   that of the thresholds before the predictions were made
         """
-        return self.present().seal_at(epoch), self.serials(n)
-
-    def serials(self, n: int) -> int:
-        """Return the first of n serial numbers that no other prediction has."""
-        return (self._holder.tokens or _unknown()).serials(n)
+        tokens, live, now = self._holder.tokens or _unknown(), self._live, time.monotonic()
+        thresholds, tuned = live.thresholds, live.prepared if now <= live.fresh_until else None
+        present, sealed_by, until = self._kept
+        is_same = present.thresholds is thresholds and present.tuned is tuned
+        if not is_same or sealed_by is not tokens or now > until:
+            present = Present(thresholds, tuned, tokens.seal(self._model, live.version, 0))
+            self._kept = _Kept(present, tokens, now + _SEAL_SECONDS)
+        return present, epoch, tokens.serials(n)
 
 
 @functools.cache

@@ -16,7 +16,9 @@ from service.errors import BadInput, BadInstance, LimitExceeded, UnknownLabel
 from service.features.context import ContextFeaturizer
 from service.rows import offsets
 from service.serving.denied import check_not_denied
+from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.lines import Answered, LineBlock, value_of
+from service.serving.parse import parse_body
 from service.serving.problems import describe_error
 from service.serving.rows import to_rows
 from service.serving.schemas.faults import faults_of
@@ -33,6 +35,7 @@ from service.serving.schemas.score import (
 from service.serving.served import ServedVersion
 from service.serving.wire import dump, dump_line
 from service.settings import Limits
+from service.stages import StageNotes
 
 SHORT_LABELS = 64
 """Labels of a request that are scored in a fraction of a millisecond."""
@@ -40,12 +43,33 @@ SHORT_LABELS = 64
 _LINE: TypeAdapter[AnyScored] = TypeAdapter(ScoredInstance)
 
 
-def answer_scores(query: ScoreRequest, served: ServedVersion, limits: Limits) -> bytes:
-    """Return a request's answer as JSON.
+class ScoreDialect(Dialect[ScoreRequest]):
+    """Requests for the scores of labels: JSON of instances with labels, JSON of their scores."""
 
-    Raises BadInstance, UnknownLabel naming the place of a label that the version does not have or the alias
-    denies, LimitExceeded for too many words of texts.
-    """
+    def read(self, body: Body, limits: Limits) -> ScoreRequest:
+        """Return the request that a body is."""
+        return parse_body(body.content, ScoreRequest, limits)
+
+    def answer_read(
+        self, query: ScoreRequest, served: ServedVersion, limits: Limits, notes: StageNotes
+    ) -> Reply | Longer:
+        """Do as `Dialect.answer_read`.
+
+        Raises BadInstance, UnknownLabel naming the place of a label that the version does not have or the
+        alias denies, LimitExceeded for too many words of texts.
+        """
+
+        def answer(_: object = None) -> Reply:
+            return Reply((answer_scores(query, served, limits),), len(query.instances))
+
+        return answer() if is_short(query) else Longer(answer)
+
+
+SCORES = ScoreDialect()
+
+
+def answer_scores(query: ScoreRequest, served: ServedVersion, limits: Limits) -> bytes:
+    """Return a request's answer as JSON. Raises as `ScoreDialect.answer_read`."""
     scores = score_instances(query.instances, served, limits)
     return dump(ScoreAnswer(model=served.name, version=served.version, scores=scores))
 
@@ -53,7 +77,7 @@ def answer_scores(query: ScoreRequest, served: ServedVersion, limits: Limits) ->
 def score_instances(
     instances: Sequence[AnyScored], served: ServedVersion, limits: Limits
 ) -> list[InstanceScores]:
-    """Return the scores of each instance's labels, or of its words. Raises as `answer_scores`."""
+    """Return the scores of each instance's labels, or of its words. Raises as `ScoreDialect.answer_read`."""
     found: list[InstanceScores | None] = [None] * len(instances)
     named = []
     for i, instance in enumerate(instances):

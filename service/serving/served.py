@@ -11,8 +11,8 @@ from model_store.names import NameTable
 from model_store.version import Model
 from service.features import Featurizer
 from service.features.tables import FeatureNames
+from service.inference.fast_steps import FastRequests
 from service.inference.searcher import Searcher
-from service.inference.sparse_request import SparseAnswers
 from service.serving.label_info import LiveLabelInfo
 from service.serving.label_masks import LabelMasks
 from service.serving.label_weights import LabelWeights
@@ -41,7 +41,7 @@ class ServedVersion(NamedTuple):
     """One version of a model, ready to answer; for an alias that denies labels, as it answers for that alias.
 
     features  their names, if they have any
-    sparse    answers sparse requests; for the event loop only
+    fast      answers requests from their bytes; for the event loop only
     opened    the version's arrays, mapped
     info      what is known of its labels besides their names; for those who ask for it
     denied    the labels that it never answers; None: it may answer all
@@ -57,7 +57,7 @@ class ServedVersion(NamedTuple):
     masks: LabelMasks
     thresholds: ServedThresholds
     ids: PredictionIds
-    sparse: SparseAnswers
+    fast: FastRequests
     opened: Model
     info: LiveLabelInfo
     denied: DeniedLabels | None = None

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from model_store.splits import PARTS, Split
-from model_store.store import ModelInfo
-from service.logs import log
+from model_store.alias import PARTS, Alias, Beside
 
 T = TypeVar("T")
 
@@ -36,76 +32,31 @@ class Chooser:
         return int.from_bytes(point.digest(), "big") < self._below
 
 
+class ChosenVersion(NamedTuple, Generic[T]):
+    """What answers a request, and the shadow that is to answer a copy of it, if any."""
+
+    served: T
+    shadow: T | None = None
+
+
 class LiveSplit(NamedTuple, Generic[T]):
-    """What answers the requests to an alias besides the version that it names: a canary, a shadow, or both.
+    """What answers requests to an alias besides the version that it names: a canary, a shadow, or both."""
 
-    split  as it is served: without a version that cannot be opened
-    """
-
-    split: Split
     canary: T | None
     shadow: T | None
     canary_of: Chooser
     shadow_of: Chooser
 
-    def canary_for(self, key: bytes) -> T | None:
-        """Return the canary if it answers the requests of a key."""
-        return self.canary if self.canary is not None and self.canary_of.takes(key) else None
-
-    def shadow_for(self, key: bytes) -> T | None:
-        """Return the shadow if it answers the requests of a key too."""
-        return self.shadow if self.shadow is not None and self.shadow_of.takes(key) else None
-
-
-def live_split(model: str, split: Split, canary: T | None, shadow: T | None) -> LiveSplit[T] | None:
-    """Return what serves a split; None where neither canary nor shadow is open."""
-    if canary is None:
-        split = split._replace(canary=None, weight=0)
-    if shadow is None:
-        split = split._replace(shadow=None, share=0)
-    if not split.others:
-        return None
-    canary_of = Chooser("canary", model, split.canary or 0, split.weight)
-    shadow_of = Chooser("shadow", model, split.shadow or 0, split.share)
-    return LiveSplit(split, canary, shadow, canary_of, shadow_of)
+    def choose(self, stable: T, key: bytes) -> ChosenVersion[T]:
+        """Return what answers the requests of a key; `stable` is what the alias names."""
+        is_canary = self.canary is not None and self.canary_of.takes(key)
+        hears = self.shadow is not None and self.shadow_of.takes(key)
+        return ChosenVersion(
+            self.canary if is_canary and self.canary else stable, self.shadow if hears else None
+        )
 
 
-def live_splits(
-    infos: Sequence[ModelInfo],
-    pointers: Mapping[tuple[str, str], int],
-    opened: Callable[[tuple[str, int]], T | None],
-    view: Callable[[str, str, T], T],
-    fail: Callable[[str, str, str], object],
-) -> dict[tuple[str, str], LiveSplit[T]]:
-    """Return what serves the splits of aliases, open once what the aliases name is.
-
-    opened  opens a version, None where that cannot be
-    view    returns what serves a version under a model's alias
-    fail    is told of each model, alias and fault
-    """
-    splits: dict[tuple[str, str], LiveSplit[T]] = {}
-    for info in infos:
-        for alias in info.broken_splits:
-            fail(info.name, alias, "the file of its split is damaged")
-        for alias, split in info.splits.items():
-            if pointers.get((info.name, alias)) != split.stable:
-                continue  # the version cannot be opened: the one before it answers alone
-            beside: list[T | None] = []
-            for version in (split.canary, split.shadow):
-                served = None if version is None else opened((info.name, version))
-                beside.append(None if served is None else view(info.name, alias, served))
-            found = live_split(info.name, split, *beside)
-            if found is not None:
-                splits[info.name, alias] = found
-    return splits
-
-
-def log_splits(
-    before: Mapping[tuple[str, str], LiveSplit[Any]], now: Mapping[tuple[str, str], LiveSplit[Any]]
-) -> None:
-    """Log the aliases whose canary or shadow came, changed or went."""
-    for model, alias in sorted(before.keys() | now.keys()):
-        old, new = before.get((model, alias)), now.get((model, alias))
-        if (old and old.split) != (new and new.split):
-            beside = {"canary": None, "shadow": None} if new is None else new.split.facts()
-            log(logging.INFO, "model_split", model=model, alias=alias, **beside)
+def live_split(model: str, alias: Alias, canary: T | None, shadow: T | None) -> LiveSplit[T]:
+    """Return what serves the canary and the shadow of an alias, each None where there is none."""
+    canary_of = Chooser("canary", model, *(alias.canary or Beside(0, 0)))
+    return LiveSplit(canary, shadow, canary_of, Chooser("shadow", model, *(alias.shadow or Beside(0, 0))))

@@ -147,7 +147,7 @@ def warm(job: WarmUpJob) -> None:
 def _begin() -> None:
     """Set up a process that compiles, and need not say so: that is what was asked for."""
     collect_seldom()
-    logging.getLogger("model_store.compiled.cache").setLevel(logging.ERROR)
+    logging.getLogger("model_store.compiled.kernel_cache").setLevel(logging.ERROR)
 
 
 def warm_all() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,13 +21,11 @@ from service.features import Featurizer, load_featurizer
 from service.features.context import ContextFeaturizer
 from service.inference.chunks import divide
 from service.rows import LabelRows, SparseRows
+from service.trainers.work import Progress
+from service.trainers.work import no_progress as no_progress
 
-OnProgress = Callable[[str, int, int], None]
+OnProgress = Progress
 """Called with a phase's name, how much of it is done, and how much it is in all."""
-
-
-def no_progress(phase: str, done: int, total: int) -> None:
-    """Report nothing."""
 
 
 class Labelled(NamedTuple):

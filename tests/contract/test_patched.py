@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 
+import httpx
 import pytest
 import uvicorn
-from numba.core import caching, codegen, compiler, sigutils
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
+from fastapi.routing import APIRoute
+from starlette.routing import Match
 from uvicorn.protocols.http import httptools_impl
 
 from service.api.door.protocol import BoundedProtocol
+from service.api.routes.admins import RawRoute
+from service.app import _OPTIONS
 from service.serve import _Server
 
 PROTOCOL = httptools_impl.HttpToolsProtocol
@@ -64,17 +71,44 @@ def test_each_method_of_the_server_that_is_overridden_or_relied_on_exists(name: 
     assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters)
 
 
-def test_the_parts_of_the_compiler_that_are_used_exist() -> None:
-    for owner, names in (
-        (caching, ("FunctionCache", "_CacheLocator", "CompileResultCacheImpl")),
-        (
-            codegen.JITCodeLibrary,
-            ("_optimize_final_module", "_finalize_final_module", "_get_module_for_linking"),
-        ),
-        (compiler, ("Compiler", "CompileResult")),
-        (sigutils, ("normalize_signature",)),
-    ):
-        assert [name for name in names if not hasattr(owner, name)] == []
+def test_a_raw_route_calls_its_checks_and_its_endpoint_itself() -> None:
+    """FastAPI would look what the endpoint takes, and refuse the request for want of `services`."""
+    asked: list[str] = []
+
+    async def check(request: Request) -> None:
+        asked.append(request.url.path)
+
+    async def endpoint(request: Request, services: object) -> Response:
+        return PlainTextResponse(f"{services} {request.path_params['name']}")
+
+    router = APIRouter(dependencies=[Depends(check)], route_class=RawRoute)
+    router.add_api_route("/{name}/said", endpoint, methods=["POST"])
+    app = FastAPI(**_OPTIONS)
+    app.state.services = "services"
+    app.router.routes.extend(router.routes)
+
+    async def ask(method: str) -> tuple[int, str]:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            answer = await client.request(method, "/one/said")
+        return answer.status_code, answer.text
+
+    assert asyncio.run(ask("POST")) == (200, "services one")
+    assert asked == ["/one/said"]
+    assert asyncio.run(ask("GET"))[0] == 405
+
+
+def test_routes_that_are_put_among_the_applications_own_say_which_they_are() -> None:
+    """The head of a request is looked up by what a route's `matches` adds to the scope."""
+    route = APIRoute("/{name}/said", lambda: None, methods=["POST"])
+    scope = {"type": "http", "method": "POST", "path": "/one/said", "headers": [], "root_path": ""}
+    match, more = route.matches(scope)
+    assert (match, more["route"].path, more["path_params"]) == (Match.FULL, route.path, {"name": "one"})
+
+
+def test_the_frameworks_own_telemetry_can_be_switched_off() -> None:
+    """Else it would look for its providers at each request; an unknown option would be kept, and not read."""
+    assert "telemetry" in inspect.signature(FastAPI.__init__).parameters
 
 
 def test_the_exporter_of_spans_has_what_sends_bytes() -> None:

@@ -18,7 +18,7 @@ SOURCES = sorted(
 LINES_MAX = 70
 PARAMETERS_MAX = 10
 FILE_LINES_MAX = 400
-MANY_PARAMETERS = {"xylem/admin.py: train", "xylem/async_admin.py: train"}
+MANY_PARAMETERS = {"xylem/_async/admin.py: train", "xylem/_sync/admin.py: train"}
 """Calls of the client whose options are parameters: what their callers write."""
 LONG_FILES: set[str] = set()
 """Files that are still to be divided."""

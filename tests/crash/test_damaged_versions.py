@@ -30,7 +30,7 @@ def files_of(store: Store) -> list[Path]:
     home = store.root / "models" / "m"
     files = [path for path in (home / "versions" / "1").rglob("*") if path.is_file()]
     assert len(files) > 20
-    return sorted([*files, home / "aliases" / "latest"])
+    return sorted([*files, home / "aliases" / "latest.json"])
 
 
 def refused(store: Store, file: Path, damaged: bytes) -> bool:

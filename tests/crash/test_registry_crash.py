@@ -1,131 +1,101 @@
-"""A registry that is killed at any call of the file system, or before a commit: both sides agree again."""
+"""A registry that is killed at any call of the file system: an alias and its moves say the same."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import signal
-import sqlite3
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from model_store.splits import Split
+from model_store.alias import Alias, Beside
+from model_store.alias_changes import with_canary
+from model_store.fs import FileSystem
+from model_store.moves import SPLIT, Cause, Move
 from model_store.store import Store
-from service.db.engine import Database
-from service.registry.causes import Cause
 from service.registry.registry import Registry
-from service.registry.splits import with_canary
-from tests.faulty_fs import QuickFileSystem
+from tests.faulty_fs import FaultyFileSystem, QuickFileSystem
 from tests.publishers import ToldFileSystem
 from tests.small_models import small_draft
 
 DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
+ALICE = Cause("alice", "why not")
 
 
 class DyingFileSystem(QuickFileSystem):
-    """Kills its process before the n-th renaming."""
+    """Kills its process before the n-th call of one kind."""
 
-    left = 0
+    def __init__(self, kind: str, left: int) -> None:
+        self._kind = kind
+        self._left = left
+
+    def _count(self, kind: str) -> None:
+        self._left -= kind == self._kind
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def rename(self, source: Path, target: Path) -> None:
-        self.left -= 1
-        if self.left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._count("rename")
         super().rename(source, target)
 
+    def append(self, path: Path) -> int:
+        self._count("append")
+        return super().append(path)
 
-def in_child(call: object) -> int:
+
+def in_child(call: Callable[[], object]) -> int:
     """Call in a forked process that is to be killed, or to end; return the signal, 0 for an end."""
     child = os.fork()
     if child == 0:
         try:
-            call()  # type: ignore[operator]
+            call()
         finally:
             os._exit(0)
     return os.WTERMSIG(os.waitpid(child, 0)[1])
 
 
 def made(root: Path) -> Store:
-    store = Store(root / "store", fs=QuickFileSystem())
+    store = Store(root, fs=QuickFileSystem())
     for _ in range(3):
         store.publish("m", DRAFT)
     return store
 
 
-def rows(root: Path) -> list[tuple[str, int | None, int | None, str]]:
-    database = Database(f"sqlite:///{root}/xylem.db")
-    registry = Registry(Store(root / "store", fs=QuickFileSystem()), database)
-    found = [
-        (row.action, row.from_version, row.to_version, row.who)
-        for row in reversed(registry.history("m", "stable"))
-    ]
-    database.close()
-    return found
+def rows(root: Path, alias: str) -> list[tuple[str, int | None, int | None, str]]:
+    moves = reversed(Registry(Store(root), None).history("m", alias))
+    return [(move.action, move.from_version, move.to_version, move.who) for move in moves]
 
 
-def die_before_commit(database: Database, number: int) -> None:
-    """Have the process killed before the n-th commit from now on."""
-    from sqlalchemy import event
-
-    left = [number]
-
-    def die(_: object) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    event.listen(database._engine, "commit", die)
+def promote(root: Path, fs: FileSystem | None = None, version: int = 2, who: Cause = ALICE) -> None:
+    Registry(Store(root, fs=fs or QuickFileSystem()), None).promote("m", version, "stable", who)
 
 
-def promote(root: Path, fs: QuickFileSystem | None, before_commit: int = 0) -> None:
-    """Promote 2 to `stable`, and die before a renaming, or before a commit of the database."""
-    database = Database(f"sqlite:///{root}/xylem.db")
-    if before_commit:
-        die_before_commit(database, before_commit)
-    store = Store(root / "store", fs=fs or QuickFileSystem())
-    Registry(store, database).promote("m", 2, "stable", Cause("alice", "why not"))
-
-
-@pytest.mark.parametrize("commit", [1, 2, 3])
-def test_killed_before_a_commit(tmp_path: Path, commit: int) -> None:
-    """Before the schema's, the intention's, and that of the move, which the store then has made."""
+@pytest.mark.parametrize("kind", ["append", "rename"])
+def test_killed_before_a_move_came_about(tmp_path: Path, kind: str) -> None:
+    """Before its line is written, and between that and the renaming of the document."""
     made(tmp_path)
-    assert in_child(lambda: promote(tmp_path, None, commit)) == signal.SIGKILL
-    named = Registry(Store(tmp_path / "store"), None).named("m", "stable")
-    assert named == (2 if commit == 3 else None)
-    told = [("promoted", None, 2, "alice")]
-    assert rows(tmp_path) == (told if commit == 3 else [])
-    promote(tmp_path, None)
-    assert rows(tmp_path) == told
-
-
-def test_killed_before_the_alias_is_renamed(tmp_path: Path) -> None:
-    made(tmp_path)
-    fs = DyingFileSystem()
-    fs.left = 1
-    assert in_child(lambda: promote(tmp_path, fs)) == signal.SIGKILL
-    store = Store(tmp_path / "store")
-    assert Registry(store, None).named("m", "stable") is None
-    assert rows(tmp_path) == []
-    store.promote("m", 3, "stable")  # by something else: what was intended is not taken for it
-    assert rows(tmp_path) == [("found", None, 3, "")]
-    promote(tmp_path, None)
-    assert rows(tmp_path) == [("found", None, 3, ""), ("promoted", 3, 2, "alice")]
+    assert in_child(lambda: promote(tmp_path, DyingFileSystem(kind, 1))) == signal.SIGKILL
+    store = Store(tmp_path)
+    assert store.info("m").aliases == {"latest": 3}
+    assert rows(tmp_path, "stable") == []
+    store.promote("m", 3, "stable")  # by somebody else: what was begun is not taken for it
+    assert rows(tmp_path, "stable") == [("promoted", None, 3, "")]
+    promote(tmp_path)
+    assert rows(tmp_path, "stable") == [("promoted", None, 3, ""), ("promoted", 3, 2, "alice")]
 
 
 def test_killed_at_every_call_of_the_file_system(tmp_path: Path) -> None:
     """The last row of the history says what the store does, whoever dies when."""
     made(tmp_path)
-    promote(tmp_path, None)
-    for step in range(2, 40):
-        version = 1 + step % 3
+    promote(tmp_path, counted := FaultyFileSystem())
+    for step in range(2, len(counted.log) + 8):
         read_end, write_end = os.pipe()
         child = os.fork()
         if child == 0:
-            database = Database(f"sqlite:///{tmp_path}/xylem.db")
-            store = Store(tmp_path / "store", fs=ToldFileSystem(write_end))
-            Registry(store, database).promote("m", version, "stable", Cause(f"step {step}"))
+            promote(tmp_path, ToldFileSystem(write_end), 1 + step % 3, Cause(f"step {step}"))
             os._exit(0)
         os.close(write_end)
         heard = 0
@@ -134,55 +104,51 @@ def test_killed_at_every_call_of_the_file_system(tmp_path: Path) -> None:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(read_end)
-        named = Registry(Store(tmp_path / "store"), None).named("m", "stable")
-        action, _, to, who = rows(tmp_path)[-1]
-        assert (action, to) == ("promoted", named)
+        action, _, to, who = rows(tmp_path, "stable")[-1]
+        assert (action, to) == ("promoted", Store(tmp_path).alias("m", "stable").version)
         assert who == "alice" or who.startswith("step ")
-    found = rows(tmp_path)
+    found = rows(tmp_path, "stable")
+    assert len(found) > 1, "no move came about: what is this test of?"
     assert all(before[2] == after[1] for before, after in itertools.pairwise(found))
-    connection = sqlite3.connect(tmp_path / "xylem.db")
-    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    connection.close()
 
 
-def split(root: Path, fs: QuickFileSystem | None, before_commit: int = 0) -> None:
-    """Make 2 the canary of `latest`, which names 3, and die before a renaming, or before a commit."""
-    database = Database(f"sqlite:///{root}/xylem.db")
-    if before_commit:
-        die_before_commit(database, before_commit)
-    registry = Registry(Store(root / "store", fs=fs or QuickFileSystem()), database)
-    registry.change_split("m", "latest", with_canary(2, 0.1), Cause("alice", "why not"))
+@pytest.mark.parametrize("kind", ["append", "rename"])
+def test_a_canary_killed_before_it_came_about(tmp_path: Path, kind: str) -> None:
+    before = made(tmp_path).alias("m")
+
+    def split(fs: FileSystem) -> None:
+        Registry(Store(tmp_path, fs=fs), None).change("m", "latest", SPLIT, with_canary(2, 0.1), ALICE)
+
+    def last() -> Move:
+        return Registry(Store(tmp_path), None).history("m", "latest")[0]
+
+    assert in_child(lambda: split(DyingFileSystem(kind, 1))) == signal.SIGKILL
+    assert Store(tmp_path).alias("m") == before
+    assert last().action == "published"
+    split(QuickFileSystem())
+    assert Store(tmp_path).alias("m") == Alias(3, (1, 2), Beside(2, 1000), serial=4)
+    told = {"canary": {"version": 2, "weight": 0.1}, "shadow": None}
+    assert (last().action, last().who, last().verdict) == ("split", "alice", told)
 
 
-def told_of_latest(root: Path) -> list[tuple[str, str, object]]:
-    database = Database(f"sqlite:///{root}/xylem.db")
-    registry = Registry(Store(root / "store", fs=QuickFileSystem()), database)
-    found = [(row.action, row.who, row.verdict) for row in reversed(registry.history("m", "latest"))]
-    database.close()
-    return found
-
-
-CANARY = ("split", "alice", {"canary": {"version": 2, "weight": 0.1}, "shadow": None})
-
-
-@pytest.mark.parametrize("commit", [1, 2, 3])
-def test_a_split_killed_before_a_commit(tmp_path: Path, commit: int) -> None:
-    made(tmp_path)
-    assert in_child(lambda: split(tmp_path, None, commit)) == signal.SIGKILL
-    is_made = commit == 3
-    assert (Store(tmp_path / "store").split("m") is not None) == is_made
-    assert (told_of_latest(tmp_path)[-1] == CANARY) == is_made
-    split(tmp_path, None)
-    assert [row for row in told_of_latest(tmp_path) if row[0] == "split"] == [CANARY]
-
-
-def test_a_split_killed_before_its_file_is_renamed(tmp_path: Path) -> None:
-    made(tmp_path)
-    fs = DyingFileSystem()
-    fs.left = 1
-    assert in_child(lambda: split(tmp_path, fs)) == signal.SIGKILL
-    assert Store(tmp_path / "store").split("m") is None
-    assert "split" not in [row[0] for row in told_of_latest(tmp_path)]
-    Store(tmp_path / "store").put_split("m", "latest", Split(3, 1, 7))  # past the registry
-    found = told_of_latest(tmp_path)[-1]
-    assert found == ("found", "", {"canary": {"version": 1, "weight": 0.0007}, "shadow": None})
+def test_a_model_killed_while_it_is_deleted(tmp_path: Path) -> None:
+    """At each renaming: the history tells that an alias was removed once it was."""
+    for number in range(1, 6):
+        root = tmp_path / str(number)
+        store = made(root)
+        store.promote("m", 1, "stable")
+        dying = Store(root, fs=DyingFileSystem("rename", number))
+        died = in_child(partial(dying.delete_model, "m", ALICE))
+        aliases = store.info("m").aliases
+        for alias in ("latest", "stable"):
+            action = rows(root, alias)[-1][0]
+            is_there = (root / "models/m/aliases" / f"{alias}.json").exists()
+            assert (action == "removed") == (not is_there)
+        if died == 0:
+            assert aliases == {} and store.versions("m") == ()
+            break
+        store.delete_model("m", ALICE)
+        assert rows(root, "latest")[-1][0] == "removed"
+        assert store.publish("m", DRAFT).version == 4
+    else:
+        raise AssertionError("the model was never deleted")

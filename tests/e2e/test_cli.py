@@ -260,7 +260,7 @@ def test_models_commands_change_the_store_and_say_so(run_here: Run, store: Path,
 
 def test_models_list_tells_of_aliases_that_cannot_be_read(run_here: Run, store: Path) -> None:
     Store(store).promote("topics", 1, "canary")
-    (store / "models" / "topics" / "aliases" / "canary").write_text("damage")
+    (store / "models" / "topics" / "aliases" / "canary.json").write_text("damage")
     (listed,) = answer(run_here("models", "list", "--json", store=store))["models"]
     assert (listed["aliases"], listed["broken_aliases"]) == ({"latest": 1}, ["canary"])
     assert "canary (unreadable)" in run_here("models", "list", store=store).stdout

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import xylem
-from model_store.splits import Split
 from model_store.store import Store
+from tests.alias_helpers import split
 from tests.served_models import publish_model
 from tests.servers import ServerProcess, wait_for
 
@@ -67,7 +67,7 @@ def test_all_replicas_keep_to_it_until_it_is_taken_off(root: Path, replicas: lis
         assert labels_of(connection, **as_a_route) == every - set(DENIED)
         for path in ("/versions/2", "/versions/1"):
             assert labels_of(connection, path) == every
-    Store(root).put_split("raw", "latest", Split(2, 1, 5000))
+    split(Store(root), "raw", (1, 5000))
     wait_for(lambda: replicas[0].ask("GET", "/v1/models/raw")[1]["splits"] != {})
     for i in range(12):
         headers = {"xylem-canary-key": f"user-{i}"}

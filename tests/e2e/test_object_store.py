@@ -22,6 +22,7 @@ from service import cli
 from service.remote.documents import RemoteIndex, RemoteModel, RemoteVersion
 from service.remote.follower import RemoteFollower
 from service.remote.objects import ATTEMPTS, RemoteStore
+from tests.alias_helpers import deny
 from tests.faulty_fs import QuickFileSystem
 from tests.served_models import publish_model
 from tests.servers import ServerProcess, wait_for
@@ -141,7 +142,7 @@ def test_names_and_denied_labels_reach_replicas_without_a_restart(
     trained = Store(tmp_path / "trained")
     publish_model(trained, "m", "raw")
     trained.put_label_info("m", build_label_info([Subject("label::1", None, {"en": "dog"})]))
-    trained.put_denied("m", "latest", ["label::2"])
+    deny(trained, "m", ["label::2"])
     at = "--store", str(trained.root)
     status, out, _ = xylem(capsys, "push", "m", URL, "--alias", "latest", *at, "--json")
     pushed = json.loads(out.splitlines()[-1])["label_info"]

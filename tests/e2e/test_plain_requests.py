@@ -208,6 +208,7 @@ def test_what_a_head_asks_for_is_done(connect: Connect) -> None:
         assert closing.is_closed()
         assert connect().ask(request(path="/v1/models/raw/versions/1/predict"))[2]["version"] == 1
         assert connect().ask(request(path="/v1/models/none/predict"))[0] == 404
+        assert connect().ask(request(path="/v1/models/raw/aliases/1/predict"))[0] == 404
         text = request().replace(b"application/json", b"text/plain")
         assert connect().ask(text)[0] == 415
 

@@ -51,7 +51,7 @@ def test_no_answer_breaks_the_document(
     data = tmp_path / "data"
     data.mkdir()
     write_data(data / "train.jsonl", 20)
-    options = {"admin_key": KEY, "data_dir": data, "access_log": False}
+    options = {"admin_key": KEY, "data_dir": data, "access_log": False, "tune_seconds_max": 1}  # no worker
     with ServerProcess(own_store.root, **options) as server:
         command = [COMMAND, "run", f"http://127.0.0.1:{server.port}/openapi.json", *size]
         command += ["--header", f"Authorization: Bearer {KEY}", "--checks", ",".join(CHECKS)]

@@ -137,8 +137,8 @@ def test_a_damaged_new_version_is_not_served(own_store: Store) -> None:
             damaged = file.with_suffix(".new")
             damaged.write_bytes(data)
             damaged.replace(file)
-        alias = own_store.root / "models" / "raw" / "aliases" / "latest"
-        mine = own_store.root / "models" / "raw" / "aliases" / "damaged"
+        alias = own_store.root / "models" / "raw" / "aliases" / "latest.json"
+        mine = own_store.root / "models" / "raw" / "aliases" / "damaged.json"
         mine.write_bytes(alias.read_bytes())  # an alias of version 2, to be moved by hand
         wait_for(lambda: b'alias="damaged"' in server.ask("GET", "/metrics")[1])
         status, body = server.ask("POST", f"/v1/models/raw/versions/{version}/predict", BODY)

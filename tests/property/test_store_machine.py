@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from model_store.alias import Alias, Beside
 from model_store.errors import (
     AliasNotFound,
     BadSplit,
@@ -21,9 +22,9 @@ from model_store.errors import (
     VersionInUse,
     VersionNotFound,
 )
-from model_store.splits import Split
 from model_store.store import Store
 from model_store.version import Model
+from tests.alias_helpers import deny, split
 from tests.faulty_fs import QuickFileSystem
 from tests.small_models import small_draft
 
@@ -44,7 +45,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.versions: dict[str, dict[int, int]] = {}
         self.last: dict[str, int] = {}
         self.aliases: dict[str, dict[str, list[int]]] = {}
-        self.splits: dict[tuple[str, str], Split] = {}
+        self.splits: dict[tuple[str, str], tuple[Beside | None, Beside | None]] = {}
+        self.denied: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.serials: dict[str, int] = {}
         self.opened: list[tuple[Model, int]] = []
 
     def teardown(self) -> None:
@@ -91,13 +94,13 @@ class StoreMachine(RuleBasedStateMachine):
         history = self.aliases.get(name, {}).get(alias, [])
         there = [v for v in history[:-1] if v in self.versions[name] and v != history[-1]]
         split = self.splits.pop((name, alias), None)
-        if split is not None and split.canary is not None:  # which ends, and nothing else moves
-            assert self.store.rollback(name, alias) == history[-1]
+        if split is not None and split[0] is not None:  # which ends, and nothing else moves
+            self.store.rollback(name, alias)
             return
         if split is not None and not there:
             self.splits[name, alias] = split
         try:
-            found = self.store.rollback(name, alias)
+            self.store.rollback(name, alias)
         except ModelNotFound:
             assert name not in self.versions
         except AliasNotFound:
@@ -105,13 +108,16 @@ class StoreMachine(RuleBasedStateMachine):
         except NothingToRollBack:
             assert not there
         else:
-            assert found == there[-1]
             self.aliases[name][alias] = there
 
     @rule(name=names, number=numbers)
     def delete(self, name: str, number: int) -> None:
         users = [alias for alias, history in self.aliases.get(name, {}).items() if history[-1] == number]
-        users += [alias for (n, alias), split in self.splits.items() if n == name and number in split.others]
+        users += [
+            alias
+            for (n, alias), beside in self.splits.items()
+            if n == name and number in [one.version for one in beside if one is not None]
+        ]
         try:
             self.store.delete(name, number)
         except VersionInUse as error:
@@ -135,29 +141,31 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             del self.aliases[name][alias]
             self.splits.pop((name, alias), None)
+            self.denied.pop((name, alias), None)
 
     @rule(name=names, alias=aliases, canary=numbers, shadow=st.none() | numbers, weight=st.integers(0, 3))
     def split(self, name: str, alias: str, canary: int, shadow: int | None, weight: int) -> None:
+        beside = (canary, weight) if weight else None, None if shadow is None else (shadow, 7)
+        named = [one[0] for one in beside if one is not None]
         history = self.aliases.get(name, {}).get(alias, [])
-        stable = history[-1] if history else 1
-        split = Split(stable, canary if weight else None, weight, shadow, 0 if shadow is None else 7)
         try:
-            self.store.put_split(name, alias, split)
+            split(self.store, name, *beside, alias)
         except BadSplit:
-            assert stable in split.others or not split.others
+            assert history[-1] in named
         except (AliasNotFound, ModelNotFound, VersionNotFound):
-            assert not history or not set(split.others) <= set(self.versions[name])
+            assert not history or not set(named) <= set(self.versions[name])
         else:
-            self.splits[name, alias] = split
+            first, second = (None if one is None else Beside(*one) for one in beside)
+            self.splits[name, alias] = first, second
 
-    @rule(name=names, alias=aliases)
-    def end_split(self, name: str, alias: str) -> None:
+    @rule(name=names, alias=aliases, labels=st.sets(st.sampled_from("abc")))
+    def deny(self, name: str, alias: str, labels: set[str]) -> None:
         try:
-            self.store.end_split(name, alias)
+            deny(self.store, name, labels, alias)
         except (AliasNotFound, ModelNotFound):
             assert alias not in self.aliases.get(name, {})
         else:
-            self.splits.pop((name, alias), None)
+            self.denied[name, alias] = tuple(sorted(labels))
 
     @rule(name=names, really=st.integers(0, 3))
     def delete_model(self, name: str, really: int) -> None:
@@ -170,7 +178,9 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             assert versions == tuple(sorted(self.versions.pop(name)))
             del self.aliases[name]
-            self.splits = {key: split for key, split in self.splits.items() if key[0] != name}
+            for kept in (self.splits, self.denied):
+                for key in [key for key in kept if key[0] == name]:
+                    del kept[key]
 
     @rule(name=names, ref=st.one_of(aliases, numbers), verify=st.booleans())
     def open(self, name: str, ref: str | int, verify: bool) -> None:
@@ -198,9 +208,20 @@ class StoreMachine(RuleBasedStateMachine):
         assert found.keys() == self.versions.keys()
         for name, info in found.items():
             assert info.versions == tuple(sorted(self.versions[name]))
-            assert info.aliases == {alias: history[-1] for alias, history in self.aliases[name].items()}
-            assert info.broken_aliases == info.broken_splits == ()
-            assert info.splits == {alias: split for (n, alias), split in self.splits.items() if n == name}
+            assert info.broken_aliases == ()
+            assert info.documents.keys() == self.aliases[name].keys()
+            for alias, found in info.documents.items():
+                history = self.aliases[name][alias]
+                beside = self.splits.get((name, alias), (None, None))
+                denied = self.denied.get((name, alias), ())
+                assert found == Alias(history[-1], tuple(history[:-1]), *beside, denied, found.serial)
+            moves = self.store.moves(name)
+            ids = [move.id for move in moves]
+            assert ids == sorted(set(ids)) and ids[-1] >= self.serials.get(name, 0)
+            self.serials[name] = ids[-1]
+            for alias, found in info.documents.items():
+                (last,) = [move for move in moves if move.id == found.serial]
+                assert (last.alias, last.to_version) == (alias, found.version)
         assert self.watch.generation() == self.store.watch().generation()
 
     @invariant()

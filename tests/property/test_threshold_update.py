@@ -8,16 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.kernels.search.calibrated import NO_KNOTS
-from service.kernels.search.subtrees import least_thresholds
+from service.kernels.search.subtrees import greatest_below
 from service.kernels.search.threshold_update import move_thresholds, set_logs
 from tests.oracles.trees import random_forest
 
 
 def made(ensemble, thresholds):
-    logs, nodes = np.empty(len(thresholds), np.float32), np.empty(len(ensemble.parent), np.float32)
+    logs = np.empty(len(thresholds), np.float32)
     set_logs(NO_KNOTS, thresholds, logs)
-    least_thresholds((ensemble.node_label, ensemble.parent), logs, nodes)
-    return nodes
+    return -greatest_below(ensemble, -logs, -np.inf)
 
 
 @settings(deadline=None, max_examples=80)

@@ -16,7 +16,7 @@ from service.kernels.search.beam_workspace import BeamShape
 from service.kernels.search.best_first import best_first_rows
 from service.kernels.search.query import Search
 from service.kernels.search.queue_workspace import make_queue
-from service.kernels.search.subtrees import greatest_weights, mark_allowed
+from service.kernels.search.subtrees import greatest_below
 from service.kernels.search.threshold import threshold_rows
 from service.kernels.search.workspace import make_workspace
 from tests.calls import dicts_of, make_call, no_answers
@@ -352,8 +352,7 @@ def test_a_block_gives_the_bits_of_single_rows(forest, link, weights, top_r, bea
     mask = ALL
     if masked:
         allowed = np.random.default_rng(forest["seed"]).random(forest["n_labels"]) < 0.5
-        mask = np.empty(len(ensemble.parent), np.uint8)
-        mark_allowed((ensemble.node_label, ensemble.parent), allowed.astype(np.uint8), mask)
+        mask = greatest_below(ensemble, allowed.astype(np.uint8), 0)
     costs, costs_together = np.full((2, 40, 2), -1, np.int64)
     log_threshold = thresholds_for(forest, ensemble, 0.1, per_label=True)[1] if passing else NONE
     options = {"beam_width": beam_width, "mask": mask, "log_threshold": log_threshold}
@@ -366,9 +365,7 @@ def test_a_block_gives_the_bits_of_single_rows(forest, link, weights, top_r, bea
 def weighted(forest, ensemble):
     """Weights between 1 and 50 a label, and their logarithms a node."""
     weights = np.exp(np.random.default_rng(forest["seed"] + 1).uniform(0, 4, forest["n_labels"]))
-    log_weight = np.empty(len(ensemble.parent), np.float32)
-    greatest_weights((ensemble.node_label, ensemble.parent), np.log(weights).astype(np.float32), log_weight)
-    return weights, log_weight
+    return weights, greatest_below(ensemble, np.log(weights).astype(np.float32), -np.inf)
 
 
 @settings(max_examples=60, deadline=None)

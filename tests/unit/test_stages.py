@@ -51,13 +51,13 @@ def test_what_a_trace_took_is_not_told_again() -> None:
     stages, whole, block = StageTimes(), StageNotes(is_traced=True), StageNotes(is_traced=True)
     whole.end(READ)
     stages.count(whole)
-    told = whole.take_told()
+    told = whole.drain_stages()
     block.end(SEARCH)
     stages.count(block)
     whole.add(block)
     assert [names for names, _ in told] == [("read",)]
-    assert [names for names, _ in whole.take_told()] == [("search",)]
-    assert whole.take_told() == []
+    assert [names for names, _ in whole.drain_stages()] == [("search",)]
+    assert whole.drain_stages() == []
 
 
 def test_of_an_answer_that_was_not_given_nothing_is_counted_or_told() -> None:
@@ -66,7 +66,7 @@ def test_of_an_answer_that_was_not_given_nothing_is_counted_or_told() -> None:
     notes.take_counted(np.array([1, 2, 2, 3, 4]))
     notes.forget()
     stages.count(notes)
-    assert notes.take_told() == []
+    assert notes.drain_stages() == []
     assert all(total == 0 for _, _, total in stages.figures())
 
 

@@ -68,8 +68,10 @@ class AsyncWire:
 
         also  a status that is no error, besides those of success
 
-        Raises ClientError: for another status than those, too.
+        Raises ClientError: for another status than those, too. RuntimeError after `close`.
         """
+        if self._is_closed:
+            raise RuntimeError("expected a client that is open, found one that was closed")
         headers = [*self._headers, *((name.encode(), value.encode()) for name, value in request.headers)]
         content: Any = request.body
         if isinstance(content, Path):

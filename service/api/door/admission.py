@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Scope
@@ -19,11 +20,6 @@ ALWAYS = PROBES | {"/metrics"}
 """Routes that answer however many requests are in flight."""
 
 JSON = frozenset({b"application/json"})
-TENSORS = JSON | {b"application/octet-stream", b""}
-"""Of the Open Inference Protocol: JSON, binary data behind it, and what clients call neither."""
-
-FORM = frozenset({b"application/x-www-form-urlencoded"})
-"""What HTML forms send, and clients of Annif."""
 
 NDJSON = frozenset({b"application/x-ndjson", b"application/ndjson", b"application/jsonl"})
 
@@ -36,13 +32,22 @@ class Admission:
 
     streams   matches the paths whose bodies have no limit of bytes, because they are never held whole
     uploads   matches those of which that is so even where they are JSON
+    draining  whether the server is about to stop: connections are then closed after their answer
+    n_free    how many more requests may be in flight
     """
 
-    def __init__(self, limits: Limits, streams: re.Pattern[str], uploads: re.Pattern[str]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        streams: re.Pattern[str],
+        uploads: re.Pattern[str],
+        draining: Callable[[], bool],
+    ) -> None:
         self._limits = limits
+        self.draining = draining
         self._streams = streams
         self._uploads = uploads
-        self._in_flight = 0
+        self.n_free = limits.requests_max
 
     def bytes_max(self, scope: Scope) -> int | None:
         """Return the most bytes that the body may have; None: it is a stream."""
@@ -50,20 +55,15 @@ class Admission:
         is_stream = self._streams.fullmatch(path) and not is_json(scope)
         return None if is_stream or self._uploads.fullmatch(path) else self._limits.body_bytes_max
 
-    @property
-    def is_full(self) -> bool:
-        """Return whether a further request would be refused."""
-        return self._in_flight >= self._limits.requests_max
-
     def enter(self, scope: Scope) -> bool:
         """Return whether a request may be answered; it is in flight then, until `leave`."""
-        admitted = self._in_flight < self._limits.requests_max or scope["path"] in ALWAYS
-        self._in_flight += admitted
+        admitted = self.n_free > 0 or scope["path"] in ALWAYS
+        self.n_free -= admitted
         return admitted
 
     def leave(self) -> None:
         """Count out a request that had entered."""
-        self._in_flight -= 1
+        self.n_free += 1
 
     def refusal(self) -> Overloaded:
         """Return what a request is refused with that may not enter."""

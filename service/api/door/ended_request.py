@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from service.access.key_text import without_secrets
+from service.traces.tracer import SpanShape
+
+_FAILED = 500
+"""The least status that is a fault of the service's, and so of its span (OpenTelemetry, HTTP spans)."""
+
 
 class AnsweredBy(NamedTuple):
     """Which version a request was answered by, and the alias that it was named by; None: by its number."""
@@ -33,3 +39,22 @@ class EndedRequest(NamedTuple):
     code: str | None
     by: AnsweredBy | None = None
     key: str | None = None
+
+
+def shape_of(ended: EndedRequest) -> SpanShape:
+    """Return what the spans of requests have in common that end alike."""
+    method, route, path, status, code, by, _ = ended
+    attributes: list[tuple[str, str | int]] = [
+        ("http.request.method", method),
+        ("http.route", route),
+        ("url.path", without_secrets(path[:256])),
+        ("http.response.status_code", status),
+    ]
+    if by is not None:
+        attributes += [("xylem.model", by.model), ("xylem.version", by.version)]
+        if by.alias is not None:
+            attributes.append(("xylem.alias", by.alias))
+    if code is not None:
+        attributes.append(("xylem.code", code))
+    fault = code or str(status) if status >= _FAILED else None
+    return SpanShape(f"{method} {route}", "server", tuple(attributes), fault)

@@ -27,7 +27,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from model_store.splits import PARTS
+from model_store.alias import PARTS
 from model_store.version import code_version
 from service.api.door.collectors import StageCollector, StreamCollector, WorkerCollector
 from service.api.door.shadow_figures import ShadowFigures
@@ -355,7 +355,7 @@ class _LiveCollector(Collector):
             "xylem_model_version", "The version that an alias serves.", labels=("model", "alias")
         )
         for pointer in status.pointers:
-            aliases.add_metric((pointer.model, pointer.alias), pointer.version)
+            aliases.add_metric((pointer.model, pointer.name), pointer.alias.version)
         yield aliases
         parts = GaugeMetricFamily(
             "xylem_alias_part",
@@ -364,7 +364,7 @@ class _LiveCollector(Collector):
         )
         for pointer in status.pointers:
             for role, version, part in roles_of(pointer):
-                parts.add_metric((pointer.model, pointer.alias, str(version), role), part / PARTS)
+                parts.add_metric((pointer.model, pointer.name, str(version), role), part / PARTS)
         yield parts
         failed = GaugeMetricFamily(
             "xylem_model_failed", "Versions and aliases that cannot be served.", labels=("model", "ref")

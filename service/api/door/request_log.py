@@ -13,12 +13,12 @@ from time import perf_counter_ns, time_ns
 from typing import NamedTuple
 
 from service.access.key_text import without_secrets
-from service.api.door.admission import PROBES
-from service.api.door.ended_request import EndedRequest
+from service.api.door.admission import ALWAYS, PROBES
+from service.api.door.ended_request import EndedRequest, shape_of
+from service.api.door.heads import RequestHeaders
 from service.api.door.metrics import SECONDS, Metrics, Series, Timing
-from service.api.door.tracing import shape_of
 from service.logs import Request, log_requests, said_of
-from service.stages import Stretch
+from service.stages import StageNotes, Stretch
 from service.traces.tracer import EndedTrace, SpanShape, Trace, Tracer
 
 SETTLE_SECONDS = 0.002
@@ -68,19 +68,37 @@ class RequestLog:
         outcome: RequestOutcome,
         began: int,
         trace: Trace | None = None,
-        told: Sequence[Stretch] = (),
+        stages: StageNotes | None = None,
     ) -> None:
         """Note a request that is answered now, to be settled in a moment, with those that follow it.
 
         began   when it began, by `perf_counter_ns`
         trace   which tells of it, and whose id its log line has
-        told    its stages, where it is sampled; nobody else's from now on
+        stages  its stages, which begin anew
         """
+        told: Sequence[Stretch] = ()
+        if stages is not None:
+            if stages.noted:
+                self.metrics.stages.count(stages)
+            told = stages.drain_stages() if stages.is_traced else ()
         now = perf_counter_ns()
         if now > self._settled_by:
             self._settled_by = now + _FORGOTTEN_NS
             asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.settle)
         self._ended.append((now, request_id, outcome, began, trace, told))
+
+    def begin(self, own: RequestHeaders, path: str = "") -> tuple[str, Trace | None]:
+        """Return the id of a request, which it may bring, and its span, which probes never have."""
+        request_id = new_request_id() if own.request_id is None else own.request_id.decode()
+        if self.tracer is None or path in ALWAYS:
+            return request_id, None
+        return request_id, self.tracer.begin(own.traceparent, own.tracestate)
+
+    def end(
+        self, request_id: str, ended: EndedRequest, began: int, trace: Trace | None, stages: StageNotes
+    ) -> None:
+        """Note a request as `record` does, that ended in a way of its own."""
+        self.record(request_id, self.outcome(ended, is_traced=stages.is_traced), began, trace, stages)
 
     def settle(self) -> None:
         """Count, log and trace what was noted."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
-from collections.abc import Callable
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -14,11 +12,10 @@ from model_store.errors import StoreError
 from service.api.door.admission import Admission
 from service.api.door.body_guard import BodyGuard
 from service.api.door.ended_request import ANSWERED_BY, EndedRequest
-from service.api.door.metrics import Metrics
+from service.api.door.heads import OWN, headers_of
 from service.api.door.problems import error_response, problem_response
-from service.api.door.request_log import RequestLog, new_request_id
+from service.api.door.request_log import RequestLog
 from service.api.door.stage_notes import NOTES, TRACE, trace_id_of
-from service.api.door.tracing import begin_trace
 from service.errors import XylemError
 from service.logs import log
 from service.stages import StageNotes
@@ -26,29 +23,15 @@ from service.stages import StageNotes
 CLIENT_GONE = 499
 """The status logged for a request whose client left before the answer."""
 
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-
 
 class RequestScope:
-    """ASGI middleware around everything else.
+    """ASGI middleware around everything else."""
 
-    draining   whether the server is about to stop: connections are then closed after their answer
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        admission: Admission,
-        metrics: Metrics,
-        requests: RequestLog,
-        draining: Callable[[], bool],
-    ) -> None:
+    def __init__(self, app: ASGIApp, admission: Admission, requests: RequestLog) -> None:
         self._app = app
         self._admission = admission
-        self._metrics = metrics
+        self._metrics = requests.metrics
         self._requests = requests
-        self._draining = draining
-        self._tracer = requests.tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -59,11 +42,13 @@ class RequestScope:
         method = scope["method"]
         if method == "HEAD":  # what GET answers, whose body the server leaves out
             scope = {**scope, "method": "GET"}
-        scope["request_id"] = _request_id(scope)
-        trace = None if self._tracer is None else begin_trace(self._tracer, scope)
+        scope[OWN] = own = headers_of(scope["headers"])
+        scope["request_id"], trace = self._requests.begin(own, scope["path"])
+        if trace is not None:
+            scope[TRACE] = trace
         scope[NOTES] = StageNotes(is_traced=trace is not None and trace.span_id != 0)
         bytes_max = self._admission.bytes_max(scope)
-        guard = BodyGuard(scope, receive, send, scope["request_id"], bytes_max, self._draining())
+        guard = BodyGuard(scope, receive, send, scope["request_id"], bytes_max, self._admission.draining())
         admitted = self._admission.enter(scope)
         self._metrics.in_flight += 1
         try:
@@ -83,15 +68,11 @@ class RequestScope:
 
     def _record(self, method: str, scope: Scope, status: int, started: int) -> None:
         """Note an answered request: its figures, its log line, its span."""
-        request_id, path, notes = scope["request_id"], scope["path"], scope[NOTES]
-        route = getattr(scope.get("route"), "path", "none")
-        code = scope.get("error_code")
-        by, principal = scope.get(ANSWERED_BY), scope.get("state", {}).get("principal")
+        route, code = getattr(scope.get("route"), "path", "none"), scope.get("error_code")
+        principal = scope.get("state", {}).get("principal")
         key = None if principal is None else principal.key_id or None
-        self._metrics.stages.count(notes)
-        ended = EndedRequest(method, route, path, status, code, by, key)
-        outcome = self._requests.outcome(ended, is_traced=notes.is_traced)
-        self._requests.record(request_id, outcome, started, scope.get(TRACE), notes.take_told())
+        ended = EndedRequest(method, route, scope["path"], status, code, scope.get(ANSWERED_BY), key)
+        self._requests.end(scope["request_id"], ended, started, scope.get(TRACE), scope[NOTES])
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
         """Answer with the error's problem; raise it again, logged, when an answer has begun already."""
@@ -107,11 +88,3 @@ class RequestScope:
             detail = "the service failed; its log has the request's id"
             answer = problem_response(scope, "internal-error", detail)
         await answer(scope, guard.receive, guard.send)
-
-
-def _request_id(scope: Scope) -> str:
-    """Return the id that the client gave the request if it is a sane one, else a new one."""
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
-            return str(value, "ascii")
-    return new_request_id()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Iterable
 
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -12,19 +12,19 @@ from service.serving.wire import dump
 _JSON = b"content-type", b"application/json"
 
 
-class JsonResponse(Response):
-    """A 200 of JSON, made without a look at headers that could be given."""
+class RawResponse(Response):
+    """A 200 of headers and a body, made without a look at headers that could be given."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, headers: Iterable[tuple[bytes, bytes]] = (_JSON,)) -> None:
         self.status_code = 200
         self.body = body
         self.background = None
-        self.raw_headers = [(b"content-length", b"%d" % len(body)), _JSON]
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), *headers]
 
 
 def json_response(value: object) -> Response:
     """Return the 200 that answers with `value`."""
-    return JsonResponse(dump(value))
+    return RawResponse(dump(value))
 
 
 class ClosingStream(StreamingResponse):

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
 from model_store.errors import AliasNotFound, StoreError
 from model_store.identifiers import is_alias, is_version
 from model_store.store import Store
-from service.api.door.admission import FORM, read_body
 from service.api.door.responses import json_response
-from service.api.door.stage_notes import notes_of
 from service.api.routes.admins import RawRoute, needs
-from service.api.routes.deadlines import run_until_deadline
 from service.api.routes.models import kept_manifest, refuse_before_first_look
 from service.api.routes.operations import content, problems, query_parameters, takes
-from service.api.routes.services import Services, Wired
-from service.api.routes.versions import chosen_of, find_version
-from service.serving.annif import (
-    parse_documents,
-    parse_suggest_options,
-    suggest,
-    suggest_form,
-)
+from service.api.routes.replies import reply_in
+from service.api.routes.services import Wired
+from service.api.routes.versions import find_version
+from service.serving.annif import BATCH_SUGGESTIONS, FORM, SUGGESTIONS
 from service.serving.label_info import languages_of
 from service.serving.schemas.annif import (
     DocumentSuggestions,
@@ -36,9 +28,6 @@ from service.serving.schemas.annif import (
     SuggestOptions,
 )
 from service.serving.served import DEFAULT_ALIAS, ServedVersion
-from service.stages import READ
-
-T = TypeVar("T")
 
 router = APIRouter(tags=["annif"], dependencies=[needs("predict")], route_class=RawRoute)
 
@@ -78,8 +67,8 @@ async def list_projects(request: Request, services: Wired) -> Response:
     """A project for each alias: NAME for `latest` of a model, NAME@ALIAS for its others."""
     refuse_before_first_look(services.live)
     named = [
-        (_Reference(model, alias), version)
-        for (model, alias), version in sorted(services.live.pointers.items())
+        (_Reference(model, name), alias.version)
+        for (model, name), alias in sorted(services.live.aliases.items())
     ]
     served = [services.live.resident(reference.model, reference.ref) for reference, _ in named]
     found = await asyncio.to_thread(_readable_projects, services.store, named, served)
@@ -96,7 +85,8 @@ async def list_projects(request: Request, services: Wired) -> Response:
 )
 async def show_project(request: Request, services: Wired) -> Response:
     """What Annif's clients read of a project before they ask for suggestions."""
-    reference, served = await _find(request, services)
+    reference = _reference(request)
+    served = await find_version(request, services.live, *reference)
     found = await asyncio.to_thread(_project, services.store, reference, served.version, served)
     return json_response(found)
 
@@ -111,12 +101,7 @@ async def show_project(request: Request, services: Wired) -> Response:
 )
 async def suggest_one(request: Request, services: Wired) -> Response:
     """The form's fields are Annif's; those that it does not know, and `metadata_...`, are passed over."""
-    body = await read_body(request, services.limits, FORM)
-    _, found_version = await _find(request, services)
-    served = chosen_of(request, services.live, found_version).served
-    found = await _in_thread(services, partial(suggest_form, notes=notes_of(request.scope)), body, served)
-    services.metrics.rows[served.name] += 1
-    return json_response(Suggestions(results=found))
+    return await reply_in(SUGGESTIONS, request, services, *_reference(request))
 
 
 @router.post(
@@ -129,36 +114,15 @@ async def suggest_one(request: Request, services: Wired) -> Response:
 )
 async def suggest_several(request: Request, services: Wired) -> Response:
     """Up to 32 documents, with the options in the query string; the answers are in their order."""
-    body = await read_body(request, services.limits)
-    _, found_version = await _find(request, services)
-    served = chosen_of(request, services.live, found_version).served
-    notes = notes_of(request.scope)
-    options = parse_suggest_options(request.scope["query_string"], services.limits)
-    documents = (await services.work.read(parse_documents, body, services.limits)).documents
-    notes.end(READ)
-    texts = [document.text for document in documents]
-    found = await _in_thread(services, partial(suggest, notes=notes), texts, options, served)
-    services.metrics.rows[served.name] += len(texts)
-    answers = [
-        DocumentSuggestions(results=results, document_id=document.document_id)
-        for results, document in zip(found, documents, strict=True)
-    ]
-    return json_response(answers)
+    return await reply_in(BATCH_SUGGESTIONS, request, services, *_reference(request))
 
 
-async def _in_thread(services: Services, function: Callable[..., T], *arguments: object) -> T:
-    """Return what the call returns in a thread, whose search ends when nobody waits for it."""
-    began = asyncio.get_running_loop().time()
-    return await run_until_deadline(services.work, began, None, function, *arguments, services.limits)
-
-
-async def _find(request: Request, services: Services) -> tuple[_Reference, ServedVersion]:
-    """Return what a path's project names, and what serves it. Raises as `find_version`."""
+def _reference(request: Request) -> _Reference:
+    """Return what a path's project names. Raises AliasNotFound."""
     model, at, ref = request.path_params["project_id"].partition("@")
     if at and not (is_alias(ref) or is_version(ref)):
         raise AliasNotFound(f"project: expected NAME, NAME@ALIAS or NAME@VERSION, found {ref[:80]!r}")
-    reference = _Reference(model, ref or DEFAULT_ALIAS)
-    return reference, await find_version(request, services.live, *reference)
+    return _Reference(model, ref or DEFAULT_ALIAS)
 
 
 def _readable_projects(

@@ -8,6 +8,7 @@ from functools import partial
 from fastapi import APIRouter, Request, Response
 
 from service.api.door.admission import NDJSON, check_media
+from service.api.door.heads import reference_of
 from service.api.door.stage_notes import notes_of_block
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import (
@@ -21,7 +22,7 @@ from service.api.routes.operations import (
 from service.api.routes.services import Wired
 from service.api.routes.versions import choose_served, stale_headers
 from service.serving.blocks import answer_block
-from service.serving.label_info import info_asked
+from service.serving.label_info import label_info_options
 from service.serving.lines import Answered, LineBlock
 from service.serving.parse import PREDICT_ONLY, parse_options
 from service.serving.rows import to_options
@@ -61,10 +62,10 @@ async def batch(request: Request, services: Wired) -> Response:
     check_media(request.scope, NDJSON)
     limits = services.limits
     options = parse_options(request.scope["query_string"], limits)
-    served = (await choose_served(request, services.live)).served
+    served = (await choose_served(request, services.live, *reference_of(request.path_params))).served
     engine_options = to_options(options, served)
     answer = partial(
-        answer_block, info=info_asked(options, served.info), chunk_characters=options.chunk_characters
+        answer_block, info=label_info_options(options, served.info), chunk_characters=options.chunk_characters
     )
     loop = asyncio.get_running_loop()
 

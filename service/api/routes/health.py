@@ -46,7 +46,7 @@ async def readyz(services: Wired, response: Response) -> Readiness:
     response.status_code = 200 if ready else 503
     return Readiness(
         status="ready" if ready else "draining" if services.draining() else "not ready",
-        models=[ServedAlias(**pointer._asdict()) for pointer in status.pointers],
+        models=[ServedAlias(model=p.model, alias=p.name, version=p.alias.version) for p in status.pointers],
         failures=[ServingFailure(model=f.model, ref=f.ref, detail=f.detail) for f in status.failures],
         store_error=status.store_error,
     )

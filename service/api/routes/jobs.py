@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -65,40 +66,47 @@ _KEY = {
 
 def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None:
     """Add the routes of a kind of jobs: to submit, to list, to look at one."""
-    name = "".join(part.capitalize() for part in kind.split("-"))
 
     async def submit(request: Request, services: Wired) -> Response:
         return await _submit(kind, request, services)
-
-    async def list_kind(request: Request, services: Wired) -> Response:
-        query = parse_query(request.scope["query_string"], KindQuery, services.limits)
-        return await _list(services, query.state, query.model, kind, query.limit)
 
     router.add_api_route(
         f"/{kind}-jobs",
         submit,
         methods=["POST"],
         status_code=202,
-        operation_id=f"submit{name}Job",
+        operation_id=f"submit{_camel(kind)}Job",
         summary=says,
         description="The answer comes at once; workers do it. All faults of a request are told at once.",
         response_model=SubmittedJob,
         responses=problems(400, 401, 403, 408, 409, 413, 415, 422, 503),
         openapi_extra={**takes(content("application/json", model, example)), "parameters": [_KEY]},
     )
+    _add_views(kind, f"/{kind}-jobs", KindQuery)
+
+
+def _add_views(kind: str | None, path: str, query: type[KindQuery]) -> None:
+    """Add the routes to list jobs, of a kind or of all, and to look at one."""
+
+    async def list_jobs(request: Request, services: Wired) -> Response:
+        wanted = parse_query(request.scope["query_string"], query, services.limits).model_dump()
+        found = await services.admin_work.run(partial(services.jobs.list, **{"kind": kind, **wanted}))
+        return json_response({"jobs": [job.as_json() for job in found]})
+
+    name = "" if kind is None else _camel(kind)
     router.add_api_route(
-        f"/{kind}-jobs",
-        list_kind,
+        path,
+        list_jobs,
         methods=["GET"],
         operation_id=f"list{name}Jobs",
-        summary=f"Jobs of the kind {kind}, the newest first",
+        summary=f"Jobs{'' if kind is None else f' of the kind {kind}'}, the newest first",
         description="Jobs that have ended are remembered up to the limit jobs_kept_max.",
         response_model=JobList,
         responses=problems(401, 403, 422, 503),
-        openapi_extra=query_parameters(KindQuery),
+        openapi_extra=query_parameters(query),
     )
     router.add_api_route(
-        f"/{kind}-jobs/{{job}}",
+        f"{path}/{{job}}",
         show_job,
         methods=["GET"],
         operation_id=f"show{name}Job",
@@ -106,6 +114,10 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
         response_model=JobAnswer,
         responses=_NOT_FOUND,
     )
+
+
+def _camel(kind: str) -> str:
+    return "".join(part.capitalize() for part in kind.split("-"))
 
 
 async def _submit(kind: str, request: Request, services: Services) -> Response:
@@ -118,34 +130,6 @@ async def _submit(kind: str, request: Request, services: Services) -> Response:
     return Response(dump(submitted_json(submitted)), 202, headers, media_type="application/json")
 
 
-async def _list(
-    services: Services, state: str | None, model: str | None, kind: str | None, limit: int
-) -> Response:
-    found = await services.admin_work.run(services.jobs.list, state, model, kind, limit)
-    return json_response({"jobs": [job.as_json() for job in found]})
-
-
-@router.get(
-    "/jobs",
-    operation_id="listJobs",
-    summary="Jobs, the newest first",
-    response_model=JobList,
-    responses=problems(401, 403, 422, 503),
-    openapi_extra=query_parameters(JobQuery),
-)
-async def list_jobs(request: Request, services: Wired) -> Response:
-    """Jobs that have ended are remembered up to the limit `jobs_kept_max`."""
-    query = parse_query(request.scope["query_string"], JobQuery, services.limits)
-    return await _list(services, query.state, query.model, query.kind, query.limit)
-
-
-@router.get(
-    "/jobs/{job}",
-    operation_id="showJob",
-    summary="A job",
-    response_model=JobAnswer,
-    responses=_NOT_FOUND,
-)
 async def show_job(job: str, services: Wired) -> Response:
     """What was asked for, how far it is, and what came of it."""
     return await _job(services.jobs.get, job, services)
@@ -268,5 +252,6 @@ async def download_result(job: str, services: Wired) -> Response:
     return FileResponse(path, media_type="application/x-ndjson", filename=f"{job}.jsonl")
 
 
+_add_views(None, "/jobs", JobQuery)
 for _kind, (_model, _says, _example) in KINDS.items():
     _add_kind(_kind, _model, _says, _example)

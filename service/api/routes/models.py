@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from fastapi import APIRouter
 
+from model_store.alias import Alias
 from model_store.errors import ModelNotFound, StoreError, VersionNotFound
 from model_store.identifiers import is_version
 from model_store.manifest import Manifest
@@ -28,8 +29,7 @@ from service.serving.schemas.models import (
     VersionSummary,
     describe_version,
 )
-from service.serving.served import LiveServed, ServedVersion
-from service.serving.split import LiveSplit
+from service.serving.served import LiveServed
 from service.serving.version_page import describe_figures
 
 router = APIRouter(tags=["models"], dependencies=[needs("predict")])
@@ -43,8 +43,8 @@ async def list_models(services: Wired) -> ModelList:
     """Every model of the store, with its versions and aliases."""
     refuse_before_first_look(services.live)
     live = services.live
-    pointers, splits = live.pointers, live.splits
-    return ModelList(models=[summarize(info, pointers, splits) for info in live.models.values()])
+    aliases = live.aliases
+    return ModelList(models=[summarize(info, aliases) for info in live.models.values()])
 
 
 @router.get(
@@ -57,7 +57,7 @@ async def show_model(model: ModelName, services: Wired) -> ModelDetails:
     if info is None:
         raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
     # before the wait, in which another look may end
-    summary = summarize(info, services.live.pointers, services.live.splits)
+    summary = summarize(info, services.live.aliases)
     details = await asyncio.to_thread(_describe_versions, services.store, info)
     return ModelDetails(**dict(summary), version_details=details)
 
@@ -103,19 +103,16 @@ def kept_manifest(store: Store, name: str, version: int) -> Manifest:
     return store.manifest(name, version)
 
 
-def summarize(
-    info: ModelInfo,
-    pointers: Mapping[tuple[str, str], int],
-    splits: Mapping[tuple[str, str], LiveSplit[ServedVersion]],
-) -> ModelSummary:
-    """Return what a model has, its aliases as they serve by `pointers` and `splits`.
+def summarize(info: ModelInfo, served: Mapping[tuple[str, str], Alias]) -> ModelSummary:
+    """Return what a model has, its aliases as they are served.
 
-    The looking thread may put a new state between the two readings: an alias that is new to `pointers` is
-    given as the store has it.
+    The looking thread may put a new state between the two readings: an alias that is new to `served` is given
+    as the store has it.
     """
-    aliases = {
-        alias: pointers.get((info.name, alias), wanted) for alias, wanted in sorted(info.aliases.items())
-    }
-    served = {alias: splits[info.name, alias].split for alias in aliases if (info.name, alias) in splits}
-    facts = {alias: AliasSplit(**split.facts()) for alias, split in served.items()}
-    return ModelSummary(name=info.name, versions=sorted(info.versions), aliases=aliases, splits=facts)
+    now = {name: served.get((info.name, name), alias) for name, alias in sorted(info.documents.items())}
+    return ModelSummary(
+        name=info.name,
+        versions=sorted(info.versions),
+        aliases={name: alias.version for name, alias in now.items()},
+        splits={name: AliasSplit(**alias.split()) for name, alias in now.items() if alias.others},
+    )

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from model_store.version import code_version
-from service.api.door.admission import TENSORS, read_body
-from service.api.door.stage_notes import notes_of
 from service.api.routes.admins import RawRoute, needs
-from service.api.routes.deadlines import run_until_deadline
 from service.api.routes.operations import OPEN_INFERENCE, content, of_version, problems, takes
+from service.api.routes.replies import reply_in
 from service.api.routes.services import Wired
-from service.api.routes.versions import choose_served, find_served, stale_headers
+from service.api.routes.versions import find_served
 from service.errors import Unavailable
 from service.features import Featurizer
 from service.inference.tensors_json import OUTPUTS
-from service.serving.answer import Answer
-from service.serving.oip import HEADER, answer_infer, infer_now, infer_read, parse_infer
-from service.serving.parse import LONG_BYTES
+from service.serving.oip import HEADER, TENSORS
 from service.serving.schemas.oip import (
     INPUTS,
     InferAnswer,
@@ -33,9 +27,7 @@ from service.serving.schemas.oip import (
     TensorMetadata,
 )
 from service.serving.served import ServedVersion
-from service.serving.shadow_copies import ShadowCopy, TensorsTold
 from service.serving.wire import dump
-from service.stages import READ
 
 router = APIRouter(tags=["inference"], dependencies=[needs("predict")], route_class=RawRoute)
 
@@ -68,38 +60,13 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     "infer",
     "Predict tensors with",
     {**takes(_BODY, _BINARY_BODY), "parameters": [_HEADER]},
-    dialect=OPEN_INFERENCE,
+    family=OPEN_INFERENCE,
     response_model=InferAnswer,
     responses={**_ANSWERS, **problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)},
 )
 async def infer(request: Request, services: Wired) -> Response:
     """Instances are a tensor of texts, or the three of compressed sparse rows; labels come as tensors."""
-    body = await read_body(request, services.limits, TENSORS)
-    began = asyncio.get_running_loop().time()
-    served, shadow = await choose_served(request, services.live)
-    header = request.headers.get(HEADER)
-    notes = notes_of(request.scope)
-    if len(body) > LONG_BYTES:
-        notes.begin()
-        query = await services.work.read(parse_infer, body, header, services.limits)
-        notes.end(READ)
-        found = infer_read(query, served, notes)
-    else:
-        found = infer_now(body, 0, header, served, services.limits, notes)
-    if not isinstance(found, Answer):
-        notes.begin()
-        deadline_ms, answer_noted = found.options.deadline_ms, partial(answer_infer, notes=notes)
-        found = await run_until_deadline(services.work, began, deadline_ms, answer_noted, found, served)
-    services.metrics.rows[served.name] += found.n_rows
-    answered = b"".join(found.parts)
-    if shadow is not None:
-        told = TensorsTold(header, found.n_json)
-        services.shadows.offer(ShadowCopy(body, answered, served, shadow, told))
-    headers = stale_headers(served) if found.is_tuned else {}
-    if found.n_json is None:
-        return Response(answered, headers=headers, media_type="application/json")
-    headers[HEADER] = str(found.n_json)
-    return Response(answered, headers=headers, media_type=_BINARY)
+    return await reply_in(TENSORS, request, services)
 
 
 @of_version(
@@ -108,7 +75,7 @@ async def infer(request: Request, services: Wired) -> Response:
     "",
     "What is taken and answered by",
     {},
-    dialect=OPEN_INFERENCE,
+    family=OPEN_INFERENCE,
     operation="modelMetadata",
     response_model=ModelMetadata,
     responses=problems(401, 403, 404, 503),
@@ -147,7 +114,7 @@ def _tensor(name: str, datatype: str, n_dimensions: int) -> TensorMetadata:
     "ready",
     "Whether answers come from",
     {},
-    dialect=OPEN_INFERENCE,
+    family=OPEN_INFERENCE,
     operation="modelReady",
     response_model=ModelReady,
     responses=problems(401, 403, 404, 503),

@@ -50,21 +50,21 @@ _WAYS = (
 )
 
 
-class Dialect(NamedTuple):
+class RouteFamily(NamedTuple):
     """A family of routes: what their paths begin with, and in how many of the ways they name a version."""
 
     root: str
     n_ways: int
 
 
-XYLEM = Dialect("/v1", 3)
-OPEN_INFERENCE = Dialect("/v2", 2)
+XYLEM = RouteFamily("/v1", 3)
+OPEN_INFERENCE = RouteFamily("/v2", 2)
 """The Open Inference Protocol, which knows no aliases."""
 
 
-def paths_of(what: str, dialect: Dialect = XYLEM) -> list[str]:
+def paths_of(what: str, family: RouteFamily = XYLEM) -> list[str]:
     """Return the paths under which a version does `what`; nothing: under which it is itself."""
-    paths = [f"{dialect.root}/models/{{model}}{way.path}/{what}" for way in _WAYS[: dialect.n_ways]]
+    paths = [f"{family.root}/models/{{model}}{way.path}/{what}" for way in _WAYS[: family.n_ways]]
     return [path.removesuffix("/") for path in paths]
 
 
@@ -75,11 +75,11 @@ def of_version(
     summary: str,
     openapi_extra: dict[str, Any],
     *,
-    dialect: Dialect = XYLEM,
+    family: RouteFamily = XYLEM,
     operation: str | None = None,
     **options: Any,
 ) -> Callable[[Endpoint], Endpoint]:
-    """Return what adds an endpoint to a router under `paths_of(what, dialect)`.
+    """Return what adds an endpoint to a router under `paths_of(what, family)`.
 
     The endpoint asks `find_served` for the version. The path's parts are no parameters of it: FastAPI would
     check each, and any string may stand there.
@@ -90,7 +90,7 @@ def of_version(
     """
 
     def add(endpoint: Endpoint) -> Endpoint:
-        for path, way in zip(paths_of(what, dialect), _WAYS, strict=False):
+        for path, way in zip(paths_of(what, family), _WAYS, strict=False):
             router.add_api_route(
                 path,
                 endpoint,

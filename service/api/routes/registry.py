@@ -7,18 +7,20 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 
+from model_store.alias_writing import AliasChange
 from model_store.errors import VersionNotFound
 from model_store.identifiers import is_version
+from model_store.moves import Cause
 from service.api.routes.admins import AuditedRoute, needs, who
 from service.api.routes.bodies import json_body
 from service.api.routes.operations import ModelName, VersionPath, content, problems, query_parameters, takes
 from service.api.routes.services import Services, Wired
-from service.registry.causes import Cause
-from service.registry.facts import change_facts, move_facts
+from service.registry.facts import history_facts, move_facts
 from service.registry.provenance import provenance
-from service.registry.registry import AliasMove, Removal
+from service.registry.registry import Removal
 from service.serving.parse import parse_query
 from service.serving.schemas.registry import (
+    AliasChanged,
     AliasMoved,
     DeleteModelQuery,
     DeleteVersionQuery,
@@ -47,7 +49,7 @@ def cause_of(request: Request, why: str = "") -> Cause:
     return Cause(f"{principal.name} ({principal.key_id})", why)
 
 
-async def _move(services: Services, call: Callable[..., AliasMove], *arguments: Any) -> AliasMoved:
+async def _move(services: Services, call: Callable[..., AliasChange], *arguments: Any) -> AliasMoved:
     return AliasMoved(**move_facts(await services.change(call, *arguments)))
 
 
@@ -151,10 +153,10 @@ async def delete_alias(model: ModelName, alias: str, request: Request, services:
 async def history(model: ModelName, request: Request, services: Wired) -> History:
     """Who moved which alias, when, from where to where, why, and by which job; the newest first."""
     query = parse_query(request.scope["query_string"], HistoryQuery, services.limits)
-    changes = await services.admin_work.run(
+    moves = await services.admin_work.run(
         services.registry.history, model, query.alias, query.before, query.limit
     )
-    return History(model=model, changes=list(map(change_facts, changes)))  # type: ignore[arg-type]
+    return History(model=model, changes=[AliasChanged(**history_facts(model, move)) for move in moves])
 
 
 @router.get(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from service.api.door.admission import read_body
-from service.api.door.responses import JsonResponse
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import content, of_version, problems, takes
+from service.api.routes.replies import reply_in
 from service.api.routes.services import Wired
-from service.api.routes.versions import choose_served
-from service.serving.parse import parse_body
-from service.serving.schemas.score import ScoreAnswer, ScoreRequest
-from service.serving.scores import answer_scores, is_short
+from service.serving.schemas.score import ScoreAnswer
+from service.serving.scores import SCORES
 
 router = APIRouter(tags=["predict"], dependencies=[needs("predict")], route_class=RawRoute)
 
@@ -33,12 +30,4 @@ async def score(request: Request, services: Wired) -> Response:
     """Each label is scored along its path in the trees, without a search: the scores of an exact one.
 
     A model of next words scores the words of a text, with `sequence: true` in place of labels."""
-    body = await read_body(request, services.limits)
-    served = (await choose_served(request, services.live)).served
-    query = await services.work.read(parse_body, body, ScoreRequest, services.limits)
-    if is_short(query):
-        answer = answer_scores(query, served, services.limits)
-    else:
-        answer = await services.work.run(answer_scores, query, served, services.limits)
-    services.metrics.rows[served.name] += len(query.instances)
-    return JsonResponse(answer)
+    return await reply_in(SCORES, request, services)

@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from model_store.store import Store
 from service.access.audit import AuditLog
 from service.access.ring import KeyRing
+from service.api.door.answering import Answering
 from service.api.door.metrics import Metrics
 from service.api.door.neighbours import Neighbours
 from service.api.door.streams import Streams
@@ -55,6 +56,7 @@ class Services(NamedTuple):
     jobs: Jobs
     desk: FeedbackDesk
     shadows: Shadows
+    answering: Answering
     work: WorkPool
     threshold_work: WorkPool
     admin_work: WorkPool

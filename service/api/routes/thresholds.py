@@ -138,7 +138,8 @@ async def tune(model: ModelName, request: Request, services: Wired) -> Response:
     A job does it, for which the request waits at most `XYLEM_TUNE_SECONDS_MAX`; `threshold-tuning-jobs` takes
     the same without waiting.
     """
-    body = parse_json(await read_body(request, services.limits))
+    limits = services.limits
+    body = await services.admin_work.read(parse_json, await read_body(request, limits), limits)
     wanted = await services.admin_work.run(_check_tuning, body, model, services)
     version = wanted.get("version")
     served = await services.live.find(model, str(DEFAULT_ALIAS if version is None else version))

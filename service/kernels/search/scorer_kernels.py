@@ -61,76 +61,30 @@ def scorer_of(ensemble: TreeEnsemble) -> int:
 
 @inlined
 def _score(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int, samples: Stored) -> None:
-    """Hand on: each way by itself reads of the structs what it needs, and keeps that in registers."""
+    call = struct_at(Call, call_at)
+    ensemble, typed = struct_at(TreeEnsemble, call.ensemble), struct_at(TreeEnsemble, call.ensemble, samples)
+    stored = typed.sparse, typed.dense
+    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
+    entries = struct_at(Entries, call.entries)
     if way == IN_TURN:
-        _score_in_turn(call_at, one, other, n, samples)
+        for k in range(one, other):
+            score_next(ensemble, stored, entries, k, n, rows, work, k - one)
     elif way == MAPPED:
-        _score_mapped(call_at, one, other, samples)
+        for k in range(one, other):
+            _find_mapped_rows(ensemble, entries.node[k], entries.row[k], rows, work)
+            find_words(ensemble, typed.sparse, entries.node[k], work, 0)
+            score_children(ensemble, stored, entries.node[k], work, 0, k - one)
     elif way == NARROW:
-        _score_narrow(call_at, one, other, samples)
+        for k in range(one, other):
+            add_narrow_rows(ensemble, typed.dense, entries.node[k], entries.row[k], rows, work, k - one)
     elif way == ALONE:
-        _score_alone(call_at, one, other, samples)
+        find_all(ensemble, stored, one, rows.indptr[other], rows.indptr[other + 1], rows, work)
+        score_children(ensemble, stored, one, work, 0, 0)
     else:
-        _score_feature(call_at, one, other, samples)
-
-
-@inlined
-def _score_in_turn(call_at: NDArray[np.int64], k: int, end: int, n_entries: int, samples: Stored) -> None:
-    call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
-    entries = struct_at(Entries, call.entries)
-    for at in range(k, end):
-        score_next(ensemble, stored, entries, at, n_entries, rows, work, at - k)
-
-
-@inlined
-def _score_mapped(call_at: NDArray[np.int64], k: int, end: int, samples: Stored) -> None:
-    call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
-    entries = struct_at(Entries, call.entries)
-    node = entries.node[k]
-    for at in range(k, end):
-        _find_mapped_rows(ensemble, node, entries.row[at], rows, work)
-        find_words(ensemble, stored[0], node, work, 0)
-        score_children(ensemble, stored, node, work, 0, at - k)
-
-
-@inlined
-def _score_narrow(call_at: NDArray[np.int64], k: int, end: int, samples: Stored) -> None:
-    call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
-    entries = struct_at(Entries, call.entries)
-    for at in range(k, end):
-        add_narrow_rows(ensemble, stored[1], entries.node[k], entries.row[at], rows, work, at - k)
-
-
-@inlined
-def _score_alone(call_at: NDArray[np.int64], node: int, row: int, samples: Stored) -> None:
-    call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
-    find_all(ensemble, stored, node, rows.indptr[row], rows.indptr[row + 1], rows, work)
-    score_children(ensemble, stored, node, work, 0, 0)
-
-
-@inlined
-def _score_feature(call_at: NDArray[np.int64], node: int, place_in_row: int, samples: Stored) -> None:
-    call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
-    at = rows.indptr[call.first] + place_in_row
-    find_all(ensemble, stored, node, at, at + 1, rows, work)
-    add_rows(ensemble, stored, node, work, 0, 0)
-    scale_sums(ensemble, node, work, 0)
-
-
-@inlined
-def _stored(call: Call, samples: Stored) -> Stored:
-    ensemble = struct_at(TreeEnsemble, call.ensemble, samples)
-    return ensemble.sparse, ensemble.dense
+        at = rows.indptr[call.first] + other
+        find_all(ensemble, stored, one, at, at + 1, rows, work)
+        add_rows(ensemble, stored, one, work, 0, 0)
+        scale_sums(ensemble, one, work, 0)
 
 
 @inlined

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
+from model_store.compiled.handles import read_only
 from service.kernels.search.calibrated import Knots, log_reaching
 
 Paths: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
@@ -35,7 +36,11 @@ class RowSearch(NamedTuple):
     knots: Knots
 
 
-NO_PATHS: Paths = np.empty(0, np.int32), np.empty(0, np.int32), np.empty((0, 0), np.int32)
+NO_PATHS: Paths = (
+    read_only(np.empty(0, np.int32)),
+    read_only(np.empty(0, np.int32)),
+    read_only(np.empty((0, 0), np.int32)),
+)
 """The paths of a search whose thresholds are the labels', not those of nodes."""
 
 
@@ -75,7 +80,7 @@ def move_thresholds(
     knots          of the model's calibration, on whose scale thresholds are; or NO_KNOTS
     labels         int32[n], in [0, K), in any order
     thresholds     float32[K], in [0, 1]: the new ones
-    log_threshold  float32[N], changed: what `subtrees.least_thresholds` made, and makes of the new ones;
+    log_threshold  float32[N], changed: what `Predictor.node_thresholds` made, and makes of the new ones;
                    with NO_PATHS float32[K], the labels' logarithms
 
     Cost: a label's paths upwards until a minimum stays; a minimum that rises looks at its children, until

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, FailFast, Field
 
-from model_store.denied import DENIED_MAX
+from model_store.alias import DENIED_MAX
 from service.serving.schemas.instances import RequestModel
 from service.serving.schemas.models import AliasSplit
 from service.serving.schemas.thresholds import INTEGER_MAX, VersionNumber
@@ -61,7 +61,7 @@ class SplitChanged(AliasSplit):
     model: str
     alias: str
     version: int
-    recorded: bool = Field(description="whether the history has it already")
+    recorded: bool = Field(description="whether the history has it: always")
 
 
 class DeniedRequest(RequestModel):
@@ -86,7 +86,7 @@ class AliasDenied(BaseModel):
 class DeniedChanged(AliasDenied):
     """The labels that answers of an alias never have from now on."""
 
-    recorded: bool = Field(description="whether the history has the change")
+    recorded: bool = Field(description="whether the history has the change: always")
 
 
 class AliasMoved(BaseModel):
@@ -96,7 +96,7 @@ class AliasMoved(BaseModel):
     alias: str
     version: int | None
     previous_version: int | None
-    recorded: bool = Field(description="whether the history has it already")
+    recorded: bool = Field(description="whether the history has it: always")
 
 
 class Removed(BaseModel):

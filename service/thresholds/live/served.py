@@ -52,8 +52,9 @@ START = Start()
 class ServedThresholds:
     """The thresholds of one served version, and the candidate that is scored beside them, if there is one.
 
-    `prepared` and `epoch` may be read at any time, by any thread: None and 0 where the version has no
-    thresholds (yet). All else happens under `lock`, which is taken before the version's row in the database.
+    `prepared`, `epoch` and `thresholds` may be read at any time, by any thread: None, 0 and those of
+    `start_state` where the version has no thresholds (yet). All else happens under `lock`, which is taken
+    before the version's row in the database.
 
     label_counts, n_rows   as `ofo.lower_bounds` takes them
     start                  what it starts with at its first feedback if it was never tuned
@@ -86,13 +87,8 @@ class ServedThresholds:
         self._counts = np.empty(0, np.int64) if label_counts is None else label_counts
         self._n_rows = n_rows
         self._served: ThresholdCounters | None = None
-        self._first = self.start_state().thresholds
-
-    @property
-    def thresholds(self) -> NDArray[np.float32]:
-        """Return the thresholds in force, float32[K], which go on moving; before any, the first ones."""
-        served = self._served
-        return self._first if served is None else served.thresholds
+        self.thresholds: NDArray[np.float32] = self.start_state().thresholds
+        """Those in force, float32[K], which go on moving; before any, the first ones."""
 
     @property
     def is_stale(self) -> bool:
@@ -122,7 +118,7 @@ class ServedThresholds:
     def replace(self, tuned: Tuned, head: Head) -> None:
         """Put a state in place of the present one, whole."""
         self._served = self._moving(tuned)
-        self._first = self._served.thresholds
+        self.thresholds = self._served.thresholds
         self.prepared = self._served.prepared
         self.base_epoch, self.epoch = head.base_epoch, head.epoch
 
@@ -164,7 +160,7 @@ class ServedThresholds:
 
     def forget(self) -> None:
         """Be without thresholds again."""
-        self._first = self.start_state().thresholds
+        self.thresholds = self.start_state().thresholds
         self.prepared, self.epoch, self.base_epoch, self._served = None, 0, 0, None
         self.shadow = None
 

@@ -211,9 +211,9 @@ def test_the_last_use_is_written_at_the_end_and_not_at_each(site: Site) -> None:
         pass
     for _ in range(100):
         site.ring.check(f"Bearer {key}".encode(), AccessScope.PREDICT)
-    assert [one.used_at for one in site.keys.list()] == [None] * len(site.keys.list())
+    assert [one.last_used_at for one in site.keys.list()] == [None] * len(site.keys.list())
     site.ring.close()
-    used = {one.name: one.used_at for one in site.keys.list()}
+    used = {one.name: one.last_used_at for one in site.keys.list()}
     assert used["k"] == pytest.approx(site.clock.now)
     assert used.get("first admin key") is None
 

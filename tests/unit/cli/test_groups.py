@@ -8,14 +8,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from service.cli.groups import grouped
+from service.cli.groups import grouped, in_panel
 
 
+@in_panel("How hard", common=("pace",))
 class Work(NamedTuple):
     """Options of which one must be given."""
 
     name: Annotated[str, typer.Option(help="Whose.")]
     threads: Annotated[int, typer.Option(min=1, help="How many.")] = 2
+    pace: Annotated[int, typer.Option(help="How fast.")] = 1
 
 
 class Others(NamedTuple):
@@ -54,16 +56,18 @@ def run(*arguments: str) -> tuple[int, str]:
 def test_a_command_gets_its_options_as_groups() -> None:
     assert run("here", "--name", "a") == (
         0,
-        "here Work(name='a', threads=2) Others(loud=False) z DEFAULT\n",
+        "here Work(name='a', threads=2, pace=1) Others(loud=False) z DEFAULT\n",
     )
     code, text = run("here", "--name", "a", "--threads", "5", "--loud", "--last", "q")
-    assert (code, text) == (0, "here Work(name='a', threads=5) Others(loud=True) q COMMANDLINE\n")
+    assert (code, text) == (0, "here Work(name='a', threads=5, pace=1) Others(loud=True) q COMMANDLINE\n")
 
 
 def test_options_are_checked_and_shown_as_any() -> None:
     assert run("here")[0] == run("here", "--name", "a", "--threads", "0")[0] == 2
     code, text = run("--help")
-    shown = [text.index(option) for option in ("--name", "--threads", "--loud", "--last")]
+    # what everybody needs comes first: the options of no panel, those that must be given, and the common ones
+    order = ("--name", "--pace", "--loud", "--last", "How hard", "--threads")
+    shown = [text.index(option) for option in order]
     assert (code, shown) == (0, sorted(shown))
     assert "Work somewhere." in text and "--work" not in text
 

@@ -120,10 +120,10 @@ def test_who_moved_what_is_shown(command: Command) -> None:
 
 def test_a_database_that_is_gone_stops_no_rollback(command: Command, store: Store) -> None:
     (store.root / "xylem.db").mkdir()
-    status, _, err = command("models", "rollback", "m")
-    assert (status, store.resolve("m")) == (1, 3)
-    assert "expected a database that answers" in err
-    assert answer(command("models", "rollback", "m", "--no-history", "--json"))["version"] == 2
+    assert answer(command("models", "rollback", "m", "--json"))["version"] == 2
+    status, _, err = command("models", "delete", "m@1")
+    assert (status, store.versions("m")) == (1, (2, 3))
+    assert "m@1 is deleted, its thresholds are not" in err
 
 
 def test_where_there_is_no_store_none_is_made(

@@ -12,6 +12,7 @@ import pytest
 
 from model_store.label_info import Subject, build_label_info
 from model_store.store import Store
+from tests.alias_helpers import deny
 from tests.served_models import publish_model
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -26,7 +27,7 @@ def store(tmp_path: Path) -> Store:
         Subject("label::4", None, {"en": "animal"}),
     ]
     made.put_label_info("m", build_label_info(subjects))
-    made.put_denied("m", "latest", ["label::3"])
+    deny(made, "m", ["label::3"])
     return made
 
 

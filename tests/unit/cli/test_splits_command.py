@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from model_store.alias import PARTS, Beside
-from model_store.splits import Split
+from model_store.documents import render_sealed
 from model_store.store import Store
 from service import cli
 from service.remote.objects import RemoteStore
@@ -62,15 +62,15 @@ def test_a_canary_comes_grows_and_is_promoted(command: Command, store: Store) ->
     status, _, err = command("delete", "m@2")
     assert (status, "found canary of latest" in err) == (2, True)
     assert answer(command("promote", "m", "--json"))["version"] == 2
-    assert store.split("m") is None
+    assert store.alias("m").others == ()
     assert command("promote", "m")[0] == 2
 
 
-def test_a_rollback_ends_a_canary_without_a_database(command: Command, store: Store) -> None:
-    assert command("canary", "m@2", "--weight", "0.01%", "--no-history")[0] == 0
-    assert store.split("m") == Split(3, 2, 1)
-    assert answer(command("rollback", "m", "--no-history", "--json"))["version"] == 3
-    assert store.split("m") is None
+def test_a_rollback_ends_a_canary(command: Command, store: Store) -> None:
+    assert command("canary", "m@2", "--weight", "0.01%")[0] == 0
+    assert store.alias("m").canary == Beside(2, 1)
+    assert answer(command("rollback", "m", "--json"))["version"] == 3
+    assert store.alias("m").others == ()
     assert answer(command("rollback", "m", "--json"))["version"] == 2
 
 
@@ -79,7 +79,7 @@ def test_each_ends_alone(command: Command, store: Store) -> None:
     command("shadow", "m@1", "--share", "25%")
     assert command("canary", "m", "--end")[1] == "m: latest -> 3, shadow 1 at 0.25\n"
     assert command("shadow", "m", "--end")[1] == "m: latest -> 3\n"
-    assert store.split("m") is None
+    assert store.alias("m").others == ()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused(
     status, out, err = command(*arguments)
     assert (status, out) == (2, "")
     assert fault in err
-    assert store.split("m") is None
+    assert store.alias("m").others == ()
 
 
 def test_a_split_is_pushed(command: Command, tmp_path: Path) -> None:
@@ -116,9 +116,20 @@ def test_a_split_is_pushed(command: Command, tmp_path: Path) -> None:
     status, out, _ = command("push", "m@2", url, "--alias", "latest", "--canary", "10%")
     assert (status, out.splitlines()[-1]) == (0, "m: latest -> 1, canary 2 at 0.1")
     assert command("push", "m@3", url, "--alias", "latest", "--shadow", "100%")[0] == 0
-    pushed = RemoteStore(url).model("m").aliases["latest"]
-    assert (pushed.version, pushed.canary, pushed.shadow) == (1, Beside(2, 1000), Beside(3, PARTS))
+    there = RemoteStore(url).model("m").aliases["latest"]
+    assert (there.version, there.canary, there.shadow) == (1, Beside(2, 1000), Beside(3, PARTS))
     assert command("push", "m@2", url, "--canary", "10%")[0] == 2
     assert command("push", "m@2", url, "--alias", "latest", "--canary", "10%", "--shadow", "1%")[0] == 2
     assert command("push", "m@2", url, "--alias", "latest")[0] == 0
-    assert RemoteStore(url).model("m").aliases["latest"].others == ()
+    assert RemoteStore(url).model("m").aliases["latest"].versions == (2,)
+
+
+def test_a_store_of_before_is_migrated_by_a_command(command: Command, store: Store) -> None:
+    aliases = store.root / "models" / "m" / "aliases"
+    (aliases / "latest.json").unlink()
+    (aliases / "latest").write_bytes(render_sealed({"version": 2, "history": [1]}))
+    status, _, err = command("list")
+    assert (status, "which xylem models migrate makes of those of an earlier release" in err) == (1, True)
+    assert answer(command("migrate", "--json")) == {"models": ["m"]}
+    assert store.alias("m").versions == (2,)
+    assert command("migrate")[1] == "aliases of 0 models migrated\n"

@@ -16,7 +16,7 @@ from service.inference.predictor import NodeThresholds, PredictOptions, Predicto
 from service.kernels.search.beam import beam_rows
 from service.kernels.search.best_first import best_first_rows
 from service.kernels.search.explain import depth_of, explain_leaf
-from service.kernels.search.subtrees import greatest_weights, least_thresholds, mark_allowed
+from service.kernels.search.subtrees import lift
 from service.kernels.search.threshold import threshold_rows
 from service.rows import SparseRows
 from tests.oracles.trees import random_rows
@@ -237,7 +237,7 @@ def test_read_only_rows_are_answered_too(predictor):
 
 def test_after_the_warm_up_nothing_is_compiled(model):
     searches = (beam_rows, best_first_rows, threshold_rows)
-    kernels = (*searches, mark_allowed, least_thresholds, greatest_weights, depth_of, explain_leaf)
+    kernels = (*searches, lift, depth_of, explain_leaf)
     predictor = Predictor(model)
     predictor.warm_up()
     before = [len(kernel.signatures) for kernel in kernels]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from model_store import staging
-from model_store.aliases import HISTORY_MAX, Alias
+from model_store.alias import BEFORE_MAX, Alias
 from model_store.errors import (
     AliasNotFound,
     Conflict,
@@ -51,7 +51,7 @@ def test_publish_and_open(store: Store) -> None:
         assert not found.flags.writeable
     assert model.ensemble._fields == DRAFT.ensemble._fields
     assert store.publish("m", DRAFT).version == 2
-    assert store.models() == [ModelInfo("m", (1, 2), {"latest": 2})]
+    assert store.models() == [ModelInfo("m", (1, 2), {"latest": store.alias("m")})]
 
 
 def test_an_empty_store_has_nothing_and_is_not_made(store: Store) -> None:
@@ -134,9 +134,10 @@ def test_aliases_move_and_roll_back(store: Store) -> None:
         store.publish("m", DRAFT)
     store.promote("m", 1, "stable")
     assert store.models()[0].aliases == {"latest": 3, "stable": 1}
-    assert store.rollback("m") == 2
+    assert store.rollback("m").after == store.alias("m")
+    assert store.alias("m").version == 2
     assert store.publish("m", DRAFT).version == 4
-    assert [store.rollback("m"), store.rollback("m")] == [2, 1]
+    assert [store.rollback("m").now, store.rollback("m").now] == [2, 1]
     with pytest.raises(NothingToRollBack, match="m: expected an earlier version of latest, found none"):
         store.rollback("m")
     store.promote("m", 1)
@@ -147,9 +148,9 @@ def test_aliases_move_and_roll_back(store: Store) -> None:
 def test_history_is_bounded(store: Store) -> None:
     store.publish("m", DRAFT)
     store.publish("m", DRAFT)
-    for number in range(HISTORY_MAX + 5):
+    for number in range(BEFORE_MAX + 5):
         store.promote("m", 1 + number % 2)
-    assert len(store.alias("m").history) == HISTORY_MAX
+    assert len(store.alias("m").before) == BEFORE_MAX
 
 
 def test_deleted_numbers_are_not_used_again(store: Store) -> None:
@@ -162,7 +163,7 @@ def test_deleted_numbers_are_not_used_again(store: Store) -> None:
     store.delete("m", 2)
     assert store.versions("m") == (1,)
     assert Store(store.root).publish("m", DRAFT).version == 4
-    assert store.rollback("m") == 1
+    assert store.rollback("m").now == 1
 
 
 def test_a_model_that_is_deleted_is_gone_and_its_numbers_are_not_used_again(store: Store) -> None:
@@ -200,7 +201,7 @@ def test_an_alias_is_removed_and_its_version_stays(store: Store) -> None:
 def test_an_alias_that_is_damaged_can_be_removed(store: Store) -> None:
     store.publish("m", DRAFT)
     store.promote("m", 1, "stable")
-    file = store.root / "models" / "m" / "aliases" / "stable"
+    file = store.root / "models" / "m" / "aliases" / "stable.json"
     file.unlink()
     file.write_bytes(b"damaged")
     assert store.models()[0].broken_aliases == ("stable",)
@@ -233,7 +234,7 @@ def test_a_draft_that_breaks_the_format_is_not_written(store: Store) -> None:
 def test_a_damaged_alias_is_told_and_can_be_made_anew(store: Store) -> None:
     store.publish("m", DRAFT)
     store.publish("m", DRAFT)
-    file = store.root / "models/m/aliases/latest"
+    file = store.root / "models/m/aliases/latest.json"
     file.unlink()
     file.write_text("2")
     assert store.models() == [ModelInfo("m", (1, 2), {}, ("latest",))]
@@ -253,7 +254,7 @@ def test_foreign_files_are_passed_over(store: Store) -> None:
     for path in ("Not A Model", "m/versions/007", "m/versions/tmp", "empty"):
         (home / path).mkdir()
     (home / "m" / "versions" / "2").symlink_to(home / "m" / "versions" / "1")
-    assert store.models() == [ModelInfo("m", (1,), {"latest": 1})]
+    assert store.models() == [ModelInfo("m", (1,), {"latest": store.alias("m")})]
     store.verify("m", 1)
     store.watch().generation()
 
@@ -367,7 +368,7 @@ def test_a_version_published_beside_latest_moves_no_alias(tmp_path: Path) -> Non
     assert store.publish("m", draft, latest=False).version == store.resolve("m") == 1
     assert store.publish("m", draft, latest=False).version == 2
     assert store.resolve("m") == 1
-    (tmp_path / "models/m/aliases/latest").unlink()  # as when the first publisher dies at its last step
+    (tmp_path / "models/m/aliases/latest.json").unlink()  # as when the first publisher dies at its last step
     assert store.resolve("m") == 2
     assert store.publish("m", draft, latest=False).version == 3
     assert store.resolve("m") == 2
@@ -377,20 +378,20 @@ def test_a_version_published_beside_latest_moves_no_alias(tmp_path: Path) -> Non
     assert store.import_(file, "m", latest=False).version == 4
     assert store.resolve("m") == 2
     assert store.publish("m", draft).version == store.resolve("m") == 5
-    assert store.rollback("m") == 2
+    assert store.rollback("m").now == 2
 
 
 def test_a_step_back_may_lead_further_back(tmp_path: Path) -> None:
     store, draft = Store(tmp_path, fs=QuickFileSystem()), small_draft(n_labels=3, n_features=40, n_trees=1)
     for _ in range(5):
         store.publish("m", draft)
-    assert store.rollback("m", to=3) == 3
-    assert store.alias("m") == Alias(3, (1, 2))
-    assert store.rollback("m", to=3) == 3
+    assert store.rollback("m", to=3).now == 3
+    assert store.alias("m")._replace(serial=0) == Alias(3, (1, 2))
+    assert store.rollback("m", to=3).now == 3
     for gone in (4, 5, 9):
         with pytest.raises(NothingToRollBack, match=f"expected version {gone} among the earlier ones"):
             store.rollback("m", to=gone)
     store.delete("m", 2)
     with pytest.raises(NothingToRollBack):
         store.rollback("m", to=2)
-    assert store.rollback("m") == 1
+    assert store.rollback("m").now == 1

@@ -17,7 +17,6 @@ from model_store.documents import render_sealed
 from model_store.errors import AliasNotFound, BadNames, BadSplit, Conflict, Corrupt, VersionNotFound
 from model_store.label_info import Subject, build_label_info
 from model_store.manifest import manifest_digest
-from model_store.splits import Split
 from model_store.store import Store
 from service.errors import BadParameter, Unavailable
 from service.remote.documents import RemoteIndex, RemoteModel, RemoteVersion, parse_index, render_index
@@ -266,6 +265,11 @@ def test_a_store_that_follows_has_what_aliases_name(store: Store, url: str, tmp_
         assert manifest_digest(store.manifest("m", version)) == pushed[version].digest
 
 
+def beside(store: Store) -> tuple[int, Beside | None, Beside | None]:
+    alias = store.alias("m")
+    return alias.version, alias.canary, alias.shadow
+
+
 def test_a_store_that_follows_has_the_splits(store: Store, url: str, tmp_path: Path) -> None:
     remote, there = RemoteStore(url), Store(tmp_path / "there")
     there.prepare()
@@ -275,19 +279,19 @@ def test_a_store_that_follows_has_the_splits(store: Store, url: str, tmp_path: P
     remote.change("m", {"latest": with_canary(2, 0.05)}, pushed[2])
     remote.change("m", {"latest": with_shadow(3, 1)}, pushed[3])
     assert follower.look()
-    assert there.split("m") == Split(1, 2, 500, 3, 10_000)
+    assert beside(there) == (1, Beside(2, 500), Beside(3, 10_000))
     assert there.versions("m") == (1, 2, 3)
     remote.change("m", {"latest": with_canary(2, 0.2)}, pushed[2])
     assert follower.look()
-    assert there.split("m") == Split(1, 2, 2000, 3, 10_000)
+    assert beside(there) == (1, Beside(2, 2000), Beside(3, 10_000))
     move(remote, "latest", pushed[1])  # what it names already: the split ends
     assert follower.look()
-    assert (there.split("m"), there.versions("m")) == (None, (1,))
+    assert (beside(there), there.versions("m")) == ((1, None, None), (1,))
     remote.change("m", {"latest": with_canary(2, 0.05)}, pushed[2])
     assert follower.look()
     move(remote, "latest", pushed[2])
     assert follower.look()
-    assert (there.alias("m").version, there.split("m")) == (2, None)
+    assert beside(there) == (2, None, None)
     assert remote.model("m").aliases == {"latest": Alias(2, (1,), serial=7)}
 
 
@@ -389,13 +393,13 @@ def test_label_info_and_denied_labels_travel(store: Store, url: str, tmp_path: P
     follower = RemoteFollower(remote, there, poll_seconds=9, keep=2)
     assert follower.look()
     assert info_bytes(there) == info_bytes(store)
-    assert there.denied("m") == ("label::3",)
+    assert there.alias("m").denied == ("label::3",)
     labelled(store, "hound")
     remote.change("m", {}, info=remote.push_label_info(store, "m"))
     deny("latest")
     assert follower.look()
     assert info_bytes(there) == info_bytes(store)
-    assert (there.denied("m"), there.denied("m", "next")) == ((), ("b", "label::4"))
+    assert (there.alias("m").denied, there.alias("m", "next").denied) == ((), ("b", "label::4"))
     for labels, fault in (
         ([f"label {i}" for i in range(10_001)], "at most 10000 denied labels"),
         ([f"{k:06d}" + "x" * 960 for k in range(1100)], f"at most {ALIAS_BYTES_MAX} bytes"),

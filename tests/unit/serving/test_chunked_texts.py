@@ -15,18 +15,16 @@ from model_store.store import Store
 from service.errors import BadInput, LimitExceeded
 from service.inference import parts
 from service.inference.chunks import chunks_of
-from service.serving.answer import answer_now, answer_query
 from service.serving.blocks import answer_block
 from service.serving.lines import LineBlock
 from service.serving.opening import serve_model
 from service.serving.parse import parse_options, parse_predict
 from service.serving.rows import to_options
-from service.serving.schemas.predict import PredictRequest
 from service.serving.served import ServedVersion
 from service.settings import Limits
-from service.stages import StageNotes
 from service.thresholds.store.state import Head
 from service.workflows.train import TrainRequest, train_and_publish
+from tests.answers import at_once, in_thread
 from tests.served_models import TEXTS, publish_model
 
 MOST = 500
@@ -52,7 +50,7 @@ def body(instances: list[dict[str, Any]], **options: Any) -> bytes:
 
 
 def labels_of(served: ServedVersion, asked: bytes) -> list[dict[str, float]]:
-    answer = json.loads(answer_query(parse_predict(asked, Limits()), served))
+    answer = json.loads(in_thread(asked, served))
     return [{each["label"]: each["score"] for each in one["labels"]} for one in answer["predictions"]]
 
 
@@ -118,14 +116,14 @@ def test_what_is_short_or_no_text_is_not_divided(store: Store, served: ServedVer
 
 def test_a_text_of_which_nothing_is_known_says_so(served: ServedVersion) -> None:
     asked = body([{"text": "qwx " * 400}, {"text": LONG + " qwx" * 400}], chunk_characters=MOST)
-    answer = json.loads(answer_query(parse_predict(asked, Limits()), served))
+    answer = json.loads(in_thread(asked, served))
     assert [one.get("no_known_features") for one in answer["predictions"]] == [True, None]
     assert [one["exact"] for one in answer["predictions"]] == [False, False]
 
 
 def test_it_is_for_a_thread(served: ServedVersion) -> None:
     asked = body([{"text": TEXTS[0]}], chunk_characters=MOST)
-    assert isinstance(answer_now(asked, 0, served, Limits(), StageNotes()), PredictRequest)
+    assert at_once(asked, served) is None
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,14 @@ from typing import Any
 import httpx
 import pytest
 
-from model_store.splits import Split
 from model_store.store import Store
-from service.serving.answer import Answer, answer_now, answer_query
+from service.inference.fast_request import AS_PREDICTIONS
 from service.serving.denied import denied_in, denying_as, with_denied
 from service.serving.live import LiveModels
 from service.serving.opening import serve_model
-from service.serving.parse import parse_predict
 from service.serving.served import ServedVersion
-from service.settings import Limits
-from service.stages import StageNotes
+from tests.alias_helpers import deny, file_of, split
+from tests.answers import at_once, in_thread
 from tests.feedback_requests import RAW, event, send, with_client
 from tests.oip_requests import csr
 from tests.served_models import publish_model
@@ -57,9 +55,8 @@ def asked(instances: Sequence[dict[str, Any]], options: dict[str, Any]) -> bytes
 
 def answered(served: ServedVersion, body: bytes) -> list[Any]:
     """What both ways answer: that of the event loop, where it does, and that of a thread."""
-    found = answer_now(body, 0, served, Limits(), StageNotes())
-    at_once = [without_ids(b"".join(found.parts))] if isinstance(found, Answer) else []
-    return [*at_once, without_ids(answer_query(parse_predict(body, Limits()), served))]
+    found = at_once(body, served)
+    return [*([] if found is None else [without_ids(found)]), without_ids(in_thread(body, served))]
 
 
 @pytest.fixture(scope="module", params=["label-tree", "one-tree", "embedded", "forest", "text", "named"])
@@ -101,7 +98,7 @@ def test_its_answers_are_those_of_requests_that_deny(served: ServedVersion, opti
         if options.get("beam_width") is None:
             assert all(len(each["labels"]) == most for each in expected["predictions"])
     if "threshold" not in options:
-        assert without_ids(answer_query(parse_predict(body, Limits()), served)) != expected
+        assert without_ids(in_thread(body, served)) != expected
 
 
 def test_the_kernel_answers_for_an_alias_that_denies(tmp_path: Path) -> None:
@@ -111,7 +108,7 @@ def test_the_kernel_answers_for_an_alias_that_denies(tmp_path: Path) -> None:
     served = serve_model(store.open("m"))
     for view in (served, with_denied(served, DENIED)):
         body = asked(ROWS, {"top_r": 3})
-        found = view.sparse.answer(body, 0, view.ids.present(), 0, view.ids.serials(2))
+        found = view.fast.answer(body, (0, len(body)), AS_PREDICTIONS, view.ids.sign(0, 2))
         assert found is not None and found.n_rows == 2
 
 
@@ -137,8 +134,8 @@ async def body_of(response: httpx.Response) -> Any:
 
 
 def test_every_route_of_an_alias_keeps_to_it_and_a_number_does_not(own_store: Store) -> None:
-    own_store.put_denied("raw", "latest", DENIED)
-    own_store.put_denied("text", "latest", DENIED)
+    deny(own_store, "raw", DENIED)
+    deny(own_store, "text", DENIED)
 
     async def labels_of(client: httpx.AsyncClient, base: str, text: str) -> list[set[str]]:
         """The names that each route answers."""
@@ -180,12 +177,12 @@ def test_every_route_of_an_alias_keeps_to_it_and_a_number_does_not(own_store: St
 
 
 def test_a_canary_and_a_shadow_of_the_alias_keep_to_it(own_store: Store) -> None:
-    own_store.put_denied("raw", "latest", DENIED)
+    deny(own_store, "raw", DENIED)
     live = live_over(own_store)
     assert denied_by(live, "latest") == tuple(DENIED)
     assert denied_by(live, "stable") is None
     own_store.promote("raw", 1)
-    own_store.put_split("raw", "latest", Split(1, 2, 5000, 2, 10))
+    split(own_store, "raw", (2, 5000), (2, 10))
     live.look()
     beside = live.splits["raw", "latest"]
     assert beside.canary is beside.shadow
@@ -215,47 +212,44 @@ def denied_by(live: LiveModels[ServedVersion], ref: str) -> tuple[str, ...] | No
 def test_a_view_is_made_once_and_anew_when_the_set_changes(own_store: Store) -> None:
     made: list[Sequence[str]] = []
 
-    def deny(served: ServedVersion, names: Sequence[str]) -> ServedVersion:
+    def make(served: ServedVersion, names: Sequence[str]) -> ServedVersion:
         made.append(names)
         return with_denied(served, names)
 
-    live = live_over(own_store, deny=deny)
-    own_store.put_denied("raw", "latest", DENIED[:1])
+    live = live_over(own_store, deny=make)
+    deny(own_store, "raw", DENIED[:1])
     live.look()
     first = live.resident("raw", "latest")
     own_store.promote("named", 1, "other")  # the state of the store is another
     live.look()
     assert live.resident("raw", "latest") is first and made == [tuple(DENIED[:1])]
-    own_store.put_denied("raw", "latest", DENIED[:2])
+    deny(own_store, "raw", DENIED[:2])
     live.look()
     assert denied_by(live, "latest") == tuple(DENIED[:2]) and len(made) == 2
-    own_store.put_denied("raw", "latest", ())
+    deny(own_store, "raw", ())
     live.look()
     assert denied_by(live, "latest") is None and len(made) == 2
 
 
 def test_versions_that_no_alias_keeps_open_keep_to_it_too(own_store: Store) -> None:
-    own_store.put_denied("raw", "latest", DENIED)
+    deny(own_store, "raw", DENIED)
     live = live_over(own_store, models_max=0)
     assert live.resident("raw", "latest") is None
     assert denied_by(live, "latest") == tuple(DENIED)
     assert asyncio.run(live.find("raw", "2")).denied is None
 
 
-def test_a_damaged_set_serves_on_what_was_served_and_nothing_at_a_start(own_store: Store) -> None:
-    own_store.put_denied("raw", "latest", DENIED)
+def test_a_damaged_alias_serves_on_what_was_served_and_nothing_at_a_start(own_store: Store) -> None:
+    deny(own_store, "raw", DENIED)
     live = live_over(own_store)
-    file = own_store.root / "models/raw/denied/latest"
-    file.chmod(0o644)
+    file = file_of(own_store, "raw")
     file.write_bytes(file.read_bytes()[:-5])
     live.look()
     assert denied_by(live, "latest") == tuple(DENIED)
     assert [failure.ref for failure in live.status().failures] == ["latest"]
     late = live_over(own_store)
-    assert ("raw", "latest") not in late.pointers and ("raw", "stable") in late.pointers
-    assert [failure.detail for failure in late.status().failures] == [
-        "the file of its denied labels is damaged"
-    ]
+    assert ("raw", "latest") not in late.aliases and ("raw", "stable") in late.aliases
+    assert [failure.detail for failure in late.status().failures] == ["the alias's file is damaged"]
 
 
 def test_feedback_passes_over_what_the_alias_denies(own_store: Store) -> None:
@@ -268,7 +262,7 @@ def test_feedback_passes_over_what_the_alias_denies(own_store: Store) -> None:
         await send(client, event("a", true))
         before = await marks(client)
         assert min(before[name] for name in true) == 1
-        own_store.put_denied("raw", "latest", DENIED)
+        deny(own_store, "raw", DENIED)
         while (await body_of(await client.get("/v1/models/raw/labels")))["n_denied"] != len(DENIED):
             await asyncio.sleep(0.02)
         await send(client, event("b", true))

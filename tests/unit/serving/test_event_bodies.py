@@ -67,7 +67,9 @@ def generally(body: bytes, served: ServedVersion, are_lines: bool) -> list[tuple
     """Return the events; None if any is at fault."""
     try:
         values = (
-            [parse_json(line) for line in body.split(b"\n")] if are_lines else parse_feedback(body, LIMITS)
+            [parse_json(line, LIMITS) for line in body.split(b"\n")]
+            if are_lines
+            else parse_feedback(body, LIMITS)
         )
     except BadInput:
         return None

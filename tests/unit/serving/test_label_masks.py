@@ -10,17 +10,18 @@ import numpy as np
 import orjson
 import pytest
 
-import service.serving.answer as answer
 import service.serving.label_masks as module
 from model_store.store import Store
 from service.errors import UnknownLabel
+from service.serving import short
 from service.serving.denied import with_denied
+from service.serving.dialect import Body
 from service.serving.label_masks import LabelMasks
 from service.serving.opening import serve_model
-from service.serving.parse import parse_predict
+from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion
 from service.settings import Limits
-from service.stages import StageNotes
+from tests.answers import at_once, in_thread
 from tests.served_models import publish_model
 
 N_LABELS = 11
@@ -115,18 +116,12 @@ def test_threads_get_the_masks_they_ask_for(served: ServedVersion, monkeypatch: 
 def test_a_list_that_is_kept_is_searched_at_once_however_many_labels_there_are(
     served: ServedVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer, "MASKED_AN_ITEM", 1)  # as a million labels are of 64
-    monkeypatch.setattr(answer, "SHORT_ITEMS", N_LABELS)
+    monkeypatch.setattr(short, "MASKED_AN_ITEM", 1)  # as a million labels are of 64
+    monkeypatch.setattr(short, "SHORT_ITEMS", N_LABELS)
     body = b'{"instances":[{"indices":[1],"values":[1.0]}],"deny_labels":["label::3","label::5"]}'
-    query = parse_predict(body, Limits())
-    assert not answer.is_short(query, served)
-    first = answer.answer_query(query, served)
-    assert answer.is_short(query, served)
-    assert (
-        orjson.loads(first)["predictions"][0]["labels"]
-        == (
-            orjson.loads(answer.answer_shortly(query, served, StageNotes()) or b"{}")["predictions"][0][
-                "labels"
-            ]
-        )
-    )
+    query = PREDICT.read(Body(body), Limits())
+    assert not short.is_short(query, served)
+    first = in_thread(body, served)
+    assert short.is_short(query, served)
+    second = orjson.loads(at_once(body, served) or b"{}")
+    assert orjson.loads(first)["predictions"][0]["labels"] == second["predictions"][0]["labels"]

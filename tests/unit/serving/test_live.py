@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 import service.serving.live as live_module
+from model_store.alias import PARTS, Beside
 from model_store.errors import AliasNotFound, ModelNotFound, VersionNotFound
-from model_store.splits import PARTS, Split
 from model_store.store import Store
 from model_store.version import Model
 from service.errors import ModelUnavailable, TimedOut, Unavailable
 from service.serving.live import LiveModels
 from service.serving.live_status import roles_of
+from tests.alias_helpers import file_of, split
 from tests.faulty_fs import FaultyFileSystem
 from tests.served_models import publish_model
 
@@ -210,7 +211,7 @@ def test_a_version_that_cannot_be_prepared_keeps_the_old_one(own_store: Store) -
 def test_a_damaged_alias_keeps_what_it_served(own_store: Store) -> None:
     live = live_over(own_store)
     live.look()
-    file = own_store.root / "models" / "raw" / "aliases" / "stable"
+    file = own_store.root / "models" / "raw" / "aliases" / "stable.json"
     file.chmod(0o644)
     file.write_bytes(b"nonsense")
     live.look()
@@ -319,7 +320,7 @@ def test_a_version_asked_for_and_then_promoted_is_not_opened_again(own_store: St
         assert await live.find("raw", "2") == "raw@2"
         own_store.promote("raw", 2)
         async with asyncio.timeout(60):
-            while live.pointers["raw", "latest"] != 2 or live._asked:
+            while live.aliases["raw", "latest"].version != 2 or live._asked:
                 await asyncio.sleep(0.01)
         assert await live.find("raw", "latest") == "raw@2"
         following.cancel()
@@ -471,15 +472,15 @@ def test_a_split_is_served_and_ends_with_a_move(own_store: Store) -> None:
     live = live_over(own_store, prepare)
     live.look()
     assert live.splits == {}
-    own_store.put_split("raw", "latest", Split(2, 1, 5000, 3, PARTS))
+    split(own_store, "raw", (1, 5000), (3, PARTS))
     before = live.notes
     live.look()
     assert live.notes is not before
-    split = live.splits["raw", "latest"]
-    assert (split.canary, split.shadow, find(live, "raw", "latest")) == ("raw@1", "raw@3", "raw@2")
+    beside = live.splits["raw", "latest"]
+    assert (beside.canary, beside.shadow, find(live, "raw", "latest")) == ("raw@1", "raw@3", "raw@2")
     assert live.resident("raw", "3") == "raw@3"
     pointer = next(one for one in live.status().pointers if one[:2] == ("raw", "latest"))
-    assert pointer.split == Split(2, 1, 5000, 3, PARTS)
+    assert pointer.alias == own_store.alias("raw")
     assert roles_of(pointer) == [("stable", 2, 5000), ("canary", 1, 5000), ("shadow", 3, PARTS)]
     own_store.promote("raw", 3)
     live.look()
@@ -492,32 +493,33 @@ def test_a_canary_that_cannot_be_opened_answers_nothing(own_store: Store) -> Non
     live.look()
     version = publish_model(own_store, "raw", "raw", seed=9).version
     own_store.promote("raw", 2)
-    own_store.put_split("raw", "latest", Split(2, version, 5000, 1, PARTS))
+    split(own_store, "raw", (version, 5000), (1, PARTS))
     damage(own_store, "raw", version)
     live = live_over(Store(own_store.root))
     live.look()
-    split = live.splits["raw", "latest"]
-    assert (split.canary, split.shadow) == (None, "raw@1")
-    assert split.split == Split(2, None, 0, 1, PARTS)
+    beside = live.splits["raw", "latest"]
+    assert (beside.canary, beside.shadow) == (None, "raw@1")
+    alias = live.aliases["raw", "latest"]
+    assert (alias.version, alias.canary, alias.shadow) == (2, None, Beside(1, PARTS))
     assert [failure.ref for failure in live.status().failures] == [str(version)]
     assert find(live, "raw", "latest") == "raw@2"
 
 
-def test_a_split_whose_file_is_damaged_leaves_the_alias(own_store: Store) -> None:
+def test_an_alias_whose_file_is_damaged_is_served_as_it_was(own_store: Store) -> None:
     live = live_over(own_store)
-    own_store.put_split("raw", "latest", Split(2, 1, 5000))
+    split(own_store, "raw", (1, 5000))
     live.look()
-    assert ("raw", "latest") in live.splits
-    (own_store.root / "models" / "raw" / "splits" / "latest").write_bytes(b"half")
+    before = live.aliases["raw", "latest"]
+    file_of(own_store, "raw").write_bytes(b"half")
     live.look()
-    assert (live.splits, find(live, "raw", "latest")) == ({}, "raw@2")
+    assert (live.aliases["raw", "latest"], live.splits["raw", "latest"].canary) == (before, "raw@1")
     failures = [(failure.ref, failure.detail) for failure in live.status().failures]
-    assert failures == [("latest", "the file of its split is damaged")]
+    assert failures == [("latest", "the alias's file is damaged")]
 
 
 def test_a_canary_beyond_the_versions_kept_open_answers_nothing(own_store: Store) -> None:
     publish_model(own_store, "raw", "raw", seed=3)
-    own_store.put_split("raw", "latest", Split(3, 2, 5000))
+    split(own_store, "raw", (2, 5000))
     live = live_over(own_store, models_max=len(own_store.models()) + 1)  # `stable` of `raw`, too
     live.look()
     assert live.splits == {}

@@ -241,6 +241,8 @@ def test_items_of_long_bodies_are_counted_before_they_are_read() -> None:
         assert "at most 60000 items" in str(refused.value)
     with pytest.raises(LimitExceeded, match="instances_max"):
         parse_predict(b'{"instances":[' + b",".join([b"1"] * 60_000) + b"]}", limits)
+    with pytest.raises(LimitExceeded, match="at most 321000 arrays and objects, found 324002"):
+        parse_predict(b'{"instances":[' + b",".join([b"[" * 9 + b"]" * 9] * 36_000) + b"]}", limits)
     long = {"indices": [1] * 60_000, "values": [1] * 60_000}
     assert parse_predict(json.dumps({"instances": [long]}).encode(), limits).instances
 

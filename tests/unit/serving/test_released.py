@@ -16,15 +16,14 @@ import pytest
 
 from model_store.store import Store
 from service.errors import BadInput
-from service.serving.answer import answer_query
 from service.serving.blocks import answer_block
 from service.serving.lines import LineBlock
 from service.serving.opening import serve_model
-from service.serving.parse import parse_predict
 from service.serving.rows import to_options
 from service.serving.schemas.predict import Options
 from service.settings import Limits
 from service.workflows.train import TrainRequest, train_and_publish
+from tests.answers import in_thread
 from tests.served_models import publish_model
 
 BAD = {"instances": [{"text": "a"}, {"features": {"a": 1.0}}, {"indices": [1 << 30], "values": [1.0]}]}
@@ -42,13 +41,13 @@ def use_and_release(store: Store, name: str) -> bool:
     served = serve_model(store.open(name))
     n_refused = 0
     try:  # pytest.raises would keep the error, whose frames have the version
-        answer_query(parse_predict(json.dumps(BAD).encode(), Limits()), served)
+        in_thread(json.dumps(BAD).encode(), served)
     except BadInput:
         n_refused += 1
     assert n_refused == 1
     lines = [json.dumps(instance).encode() for instance in BAD["instances"]]
     answer_block(LineBlock(1, [*lines, b"{}"]), served, to_options(Options(), served), Limits())
-    there = weakref.ref(served.predictor), weakref.ref(served.sparse)
+    there = weakref.ref(served.predictor), weakref.ref(served.fast)
     del served
     return [each() for each in there] == [None, None]
 

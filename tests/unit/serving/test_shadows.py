@@ -13,17 +13,17 @@ import numpy as np
 import orjson
 import pytest
 
-import service.serving.shadow_copies as copies
 import service.serving.shadows as module
 from model_store.store import Store
-from service.serving.answer import answer_query
-from service.serving.oip import answer_infer, parse_infer
+from service.serving.dialect import Body, Reply
+from service.serving.oip import TENSORS
 from service.serving.opening import serve_model
-from service.serving.parse import parse_predict
+from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion
-from service.serving.shadow_copies import ShadowCopy, TensorsTold, compare
+from service.serving.shadow_copies import ShadowCopy, compare
 from service.serving.shadows import ShadowOutcome, Shadows
 from service.settings import Limits
+from tests.answers import reply_of
 from tests.oip_requests import HEADER, binary_body, csr
 from tests.served_models import publish_model
 from tests.servers import wait_for
@@ -42,12 +42,13 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> list[ServedVersion]:
     return [serve_model(store.open("m", version)) for version in (1, 2)]
 
 
-def answer_of(served: ServedVersion) -> bytes:
-    return answer_query(parse_predict(BODY, Limits()), served)
+def answer_of(served: ServedVersion) -> Reply:
+    return reply_of(BODY, served)
 
 
-def top_labels(answer: bytes) -> list[list[str]]:
-    return [[label["label"] for label in one["labels"][:5]] for one in orjson.loads(answer)["predictions"]]
+def top_labels(answer: Reply) -> list[list[str]]:
+    predictions = orjson.loads(b"".join(answer.parts))["predictions"]
+    return [[label["label"] for label in one["labels"][:5]] for one in predictions]
 
 
 class Heard:
@@ -60,7 +61,7 @@ class Heard:
     def offer(self, answered: ServedVersion, shadow: ServedVersion, n: int = 1, body: bytes = BODY) -> None:
         async def offer() -> None:
             for _ in range(n):
-                self.shadows.offer(ShadowCopy(body, answer_of(answered), answered, shadow))
+                self.shadows.offer(ShadowCopy(PREDICT, Body(body), answer_of(answered), answered, shadow))
             await asyncio.sleep(0)
 
         asyncio.run(offer())
@@ -112,9 +113,9 @@ def tensors_copy(
     options = {"top_r": 6, "binary_data_output": binary, **parameters}
     asked = {"inputs": csr(rows), "outputs": outputs, "parameters": options}
     body, headers = binary_body(asked) if binary else (orjson.dumps(asked), {})
-    header = headers.get(HEADER)
-    answer = answer_infer(parse_infer(body, header, Limits()), answered)
-    return ShadowCopy(body, b"".join(answer.parts), answered, shadow, TensorsTold(header, answer.n_json))
+    sent = Body(body, 0, headers.get(HEADER))
+    answer = TENSORS.answer_fully(TENSORS.read(sent, Limits()), answered)
+    return ShadowCopy(TENSORS, sent, answer, answered, shadow)
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -138,7 +139,7 @@ def test_places_without_a_label_are_not_compared(
     versions: list[ServedVersion], name: str, binary: bool
 ) -> None:
     asked = orjson.loads(BODY) | {"threshold": 0.5}
-    expected = top_labels(answer_query(parse_predict(orjson.dumps(asked), Limits()), versions[0]))
+    expected = top_labels(reply_of(orjson.dumps(asked), versions[0]))
     assert any(len(row) < 5 for row in expected)
     copy = tensors_copy(versions[0], versions[0], [name], binary, threshold=0.5)
     again = copy.answer_again(Limits(), np.zeros(1, np.uint8))
@@ -156,8 +157,8 @@ def test_tensors_that_name_no_label_are_answered_and_not_compared(
 def test_tensors_that_a_shadow_does_not_take_are_counted(heard: Heard, versions: list[ServedVersion]) -> None:
     right = tensors_copy(versions[0], versions[1], [], False)
     text = b'{"inputs":[{"name":"text","shape":[1],"datatype":"BYTES","data":["a text editor"]}]}'
-    heard.offer_copy(right._replace(body=text))
-    heard.offer_copy(right._replace(body=right.body[:-1]))
+    heard.offer_copy(right._replace(body=Body(text)))
+    heard.offer_copy(right._replace(body=Body(right.body.message[:-1])))
     assert heard.results(2) == {"failed": 2}
 
 
@@ -176,10 +177,10 @@ def test_a_broken_shadow_is_counted(
     heard.offer(versions[0], versions[1], body=b'{"instances": []')
     assert heard.results(2) == {"failed": 2}
 
-    def fail(*_: object) -> bytes:
+    def fail(*_: object) -> Reply:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(copies, "answer_query", fail)
+    monkeypatch.setattr(ShadowCopy, "answer_again", fail)
     heard.offer(versions[0], versions[1])
     assert heard.results(3) == {"failed": 3}
     monkeypatch.undo()
@@ -192,12 +193,12 @@ def test_a_slow_shadow_drops_what_finds_no_place(
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    def slow(*_: object) -> bytes:
+    def slow(*_: object) -> Reply:
         begun.set()
         assert go_on.wait(60)
         return answer_of(versions[1])
 
-    monkeypatch.setattr(copies, "answer_query", slow)
+    monkeypatch.setattr(ShadowCopy, "answer_again", slow)
     heard = Heard(shadow_time_share=1.0, shadow_queue_max=3)
     heard.offer(versions[0], versions[1])
     assert begun.wait(60)
@@ -213,12 +214,12 @@ def test_a_search_without_end_is_ended_by_the_next_request(
 ) -> None:
     begun = threading.Event()
 
-    def endless(query: object, served: ServedVersion, stop: Any) -> bytes:
+    def endless(copy: ShadowCopy, _: Limits, stop: Any) -> Reply:
         begun.set()
         wait_for(lambda: bool(stop[0]))
-        return answer_of(served)
+        return copy.answer
 
-    monkeypatch.setattr(copies, "answer_query", endless)
+    monkeypatch.setattr(ShadowCopy, "answer_again", endless)
     monkeypatch.setattr(module, "SECONDS_MAX", 0.01)
     heard = Heard(shadow_time_share=1.0)
     heard.offer(versions[0], versions[1])
@@ -230,7 +231,7 @@ def test_a_search_without_end_is_ended_by_the_next_request(
 
 
 def test_too_many_bytes_are_dropped(versions: list[ServedVersion], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BYTES_MAX", len(BODY) + len(answer_of(versions[0])) - 1)
+    monkeypatch.setattr(module, "BYTES_MAX", len(BODY) + sum(map(len, answer_of(versions[0]).parts)) - 1)
     heard = Heard()
     heard.offer(versions[0], versions[1])
     assert heard.results(1) == {"dropped": 1}

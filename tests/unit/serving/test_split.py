@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from model_store.splits import PARTS, Split
+from model_store.alias import PARTS, Alias, Beside
 from service.serving.split import Chooser, live_split
 
 N_KEYS = 20_000
@@ -63,13 +63,10 @@ def test_each_canary_has_other_users() -> None:
 
 
 def test_what_is_not_open_answers_nothing() -> None:
-    split = Split(1, 2, 9999, 3, PARTS)
-    both = live_split("m", split, "two", "three")
-    assert both is not None
-    assert {both.canary_for(b"%d" % i) for i in range(100)} <= {"two", None}
-    assert both.shadow_for(b"any") == "three"
-    one = live_split("m", split, None, "three")
-    assert one is not None
-    assert (one.canary_for(b"any"), one.shadow_for(b"any")) == (None, "three")
-    assert one.split == Split(1, None, 0, 3, PARTS)
-    assert live_split("m", split, None, None) is None
+    alias = Alias(1, (), Beside(2, 9999), Beside(3, PARTS))
+    both = live_split("m", alias, "two", "three")
+    chosen = [both.choose("one", b"%d" % i) for i in range(100)]
+    assert {served for served, _ in chosen} <= {"one", "two"}
+    assert {shadow for _, shadow in chosen} == {"three"}
+    one = live_split("m", alias._replace(canary=None), None, "three")
+    assert one.choose("one", b"any") == ("one", "three")

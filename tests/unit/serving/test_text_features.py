@@ -10,16 +10,14 @@ import pytest
 
 from model_store.store import Store
 from service.features import featurizer_arrays
-from service.serving.answer import answer_now, answer_query
 from service.serving.blocks import answer_block
 from service.serving.lines import LineBlock
 from service.serving.opening import serve_model
-from service.serving.parse import parse_predict
 from service.serving.rows import to_options
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
 from service.settings import Limits
-from service.stages import StageNotes
+from tests.answers import at_once, in_thread
 from tests.served_models import publish_model
 
 TEXTS = ["a text editor", "", "TERMINAL\ud83d\ude00 zzz", "北京 e\u0301dit", "x" * 5000]
@@ -40,14 +38,12 @@ def labels_of(answer: bytes) -> list[Any]:
 def test_every_way_to_an_answer_says_the_same(served: ServedVersion) -> None:
     bodies = [json.dumps({"instances": [{"text": text}], "top_r": 3}).encode() for text in TEXTS]
     limits = Limits()
-    queries = [parse_predict(body, limits) for body in bodies]
-    expected = [labels_of(answer_query(query, served))[0] for query in queries]
+    expected = [labels_of(in_thread(body, served))[0] for body in bodies]
     for body, labels in zip(bodies, expected, strict=True):
-        now = answer_now(body, 0, served, limits, StageNotes())
-        if hasattr(now, "parts"):
-            assert labels_of(b"".join(now.parts)) == [labels]
+        now = at_once(body, served)
+        assert now is None or labels_of(now) == [labels]
     together = json.dumps({"instances": [{"text": text} for text in TEXTS], "top_r": 3}).encode()
-    assert labels_of(answer_query(parse_predict(together, limits), served)) == expected
+    assert labels_of(in_thread(together, served)) == expected
     unknown = [False, True, False, True, True]
     by_kernel = [i for i, text in enumerate(TEXTS) if "\u0301" not in text]
     for chosen in (list(range(len(TEXTS))), by_kernel):
@@ -61,7 +57,7 @@ def test_every_way_to_an_answer_says_the_same(served: ServedVersion) -> None:
 
 def test_a_feature_of_characters_explains_by_its_ngram(served: ServedVersion) -> None:
     query = json.dumps({"instances": [{"text": "text editor"}], "top_r": 5, "explain": True, "exact": True})
-    [labels] = labels_of(answer_query(parse_predict(query.encode(), Limits()), served))
+    [labels] = labels_of(in_thread(query.encode(), served))
     shares = [
         share
         for label in labels

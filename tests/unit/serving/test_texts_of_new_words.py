@@ -11,13 +11,13 @@ import pytest
 
 from model_store.store import Store
 from service.features.word_forms import LEMMA_ITEMS, STEM_ITEMS
-from service.serving.answer import SHORT_ITEMS, answer_now
-from service.serving.oip import infer_now
+from service.serving.oip import TENSORS
 from service.serving.opening import serve_model
+from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion
-from service.settings import Limits
-from service.stages import StageNotes
+from service.serving.short import SHORT_ITEMS
 from service.workflows.train import TrainRequest, train_and_publish
+from tests.answers import at_once
 from tests.real_texts import TEXTS
 
 NEW_WORDS = " ".join("".join(letters) for letters in permutations("aeioukst", 3))
@@ -54,10 +54,7 @@ def body_of(text: str, way: str) -> bytes:
 
 
 def is_answered_at_once(served: ServedVersion, text: str, way: str) -> bool:
-    body, limits = body_of(text, way), Limits()
-    if way == "predict":
-        return hasattr(answer_now(body, 0, served, limits, StageNotes()), "parts")
-    return hasattr(infer_now(body, 0, None, served, limits, StageNotes()), "parts")
+    return at_once(body_of(text, way), served, PREDICT if way == "predict" else TENSORS) is not None
 
 
 @pytest.mark.parametrize("way", ["predict", "infer"])

@@ -244,6 +244,8 @@ def test_no_error_and_no_representation_shows_the_key(caplog: pytest.LogCaptureF
         "http://x?a=1",
         "http://x:99999",
         "http://x/é",
+        "http://a b",
+        "http://x/a b",
     ],
 )
 def test_an_address_that_is_none_is_refused(url: str) -> None:

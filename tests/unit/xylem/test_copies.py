@@ -80,7 +80,7 @@ def holders(model: Model) -> dict[str, object]:
         "plan": predictor._row_plan,
         "buffers": predictor._take(predictor._row_plan, 1, 1),
         "featurizer": featurizer,
-        "bodies": SparseBodies(BodyForms(1, 100, 100, 100, 100, 5, 10), featurizer),
+        "bodies": SparseBodies(BodyForms(1, 100, 100, 100, 5, 10), featurizer),
         "served": serve_model(model),
     }
 

@@ -65,13 +65,11 @@ def test_every_error_of_an_app_is_a_problem(path: str, status: int, code: str) -
     ]
     app = FastAPI(openapi_url=None)
     install(app)
-    metrics = Metrics()
+    none = re.compile("none")
     app.add_middleware(
         RequestScope,
-        admission=Admission(Limits(), re.compile("none"), re.compile("none")),
-        metrics=metrics,
-        requests=RequestLog(metrics, access_log=False),
-        draining=lambda: False,
+        admission=Admission(Limits(), none, none, lambda: False),
+        requests=RequestLog(Metrics(), access_log=False),
     )
 
     @app.get("/raise/{number}")

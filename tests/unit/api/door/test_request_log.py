@@ -11,6 +11,7 @@ import pytest
 from service.api.door.ended_request import AnsweredBy, EndedRequest
 from service.api.door.metrics import SECONDS, Metrics, Series
 from service.api.door.request_log import SETTLE_SECONDS, RequestLog
+from service.stages import READ, StageNotes
 from service.traces.context import Sampling
 from service.traces.tracer import EndedTrace, Trace, Tracer
 
@@ -47,12 +48,13 @@ def test_requests_are_counted_logged_and_traced_when_they_are_settled(
     kept, metrics = Kept(), Metrics()
     tracer = Tracer(Sampling(0, True), kept)
     requests = RequestLog(metrics, access_log=True, tracer=tracer)
-    trace, told = sampled(tracer), [(("read",), (1, 2))]
+    trace, stages = sampled(tracer), StageNotes(is_traced=True)
+    stages.end(READ)
 
     async def answer() -> tuple[int, int]:
         before, after = time.perf_counter_ns(), 0
         outcome = requests.outcome(ENDED, is_traced=True)
-        requests.record("first", outcome, before - 7 * MILLISECOND, trace, told)
+        requests.record("first", outcome, before - 7 * MILLISECOND, trace, stages)
         requests.record("second", outcome, before)
         after = time.perf_counter_ns()
         requests.record("third", requests.outcome(REFUSED, is_traced=False), before)
@@ -72,7 +74,10 @@ def test_requests_are_counted_logged_and_traced_when_they_are_settled(
     [span] = kept.traces
     assert before <= span.ended <= after  # and not when it was settled
     assert span.ended - span.began == pytest.approx(1e6 * lines[0]["ms"], abs=1000)
-    assert list(span.stretches) == told
+    [(names, (began, ended))] = span.stretches
+    assert (names, began <= ended) == (("read",), True)
+    assert metrics.stages.figures()[READ][0] == "read"
+    assert sum(metrics.stages.figures()[READ][1]) == 1
     [(place, (pointed, seconds, _))] = timing.exemplars.items()
     assert pointed is trace
     assert SECONDS[place - 1] < seconds <= SECONDS[place]

@@ -12,7 +12,6 @@ import pytest
 
 from model_store.store import Store
 from service.serving import annif
-from service.settings import Limits
 from tests.served_models import publish_model
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -23,13 +22,13 @@ def test_a_form_is_not_read_on_the_event_loop(
 ) -> None:
     """One of 8 MB, percent-encoded, takes more than a second to read."""
     read_in: list[threading.Thread] = []
-    parse_form = annif.parse_form
+    split_fields = annif.split_fields
 
-    def noted(body: bytes, limits: Limits) -> Any:
+    def noted(*arguments: Any) -> Any:
         read_in.append(threading.current_thread())
-        return parse_form(body, limits)
+        return split_fields(*arguments)
 
-    monkeypatch.setattr(annif, "parse_form", noted)
+    monkeypatch.setattr(annif, "split_fields", noted)
     store = Store(tmp_path)
     publish_model(store, "text", "hashing")
 

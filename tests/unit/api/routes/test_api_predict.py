@@ -21,12 +21,13 @@ from service.errors import UnsupportedOption
 from service.evaluation.propensity import propensities
 from service.features import load_featurizer
 from service.inference.predictor import PredictOptions, Predictor
-from service.serving.answer import SHORT_BEAMS, SHORT_NODES, is_short
 from service.serving.chunks import to_chunked_rows
 from service.serving.label_weights import LabelWeights
+from service.serving.predict import PredictQuery
 from service.serving.rows import to_rows
 from service.serving.schemas.instances import SparseInstance
 from service.serving.schemas.predict import PredictRequest
+from service.serving.short import SHORT_BEAMS, SHORT_NODES, is_short
 from tests.conftest import READY_SECONDS, serving, settings_of
 from tests.served_models import TEXTS
 
@@ -170,7 +171,7 @@ def test_a_deadline_that_has_struck_says_so(in_process: Run, monkeypatch: pytest
         time.sleep(0.1)
         return to_chunked_rows(*arguments)
 
-    monkeypatch.setattr("service.serving.answer.to_chunked_rows", late)
+    monkeypatch.setattr("service.serving.predict.to_chunked_rows", late)
     body = {"instances": [RAW], "exact": True, "deadline_ms": 1}
     (prediction,) = in_process(post("/v1/models/raw/predict", body)).json()["predictions"]
     assert (prediction["labels"], prediction["exact"]) == ([], False)
@@ -182,7 +183,7 @@ def test_a_search_that_nobody_waits_for_is_stopped(
     """The answer is given up after a while; its thread sees the flag, and answers the next request."""
     begun, stopped = threading.Event(), threading.Event()
 
-    def search(query: PredictRequest, served: Any, stop: Any, notes: Any) -> Any:
+    def search(_: Any, query: PredictQuery, served: Any, stop: Any, notes: Any) -> Any:
         begun.set()
         while not stop[0]:
             time.sleep(0.001)
@@ -191,7 +192,7 @@ def test_a_search_that_nobody_waits_for_is_stopped(
     async def main() -> httpx.Response:
         limits = {"request_seconds_max": 0.1, "threads_max": 1}
         async with serving(settings_of(shared_store, **limits)) as (_, client):
-            monkeypatch.setattr("service.api.routes.predict.answer_query", search)
+            monkeypatch.setattr("service.serving.answer.SearchDialect.answer_fully", search)
             ask = post("/v1/models/raw/predict", {"instances": [RAW] * 9, "explain": True})
             answer = await ask(client)
             while not begun.is_set():  # its thread was slow to begin: it is dropped then, and not stopped
@@ -421,7 +422,7 @@ def test_requests_in_flight_at_the_limit_and_one_more(in_process: Run, most: int
 def test_what_nobody_foresaw_is_a_problem_too(shared_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> httpx.Response:
         async with serving(settings_of(shared_store)) as (_, client):
-            monkeypatch.setattr("service.serving.answer.to_rows", lambda *_: 1 / 0)
+            monkeypatch.setattr("service.serving.predict.to_chunked_rows", lambda *_: 1 / 0)
             body = {"instances": [{"text": "chess"}], "explain": True}  # kernels do not read it
             return await post("/v1/models/text/predict", body)(client)
 
@@ -520,7 +521,7 @@ def test_short_requests_are_told_from_long_ones(in_process: Run, shared_store: P
     one = SparseInstance(indices=[1], values=[1.0])
 
     def short(n: int, instance: SparseInstance = one, **options: Any) -> bool:
-        return is_short(PredictRequest(instances=[instance] * n, **options), served)
+        return is_short(PredictQuery(PredictRequest(instances=[instance] * n, **options)), served)
 
     assert short(1)
     assert short(SHORT_BEAMS // 10)
@@ -528,7 +529,7 @@ def test_short_requests_are_told_from_long_ones(in_process: Run, shared_store: P
     assert not short(1, SparseInstance(indices=[1] * 9000, values=[1.0] * 9000))
     assert not short(1, beam_width=SHORT_BEAMS + 1)
     flat = served.predictor.children_scored(10)
-    with mock.patch("service.serving.answer.SHORT_CHILDREN", 3 * flat):
+    with mock.patch("service.serving.short.SHORT_CHILDREN", 3 * flat):
         assert short(3)
         assert not short(4)
     assert short(1, exact=True, threshold=0.5)
@@ -552,7 +553,7 @@ def test_many_names_of_many_labels_are_told_by_a_thread(shared_store: Path) -> N
         names = {f"x{i}": "a name" for i in range(n_languages)}
         served.info.follow(build_label_info([Subject("label::0", None, names)]))
         one = SparseInstance(indices=[1], values=[1.0])
-        return is_short(PredictRequest(instances=[one], top_r=10, **options), served)
+        return is_short(PredictQuery(PredictRequest(instances=[one], top_r=10, **options)), served)
 
     assert is_short_with(2, label_info=True)
     assert not is_short_with(64, label_info=True)

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from model_store.alias import Alias
 from model_store.store import ModelInfo, Store
 from service.api.door.metrics import Metrics
 from service.api.routes.models import summarize
@@ -52,8 +53,8 @@ def test_manifests_are_read_once(own_store: Store, in_process: Run, monkeypatch:
 
 
 def test_an_alias_that_no_look_has_settled_yet_is_as_the_store_has_it() -> None:
-    info = ModelInfo("raw", (1, 2), {"latest": 2, "new": 1})
-    assert summarize(info, {("raw", "latest"): 1}, {}).aliases == {"latest": 1, "new": 1}
+    info = ModelInfo("raw", (1, 2), {"latest": Alias(2), "new": Alias(1)})
+    assert summarize(info, {("raw", "latest"): Alias(1)}).aliases == {"latest": 1, "new": 1}
 
 
 def test_a_refusal_of_one_request_too_many_reads_on_before_it_closes(in_process: Run) -> None:

@@ -13,8 +13,9 @@ import numba
 import numpy as np
 import pytest
 
-from model_store.compiled import cache as kernel_cache
+from model_store.compiled import kernel_cache
 from model_store.compiled import sources as source_files
+from model_store.compiled.cache import cache_dir
 from tests.kernel_processes import COMPILE, KERNELS, compiler
 
 
@@ -63,7 +64,7 @@ def test_each_mixture_of_versions_has_a_cache_of_its_own() -> None:
         np.__version__,
         f"{sys.version_info[0]}.{sys.version_info[1]}",
     )
-    assert all(version in kernel_cache.cache_dir().name for version in versions)
+    assert all(version in cache_dir().name for version in versions)
 
 
 def test_that_kernels_are_compiled_is_said_once(tmp_path: Path) -> None:
@@ -161,7 +162,7 @@ def aged(directory: Path, days: float) -> Path:
 
 
 def test_a_process_that_compiles_removes_what_nobody_has_used_for_long(tmp_path: Path) -> None:
-    cache = tmp_path / "cache" / "plain" / kernel_cache.cache_dir().name
+    cache = tmp_path / "cache" / "plain" / cache_dir().name
     beam = source_files.ROOT / "service" / "kernels" / "search" / "beam.py"
     old = [
         aged(cache / "beam-0123456789abcdef", 31),

@@ -1,0 +1,61 @@
+"""The inner parts of numba that `kernel_cache`, `loading`, `inlining` and `dispatchers` work with.
+
+They may change with any release. Kernels do without where one is missing: slower, but right.
+docs/adr/0017-numbas-inner-parts.md says what each of them buys.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+PARTS = (
+    "numba._dynfunc:make_function",
+    "numba.core.base:BaseContext.insert_user_function",
+    "numba.core.caching:CompileResultCacheImpl.get_filename_base",
+    "numba.core.caching:CompileResultCacheImpl.rebuild",
+    "numba.core.caching:FunctionCache.load_overload",
+    "numba.core.caching:FunctionCache.save_overload",
+    "numba.core.caching:_CacheLocator",
+    "numba.core.codegen:JITCPUCodegen.set_env",
+    "numba.core.codegen:JITCodeLibrary._finalize_dynamic_globals",
+    "numba.core.codegen:JITCodeLibrary._finalize_final_module",
+    "numba.core.codegen:JITCodeLibrary._get_module_for_linking",
+    "numba.core.codegen:JITCodeLibrary._optimize_final_module",
+    "numba.core.codegen:JITCodeLibrary._set_compiled_object",
+    "numba.core.codegen:JITCodeLibrary._verify_declare_only_symbols",
+    "numba.core.codegen:JITCodeLibrary.enable_object_caching",
+    "numba.core.compiler:CompileResult._find_referenced_environments",
+    "numba.core.compiler:Compiler.compile_extra",
+    "numba.core.compiler_lock:global_compiler_lock",
+    "numba.core.dispatcher:Dispatcher.compile",
+    "numba.core.dispatcher:Dispatcher.enable_caching",
+    "numba.core.dispatcher:Dispatcher.get_call_template",
+    "numba.core.dispatcher:Dispatcher.get_overload",
+    "numba.core.sigutils:normalize_signature",
+)
+"""module:name; `enable_caching` stands for what it sets, a dispatcher's `_cache`."""
+
+OPTIONS = ("_nrt", "forceinline", "no_cfunc_wrapper")
+"""Options of `njit` that its documentation does not name."""
+
+
+def missing_parts() -> list[str]:
+    """Return those of PARTS that this numba has not."""
+    return [name for name in PARTS if not _is_there(name)]
+
+
+def missing_options() -> list[str]:
+    """Return those of OPTIONS that this numba does not know."""
+    return [name for name in OPTIONS if not _is_there(f"numba.core.options:DefaultOptions.{name}")]
+
+
+def _is_there(name: str) -> bool:
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
+        return False
+    return True

@@ -1,0 +1,278 @@
+"""Answers to requests of every dialect: by one function, whether a route calls it or the protocol does.
+
+What a request costs besides its search is how much different code it runs, for a search leaves little of
+anything else in the processor's caches. So requests that come whole, their heads seen before, are answered
+from their bytes, without a task and a scope. What takes long is left to the route, which has threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import Scope
+
+from model_store.errors import StoreError
+from model_store.identifiers import is_version
+from service.access.ring import KeyRing
+from service.access.scopes import AccessScope
+from service.api.door.admission import Admission, check_media
+from service.api.door.ended_request import AnsweredBy, EndedRequest
+from service.api.door.heads import (
+    HEAD_END,
+    HEAD_LENGTH_MAX,
+    NOTHING,
+    HeadTemplate,
+    RequestHeaders,
+    divide,
+    reference_of,
+    template_of,
+    usual_head,
+)
+from service.api.door.problems import error_response
+from service.api.door.request_log import RequestLog, RequestOutcome
+from service.api.door.stage_notes import TRACE
+from service.errors import AccessRefused, XylemError
+from service.logs import log
+from service.serving.answer import SearchDialect
+from service.serving.dialect import Body, Dialect, Longer, Reply
+from service.serving.oip import HEADER
+from service.serving.served import LiveServed, ServedVersion
+from service.serving.shadow_copies import ShadowCopy
+from service.serving.shadows import Shadows
+from service.serving.short import SHORT_ITEMS
+from service.serving.split import ChosenVersion, LiveSplit
+from service.settings import Limits
+from service.stages import StageNotes
+from service.traces.tracer import Trace
+
+HEADS_KEPT = 4096
+"""Heads that are remembered. Those of one client differ by their content-length."""
+
+_SHORT_BYTES = 8 * SHORT_ITEMS
+"""Bytes of a body up to which it is read here: what is longer hardly takes short."""
+
+_STATUS, _LENGTH, _ID_LINE = b"HTTP/1.1 200 OK\r\n", b"content-length: ", b"x-request-id: "
+_JSON = ((b"content-type", b"application/json"),)
+_JSON_LINES = b"\r\ncontent-type: application/json\r\n"
+
+Header = tuple[bytes, bytes]
+
+
+class Answering:
+    """Answers requests in their dialects, and does with each answer what is done with all. Event loop only.
+
+    shadows   what answers copies of requests, where an alias has a shadow
+    requests  where what is answered is counted
+    """
+
+    def __init__(
+        self, live: LiveServed, ring: KeyRing, shadows: Shadows, requests: RequestLog, limits: Limits
+    ) -> None:
+        self.live = live
+        self.ring = ring
+        self.requests = requests
+        self.limits = limits
+        self._shadows = shadows
+
+    def answer(
+        self,
+        dialect: Dialect[Any],
+        chosen: ChosenVersion[ServedVersion],
+        body: Body,
+        notes: StageNotes,
+        query: object = None,
+    ) -> Reply | Longer:
+        """Return the answer to a body, or what answers it in a thread, with which `finish` is called then.
+
+        chosen  the version that answers
+        notes   where the stages are noted that no kernel counts
+        query   what the dialect has read of the body; None: it is yet to be read
+
+        Raises as the dialect does.
+        """
+        if query is None:
+            found = dialect.answer(body, chosen.served, self.limits, notes)
+        else:
+            found = dialect.answer_read(query, chosen.served, self.limits, notes)
+        if isinstance(found, Reply):
+            self.finish(dialect, chosen, body, found)
+        return found
+
+    def finish(
+        self, dialect: Dialect[Any], chosen: ChosenVersion[ServedVersion], body: Body, reply: Reply
+    ) -> None:
+        """Count the rows of an answer, and have the shadow answer the request too, if it is to."""
+        served, shadow = chosen
+        self.requests.metrics.rows[served.name] += reply.n_rows
+        if shadow is not None and isinstance(dialect, SearchDialect):
+            body = Body(body.content, 0, body.said)
+            self._shadows.offer(ShadowCopy(dialect, body, reply, served, shadow))
+
+
+def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
+    """Return the headers of an answer, but for its length; old thresholds are said to be that."""
+    headers: Sequence[Header] = _JSON
+    if reply.n_json is not None:
+        media = b"content-type", b"application/octet-stream"
+        headers = media, (HEADER.encode(), b"%d" % reply.n_json)
+    if reply.is_tuned and served.thresholds.is_stale:
+        headers = *headers, (b"xylem-thresholds", b"stale")
+    return headers
+
+
+class _Target(NamedTuple):
+    """What requests with a head are answered with, for as long as the store stays as it is.
+
+    split   of the alias, if it has a canary or a shadow
+    canary  what is noted of requests that its canary answers; outcome: of others
+    """
+
+    head: HeadTemplate
+    chosen: ChosenVersion[ServedVersion]
+    outcome: RequestOutcome
+    split: LiveSplit[ServedVersion] | None
+    canary: RequestOutcome
+
+
+class WholeRequests:
+    """Answers requests from their bytes. Event loop only.
+
+    routes   with the dialect of each
+    """
+
+    def __init__(
+        self, routes: Sequence[tuple[Dialect[Any], BaseRoute]], answering: Answering, admission: Admission
+    ) -> None:
+        self._routes = routes
+        paths = [str(getattr(route, "path", "")) for _, route in routes]
+        self._endings = tuple({"/" + path.rpartition("/")[2] for path in paths})
+        self._answering = answering
+        self._live, self._requests = answering.live, answering.requests
+        self._is_open = AccessScope.PREDICT in answering.ring.open
+        self._admission = admission
+        self._bytes_max = min(_SHORT_BYTES, answering.limits.body_bytes_max)
+        self._notes, self._traced_notes = StageNotes(), StageNotes(is_traced=True)
+        self._heads: dict[bytes, HeadTemplate] = {}
+
+    def learn(self, message: bytes, scope: Scope) -> None:
+        """Remember the head of a message that was one whole request, and nothing else, if all of it is usual.
+
+        `scope` is what the server's parser made of it.
+        """
+        template = self._template(scope)
+        head = None if template is None else usual_head(message, scope, self._bytes_max)
+        if template is None or head is None:
+            return
+        n_bytes = len(message) - message.index(HEAD_END) - len(HEAD_END)
+        if len(self._heads) >= HEADS_KEPT:
+            self._heads.clear()
+            self._live.notes.clear()
+        key = None if self._is_open else self._answering.ring.key_id(template.authorization)
+        self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
+
+    def _template(self, scope: Scope) -> HeadTemplate | None:
+        """Return what a head says that a dialect's route answers; None: none does, or not such a body."""
+        if not scope["path"].endswith(self._endings):
+            return None
+        for dialect, route in self._routes:
+            match, more = route.matches(scope)
+            if match is Match.FULL:
+                try:
+                    check_media(scope, dialect.media)
+                    return template_of({**scope, **more}, dialect, *reference_of(more["path_params"]))
+                except (XylemError, StoreError):
+                    return None
+        return None
+
+    def answer(self, message: bytes, headers: bytes) -> bytes | None:
+        """Return the answer, these headers in front, to one whole request whose head is known; else None."""
+        end = message.find(HEAD_END)
+        target, own = (None, NOTHING) if end < 0 else self._look_up(message[:end])
+        start = end + len(HEAD_END)
+        if target is None or len(message) - start != target.head.n_bytes:
+            return None
+        if self._admission.n_free <= 0 or self._admission.draining():
+            return None
+        began, stages = time.perf_counter_ns(), self._notes
+        head, chosen, outcome, split, _ = target
+        request_id, trace = self._requests.begin(own)
+        if trace is not None and trace.span_id:
+            stages = self._traced_notes
+        if split is not None:
+            chosen = split.choose(chosen.served, own.canary_key or request_id.encode())
+            outcome = outcome if chosen.served is target.chosen.served else target.canary
+        try:
+            if not self._is_open:
+                self._answering.ring.check(head.authorization, AccessScope.PREDICT)
+            reply = self._answering.answer(head.dialect, chosen, Body(message, start, head.said), stages)
+        except (XylemError, StoreError) as error:
+            first, ended, lines, body = _refusal(head, chosen.served, error, request_id, trace)
+            self._requests.end(request_id, ended, began, trace, stages)
+            return b"".join((first, headers, lines, _ID_LINE, request_id.encode(), HEAD_END, body))
+        except Exception as error:  # the route meets it again, and answers
+            log(logging.ERROR, "failure", error=error)
+            stages.forget()
+            return None
+        if isinstance(reply, Longer):
+            stages.forget()
+            return None
+        self._requests.record(request_id, outcome, began, trace, stages)
+        parts, lines = reply.parts, _JSON_LINES
+        if reply.n_json is not None or (reply.is_tuned and chosen.served.thresholds.is_stale):
+            lines = b"\r\n%b" % _lines_of(headers_for(reply, chosen.served))
+        length = b"%d" % sum(map(len, parts))
+        return b"".join(
+            (_STATUS, headers, _LENGTH, length, lines, _ID_LINE, request_id.encode(), HEAD_END, *parts)
+        )
+
+    def _look_up(self, head: bytes) -> tuple[_Target | None, RequestHeaders]:
+        """Return what requests with a head are answered with, None if not known, and what is its own."""
+        known = self._live.notes  # before the store is looked at: nothing in it outlives its state
+        target = known.get(head) or self._find(head, known)
+        if target is not None or len(head) > HEAD_LENGTH_MAX:
+            return target, NOTHING
+        head, own = divide(head)
+        return known.get(head) or self._find(head, known), own
+
+    def _find(self, head: bytes, known: dict[bytes, _Target]) -> _Target | None:
+        """Return what answers requests with a head that is remembered, and keep it; else None."""
+        template = self._heads.get(head)
+        served = None if template is None else self._live.resident(template.model, template.ref)
+        if template is None or served is None:
+            return None
+        split = self._live.splits.get((template.model, template.ref))
+        outcome = self._outcome(template, served)
+        canary = outcome if split is None or split.canary is None else self._outcome(template, split.canary)
+        target = known[head] = _Target(template, ChosenVersion(served), outcome, split, canary)
+        return target
+
+    def _outcome(self, head: HeadTemplate, served: ServedVersion) -> RequestOutcome:
+        ended = EndedRequest("POST", head.route, head.path, 200, None, _by(head, served), head.key)
+        return self._requests.outcome(ended, is_traced=self._requests.tracer is not None)
+
+
+def _by(head: HeadTemplate, served: ServedVersion) -> AnsweredBy:
+    """Return which version answers, and the alias that the head names it by."""
+    return AnsweredBy(served.name, served.version, None if is_version(head.ref) else head.ref)
+
+
+def _refusal(
+    head: HeadTemplate, served: ServedVersion, error: Exception, request_id: str, trace: Trace | None
+) -> tuple[bytes, EndedRequest, bytes, bytes]:
+    """Return the first line of the answer to a request at fault, what is noted, its headers and body."""
+    scope: Scope = {"path": head.path, "request_id": request_id, TRACE: trace}
+    problem = error_response(scope, error)
+    status, code = problem.status_code, scope["error_code"]
+    key = None if isinstance(error, AccessRefused) else head.key
+    ended = EndedRequest("POST", head.route, head.path, status, code, _by(head, served), key)
+    first = b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
+    return first, ended, _lines_of(problem.raw_headers), bytes(problem.body)
+
+
+def _lines_of(headers: Sequence[Header]) -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])

@@ -1,0 +1,170 @@
+"""Heads of requests: what each says of its own, and what those of one client have in common.
+
+A client's heads are alike but for their lengths and ids. What the rest of one means is remembered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from starlette.types import Scope
+
+from model_store.errors import AliasNotFound, VersionNotFound
+from model_store.identifiers import is_alias, is_version
+from service.serving.dialect import Dialect
+from service.serving.served import DEFAULT_ALIAS
+from service.serving.split import KEY_HEADER
+from service.traces.context import TRACESTATE_MAX
+
+HEAD_LENGTH_KEPT = 1024
+"""Bytes of a head up to which it is remembered, without what each request has of its own."""
+
+HEAD_LENGTH_MAX = 4096
+"""Bytes of a whole head up to which it is looked at."""
+
+HEAD_END = b"\r\n\r\n"
+
+_ASKS_FOR_MORE = frozenset({b"expect", b"origin", b"transfer-encoding", b"upgrade"})
+"""Headers that ask for more than an answer."""
+
+_REQUEST_ID = rb"[A-Za-z0-9._:/+=@-]{1,128}"
+_IS_REQUEST_ID = re.compile(_REQUEST_ID).fullmatch
+
+
+class RequestHeaders(NamedTuple):
+    """What a head says that those of the same client's other requests do not; None: it does not say it.
+
+    request_id  that the client gives the request, if it is a sane one
+    canary_key  by which a canary's requests are chosen
+    """
+
+    request_id: bytes | None = None
+    traceparent: bytes | None = None
+    tracestate: bytes | None = None
+    canary_key: bytes | None = None
+
+
+class HeadTemplate(NamedTuple):
+    """What heads say that are alike.
+
+    ref      the version's number or alias
+    route    the route's pattern; path: what fits it
+    said     what the dialect's header, or the query string, says of the body; None: nothing
+    key      the id of the key that it brings, where one is needed
+    n_bytes  of the body
+    """
+
+    dialect: Dialect[Any]
+    model: str
+    ref: str
+    route: str
+    path: str
+    said: str | None
+    authorization: bytes | None
+    key: str | None = None
+    n_bytes: int = 0
+
+
+NOTHING = RequestHeaders()
+
+OWN = "xylem.own"
+"""The key of a request's scope under which its RequestHeaders are."""
+
+OWN_HEADERS = (b"x-request-id", b"traceparent", b"tracestate", KEY_HEADER.encode())
+"""The names of RequestHeaders."""
+
+
+def headers_of(given: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
+    """Return what a request's headers, names in small letters, say of it alone."""
+    found: dict[bytes, list[bytes]] = {}
+    for name, value in given:
+        if name in OWN_HEADERS:
+            found.setdefault(name, []).append(value)
+    if not found:
+        return NOTHING
+    ids, parents, states, keys = (found.get(name, []) for name in OWN_HEADERS)
+    state = b",".join(states)  # a list of several headers, as others are (W3C Trace Context, 3.3.1)
+    return RequestHeaders(
+        next(filter(_IS_REQUEST_ID, ids), None),
+        parents[0] if len(parents) == 1 else None,
+        state[: TRACESTATE_MAX + 1] if states else None,
+        (keys[0].strip() or None) if keys else None,
+    )
+
+
+def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
+    """Return the model that the parts of a path name, and the version's number or alias.
+
+    Raises VersionNotFound and AliasNotFound for what is neither.
+    """
+    version, alias = parts.get("version"), parts.get("alias", DEFAULT_ALIAS)
+    if version is not None and not is_version(version):
+        raise VersionNotFound(f"version: expected a number from 1, found {version[:80]!r}")
+    if not is_alias(alias):
+        raise AliasNotFound(f"alias: expected the name of an alias, found {alias[:80]!r}")
+    return parts["model"], version or alias
+
+
+def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> HeadTemplate:
+    """Return what the head of a request in a dialect says, to this version of a model."""
+    given = [value for name, value in scope["headers"] if name == b"authorization"]
+    route, said = scope["route"].path, said_of(dialect, scope)
+    return HeadTemplate(dialect, model, ref, route, scope["path"], said, given[-1] if given else None)
+
+
+def said_of(dialect: Dialect[Any], scope: Scope) -> str | None:
+    """Return what the header of a dialect, or the query string, says of the body; None: nothing."""
+    if not dialect.header:
+        return scope["query_string"].decode("latin-1") or None
+    name = dialect.header.encode()
+    return next((value.decode("latin-1") for found, value in scope["headers"] if found == name), None)
+
+
+def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
+    """Return the head of a message, one whole request, without what is its own; None: it is not usual.
+
+    `scope` is what the server's parser made of it. The same bytes will mean the same again.
+    """
+    head, _, body = message.partition(HEAD_END)
+    if len(head) > HEAD_LENGTH_MAX or scope["query_string"] or scope["http_version"] != "1.1":
+        return None
+    headers = dict(scope["headers"])
+    is_odd = len(headers) != len(scope["headers"]) or head.count(b"\n") != len(headers)
+    is_odd = is_odd or b"host" not in headers or not _ASKS_FOR_MORE.isdisjoint(headers)
+    head, own = divide(head)
+    is_odd = is_odd or any(
+        (name in headers) != (value is not None) for name, value in zip(OWN_HEADERS, own, strict=True)
+    )
+    is_odd = is_odd or headers.get(b"content-length") != b"%d" % len(body)
+    is_odd = is_odd or headers.get(b"connection", b"keep-alive").lower() != b"keep-alive"
+    return None if is_odd or len(head) > HEAD_LENGTH_KEPT or len(body) > bytes_max else head
+
+
+def _line(name: bytes, value: bytes) -> re.Pattern[bytes]:
+    """Return what finds a header of such a value, wherever it stands in a head."""
+    return re.compile(rb"\r\n%b:[ \t]*(%b)[ \t]*(?=\r\n|\Z)" % (name, value))
+
+
+_OWN_LINES = (
+    (b"equest-", _line(rb"[Xx]-[Rr]equest-[Ii][Dd]", _REQUEST_ID)),
+    (b"race", _line(rb"[Tt]raceparent", rb"[!-~]+(?:[ \t]+[!-~]+)*")),
+    (b"race", _line(rb"[Tt]racestate", rb"[!-~]+(?:[ \t]+[!-~]+)*")),
+    (b"anary-", _line(rb"(?i:%b)" % KEY_HEADER.encode(), rb"[!-~]{1,256}")),
+)
+"""What finds each of RequestHeaders, and bytes that a head with it has: to look for these costs a tenth.
+
+A name in capitals is not found so; such a request takes the route.
+"""
+
+
+def divide(head: bytes) -> tuple[bytes, RequestHeaders]:
+    """Return a head without what is each request's own, and that. Of two headers of a name one is left."""
+    values = []
+    for mark, line in _OWN_LINES:
+        given = line.search(head) if mark in head else None
+        values.append(None if given is None else given[1])
+        if given is not None:
+            head = head[: given.start()] + head[given.end() :]
+    return head, RequestHeaders(*values)

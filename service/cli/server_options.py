@@ -1,0 +1,89 @@
+"""Servers that commands ask: `--url`, the key, and how a refusal ends a command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from service.cli.groups import in_panel
+from service.cli.options import DEFAULT_STORE, StoreDir
+from service.errors import BadInput, BadParameter, Unavailable
+
+if TYPE_CHECKING:
+    from xylem import Client
+
+KEY_VARIABLE = "XYLEM_KEY"
+_KEY_BYTES_MAX = 4096
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="Ask a server, as https://HOST or http://127.0.0.1:8080; not the store."
+    ),
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A file that has the key for --url; else $XYLEM_KEY."),
+]
+
+
+@in_panel("Server", common=("store",))
+class Place(NamedTuple):
+    """Where the models are that a command asks: a store, or with `url` a server."""
+
+    store: StoreDir = DEFAULT_STORE
+    url: Url = None
+    key_file: KeyFile = None
+
+
+def read_key(file: Path | None) -> str | None:
+    """Return the key in a file, else that of the environment, else None. Raises BadParameter."""
+    if file is None:
+        return os.environ.get(KEY_VARIABLE) or None
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_KEY_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadParameter(f"--key-file: expected to read {file}, found: {error.strerror}") from None
+    lines = content.split()
+    if len(lines) != 1 or len(content) > _KEY_BYTES_MAX or not content.isascii():
+        raise BadParameter(f"--key-file: expected a key and nothing else in {file}, found another content")
+    return lines[0].decode()
+
+
+def refuse_beside_url(context: typer.Context, names: tuple[str, ...]) -> None:
+    """Refuse options that only mean something without `--url`. Raises BadParameter."""
+    for name in names:
+        if (told := context.get_parameter_source(name)) is not None and told.name == "COMMANDLINE":
+            raise BadParameter(f"--{name}: expected without --url, found with it")
+
+
+@contextmanager
+def connect_server(url: str, key: str | None) -> Iterator[Client]:
+    """Yield a client of a server, closed in the end.
+
+    Raises BadInput where the server refuses (4xx), Unavailable where it fails or does not answer, and
+    BadParameter for a URL, a key or an argument that cannot be used.
+    """
+    from xylem import Client
+    from xylem.errors import ClientError, ProblemError
+
+    try:
+        client = Client(url, key)
+    except ValueError as error:
+        raise BadParameter(f"--{error}") from None
+    with client:
+        try:
+            yield client
+        except ProblemError as error:
+            kind = BadInput if 400 <= error.status < 500 else Unavailable
+            raise kind(f"{url}: {error}") from None
+        except ClientError as error:
+            raise Unavailable(f"{url}: {error}") from None
+        except ValueError as error:
+            raise BadParameter(str(error)) from None

@@ -1,0 +1,82 @@
+"""What requests are answered fast, under what, and what the answer is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.handles import handle_of
+from model_store.compiled.uncopyable import Uncopyable
+from service.features.sparse_request import BodyForms, SparseQuery
+from service.inference.options import NodeThresholds
+from service.inference.prediction_json import Seal
+from service.kernels.search.fast_request import FastLimits as FastLimits
+from service.kernels.search.fast_request import FastPresent
+from service.rows import SparseRows
+
+_NO_THRESHOLDS = np.empty(0, np.float32)
+_NO_FORM = np.empty(0, np.int64)
+
+
+class FastForms(NamedTuple):
+    """What requests are taken, and what bodies are read."""
+
+    limits: FastLimits
+    bodies: BodyForms
+
+
+class Present(Uncopyable):
+    """What answers are given under for a while: until the arrays change, or the seal is old. Immutable.
+
+    thresholds  float32[K] that a label's score must reach to be named by its prediction's id; they may move
+    tuned       the same, prepared for searches; None: requests for them are not answered
+    seal        what signs the ids, at epoch 0
+    at          the handle of these, for kernels
+    """
+
+    __slots__ = ("at", "seal", "thresholds", "tuned")
+
+    def __init__(self, thresholds: NDArray[np.float32], tuned: NodeThresholds | None, seal: Seal) -> None:
+        self.thresholds, self.tuned, self.seal = thresholds, tuned, seal._replace(epoch=0)
+        log_threshold = _NO_THRESHOLDS if tuned is None else tuned.log
+        signing = seal.keyed, seal.model, seal.version, seal.expiry
+        self.at = handle_of(FastPresent(thresholds, log_threshold, *signing))
+
+    def seal_at(self, epoch: int) -> Seal:
+        """Return what signs ids of predictions made when the thresholds had an epoch."""
+        return self.seal._replace(epoch=epoch)
+
+
+Signed: TypeAlias = tuple[Present, int, int]
+"""What predictions are signed with, the epoch of their thresholds, and the first one's serial number."""
+
+
+class RowsRead(NamedTuple):
+    """Rows that were read already, and what is asked for them.
+
+    number  the threshold, if it is one for all labels, between 0 and 1
+    form    what an answer of tensors has; [0]: it is one of predictions
+    """
+
+    rows: SparseRows
+    asked: SparseQuery
+    number: float
+    form: NDArray[np.int64] = _NO_FORM
+
+
+class FastAnswer(NamedTuple):
+    """An answer without what stands around it.
+
+    json      of the predictions, or of the outputs, commas between
+    is_tuned  whether it is at tuned thresholds
+    binary    the outputs' binary data
+    identity  the id of a request of tensors, which the answer repeats
+    """
+
+    n_rows: int
+    json: bytes
+    is_tuned: bool
+    binary: bytes = b""
+    identity: str | None = None

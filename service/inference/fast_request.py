@@ -1,0 +1,286 @@
+"""Requests to one version in one call: a body's bytes in, the JSON of its answer out.
+
+What is needed for it is made once and used by one request after the other, on one thread. The predictors make
+arrays for each call, look for idle buffers and gather the answers: that is little beside many rows, and as
+much as the search itself beside one. The predictions are those of `Predictor.predict`, to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.calls import address_of
+from model_store.compiled.handles import handle_of
+from model_store.ensemble import LINK_CODES
+from model_store.names import NameTable
+from model_store.version import Model
+from service.features import Featurizer
+from service.features.sparse_request import SparseQuery, read_body
+from service.features.tensor_request import TensorBodies, read_tensors
+from service.features.weights import NORM_CODES
+from service.inference.answering import NOT_WANTED
+from service.inference.buffers import FIRST, Need
+from service.inference.fast_answers import FastAnswer, FastForms, RowsRead, Signed
+from service.inference.options import ALL_ALLOWED, ALL_EQUAL
+from service.inference.prediction_json import Spans, cut, predictions_json, text_room
+from service.inference.predictor import Predictor
+from service.inference.tensors_json import tensors_json, tensors_of
+from service.kernels.search.beam import beam_rows
+from service.kernels.search.call import set_rows
+from service.kernels.search.fast_request import (
+    GROW,
+    PREDICTIONS,
+    READS,
+    SEARCHES,
+    TENSORS,
+    WRITES,
+    FastCall,
+    FastModel,
+    answer_fast,
+)
+from service.kernels.search.query import TUNED
+from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
+from service.kernels.text.tensors import IDENTITY, IDENTITY_END, write_tensors
+from service.stages import N_TIMES, StageTimes
+
+_FIRST_NEED = Need(1, 256, 10, 10)
+_KIND = 4
+"""The place of the kind of threshold among what was asked."""
+
+_BODY_END = b"\n\0"
+"""What readers of bodies need behind one."""
+
+_NO_DATA = np.frombuffer(_BODY_END, np.uint8)
+
+
+class Writer(NamedTuple):
+    """Reads bodies of a dialect, and writes its answers.
+
+    kind   what kernels know it by
+    read   reads the body whose JSON is message[span[0] : span[1]] into a reader; returns what is asked for
+    take   returns an answer of so many rows that a kernel has written, `ends` or `form` saying where
+    write  returns the answer of labels that were found
+    """
+
+    kind: int
+    read: Callable[[TensorBodies, bytes, tuple[int, int]], SparseQuery]
+    take: Callable[[int, bool, memoryview, NDArray[np.int64], NDArray[np.int64]], FastAnswer]
+    write: Callable[[NameTable, RowsRead, Spans, Signed], FastAnswer]
+
+
+def _take_predictions(
+    n_rows: int, is_tuned: bool, text: memoryview, ends: NDArray[np.int64], _: NDArray[np.int64]
+) -> FastAnswer:
+    if n_rows == 1:
+        return FastAnswer(1, bytes(text[: ends.item(0)]), is_tuned)
+    return FastAnswer(n_rows, b",".join(cut(text, ends[:n_rows])), is_tuned)
+
+
+def _write_predictions(names: NameTable, read: RowsRead, spans: Spans, signed: Signed) -> FastAnswer:
+    (present, epoch, serial), is_tuned = signed, read.asked.threshold == TUNED
+    named = present.thresholds[:0] if is_tuned else present.thresholds
+    written = predictions_json(names, named, present.seal_at(epoch), serial, spans)
+    return FastAnswer(read.asked.n_rows, b",".join(written), is_tuned)
+
+
+def _take_tensors(
+    n_rows: int, is_tuned: bool, text: memoryview, _: NDArray[np.int64], form: NDArray[np.int64]
+) -> FastAnswer:
+    json, binary = tensors_of(text, form)
+    return FastAnswer(n_rows, json, is_tuned, binary)
+
+
+def _write_tensors(names: NameTable, read: RowsRead, spans: Spans, _: Signed) -> FastAnswer:
+    json, binary = tensors_json(names, read.form, spans)
+    return FastAnswer(read.asked.n_rows, json, read.asked.threshold == TUNED, binary)
+
+
+def with_identity(answer: FastAnswer, message: bytes, form: NDArray[np.int64]) -> FastAnswer:
+    """Return an answer that repeats the id of a message of tensors, where the form says that it has one."""
+    first, last = form.item(IDENTITY), form.item(IDENTITY_END)
+    return answer._replace(identity=message[first:last].decode()) if first else answer
+
+
+AS_PREDICTIONS = Writer(
+    PREDICTIONS,
+    lambda reader, message, span: reader.read(message, span[0]),
+    _take_predictions,
+    _write_predictions,
+)
+AS_TENSORS = Writer(TENSORS, TensorBodies.read_infer, _take_tensors, _write_tensors)
+
+
+class BeamRequests:
+    """Answers sparse requests by the beam search of a label tree. One call at a time.
+
+    times   int64[N_TIMES]  of the last answer's call (`service.stages`)
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        predictor: Predictor,
+        featurizer: Featurizer,
+        forms: FastForms,
+        stages: StageTimes,
+        mask: NDArray[np.uint8] | None = None,
+    ) -> None:
+        """Take a predictor, its model, and what makes its rows; `forms` says what is answered.
+
+        stages   where the kernel counts how long it reads, searches and writes
+        mask     what Predictor.label_mask prepared, for all answers; None: all labels are allowed
+        """
+        ensemble, shape = model.ensemble, predictor.shape
+        self.times = np.zeros(N_TIMES, np.int64)
+        self._stages = stages
+        self._pool = predictor.pool
+        self._bodies = TensorBodies(forms.bodies, featurizer)
+        self._limits = handle_of(forms.limits)
+        self._names = model.labels
+        self._allowed = ALL_ALLOWED if mask is None else mask
+        self._given = np.zeros(len(SparseQuery._fields), np.int64)
+        self._asked = np.zeros(5, np.int64)
+        self._constants = FastModel(
+            reading=0,
+            searching=0,
+            writing=0,
+            reading_tensors=0,
+            writing_tensors=0,
+            n_features=featurizer.n_features,
+            norm=NORM_CODES[featurizer.parameters.norm],
+            top_r=forms.bodies.top_r,
+            beam_width=forms.bodies.beam_width,
+            link=LINK_CODES[model.manifest.link],
+            n_labels=model.manifest.n_labels,
+            n_chunks=len(ensemble.directory),
+            n_levels=shape.n_levels,
+            n_trees=shape.n_trees,
+            n_children=int(np.diff(ensemble.child_ptr).max()),
+        )
+        self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
+
+    def answer(
+        self,
+        message: bytes,
+        span: tuple[int, int],
+        writer: Writer,
+        signed: Signed,
+        read: RowsRead | None = None,
+    ) -> FastAnswer | None:
+        """Return the answer to a body whose JSON is message[span[0] : span[1]], as a writer writes it.
+
+        None if the kernel does not read it, or it is not within the limits. Of the serial numbers `rows_max`
+        are taken.
+
+        read   rows that were read elsewhere, of texts for example; the message is empty then
+        """
+        if read is not None and not self._give(read):
+            return None
+        data = np.frombuffer(message + _BODY_END, np.uint8)
+        (start, end), (present, epoch, serial), kind = span, signed, writer.kind
+        at = present.at
+        try:
+            while (n_rows := answer_fast(data, start, end, kind, self._handle, at, epoch, serial)) == GROW:
+                self._grow()
+        finally:
+            if read is not None:
+                self._given[0] = 0
+        if n_rows == 0:
+            return None
+        is_tuned, form = self._asked.item(_KIND) == TUNED, self._bodies.form
+        answer = writer.take(n_rows, is_tuned, self._text, self._call.text_ends, form)
+        return answer if kind == PREDICTIONS or read is not None else with_identity(answer, message, form)
+
+    def _give(self, read: RowsRead) -> bool:
+        """Hand the kernel rows, and what is asked for them; return whether there is room for them."""
+        rows, asked, number, form = read
+        indptr, indices, values, number_out = self._bodies.arrays
+        n_values = len(rows.indices)
+        if rows.n_rows >= len(indptr) or n_values > len(indices):
+            return False
+        indptr[: rows.n_rows + 1], number_out[0] = rows.indptr, number
+        indices[:n_values], values[:n_values] = rows.indices, rows.values
+        self._given[:] = asked
+        if len(form):
+            self._bodies.form[:] = form
+        return True
+
+    def _grow(self) -> None:
+        """Make room for what was asked for last; if there was, then for its text."""
+        n_rows, n_values, top_r, beam_width, _ = self._asked.tolist()
+        room = self._buffers.room
+        need = Need(
+            1, max(room.n_features, n_values), max(room.beam_width, beam_width), max(room.top_r, top_r)
+        )
+        n_places, n_bytes = max(n_rows * top_r, len(self._call.labels)), len(self._call.text)
+        if need == room and n_places == len(self._call.labels):
+            n_bytes *= 4
+        self._make(need, n_places, max(n_bytes, text_room(n_rows, n_rows * top_r)))
+
+    def _make(self, need: Need, n_places: int, n_bytes: int) -> None:
+        """Make the buffers of the search, so many places for answers, and room for text."""
+        n_rows = len(self._bodies.arrays[0]) - 1
+        self._buffers = buffers = self._pool.take(need)
+        set_rows(buffers.rows, *self._bodies.arrays[:3])
+        buffers.call[FIRST] = 0
+        spans = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
+        names = self._names.offsets, self._names.utf8
+        token, text, text_ends = (
+            np.empty(TOKEN_ROOM + 4 * need.top_r, np.uint8),
+            np.empty(n_bytes, np.uint8),
+            np.empty(n_rows, np.int64),
+        )
+        labels, scores = np.empty(n_places, np.int32), np.empty(n_places, np.float32)
+        exact = np.empty(n_rows, np.uint8)
+        searching = address_of(beam_rows, SEARCHES, buffers.call)
+        seal = np.empty(0, np.uint64), 0, 0, 0, 0
+        written = (*spans, labels, scores, exact), scores, names, seal, 0
+        writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
+        bodies, form = self._bodies, self._bodies.form
+        read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
+        tensors = _NO_DATA, (0, 0), *read_to, form, bodies.texts_at
+        model = self._constants._replace(
+            reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.texts_at),
+            searching=searching,
+            writing=writing,
+            reading_tensors=address_of(read_tensors, READS, *tensors),
+            writing_tensors=address_of(write_tensors, WRITES, written[0], names, form, text),
+        )
+        self._model = handle_of(model)
+        self._call = FastCall(
+            self._model,
+            self._limits,
+            buffers.call,
+            buffers.search,
+            buffers.answers,
+            self._given,
+            self._asked,
+            np.array(buffers.room[1:], np.int64),
+            *bodies.arrays,
+            texts=bodies.texts_at,
+            form=form,
+            allowed=self._allowed,
+            none=ALL_EQUAL,
+            no_costs=NOT_WANTED,
+            starts=spans[0],
+            ends=spans[1],
+            counts=np.empty(n_rows, np.int64),
+            labels=labels,
+            scores=scores,
+            exact=exact,
+            offsets=names[0],
+            utf8=names[1],
+            token=token,
+            text=text,
+            text_ends=text_ends,
+            times=self.times,
+            bounds_ns=self._stages.bounds_ns,
+            stage_counts=self._stages.counts,
+            total_ns=self._stages.total_ns,
+        )
+        self._handle = handle_of(self._call)
+        self._text = text.data

@@ -1,0 +1,170 @@
+"""Fast requests in two steps: their rows are read, and answered then, where one kernel does not do both."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from time import perf_counter_ns
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.version import Model
+from service.features import Featurizer
+from service.features.tensor_request import TensorBodies
+from service.inference.embedded import EmbeddedPredictor
+from service.inference.fast_answers import FastAnswer, FastForms, RowsRead, Signed
+from service.inference.fast_request import BeamRequests, Writer, with_identity
+from service.inference.forest_predictor import ForestPredictor
+from service.inference.options import NodeThresholds, PredictOptions
+from service.inference.prediction_json import spans_of
+from service.inference.predictor import Predictor
+from service.inference.searcher import Searcher
+from service.kernels.search.fast_request import TENSORS, is_taken
+from service.kernels.search.query import NUMBER, TUNED
+from service.kernels.text.texts import TEXTS
+from service.stages import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
+
+
+class TwoSteps(ABC):
+    """Answers requests as `BeamRequests` does, in two steps. One call at a time."""
+
+    times: NDArray[np.int64]
+
+    def __init__(self, featurizer: Featurizer, forms: FastForms, stages: StageTimes) -> None:
+        """Take what reads bodies."""
+        self._reader = TensorBodies(forms.bodies, featurizer)
+        self._stages = stages
+
+    def answer(
+        self,
+        message: bytes,
+        span: tuple[int, int],
+        writer: Writer,
+        signed: Signed,
+        read: RowsRead | None = None,
+    ) -> FastAnswer | None:
+        """Do as `BeamRequests.answer`."""
+        if read is not None:
+            return self._answer_rows(read, writer, signed)
+        began = perf_counter_ns()
+        asked = writer.read(self._reader, message, span)
+        has_read = perf_counter_ns() if asked.n_values == TEXTS else None
+        found = self._reader.rows_read(asked)
+        if found is None:
+            return None
+        answer = self._answer_rows(RowsRead(*found, self._reader.form), writer, signed)
+        if answer is None:
+            return None
+        self._begin_at(began, has_read)
+        is_tensors = writer.kind == TENSORS
+        return with_identity(answer, message, self._reader.form) if is_tensors else answer
+
+    def _begin_at(self, began: int, has_read: int | None) -> None:
+        """Let an answer whose rows were read before its call have begun then.
+
+        has_read   when its texts had been read, whose rows were made from then on; None: it had none
+        """
+        times, made = self.times, self.times.item(MADE)
+        times[BEGAN], times[HAS_READ] = began, made if has_read is None else has_read
+        self._stages.count_one(READ, times.item(HAS_READ) - began)
+        if has_read is not None:
+            self._stages.count_one(FEATURES, made - has_read)
+
+    @abstractmethod
+    def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
+        """Return the answer for rows; None: it is not within the limits."""
+
+
+class EmbeddedRequests(TwoSteps):
+    """Answers requests by a label tree whose rows an embedding makes."""
+
+    def __init__(
+        self,
+        model: Model,
+        predictor: EmbeddedPredictor,
+        featurizer: Featurizer,
+        forms: FastForms,
+        stages: StageTimes,
+        mask: NDArray[np.uint8] | None = None,
+    ) -> None:
+        """Take what `BeamRequests` takes."""
+        super().__init__(featurizer, forms, stages)
+        self._beam = BeamRequests(model, predictor, featurizer, forms, stages, mask)
+        self.times = self._beam.times
+        self._embedding = predictor.embedding
+
+    def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
+        dense = self._embedding.rows(read.rows)
+        read = read._replace(rows=dense, asked=read.asked._replace(n_values=len(dense.indices)))
+        return self._beam.answer(b"", (0, 0), writer, signed, read)
+
+
+class ForestRequests(TwoSteps):
+    """Answers requests by decision trees, whose predictor is asked as ever; the same bits."""
+
+    def __init__(
+        self,
+        model: Model,
+        predictor: ForestPredictor,
+        featurizer: Featurizer,
+        forms: FastForms,
+        stages: StageTimes,
+        mask: NDArray[np.uint8] | None = None,
+    ) -> None:
+        """Take what `BeamRequests` takes, and the model's predictor."""
+        super().__init__(featurizer, forms, stages)
+        self.times = np.zeros(N_TIMES, np.int64)
+        self._predictor = predictor
+        self._names = model.labels
+        self._limits = forms.limits
+        self._mask = mask
+        self._n_children = predictor.children_scored(1)
+
+    def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
+        began = perf_counter_ns()
+        options = self._options(read, signed[0].tuned)
+        if options is None:
+            return None
+        found = self._predictor.predict(read.rows, options)
+        searched_at = perf_counter_ns()
+        answer = writer.write(self._names, read, spans_of(found), signed)
+        self.times[:] = began, began, began, searched_at, perf_counter_ns()
+        self._stages.count_times(self.times)
+        return answer
+
+    def _options(self, read: RowsRead, tuned: NodeThresholds | None) -> PredictOptions | None:
+        """Return what is asked for; None: it is not within the limits, or thresholds are not known."""
+        n_rows, _, top_r, beam_width, kind, is_exact = read.asked
+        if not is_taken(n_rows, top_r, beam_width, self._n_children, self._limits):
+            return None
+        if kind == TUNED and tuned is None:
+            return None
+        threshold = tuned if kind == TUNED else read.number if kind == NUMBER else None
+        return PredictOptions(top_r, beam_width, bool(is_exact), threshold, self._mask)
+
+
+FastRequests: TypeAlias = BeamRequests | TwoSteps
+
+
+def fast_requests(
+    model: Model,
+    predictor: Searcher,
+    featurizer: Featurizer,
+    forms: FastForms,
+    stages: StageTimes | None = None,
+    mask: NDArray[np.uint8] | None = None,
+) -> FastRequests:
+    """Return what answers requests from an opened version that `predictor` serves.
+
+    stages   where it is counted how long reading, searching and writing take; None: nobody asks
+    mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None: all
+    """
+    stages = stages or StageTimes()
+    if isinstance(predictor, ForestPredictor):
+        return ForestRequests(model, predictor, featurizer, forms, stages, mask)
+    if isinstance(predictor, EmbeddedPredictor):
+        return EmbeddedRequests(model, predictor, featurizer, forms, stages, mask)
+    if isinstance(predictor, Predictor):
+        return BeamRequests(model, predictor, featurizer, forms, stages, mask)
+    raise TypeError(f"expected a predictor of trees, found {type(predictor).__name__}")

@@ -1,0 +1,95 @@
+"""The dialect of predict: JSON of instances and options, JSON of predictions."""
+
+from __future__ import annotations
+
+import orjson
+
+from service.features import Featurizer
+from service.inference.answering import Predictions
+from service.inference.fast_answers import FastAnswer
+from service.inference.fast_request import AS_PREDICTIONS
+from service.inference.predictor import PredictOptions
+from service.serving.answer import SearchDialect
+from service.serving.answers import ANSWER_END, answer_head, describe_labels, write_predictions
+from service.serving.chunks import ChunkedRows, to_chunked_rows
+from service.serving.dialect import Body, Query, Reply
+from service.serving.label_info import label_info_options
+from service.serving.parse import parse_predict, parse_predict_asked
+from service.serving.schemas.instances import AnyInstance, SparseInstance, TextInstance
+from service.serving.schemas.predict import TUNED, PredictRequest
+from service.serving.served import ServedVersion
+from service.settings import Limits
+
+
+class PredictQuery(Query):
+    """A request of predict."""
+
+    def __init__(self, request: PredictRequest) -> None:
+        """Take what was read."""
+        self.options = self._request = request
+        self.n_rows = len(request.instances)
+
+    def n_items(self, featurizer: Featurizer) -> int:
+        """Return the characters, features or names of all instances."""
+        a_character = featurizer.items_a_character
+        return sum(_size(instance, a_character) for instance in self._request.instances)
+
+    def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
+        """Return the rows of the instances, long texts in chunks where that is asked for."""
+        return to_chunked_rows(self._request.instances, featurizer, self._request.chunk_characters)
+
+    def write(
+        self,
+        found: Predictions,
+        chunked: ChunkedRows,
+        options: PredictOptions,
+        epoch: int,
+        served: ServedVersion,
+    ) -> FastAnswer:
+        """Return the predictions, what is known of each label in them."""
+        request = self._request
+        info = label_info_options(request, served.info)
+        labels_json = describe_labels(found, chunked.rows, served, info, explain=request.explain)
+        predictions = write_predictions(found, options, epoch, served, labels_json, chunked.unknown)
+        return FastAnswer(len(predictions), b",".join(predictions), request.threshold == TUNED)
+
+    def compared(self) -> Query:
+        """Return the request without explanations."""
+        return PredictQuery(self._request.model_copy(update={"explain": False}))
+
+
+class PredictDialect(SearchDialect):
+    """Requests of predict, whose query string may ask for label info."""
+
+    writer = AS_PREDICTIONS
+
+    def span(self, body: Body) -> tuple[int, int] | None:
+        """Return None: with a query string it is not for the kernel."""
+        return None
+
+    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
+        """Return a PredictAnswer."""
+        head = answer_head(served.name, served.version, epoch)
+        return Reply((head, found.json, ANSWER_END), found.n_rows, found.is_tuned)
+
+    def read(self, body: Body, limits: Limits) -> Query:
+        """Return the request that a body is, with the options of the query string."""
+        if not body.said:
+            return PredictQuery(parse_predict(body.content, limits))
+        return PredictQuery(parse_predict_asked(body.content, body.said.encode("latin-1"), limits))
+
+    def first_labels(
+        self, reply: bytes, n_json: int | None, most: int, served: ServedVersion
+    ) -> list[list[str]]:
+        """Return the names of the first labels of each prediction."""
+        predictions = orjson.loads(reply)["predictions"]
+        return [[label["label"] for label in one["labels"][:most]] for one in predictions]
+
+
+PREDICT = PredictDialect()
+
+
+def _size(instance: AnyInstance, items_a_character: int) -> int:
+    if isinstance(instance, TextInstance):
+        return len(instance.text) * items_a_character
+    return len(instance.indices) if isinstance(instance, SparseInstance) else len(instance.features)

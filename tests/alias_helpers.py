@@ -1,0 +1,40 @@
+"""Changes of aliases past the registry, as tests make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from model_store.alias import Alias, Beside
+from model_store.alias_changes import denying
+from model_store.layout import ALIASES, LATEST, MODELS, alias_file
+from model_store.moves import DENIED, SPLIT
+from model_store.store import Store
+
+
+def deny(store: Store, model: str, labels: Iterable[str], alias: str = LATEST) -> None:
+    """Have an alias deny these labels and no other."""
+    names = list(labels)
+    store.change_alias(model, alias, DENIED, denying(lambda _: names))
+
+
+def split(
+    store: Store,
+    model: str,
+    canary: tuple[int, int] | None = None,
+    shadow: tuple[int, int] | None = None,
+    alias: str = LATEST,
+) -> None:
+    """Have these versions, each with its parts, stand beside the one that an alias names, and no other."""
+
+    def change(now: Alias) -> Alias:
+        return now._replace(canary=canary and Beside(*canary), shadow=shadow and Beside(*shadow))
+
+    store.change_alias(model, alias, SPLIT, change)
+
+
+def file_of(store: Store, model: str, alias: str = LATEST) -> Path:
+    """Return the file of an alias's document, which may be written to."""
+    file = store.root / MODELS / model / ALIASES / alias_file(alias)
+    file.chmod(0o644)
+    return file

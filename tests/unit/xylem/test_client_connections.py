@@ -1,0 +1,159 @@
+"""Connections of the clients: used again, bounded, never after a call that was given up, closed when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import xylem
+
+N_CALLS = 200
+
+
+class EchoServer:
+    """Answers a predict request by the text that it has as label, on connections that are kept.
+
+    hold     a text is answered only once this event is set, in the loop
+    opened   how many connections were ever made; at_once: the most that were asked at the same time
+    """
+
+    def __init__(self) -> None:
+        self.opened = self.at_once = self.asked = 0
+        self.closes_after_answer = False
+        self._loop = asyncio.new_event_loop()
+        self._hold = asyncio.Event()
+        self._ready = threading.Event()
+        self._tasks: list[Any] = []
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
+        self._thread.start()
+        self._ready.wait(30)
+
+    async def _serve(self) -> None:
+        self._ends = asyncio.Event()
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._ready.set()
+        await self._ends.wait()
+        server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.opened += 1
+        self._tasks.append(asyncio.current_task())
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                text = json.loads(await reader.readexactly(length))["instances"][0]["text"]
+                self.asked += 1
+                self.at_once = max(self.at_once, self.asked)
+                if text == "held":
+                    await self._hold.wait()
+                await asyncio.sleep(0.01)
+                self.asked -= 1
+                label = {"label": text, "id": 1, "score": 0.5}
+                prediction = {"labels": [label], "prediction_id": "p", "exact": True}
+                body = json.dumps(
+                    {"model": "m", "version": 1, "threshold_epoch": None, "predictions": [prediction]}
+                ).encode()
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+                if self.closes_after_answer:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    def release(self) -> None:
+        """Have held texts be answered."""
+        self._loop.call_soon_threadsafe(self._hold.set)
+
+    def close(self) -> None:
+        """End the server."""
+        self.release()
+        self._loop.call_soon_threadsafe(self._ends.set)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture
+def server() -> Iterator[EchoServer]:
+    echo = EchoServer()
+    yield echo
+    echo.close()
+
+
+def label_of(answer: xylem.Predictions) -> str:
+    return answer[0].labels[0].label
+
+
+def test_many_calls_at_once_take_turns_on_kept_connections(server: EchoServer) -> None:
+    async def main() -> None:
+        async with xylem.AsyncClient(server.url, retries=0) as client:
+            for _ in range(2):
+                calls = (client.predict("m", [f"t{i}"]) for i in range(N_CALLS))
+                found = await asyncio.gather(*calls)
+                assert [label_of(one) for one in found] == [f"t{i}" for i in range(N_CALLS)]
+
+    asyncio.run(main())
+    assert server.opened == 64 and 1 < server.at_once <= 64
+
+
+def test_threads_share_a_client(server: EchoServer) -> None:
+    with xylem.Client(server.url, retries=0) as client, ThreadPoolExecutor(8) as pool:
+        found = pool.map(lambda i: label_of(client.predict("m", [f"t{i}"])), range(N_CALLS))
+        assert list(found) == [f"t{i}" for i in range(N_CALLS)]
+    assert server.opened <= 8
+
+
+def test_a_call_that_is_given_up_leaves_no_answer_to_another(server: EchoServer) -> None:
+    async def main() -> None:
+        async with xylem.AsyncClient(server.url, retries=0) as client:
+            await client.predict("m", ["first"])
+            for _ in range(70):  # more than may be under way: each lets go of its turn
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.02):
+                        await client.predict("m", ["held"])
+            server.release()
+            assert label_of(await client.predict("m", ["next"])) == "next"
+
+    asyncio.run(main())
+
+
+def test_a_call_waits_for_its_turn_no_longer_than_it_may(server: EchoServer) -> None:
+    async def main() -> None:
+        async with xylem.AsyncClient(server.url, retries=0, timeout=0.5) as client:
+            held = [asyncio.create_task(client.predict("m", ["held"])) for _ in range(64)]
+            await asyncio.sleep(0.1)
+            with pytest.raises(xylem.ConnectionFailed, match="expected a turn"):
+                await client.predict("m", ["next"])
+            failed: list[Any] = await asyncio.gather(*held, return_exceptions=True)
+            assert {type(error) for error in failed} == {xylem.ConnectionFailed}
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_the_server_closed_is_not_used(server: EchoServer) -> None:
+    server.closes_after_answer = True
+    with xylem.Client(server.url, retries=0) as client:
+        for i in range(3):
+            assert label_of(client.predict("m", [f"t{i}"])) == f"t{i}"
+            threading.Event().wait(0.2)  # the end of the connection comes
+    assert server.opened == 3
+
+
+def test_a_client_that_was_closed_refuses_calls(server: EchoServer) -> None:
+    client = xylem.Client(server.url)
+    found = client.batch("m", ["a"])
+    client.close()
+    for call in (lambda: client.predict("m", ["a"]), lambda: next(found)):
+        with pytest.raises(RuntimeError, match="found one that was closed"):
+            call()
+    client.close()
