@@ -1,7 +1,7 @@
 """The inner parts of numba that `kernel_cache`, `loading`, `inlining` and `dispatchers` work with.
 
 They may change with any release. Kernels do without where one is missing: slower, but right.
-docs/adr/0017-numbas-inner-parts.md says what each of them buys.
+docs/adr/0018-numbas-inner-parts.md says what each of them buys.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def test_no_part_is_missing_from_the_numba_that_is_pinned() -> None:
 
 
 def test_the_table_of_parts_names_all() -> None:
-    page = (ROOT / "docs/adr/0017-numbas-inner-parts.md").read_text()
+    page = (ROOT / "docs/adr/0018-numbas-inner-parts.md").read_text()
     told = set(re.findall(r"`([^`]+)`", page))
     names = {part.partition(":")[2].removeprefix("JITCodeLibrary.") for part in inner_parts.PARTS}
     assert names | set(inner_parts.OPTIONS) <= told
