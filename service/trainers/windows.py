@@ -43,7 +43,7 @@ class _Store(Protocol):
         """Return the rows of a window, in the order of the source."""
 
 
-class Windows:
+class RowWindows:
     """The rows of a source in windows, as often as needed."""
 
     def __init__(self, store: _Store, n_windows: int, seed: int) -> None:
@@ -59,7 +59,7 @@ class Windows:
 
 
 @contextmanager
-def dealt(source: RowSource, seed: int, progress: Progress) -> Iterator[Windows]:
+def dealt(source: RowSource, seed: int, progress: Progress) -> Iterator[RowWindows]:
     """Give the rows of a source that can be read again in windows; the same ones however it cuts its parts.
 
     Raises BadParameter where the temporary directory has no room for rows that do not fit in one window.
@@ -74,18 +74,18 @@ def dealt(source: RowSource, seed: int, progress: Progress) -> Iterator[Windows]
         return (random.random(n_rows) * n_windows).astype(np.int64)
 
     if source.reads == "rows":
-        yield Windows(_InMemory(all_rows(source), deal, n_windows), n_windows, seed)
+        yield RowWindows(_InMemory(all_rows(source), deal, n_windows), n_windows, seed)
         return
     parts = _told(source, progress)
     if n_windows == 1:
-        yield Windows(_InMemory(TrainingSet.join(list(parts)), deal, 1), 1, seed)
+        yield RowWindows(_InMemory(TrainingSet.join(list(parts)), deal, 1), 1, seed)
         return
     _check_room(census)
     with tempfile.TemporaryFile() as file:
         spilled = _Spilled(file, deal, n_windows)
         try:
             spilled.fill(parts)
-            yield Windows(spilled, n_windows, seed)
+            yield RowWindows(spilled, n_windows, seed)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
@@ -103,7 +103,7 @@ def _told(source: RowSource, progress: Progress) -> Iterator[TrainingSet]:
 
 
 class _InMemory:
-    """Windows of rows in memory."""
+    """RowWindows of rows in memory."""
 
     def __init__(self, data: TrainingSet, deal: _Deal, n_windows: int) -> None:
         self._data = data
@@ -128,7 +128,7 @@ class _Piece(NamedTuple):
 
 
 class _Spilled:
-    """Windows in a file without a name, which ends with the process whatever ends it."""
+    """RowWindows in a file without a name, which ends with the process whatever ends it."""
 
     def __init__(self, file: IO[bytes], deal: _Deal, n_windows: int) -> None:
         self._file = file

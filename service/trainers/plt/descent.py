@@ -16,7 +16,7 @@ from service.trainers.plt.shown import Shown
 from service.trainers.plt.trees import parents_of
 from service.trainers.shape import Shape
 from service.trainers.source import Census, RowSource, TrainingSet
-from service.trainers.windows import Windows, dealt
+from service.trainers.windows import RowWindows, dealt
 from service.trainers.work import Crew, Tools, derived_seed
 
 SHARDS = 8
@@ -109,7 +109,7 @@ def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int
 
 
 def _epoch(
-    windows: Windows,
+    windows: RowWindows,
     n_rows: int,
     growing: list[_Growing],
     descent: Descent,
