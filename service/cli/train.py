@@ -139,6 +139,7 @@ def train(
     published.
     """
     from service.datasets.parts import STDIN
+    from service.trainers.registry import trainer as find_trainer
     from service.workflows.label_info import read_label_info, with_label_info
     from service.workflows.train import TrainRequest, train_and_publish
     from service.workflows.weight_types import weight_type
@@ -159,7 +160,7 @@ def train(
     opened = store_to_publish(store, f"xylem train {trainer}")
     info = None if new.label_info is None else read_label_info(new.label_info)
     with _threshold_database(opened, streaming.thresholds) as kept_in, progress(json) as show:
-        if data == STDIN:
+        if data == STDIN and find_trainer(trainer).reads == "once":
             typer.echo(_FROM_STDIN, err=True)
         report = train_and_publish(opened, new.model, request, show, kept_in)
     if info is not None:
