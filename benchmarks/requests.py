@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -59,13 +60,13 @@ def run(settings: Settings) -> None:
     kinds = kinds_of(store)
     if settings.against is None:  # an older checkout may not have them
         kinds += tensor_kinds({kind.name: kind.requests for kind in kinds})
-    checkouts = {"this checkout": ROOT}
+    checkouts = {"this checkout": (ROOT, store)}
     if settings.against is not None:
-        checkouts["the other one"] = settings.against
+        checkouts["the other one"] = settings.against, store.with_name("store")
     with ExitStack() as stack:
         servers = {
-            name: stack.enter_context(served(store, 1, checkout, own_database=True))
-            for name, checkout in checkouts.items()
+            name: stack.enter_context(served(of, 1, checkout, own_database=True))
+            for name, (checkout, of) in checkouts.items()
         }
         ports = {name: port for name, (_, _, port) in servers.items()}
         _speeds(settings, kinds, ports)
@@ -73,13 +74,13 @@ def run(settings: Settings) -> None:
         for name, port in ports.items():
             _overload(settings, name, kinds, port)
     if settings.against is not None:
-        _processor_times(settings, kinds, store, checkouts)
+        _processor_times(settings, kinds, checkouts)
 
 
 def prepared(work: Path, against: Path | None) -> Path:
-    """Return a store with a model of texts and one of named features.
+    """Return a store with a model of texts and one of named features; beside it is that of the other checkout.
 
-    The other checkout trains them, if there is one: an older one cannot read what this one writes.
+    That trains them, if there is one: an older one cannot read what this one writes. Ours is a copy.
     """
     work = work if against is None else work / against.name
     store = work / "store"
@@ -93,8 +94,10 @@ def prepared(work: Path, against: Path | None) -> Path:
             note(f"trains {name}")
             options = ["label-tree", "--data", str(data), "--model", name, "--store", str(store)]
             run_cli(against or ROOT, "train", *options)
+        shutil.copytree(store, work / "ours")
+        run_cli(ROOT, "models", "migrate", "--store", str(work / "ours"))
         (work / "ready").touch()
-    return store
+    return work / "ours"
 
 
 def described(part: str) -> list[tuple[str, list[str]]]:
@@ -181,7 +184,7 @@ def _speeds(settings: Settings, kinds: list[Kind], ports: dict[str, int]) -> Non
     show(settings, title, [*columns, *(["ratio of requests/s"] if len(ports) > 1 else [])], rows)
 
 
-def _processor_times(settings: Settings, kinds: list[Kind], store: Path, checkouts: dict[str, Path]) -> None:
+def _processor_times(settings: Settings, kinds: list[Kind], checkouts: dict[str, tuple[Path, Path]]) -> None:
     """Print the processor's time for a request, and how many a second, in short turns.
 
     What else runs falls on all alike then. Two servers that are alike differ by some percent for as long as
@@ -193,7 +196,7 @@ def _processor_times(settings: Settings, kinds: list[Kind], store: Path, checkou
         note(f"servers started {start + 1} of {settings.repeats}")
         with ExitStack() as stack:
             servers = {}
-            for name, checkout in checkouts.items():
+            for name, (checkout, store) in checkouts.items():
                 pid, _, port = stack.enter_context(served(store, 1, checkout, own_database=True))
                 servers[name] = family(pid), port
             for kind in kinds:
