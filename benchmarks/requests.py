@@ -78,7 +78,7 @@ def run(settings: Settings) -> None:
 
 
 def prepared(work: Path, against: Path | None) -> Path:
-    """Return a store with a model of texts and one of named features; beside it is that of the other checkout.
+    """Return a store with a model of texts and one of named features; the other checkout's is beside it.
 
     That trains them, if there is one: an older one cannot read what this one writes. Ours is a copy.
     """
