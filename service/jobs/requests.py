@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import FailFast, Field, PlainValidator
+from pydantic import BeforeValidator, Field, PlainValidator
 
 from service.base.columns import COLUMNS_MAX, TableColumns, columns_of
 from service.base.faults import fault
@@ -33,7 +33,7 @@ Kappa = Annotated[float, Field(ge=KAPPA_MIN, le=KAPPA_MAX)]
 StartValues = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 CONDITIONS_MAX = 32
-PARAMETERS_MAX = 256
+PARAMETERS_MAX = 100
 
 
 def _check_scalar(value: Any) -> bool | int | float | str | None:
@@ -41,6 +41,13 @@ def _check_scalar(value: Any) -> bool | int | float | str | None:
     if value is not None and type(value) not in (bool, int, float, str):
         raise fault(f"expected a string, a number, true, false or null, found {what_is(value)}")
     return value  # type: ignore[no-any-return]
+
+
+def _few(value: Any) -> Any:
+    """Return the parameters of a request: of too many, none is looked at."""
+    if type(value) is dict and len(value) > PARAMETERS_MAX:
+        raise fault(f"expected at most {PARAMETERS_MAX} parameters, found {len(value)}")
+    return value
 
 
 ParameterValue = Annotated[bool | int | float | str | None, PlainValidator(_check_scalar)]
@@ -103,9 +110,9 @@ class TrainingJob(TableFields):
     data: Name
     valid: Name | None = None
     split: Annotated[float, Field(ge=0.001, le=0.9)] | None = None
-    parameters: Annotated[dict[str, ParameterValue], FailFast(), Field(max_length=PARAMETERS_MAX)] = Field(
-        default_factory=dict
-    )
+    parameters: Annotated[
+        dict[str, ParameterValue], Field(max_length=PARAMETERS_MAX), BeforeValidator(_few)
+    ] = Field(default_factory=dict)
     label_names: Name | None = None
     weights: Literal["float32", "bfloat16", "int8"] = "float32"
     seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)] = 0
