@@ -11,8 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from model_store.names import build_names
-from service.base.rows import LabelRows, SparseRows
-from service.datasets import Dataset, read_dataset
+from service.base.rows import Dataset, LabelRows, SparseRows
+from service.datasets import read_dataset
 from service.features import default_kind, fit_featurizer, parameters_of
 
 _SUFFIXES = (".txt.gz", ".txt", ".jsonl.gz", ".jsonl")

@@ -21,8 +21,8 @@ from fastapi import FastAPI
 
 from benchmarks.requests import prepared
 from benchmarks.runs import Settings, note, show
-from service.app import create_app
 from service.base.settings import read_settings
+from service.server.app import create_app
 
 LENGTHS = (64 << 10, 1 << 20, 8 << 20)
 LOOK_SECONDS = 0.0002

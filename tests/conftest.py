@@ -25,9 +25,9 @@ from fastapi import FastAPI
 
 from model_store.store import Store
 from service import cli
-from service.app import create_app
 from service.base import logs
 from service.base.settings import Settings, read_settings
+from service.server.app import create_app
 from tests.served_models import publish_all
 
 READY_SECONDS = 240.0

@@ -6,8 +6,7 @@ import itertools
 
 import numpy as np
 
-from service.base.rows import LabelRows, SparseRows
-from service.datasets import Dataset
+from service.base.rows import Dataset, LabelRows, SparseRows
 from tests.oracles.data_files import Row
 
 

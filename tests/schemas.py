@@ -6,8 +6,8 @@ import re
 from functools import cache
 from typing import Any
 
-from service.app import create_app
 from service.base.settings import Limits, read_settings
+from service.server.app import create_app
 
 _TYPES: dict[str, Any] = {
     "null": lambda v: v is None,

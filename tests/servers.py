@@ -22,7 +22,7 @@ STOP_SECONDS = 60.0
 
 _RUN = (
     "import sys; from pathlib import Path;"
-    "from service.serve import run; from service.base.settings import read_settings;"
+    "from service.server.serve import run; from service.base.settings import read_settings;"
     "run(read_settings(store=Path(sys.argv[1]), port=0, workers=int(sys.argv[2])))"
 )
 

@@ -7,10 +7,14 @@ A file `service.py` that PYTHONPATH leads to, or that stands beside a notebook, 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGES = ("service", "model_store")
+
+COMMAND_LINE = "service.cli.entry"
+"""What the command runs, by its name: the command line uses the client, which imports nothing of it."""
 
 FAILED = 1
 
@@ -22,9 +26,7 @@ def main() -> None:
     except ImportError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(FAILED)
-    from service.cli.entry import main as run
-
-    run()
+    import_module(COMMAND_LINE).main()
 
 
 def refuse_shadows() -> None:

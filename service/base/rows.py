@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 RowArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 """indptr, indices and values of rows, as kernels take and return them."""
@@ -86,6 +87,36 @@ class LabelRows(NamedTuple):
         return LabelRows(indptr, self.indices[at], self.n_labels)
 
 
+@dataclass(frozen=True)
+class Dataset:
+    """The rows of a data file. Exactly one of `rows`, `texts` and `named` is not None.
+
+    source          the file's base name
+    sha256          of its decompressed bytes (of both files of an .npz pair, one after the other)
+    n_rows          how many, one at least
+    rows            instances with feature ids
+    texts           instances as text
+    named           instances as values by feature name
+    labels          the true labels as ids, as many rows
+    unknown_labels  int32[n_rows], how many more labels a row has that the model of `labels=` does not know
+    unknown_names   the names of these labels, or their numbers; each once
+    label_names     the name of each id, when the file or a names file gives names and no model does
+    warning         what may be wrong with the data, if something is
+    """
+
+    source: str
+    sha256: str
+    n_rows: int
+    rows: SparseRows | None
+    texts: list[str] | None
+    named: list[dict[str, float]] | None
+    labels: LabelRows
+    unknown_labels: NDArray[np.int32]
+    label_names: list[str] | None
+    warning: str | None = None
+    unknown_names: Sequence[str] = ()
+
+
 def offsets(counts: Iterable[int] | NDArray[Any]) -> NDArray[np.int64]:
     """Return int64[n + 1]: where things of these sizes begin, one after the other, and where the last ends.
 
@@ -102,6 +133,28 @@ def ranges(starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[np.int64]:
     """Return starts[0], starts[0] + 1, .., lengths[0] of them, then those of starts[1], and so on."""
     ends = np.cumsum(lengths, dtype=np.int64)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
+
+
+class Growing:
+    """One array of unknown length; appending costs amortised constant time an element."""
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self._array: NDArray[Any] = np.empty(1 << 10, dtype)
+        self.n = 0
+
+    def extend(self, more: NDArray[Any]) -> None:
+        """Append the elements of `more`."""
+        end = self.n + len(more)
+        if end > len(self._array):
+            # resize reallocates: large arrays are remapped by the system, not copied
+            self._array.resize(max(end, len(self._array) * 3 // 2), refcheck=False)
+        self._array[self.n : end] = more
+        self.n = end
+
+    def finish(self) -> NDArray[Any]:
+        """Return the array, cut to its length; nothing can be appended after."""
+        self._array.resize(self.n, refcheck=False)
+        return self._array
 
 
 def _joined(parts: Sequence[SparseRows] | Sequence[LabelRows]) -> NDArray[np.int64]:

@@ -99,7 +99,7 @@ def deny_there(
     from model_store.store import Store
     from service.cli.remote import alias_there
     from service.registry.denials import Denial, check_known, unknown_in
-    from service.remote.objects import RemoteStore
+    from service.registry.remote import RemoteStore
 
     (name, alias), remote = of, RemoteStore(url)
     found = alias_there(remote, name, alias)

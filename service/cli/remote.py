@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from model_store.alias import Alias
     from model_store.alias_changes import Change
     from model_store.store import Store
-    from service.remote.documents import RemoteVersion
-    from service.remote.objects import RemoteStore
+    from service.registry.remote import RemoteStore
+    from service.registry.remote_index import RemoteVersion
 
 app = typer.Typer(help="Object stores: a part of `xylem models`.")
 
@@ -53,7 +53,7 @@ def push(
     """
     from model_store.alias_changes import promoted
     from model_store.store import Store
-    from service.remote.objects import RemoteStore
+    from service.registry.remote import RemoteStore
 
     opened, remote = Store(store), RemoteStore(url)
     name, reference = parse_reference(model)
@@ -81,7 +81,7 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
     comes with it unless the model has some here.
     """
     from model_store.store import Store
-    from service.remote.objects import RemoteStore
+    from service.registry.remote import RemoteStore
 
     remote = RemoteStore(url)
     name, reference = parse_reference(model)

@@ -55,7 +55,7 @@ def serve(
     server has stopped.
     """
     from service.base.settings import read_settings
-    from service.serve import run
+    from service.server.serve import run
 
     given = {"store": store, "host": host, "port": port, "workers": workers, "jobs": jobs}
     run(read_settings(**{name: value for name, value in given.items() if value is not None}))

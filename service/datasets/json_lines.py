@@ -10,8 +10,8 @@ import orjson
 
 from model_store.errors import BadNames
 from model_store.names import NameTable, build_names
-from service.base.rows import LabelRows, offsets
-from service.datasets.dataset import N_ROWS_MAX, Growing, ids_in_model, renumber_labels
+from service.base.rows import Growing, LabelRows, offsets
+from service.datasets.dataset import N_ROWS_MAX, ids_in_model, renumber_labels
 from service.datasets.stream import DataFile
 from service.kernels.text.sort_and_sum import sort_labels
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from service.base.columns import DEFAULT_COLUMNS, TABLES, TableColumns
 from service.base.errors import BadParameter
-from service.base.rows import LabelRows, SparseRows
+from service.base.rows import Dataset, LabelRows, SparseRows
 from service.datasets.annif import CorpusDirectory, parts_of_directory
-from service.datasets.dataset import Dataset, renumber_labels
+from service.datasets.dataset import renumber_labels
 from service.datasets.json_lines import parts_of_jsonl
 from service.datasets.label_names import read_label_names
 from service.datasets.reader import DIRECTORY, NAMED, refuse_names_file, source_of, suffix_of

@@ -10,8 +10,9 @@ import numpy as np
 from model_store.names import NameTable
 from service.base.columns import DEFAULT_COLUMNS, TABLES, TableColumns
 from service.base.errors import BadData, BadParameter
+from service.base.rows import Dataset
 from service.datasets.annif import CorpusDirectory, read_directory
-from service.datasets.dataset import Dataset, first_features, first_labels, ids_in_model, renumber_labels
+from service.datasets.dataset import first_features, first_labels, ids_in_model, renumber_labels
 from service.datasets.json_lines import JsonLines, read_jsonl
 from service.datasets.label_names import read_label_names
 from service.datasets.npz_pair import partner, read_npz

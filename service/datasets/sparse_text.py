@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.base.errors import BadData
-from service.base.rows import LabelRows, SparseRows, offsets
+from service.base.rows import Growing, LabelRows, SparseRows, offsets
 from service.datasets import sparse_kernel as kernels
-from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX, Growing
+from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
 from service.datasets.stream import DataFile
 from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
 

@@ -9,8 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from service.base.errors import BadInstance
-from service.base.rows import SparseRows
-from service.datasets import Dataset
+from service.base.rows import Dataset, SparseRows
 from service.features.parameters import FeatureParameters, RawParameters
 from service.features.raw import rows_of_csr
 from service.features.weights import normalise

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from model_store.errors import Corrupt
 from service.base.errors import BadData, BadParameter
 from service.base.parameters import Scalar
-from service.base.rows import SparseRows
-from service.datasets import Dataset
+from service.base.rows import Dataset, SparseRows
 from service.features.chars import fit_chars, load_chars
 from service.features.context import load_context
 from service.features.featurizer import Featurizer

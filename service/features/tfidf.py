@@ -12,8 +12,7 @@ from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, Handle, handle, struct_at
 from model_store.names import NameTable, build_names, probe
 from service.base.errors import BadData, BadParameter
-from service.base.rows import RowArrays, SparseRows, offsets
-from service.datasets.dataset import Growing
+from service.base.rows import Growing, RowArrays, SparseRows, offsets
 from service.features.blocks import in_blocks
 from service.features.characters import classes
 from service.features.parameters import TfidfParameters

@@ -1,1 +1,1 @@
-"""The registry: one place that moves aliases and deletes, and tells who did so, when and why."""
+"""The registry: aliases are moved and versions deleted here, and in an object store that others follow."""

@@ -8,7 +8,10 @@ from typing import Any
 from model_store.alias import Alias
 from model_store.alias_writing import AliasChange
 from model_store.moves import Move
+from model_store.origin import content_digest, read_origin
+from model_store.store import Store
 from service.registry.denials import Denial
+from service.registry.registry import Registry
 
 
 def move_facts(change: AliasChange) -> dict[str, Any]:
@@ -32,3 +35,35 @@ def history_facts(model: str, move: Move) -> dict[str, Any]:
     """Return what JSON says of a move; the time as RFC 3339."""
     at = datetime.datetime.fromtimestamp(move.at, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {**move._asdict(), "model": model, "at": at}
+
+
+def provenance(registry: Registry, store: Store, model: str, ref: str | int) -> dict[str, Any]:
+    """Return what JSON says of where a version, by number or alias, came from.
+
+    model, version, created, content (its digest, the same under any name), code_version, trainer {name,
+    parameters}, features, seed, data {source, rows, sha256}, metrics
+    parent, job, rule, calibration  of the version's origin, null where it has none: see `model_store.origin`
+    promotions         the moves of aliases to it, and refusals, with their verdicts, the newest first
+
+    The arrays are not verified, and but for the origin not read. Raises NotFound, Corrupt and
+    StoreUnreadable.
+    """
+    opened = store.open(model, ref, verify=False)
+    manifest, origin = opened.manifest, read_origin(opened.arrays)
+    return {
+        "model": manifest.model,
+        "version": manifest.version,
+        "created": manifest.created_at,
+        "content": content_digest(manifest),
+        "code_version": manifest.code_version,
+        "trainer": {"name": manifest.trainer.name, "parameters": dict(manifest.trainer.parameters)},
+        "features": dict(manifest.features),
+        "seed": manifest.seed,
+        "data": manifest.data._asdict(),
+        "metrics": dict(manifest.metrics),
+        "parent": origin.get("parent"),
+        "job": origin.get("job"),
+        "rule": origin.get("rule"),
+        "calibration": origin.get("calibration"),
+        "promotions": [history_facts(model, move) for move in registry.moves_to(model, manifest.version)],
+    }

@@ -14,7 +14,7 @@ from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
 from model_store.version import Draft, Model, manifest_of
 from service.base.errors import BadParameter
-from service.datasets import Dataset
+from service.base.rows import Dataset
 from service.evaluation.ranking import KS, ranking_metrics
 from service.features import Featurizer, fit_featurizer, parameters_of
 from service.features.parameters import PARAMETERS, AutoParameters, FeatureParameters, as_config

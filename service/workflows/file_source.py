@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from model_store.manifest import DataInfo
 from model_store.names import NameTable, build_names
 from service.base.errors import BadData
-from service.base.rows import SparseRows, offsets
-from service.datasets import Dataset
+from service.base.rows import Dataset, SparseRows, offsets
 from service.datasets.parts import DataStream
 from service.features import Featurizer, streaming_featurizer
 from service.trainers.source import Census, Reads, TrainingSet

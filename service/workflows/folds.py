@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.base.errors import BadData
-from service.datasets import Dataset
+from service.base.rows import Dataset
 
 HELD_OUT_PARTS = 5
 """Without folds one of so many parts is held out."""

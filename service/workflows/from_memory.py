@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from model_store.names import NameTable
 from service.base.errors import BadData
-from service.base.rows import LabelRows, SparseRows, offsets
-from service.datasets import Dataset
+from service.base.rows import Dataset, LabelRows, SparseRows, offsets
 from service.datasets.dataset import N_IDS_MAX
 from service.datasets.json_lines import RowCollector
 from service.datasets.stream import DataFile

@@ -14,8 +14,8 @@ from model_store.names import NameTable
 from model_store.version import Model
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadInstance, BadParameter
-from service.base.rows import LabelRows, SparseRows
-from service.datasets import Dataset, read_dataset
+from service.base.rows import Dataset, LabelRows, SparseRows
+from service.datasets import read_dataset
 from service.datasets.texts import read_texts
 from service.evaluation import Truth
 from service.features import Featurizer, load_featurizer

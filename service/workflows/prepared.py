@@ -10,7 +10,8 @@ import numpy as np
 from model_store.manifest import DataInfo
 from model_store.names import NameTable, build_names
 from service.base.errors import BadParameter
-from service.datasets import Dataset, read_dataset
+from service.base.rows import Dataset
+from service.datasets import read_dataset
 from service.datasets.parts import STDIN, DataStream
 from service.datasets.texts import read_texts
 from service.features import Featurizer, default_kind, fit_featurizer, parameters_of

@@ -17,7 +17,8 @@ from model_store.version import Model, manifest_of
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadInput, BadParameter
 from service.base.parameters import Scalar, scalar_of, split_items
-from service.datasets import Dataset, read_dataset
+from service.base.rows import Dataset
+from service.datasets import read_dataset
 from service.features import load_featurizer
 from service.workflows.evaluate import metrics_of
 from service.workflows.folds import FOLDS_MAX, Fold, folds_of

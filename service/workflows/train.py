@@ -16,7 +16,8 @@ from model_store.origin import ORIGIN, origin_array, parent_of
 from model_store.report import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
-from service.datasets import Dataset, check_readable
+from service.base.rows import Dataset
+from service.datasets import check_readable
 from service.features import featurizer_arrays, featurizer_config
 from service.features.languages import libraries_of
 from service.thresholds.store.state import ThresholdDatabase

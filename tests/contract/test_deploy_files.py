@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from service.app import create_app
 from service.base.settings import ELSEWHERE, read_settings, variables
+from service.server.app import create_app
 from tests.contract.test_documents import COMMANDS
 from tests.contract.test_metrics_page import families, name_of
 

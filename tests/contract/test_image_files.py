@@ -126,7 +126,7 @@ def test_everything_imports_with_the_parts_of_scipy_that_stay() -> None:
         "        if any(name == each or name.startswith(each + '.') for each in gone):\n"
         "            raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(0, Gone())\n"
-        "import service.warm.kernels, service.serve, service.cli.train, service.jobs.child\n"
+        "import service.warm.kernels, service.server.serve, service.cli.train, service.jobs.child\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300

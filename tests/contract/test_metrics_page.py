@@ -7,8 +7,8 @@ from pathlib import Path
 
 from prometheus_client.metrics_core import Metric
 
-from service.app import create_app
 from service.base.settings import read_settings
+from service.server.app import create_app
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 FOREIGN = ("process_", "python_")

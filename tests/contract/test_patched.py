@@ -16,8 +16,8 @@ from uvicorn.protocols.http import httptools_impl
 
 from service.api.door.protocol import BoundedProtocol
 from service.api.routes.admins import RawRoute
-from service.app import _OPTIONS
-from service.serve import _Server
+from service.server.app import _OPTIONS
+from service.server.serve import _Server
 
 PROTOCOL = httptools_impl.HttpToolsProtocol
 CYCLE_FIELDS = {

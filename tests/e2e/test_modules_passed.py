@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 
 from service.api.door.protocol import bounded_protocol
-from service.app import create_app
+from service.server.app import create_app
 from tests.conftest import settings_of
 
 ROOT = Path(__file__).resolve().parents[2]

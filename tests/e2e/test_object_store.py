@@ -19,9 +19,9 @@ from model_store.label_info import Subject, build_label_info
 from model_store.manifest import manifest_digest
 from model_store.store import Store
 from service import cli
-from service.remote.documents import RemoteIndex, RemoteModel, RemoteVersion
-from service.remote.follower import RemoteFollower
-from service.remote.objects import ATTEMPTS, RemoteStore
+from service.registry.follower import RemoteFollower
+from service.registry.remote import ATTEMPTS, RemoteStore
+from service.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion
 from tests.alias_helpers import deny
 from tests.faulty_fs import QuickFileSystem
 from tests.served_models import publish_model

@@ -300,7 +300,7 @@ def test_a_hangup_does_not_end_a_server_that_starts(shared_store: Path, seconds:
     ("variable", "says"), [("XYLEM_TOPR_MAX", "did you mean"), ("XYLEM_LIMIT", "expected")]
 )
 def test_an_unknown_variable_keeps_it_from_starting(variable: str, says: str) -> None:
-    code = "from service.app import create_app; create_app()"
+    code = "from service.server.app import create_app; create_app()"
     environment = {**os.environ, variable: "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode != 0
@@ -310,7 +310,7 @@ def test_an_unknown_variable_keeps_it_from_starting(variable: str, says: str) ->
 
 def test_a_port_in_use_is_said(shared_store: Path, server: ServerProcess) -> None:
     code = (
-        "from service.serve import run; from service.base.settings import read_settings;"
+        "from service.server.serve import run; from service.base.settings import read_settings;"
         f"run(read_settings(port={server.port}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

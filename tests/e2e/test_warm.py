@@ -136,7 +136,7 @@ def test_warming_compiles_what_only_larger_data_need() -> None:
 def test_to_import_the_server_loads_no_kernel() -> None:
     """A kernel that is called while modules are imported costs each process a quarter second."""
     code = (
-        "import gc, service.serve, service.cli; from numba.core.dispatcher import Dispatcher;"
+        "import gc, service.server.serve, service.cli; from numba.core.dispatcher import Dispatcher;"
         "print([d.py_func.__name__ for d in gc.get_objects() if isinstance(d, Dispatcher) and d.signatures])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

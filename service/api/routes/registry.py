@@ -15,8 +15,7 @@ from service.api.routes.admins import AuditedRoute, needs, who
 from service.api.routes.bodies import json_body
 from service.api.routes.operations import ModelName, VersionPath, content, problems, query_parameters, takes
 from service.api.routes.services import Services, Wired
-from service.registry.facts import history_facts, move_facts
-from service.registry.provenance import provenance
+from service.registry.facts import history_facts, move_facts, provenance
 from service.registry.registry import Removal
 from service.serving.parse import parse_query
 from service.serving.schemas.registry import (

@@ -14,7 +14,7 @@ from model_store.alias import PARTS, Beside
 from model_store.documents import render_sealed
 from model_store.store import Store
 from service import cli
-from service.remote.objects import RemoteStore
+from service.registry.remote import RemoteStore
 from tests.small_models import small_draft
 
 Command = Callable[..., tuple[int, str, str]]

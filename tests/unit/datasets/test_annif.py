@@ -11,7 +11,8 @@ import pytest
 from model_store.names import build_names
 from service.base.columns import DEFAULT_COLUMNS
 from service.base.errors import BadData, BadParameter
-from service.datasets import Dataset, annif, check_readable, read_dataset
+from service.base.rows import Dataset
+from service.datasets import annif, check_readable, read_dataset
 from service.datasets.parts import DataStream
 from service.datasets.table_lines import TableLines
 from tests.datasets_helpers import check_dataset

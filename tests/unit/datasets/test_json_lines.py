@@ -9,7 +9,8 @@ import pytest
 
 from model_store.names import build_names
 from service.base.errors import BadData
-from service.datasets import Dataset, read_dataset, stream
+from service.base.rows import Dataset
+from service.datasets import read_dataset, stream
 from tests.datasets_helpers import check_dataset
 
 

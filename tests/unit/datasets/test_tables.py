@@ -16,7 +16,8 @@ import pytest
 from model_store.names import build_names
 from service.base.columns import TableColumns, TextColumn, columns_of, refuse_without_table
 from service.base.errors import BadData, BadParameter
-from service.datasets import Dataset, check_readable, delimited, parquet, read_dataset, stream
+from service.base.rows import Dataset
+from service.datasets import check_readable, delimited, parquet, read_dataset, stream
 from service.datasets.parts import DataStream
 from service.datasets.table_lines import TableLines
 from tests.datasets_helpers import check_dataset

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from model_store.errors import Corrupt
 from service.base.errors import BadData, BadInstance, BadParameter
-from service.base.rows import SparseRows
-from service.datasets import Dataset, read_dataset
+from service.base.rows import Dataset, SparseRows
+from service.datasets import read_dataset
 from service.features import (
     Featurizer,
     default_kind,

@@ -16,8 +16,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from model_store.errors import Corrupt
 from model_store.names import name_of
 from service.base.errors import BadData, BadParameter
-from service.base.rows import LabelRows
-from service.datasets import Dataset
+from service.base.rows import Dataset, LabelRows
 from service.features import (
     featurizer_arrays,
     featurizer_config,

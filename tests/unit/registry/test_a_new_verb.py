@@ -24,7 +24,7 @@ from service.api.routes.services import Wired
 from service.cli import aliases as commands
 from service.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir
 from service.registry.facts import split_facts
-from service.remote.objects import RemoteStore
+from service.registry.remote import RemoteStore
 from service.serving.schemas.instances import RequestModel
 from service.serving.schemas.registry import SplitChanged
 from tests.alias_helpers import split

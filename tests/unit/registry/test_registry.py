@@ -28,8 +28,7 @@ from service.base.errors import BadParameter, DatabaseUnavailable, LimitExceeded
 from service.db.engine import Database
 from service.db.tables import VERSIONS
 from service.registry.archives import export_to, import_from
-from service.registry.facts import move_facts
-from service.registry.provenance import provenance
+from service.registry.facts import move_facts, provenance
 from service.registry.registry import Registry
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.faulty_fs import QuickFileSystem

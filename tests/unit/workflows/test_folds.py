@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from service.base.errors import BadData
-from service.base.rows import LabelRows, SparseRows
-from service.datasets import Dataset
+from service.base.rows import Dataset, LabelRows, SparseRows
 from service.workflows.folds import folds_of, take
 
 

@@ -106,7 +106,7 @@ def test_scripts_are_short() -> None:
 
 def test_a_server_starts_without_reading_the_files() -> None:
     script = (
-        "from service.app import create_app; from service.base.settings import read_settings;"
+        "from service.server.app import create_app; from service.base.settings import read_settings;"
         "create_app(read_settings());"
         "from service.api.routes.pages import static_files; print(static_files.cache_info().misses)"
     )

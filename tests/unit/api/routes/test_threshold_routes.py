@@ -18,8 +18,8 @@ from sqlalchemy import Connection
 
 from model_store.store import Store
 from service.api.routes import thresholds as threshold_routes
-from service.app import create_app
 from service.db.engine import Database
+from service.server.app import create_app
 from service.thresholds.live import follower as follower_module
 from tests.conftest import settings_of
 from tests.feedback_requests import event, predict, send, with_client

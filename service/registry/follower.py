@@ -13,8 +13,8 @@ from model_store.moves import FOUND, Cause
 from model_store.store import LATEST, Store
 from service.base.errors import XylemError
 from service.base.logs import log
-from service.remote.documents import RemoteIndex, RemoteModel, RemoteVersion
-from service.remote.objects import INDEX, RemoteStore
+from service.registry.remote import INDEX, RemoteStore
+from service.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion
 
 
 class RemoteFollower:

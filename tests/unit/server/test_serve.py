@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from service.serve import _Server
+from service.server.serve import _Server
 
 
 @pytest.mark.parametrize(

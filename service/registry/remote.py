@@ -22,8 +22,8 @@ from model_store.label_info import head_digest
 from model_store.manifest import Manifest, manifest_digest
 from model_store.store import Store
 from service.base.errors import BadParameter, Unavailable, XylemError
-from service.remote.conditional import object_at
-from service.remote.documents import (
+from service.registry.conditional import object_at
+from service.registry.remote_index import (
     INDEX_BYTES_MAX,
     RemoteIndex,
     RemoteInfo,

@@ -26,15 +26,15 @@ from model_store.store import Store
 from service.access.scopes import describe_access
 from service.api.door.neighbours import WorkerPlace, new_name
 from service.api.door.protocol import bounded_protocol
-from service.app import create_app
 from service.base.collector import collect_seldom
 from service.base.descriptors import are_used_up, raise_limit
 from service.base.errors import Unavailable
 from service.base.logs import configure, log
 from service.base.settings import Settings
 from service.jobs.serving import JobWorkers
-from service.remote.follower import RemoteFollower
-from service.remote.objects import RemoteStore, shown_url
+from service.registry.follower import RemoteFollower
+from service.registry.remote import RemoteStore, shown_url
+from service.server.app import create_app
 from service.traces.switch import are_on
 
 BACKLOG = 2048

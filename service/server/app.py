@@ -57,7 +57,7 @@ from service.base.settings import Settings, read_settings
 from service.jobs.figures import JobFigures
 from service.jobs.jobs import Jobs
 from service.registry.registry import Registry
-from service.remote.objects import shown_url
+from service.registry.remote import shown_url
 from service.serving.denied import with_denied
 from service.serving.feedback import FeedbackDesk
 from service.serving.label_info import LabelInfos

@@ -20,10 +20,10 @@ from model_store.manifest import manifest_digest
 from model_store.store import Store
 from service.base.errors import BadParameter, Unavailable
 from service.base.settings import Settings
-from service.remote.documents import RemoteIndex, RemoteModel, RemoteVersion, parse_index, render_index
-from service.remote.follower import RemoteFollower
-from service.remote.objects import ATTEMPTS, INDEX, RemoteStore, shown_url
-from service.serve import follow_remote
+from service.registry.follower import RemoteFollower
+from service.registry.remote import ATTEMPTS, INDEX, RemoteStore, shown_url
+from service.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion, parse_index, render_index
+from service.server.serve import follow_remote
 from tests.small_models import small_draft
 
 
