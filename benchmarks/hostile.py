@@ -8,8 +8,8 @@ counts: what else runs on the machine holds the loop too.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,8 +23,11 @@ from benchmarks.requests import prepared
 from benchmarks.runs import Settings, note, show
 from service.base.settings import read_settings
 from service.server.app import create_app
+from service.server.serve import SWITCH_SECONDS
 
 LENGTHS = (64 << 10, 1 << 20, 8 << 20)
+NAMES_BYTES = 17 * 90_000  # of an object of named features, fewer than `features_max`
+CHUNK_BYTES = 64 << 10  # that a server hands on at a time, at most
 LOOK_SECONDS = 0.0002
 _PREDICT, _SCORE = "/v1/models/text/predict", "/v1/models/text/score"
 _FEEDBACK, _INFER = "/v1/models/text/feedback", "/v2/models/text/infer"
@@ -90,9 +93,17 @@ def fields_of(n_bytes: int) -> bytes:
     return b"{" + b",".join(names) + b"}"
 
 
+def names_of(n_bytes: int) -> bytes:
+    """Return instances of named features, each of nearly as many as the limit allows."""
+    each = NAMES_BYTES // 17 * 17
+    bodies = [b'{"features":%s}' % fields_of(min(each, left)) for left in range(n_bytes - 40, 40, -each)]
+    return b'{"instances":[' + b",".join(bodies) + b"]}"
+
+
 def run(settings: Settings) -> None:
     """Print the table."""
     store = prepared(settings.out / "requests", settings.against)
+    sys.setswitchinterval(SWITCH_SECONDS)
     with tempfile.TemporaryDirectory() as directory:
         show(
             settings,
@@ -116,6 +127,8 @@ async def _measure(store: Path, directory: Path, repeats: int) -> list[tuple[str
             for path in (_PREDICT, _INFER, _ADMIN):
                 each = Hostile(f"{path}: fields", path, b"", b"", b"")
                 rows.append(await _row(app, each, fields_of(n_bytes), repeats))
+            each = Hostile("predict: names, each another", _PREDICT, b"", b"", b"")
+            rows.append(await _row(app, each, names_of(n_bytes), repeats))
         for path in ("/livez", "/metrics"):
             rows.append(await _row(app, Hostile(f"GET {path}", path, b"", b"", b""), b"", repeats))
     return rows
@@ -171,7 +184,11 @@ async def _ask(app: FastAPI, method: str, path: str, body: bytes, media: bytes) 
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 2),
     }
-    messages = itertools.chain([{"type": "http.request", "body": body}])
+    starts = range(0, max(len(body), 1), CHUNK_BYTES)
+    messages = iter(
+        {"type": "http.request", "body": body[at : at + CHUNK_BYTES], "more_body": at != starts[-1]}
+        for at in starts
+    )
     found: list[int] = []
 
     async def receive() -> Any:

@@ -13,7 +13,7 @@ from service.base.settings import Limits
 from service.base.stages import StageTimes
 from service.evaluation.propensity import constants_of
 from service.features import feature_names, load_featurizer
-from service.features.json_items import items_of
+from service.features.long_json import PIECE_BYTES, load_in_pieces, size_of
 from service.features.sparse_lines import read_sparse_lines
 from service.features.text_lines import text_rows_of_lines
 from service.inference.fast_steps import fast_requests
@@ -90,7 +90,8 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
     """
     read_sparse_lines([b"{}"], 1)
     text_rows_of_lines([b'{"text":""}'], served.featurizer, 1)
-    items_of(b"{}")
+    size_of(b"{}")
+    load_in_pieces(b'{"a":[%s]}' % b",".join([b"1"] * PIECE_BYTES))
     event = b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}'
     read_sparse_events(event, served.featurizer, served.labels, Limits(), are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'

@@ -18,7 +18,7 @@ from model_store.alias import DENIED_MAX
 from service.base.errors import BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
 from service.base.settings import Limits
 from service.base.what_is import what_is
-from service.features.json_items import items_of
+from service.features.long_json import JsonSize, load_in_pieces, size_of
 from service.serving.schemas.faults import faults_of
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackEvents
 from service.serving.schemas.instances import NAMED, SPARSE, TEXT, RequestModel, kind_of
@@ -44,8 +44,23 @@ LONG_BYTES = 64 << 10
 _ITEM_LIMITS = ("features_max", "label_list_max", "instances_max", "events_max")
 """What says how many items an array or an object may have."""
 
+_STRING_LIMITS = ("text_bytes_max", "name_bytes_max", "event_id_bytes_max")
+"""What says how long a string may be."""
+
 _EACH_MAX, _OTHERS_MAX = 8, 1000
-"""An instance or event has fewer arrays and objects, and so has all else of a body."""
+"""An instance or event has fewer arrays and objects, and so has all else of a body, and fields of its own."""
+
+_DEPTH_MAX = 16
+"""Arrays and objects within each other: no body needs half as many."""
+
+_WHAT = (
+    "arrays and objects",
+    "arrays and objects within each other",
+    "items in an array or an object",
+    "fields in the outer object",
+    "bytes in a string",
+)
+"""What is counted in a body: the fields of JsonSize, in words."""
 
 _LISTS = ("allow_labels", "deny_labels")
 _LINE: TypeAdapter[AnyLine] = TypeAdapter(BatchLine)
@@ -165,25 +180,30 @@ def split_fields(encoded: bytes, what: str, fields_max: int, lists: Collection[s
 def parse_json(body: bytes, limits: Limits, items_max: int = 0) -> Any:
     """Return the JSON value that `body` is. Raises MalformedJson.
 
-    Raises LimitExceeded where a long one has more arrays and objects than any body needs, or one of more
-    items than any may have, or than items_max if that is more. Both are seen before one is made.
+    Raises LimitExceeded where a long one holds more than any body may: arrays and objects, items of one
+    (items_max if that is more), fields of the outer object, bytes of a string. Nothing is made before.
     """
-    if len(body) > LONG_BYTES:
-        _check_items(body, limits, items_max)
+    is_long = len(body) > LONG_BYTES
+    if is_long:
+        _check_size(body, limits, items_max)
     try:
-        return orjson.loads(body)
+        return load_in_pieces(body) if is_long else orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise MalformedJson(f"expected JSON, found bytes that are not: {error}") from None
 
 
-def _check_items(body: bytes, limits: Limits, items_max: int) -> None:
-    items_max = max(items_max, DENIED_MAX, *(getattr(limits, name) for name in _ITEM_LIMITS))
-    n_max = _OTHERS_MAX + _EACH_MAX * max(limits.instances_max, limits.events_max)
-    most, n = items_of(body)
-    if most > items_max:
-        raise LimitExceeded(f"expected at most {items_max} items in an array or an object, found {most}")
-    if n > n_max:
-        raise LimitExceeded(f"expected at most {n_max} arrays and objects, found {n}")
+def _check_size(body: bytes, limits: Limits, items_max: int) -> None:
+    size = size_of(body)
+    most = JsonSize(
+        containers=_OTHERS_MAX + _EACH_MAX * max(limits.instances_max, limits.events_max),
+        depth=_DEPTH_MAX,
+        items=max(items_max, DENIED_MAX, *(getattr(limits, name) for name in _ITEM_LIMITS)),
+        outer_fields=_OTHERS_MAX,
+        string_bytes=max(getattr(limits, name) for name in _STRING_LIMITS),
+    )
+    for found, allowed, what in zip(size, most, _WHAT, strict=True):
+        if found > allowed:
+            raise LimitExceeded(f"expected at most {allowed} {what}, found {found}")
 
 
 def _query_value(text: str) -> Any:

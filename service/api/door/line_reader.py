@@ -110,10 +110,11 @@ class LineReader:
         """Add a part to the line that is being read, unless that is too long already."""
         if self._skipping:
             return
-        self._rest += part
-        if len(self._rest) > self._limits.line_bytes_max:
+        if len(self._rest) + len(part) > self._limits.line_bytes_max:
             self._skipping = True
             self._rest.clear()
+        else:
+            self._rest += part
 
     def _end_line(self) -> None:
         line = None if self._skipping else bytes(self._rest)

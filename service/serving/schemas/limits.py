@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import PydanticCustomError, core_schema
+
+Validate = Callable[[Any], Any]
+
+_FIELDS_AT_ONCE = 4096
 
 LIMIT = "limit-exceeded"
 """The type of errors of our own where what was asked is too much; see service.base.faults."""
@@ -43,11 +48,22 @@ def check_limit(found: int, what: str, limit: str, info: ValidationInfo, path: s
         raise exceeded(fault, path)
 
 
+def _in_pieces(fields: dict[str, Any], validate: Validate) -> Any:
+    """Validate an object; a long one in pieces, between which other threads get the interpreter's lock."""
+    if len(fields) <= _FIELDS_AT_ONCE:
+        return validate(fields)
+    found: dict[str, Any] = {}
+    rest = iter(fields.items())
+    while some := dict(itertools.islice(rest, _FIELDS_AT_ONCE)):
+        found |= validate(some)
+    return found
+
+
 class AtMost(NamedTuple):
     """An annotation: the value, or its length, or what `measure` says, is at most the limit of that name.
 
     How many items an array or an object has is looked at before they are, and these only up to the first
-    that is at fault: to tell of each of a million takes a gigabyte.
+    that is at fault: to tell of each of a million takes a gigabyte. A long object is validated in pieces.
     """
 
     limit: str
@@ -67,13 +83,18 @@ class AtMost(NamedTuple):
                     check_limit(found, what, limit, info)
             return value
 
-        def check_size(value: Any, info: ValidationInfo) -> Any:
-            return check(value, info) if type(value) in (list, dict) else value
+        def check_list(value: Any, info: ValidationInfo) -> Any:
+            return check(value, info) if type(value) is list else value
+
+        def check_object(value: Any, validate: Validate, info: ValidationInfo) -> Any:
+            return _in_pieces(check(value, info), validate) if type(value) is dict else validate(value)
 
         schema = handler(source)
-        if measure is len and schema["type"] in ("list", "dict"):
-            first_fault: Any = {**schema, "fail_fast": True}
-            return core_schema.with_info_before_validator_function(check_size, first_fault)
+        first_fault: Any = {**schema, "fail_fast": True}
+        if measure is len and schema["type"] == "list":
+            return core_schema.with_info_before_validator_function(check_list, first_fault)
+        if measure is len and schema["type"] == "dict":
+            return core_schema.with_info_wrap_validator_function(check_object, first_fault)
         return core_schema.with_info_after_validator_function(check, schema)
 
     def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:

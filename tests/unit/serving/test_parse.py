@@ -98,7 +98,7 @@ def test_defaults() -> None:
         b'{"instances": [{"text": "\xed\xa0\x80"}]}',
         b"\xef\xbb\xbf{}",
         b'{"instances": [{"text": "a"}]} trailing',
-        b"[" * 100_000,
+        b"[" * 60_000,
         b'{"a":' * 2000 + b"1" + b"}" * 2000,
     ],
 )
@@ -243,6 +243,12 @@ def test_items_of_long_bodies_are_counted_before_they_are_read() -> None:
         parse_predict(b'{"instances":[' + b",".join([b"1"] * 60_000) + b"]}", limits)
     with pytest.raises(LimitExceeded, match="at most 321000 arrays and objects, found 324002"):
         parse_predict(b'{"instances":[' + b",".join([b"[" * 9 + b"]" * 9] * 36_000) + b"]}", limits)
+    with pytest.raises(LimitExceeded, match="at most 1000 fields in the outer object, found 60000"):
+        parse_predict(json.dumps({f"field{i}": 1 for i in range(60_000)}).encode(), limits)
+    with pytest.raises(LimitExceeded, match="at most 16 arrays and objects within each other, found 1024"):
+        parse_predict(b"[" * 100_000, limits)
+    with pytest.raises(LimitExceeded, match="at most 1048576 bytes in a string, found 1048577"):
+        parse_predict(json.dumps({"instances": [{"text": "a" * 1_048_577}]}).encode(), limits)
     long = {"indices": [1] * 60_000, "values": [1] * 60_000}
     assert parse_predict(json.dumps({"instances": [long]}).encode(), limits).instances
 
