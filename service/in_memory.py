@@ -30,8 +30,8 @@ from service.inference.predictors import make_predictor
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.calibrate import calibrated_draft, draft_of, fit_to_rows, refuse_link
 from service.workflows.evaluate import empty_convention, evaluate_rows
-from service.workflows.frames import columns_from_memory as columns_from_memory
 from service.workflows.from_memory import InMemoryInstances, dataset_from_memory, instances_from_memory
+from service.workflows.from_memory import columns_from_memory as columns_from_memory
 from service.workflows.labelled import Labelled, labelled_dataset, no_progress
 from service.workflows.train import TrainRequest, train_dataset
 

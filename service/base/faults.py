@@ -1,14 +1,13 @@
-"""What pydantic finds wrong with a value -> "expected X, found Y", for requests and parameters alike."""
+"""What is wrong with a value, in words: "expected X, found Y", for requests and parameters alike."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import difflib
+import functools
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pydantic_core import PydanticCustomError
-
-from service.base.nearest import did_you_mean
-from service.base.what_is import shortened, what_is
 
 FAULT = "bad-request"
 """The type of errors of our own: the value is not what was expected, and the context's `message` says why."""
@@ -60,3 +59,58 @@ def unknown(name: str, known: Collection[str], what: str) -> str:
     """Return what is wrong with a name that is not known, and which one may have been meant."""
     hint = did_you_mean(shortened(name), known)
     return f"expected {'only ' if known else 'none'}{', '.join(known)}, found another {what}{hint}"
+
+
+_KEPT = 256
+
+_ELSEWHERE = {
+    "k": "top_r",
+    "top_k": "top_r",
+    "topk": "top_r",
+    "limit": "top_r",
+    "beam": "beam_width",
+    "beam_size": "beam_width",
+    "timeout": "deadline_ms",
+}
+"""What other libraries and services call things, where our name for it looks different."""
+
+
+def did_you_mean(name: str, known: Iterable[str], *, is_quoted: bool = False) -> str:
+    """Return "; did you mean ...?" with the name that is most alike; empty where none is.
+
+    is_quoted  for names that may be anything
+    """
+    near = _nearest(name, tuple(known))
+    if near is None:
+        return ""
+    return f"; did you mean {near!r:.80}?" if is_quoted else f"; did you mean {near}?"
+
+
+@functools.lru_cache(_KEPT)
+def _nearest(name: str, known: tuple[str, ...]) -> str | None:
+    """Return the name that is most alike; kept, as a client makes the same mistake in each request."""
+    if (own := _ELSEWHERE.get(name)) in known:
+        return own
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
+
+
+SHOWN = 60
+"""Characters of a text that are shown."""
+
+
+def what_is(value: object) -> str:
+    """Return what a JSON value is, in a few words: never its whole content, and no deeper than itself."""
+    if value is None or value is True or value is False:
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return f'"{shortened(value)}"'
+    if isinstance(value, list):
+        return f"an array of {len(value)}"
+    if isinstance(value, dict):
+        return f"an object of {len(value)}"
+    return str(value)
+
+
+def shortened(text: str) -> str:
+    """Return the beginning of a text."""
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

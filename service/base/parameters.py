@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from service.base.errors import BadParameter, ParameterFault
-from service.base.faults import FAULT, sentence_of, unknown
-from service.base.what_is import shortened, what_is
+from service.base.faults import FAULT, sentence_of, shortened, unknown, what_is
 
 Scalar: TypeAlias = bool | int | float | str | None
 

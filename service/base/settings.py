@@ -23,7 +23,7 @@ from pydantic_settings import (
 )
 
 from service.base.errors import BadParameter
-from service.base.nearest import did_you_mean
+from service.base.faults import did_you_mean
 
 PREFIX = "XYLEM_"
 

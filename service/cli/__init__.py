@@ -38,25 +38,19 @@ def application() -> typer.Typer:
     from service.cli import (
         aliases,
         denied,
-        explain,
         jobs,
         keys,
-        label_info,
         labels,
         models,
         remote,
     )
-    from service.cli.calibrate import calibrate
-    from service.cli.compare import compare
-    from service.cli.estimate import estimate
-    from service.cli.evaluate import evaluate
+    from service.cli.derive import calibrate, import_vectorizer
+    from service.cli.evaluate import compare, evaluate
     from service.cli.feedback import feedback
-    from service.cli.import_vectorizer import import_vectorizer
-    from service.cli.predict import predict
-    from service.cli.score import score
+    from service.cli.predict import predict, score
     from service.cli.serve import serve, worker
     from service.cli.thresholds import thresholds
-    from service.cli.train import train
+    from service.cli.train import estimate, train
     from service.cli.tune import tune
 
     app = typer.Typer(
@@ -82,7 +76,7 @@ def application() -> typer.Typer:
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
     of_aliases = (aliases.app, denied.app)
-    for part in (models.app, *of_aliases, remote.app, explain.app, label_info.app, labels.app):
+    for part in (models.app, *of_aliases, remote.app, labels.app):
         store.add_typer(part)
     app.add_typer(store, name="models")
     app.add_typer(keys.app, name="keys")

@@ -9,8 +9,8 @@ import typer
 
 from service.base.errors import BadParameter
 from service.cli.console import print_json, print_line, print_result, print_table
-from service.cli.database import user_name
 from service.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir, parse_version
+from service.cli.places import user_name
 from service.db.of_store import opened_database
 
 if TYPE_CHECKING:

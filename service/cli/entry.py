@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from service.base.collector import collect_seldom
+from service.base.process import collect_seldom
 
 
 def main() -> None:

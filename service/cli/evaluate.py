@@ -1,4 +1,4 @@
-"""`xylem evaluate`: how good and how fast a version is on a labelled file."""
+"""`xylem evaluate` and `compare`: how good versions are on a labelled file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import typer
 
 from service.base.errors import BadParameter
 from service.cli.console import print_facts, print_json, print_line, print_table, progress
-from service.cli.groups import grouped
 from service.cli.options import (
     DEFAULT_STORE,
     ChunkCharacters,
@@ -20,6 +19,7 @@ from service.cli.options import (
     StoreDir,
     Table,
     Threads,
+    grouped,
     n_threads,
     parse_reference,
 )
@@ -28,6 +28,7 @@ from service.db.of_store import opened_database
 if TYPE_CHECKING:
     from model_store.version import Model as OpenedModel
     from service.thresholds.store.tuned import Tuned
+
 
 PerLabel = Annotated[
     Path | None,
@@ -77,8 +78,7 @@ def evaluate(
     from service.evaluation.fmeasure import empty_convention
     from service.inference.chunks import check_chunk_characters
     from service.workflows.evaluate import evaluate_rows
-    from service.workflows.evaluation_page import PageSubject, prepare_page, write_page
-    from service.workflows.label_table import check_label_table, label_lines, write_label_table
+    from service.workflows.evaluation_page import PageSubject, prepare_files, write_files
     from service.workflows.labelled import read_labelled
 
     columns = table.columns(data)
@@ -93,10 +93,7 @@ def evaluate(
     if chunk_characters is not None:
         check_chunk_characters(chunk_characters, "--chunk-characters")
         version += f", chunks of {chunk_characters:,} characters"
-    if per_label is not None:
-        check_label_table(per_label)
-    if report is not None:
-        prepare_page(report)
+    prepare_files(per_label, report)
     tuned = tuned_of(store, name, opened.manifest.version)
     with progress(json) as show:
         found = evaluate_rows(
@@ -110,13 +107,7 @@ def evaluate(
         )
     beside = {"trees": trees, "chunk_characters": chunk_characters}
     beside = {name: value for name, value in beside.items() if value is not None}
-    written: dict[str, str] = {}
-    if per_label is not None:
-        write_label_table(per_label, label_lines(opened.labels, found))
-        written["per_label"] = str(per_label)
-    if report is not None:
-        subject = PageSubject(version, data.name, opened.labels)
-        written["report"] = str(write_page(report, subject, found))
+    written = write_files(per_label, report, PageSubject(version, data.name, opened.labels), found)
     if json:
         print_json({**found.report, **beside, **written})
         return
@@ -182,3 +173,78 @@ def tuned_of(store: Path, name: str, version: int) -> Tuned | None:
 
     with opened_database(store, create=False) as database:
         return None if database is None else ThresholdDatabase(database).load(name, version)
+
+
+First = Annotated[str, typer.Argument(metavar="A", help="A version, NAME[@VERSION].")]
+Second = Annotated[str, typer.Argument(metavar="B", help="The version to compare it with.")]
+Resamples = Annotated[int, typer.Option(min=100, max=100_000, help="So often are rows drawn anew.")]
+DrawSeed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same intervals.")]
+
+
+@grouped
+def compare(
+    a: First,
+    b: Second,
+    data: Data,
+    table: Table,
+    empty_labels: EmptyLabels = "zero",
+    resamples: Resamples = 1000,
+    seed: DrawSeed = 0,
+    threads: Threads = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Compare two versions on the same labelled file, and say which differences are more than chance.
+
+    A difference is real when the 95% interval of a paired bootstrap over the rows leaves out 0. Labels are
+    matched by name; macro-F is compared where both versions are tuned.
+    """
+    from model_store.store import Store
+    from service.evaluation.fmeasure import empty_convention
+    from service.workflows.compare import CompareRequest, Contender
+    from service.workflows.compare import compare as compare_versions
+
+    empty = empty_convention(empty_labels, "--empty-labels")
+    request = CompareRequest(data, empty, resamples, seed, n_threads(threads), table.columns(data))
+    contenders = []
+    for text in (a, b):
+        name, reference = parse_reference(text)
+        opened = Store(store).open(name, reference)
+        tuned = tuned_of(store, name, opened.manifest.version)
+        contenders.append(Contender(opened, None if tuned is None else tuned.thresholds))
+    with progress(json) as show:
+        report = compare_versions(contenders[0], contenders[1], request, show)
+    if json:
+        print_json(report)
+    else:
+        _print_comparison(f"{report['a']} and {report['b']} on {data}", report)
+
+
+def _print_comparison(title: str, report: dict[str, Any]) -> None:
+    """Print a comparison as tables."""
+    heads = ("", report["a"], report["b"], "difference", "95% from", "to", "")
+    rows = [
+        (
+            name.replace("macro_f", "macro-F"),
+            *(each[key] for key in ("a", "b", "difference", "low", "high")),
+            _verdict(report, each),
+        )
+        for name, each in report["metrics"].items()
+    ]
+    print_table(f"{title}, {report['rows']:,} rows; percent", heads, rows)
+    labels = report["labels"]
+    facts: dict[str, object] = {"labels that both know": labels["both"]}
+    facts |= {f"only {report[side]}": labels[f"only_{side}"] for side in ("a", "b") if labels[f"only_{side}"]}
+    if labels["neither"]:
+        facts["labels of the file that neither knows"] = labels["neither"]
+    if report["note"]:
+        facts["note"] = report["note"]
+    print_facts("", facts)
+
+
+def _verdict(report: dict[str, Any], each: dict[str, Any]) -> str:
+    if abs(each["difference"]) < 0.005:  # 0.00 as it is printed
+        return "no difference"
+    if not each["real"]:
+        return "may be chance"
+    return f"{report['b' if each['difference'] > 0 else 'a']} is better"

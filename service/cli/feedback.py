@@ -14,9 +14,8 @@ import typer
 
 from service.base.errors import BadData, BadInput, Unavailable
 from service.cli.console import print_facts, print_json, print_table, progress
-from service.cli.database import opened_learning
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
-from service.cli.server_options import KeyFile, connect_server, read_key
+from service.cli.places import KeyFile, connect_server, opened_learning, read_key
 from service.serving.line_files import STDIN, blocks, opened
 
 if TYPE_CHECKING:

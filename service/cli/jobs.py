@@ -11,9 +11,8 @@ import typer
 
 from service.base.errors import JobNotFound
 from service.cli.console import print_facts, print_json, print_line, print_table
-from service.cli.groups import grouped
-from service.cli.options import Json
-from service.cli.server_options import Place, connect_server, read_key, refuse_beside_url
+from service.cli.options import Json, grouped
+from service.cli.places import Place, connect_server, read_key, refuse_beside_url
 from service.db.of_store import opened_database
 
 app = typer.Typer(

@@ -1,14 +1,21 @@
-"""`xylem models labels`: labels of a version, found by a part of their names, and what these are called."""
+"""`xylem models labels`, `label-info`, `explain` and `tree`: labels, and what is known of them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.console import print_json, print_table
+from service.base.errors import BadInput, BadParameter
+from service.cli.console import print_facts, print_json, print_line, print_result, print_table
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 from service.cli.predict import LabelInfo, Language
+
+if TYPE_CHECKING:
+    from model_store.store import Store
+    from service.workflows.label_info import Attached
+
 
 app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
 
@@ -69,3 +76,171 @@ def _cell(value: object) -> object:
     if isinstance(value, list):
         return ", ".join(value)
     return "" if value is None else ("yes" if value else "") if isinstance(value, bool) else value
+
+
+BY_URI = "uri"
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
+File = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="FILE",
+        help="A vocabulary: .ttl, .rdf, .nt, .tsv or .csv, also as .gz; replaces what was there.",
+    ),
+]
+By = Annotated[
+    str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="What the model's labels are.")
+]
+DefaultLanguage = Annotated[
+    str | None,
+    typer.Option(metavar="LANGUAGE", help="Of names where nobody asks for one; of a .tsv file, its own."),
+]
+Remove = Annotated[bool, typer.Option("--remove", help="Remove the model's label info.")]
+
+
+@app.command("label-info")
+def label_info(
+    model: Name,
+    file: File = None,
+    by: By = BY_URI,
+    language: DefaultLanguage = None,
+    remove: Remove = False,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Give a model's labels URIs, names by language, notations and broader subjects; or show what they have.
+
+    It belongs to the model and all its versions. Running servers tell what is new without a restart.
+    """
+    from model_store.store import Store
+    from service.workflows.label_info import attach_label_info, read_label_info
+
+    opened = Store(store)
+    if remove:
+        if file is not None:
+            raise BadParameter("--remove: expected no FILE beside it, found one")
+        removed = opened.delete_label_info(model)
+        print_result(
+            json, f"{model}: label info {'removed' if removed else 'was none'}", model=model, removed=removed
+        )
+    elif file is not None:
+        opened.resolve(model)  # before a long file is read
+        _print(attach_label_info(opened, model, read_label_info(file, by, language)), json)
+    else:
+        _print(_present(opened, model), json)
+
+
+def _present(store: Store, model: str) -> Attached:
+    """Return what a model has. Raises BadInput where it has nothing."""
+    from service.workflows.label_info import attached_info
+
+    store.resolve(model)
+    info = store.label_info(model)
+    if info is None:
+        raise BadInput(f"{model}: expected label info, found none: xylem models label-info {model} FILE")
+    return attached_info(store, model, info)
+
+
+def _print(found: Attached, json: bool) -> None:
+    facts: dict[str, Any] = found._asdict()
+    if json:
+        print_json(facts)
+        return
+    shown = {name.replace("_", " "): _shown(value) for name, value in facts.items() if name != "model"}
+    print_facts(f"Label info of {found.model}", shown)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+Label = Annotated[str, typer.Option("--label", metavar="LABEL", help="The label, by its name.")]
+Top = Annotated[int, typer.Option(min=1, max=10_000, help="So many features.")]
+Depth = Annotated[int, typer.Option(min=0, max=20, help="Levels below the root.")]
+Labels = Annotated[int, typer.Option(min=1, max=1000, help="So many labels of each node: of most rows.")]
+Tree = Annotated[int, typer.Option("--tree", min=0, help="Which tree of an ensemble, from 0.")]
+
+_TREES_SHOWN = 5
+"""Of more trees only the means are in the table; --json has all."""
+
+
+@app.command()
+def explain(
+    model: Model,
+    label: Label,
+    top: Top = 20,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Show the features that a label's own classifiers weigh most, by name.
+
+    In a tree that is the classifier of the label's leaf, which tells it apart from the leaf's siblings. With
+    several trees the weights are means. A weight above 0 speaks for the label, one below 0 against it.
+    """
+    from model_store.store import Store
+    from service.inference.label_features import label_features
+
+    name, reference = parse_reference(model)
+    found = label_features(Store(store).open(name, reference), label, top)
+    if json:
+        print_json(found)
+        return
+    trees: list[dict[str, Any]] = found["trees"][:_TREES_SHOWN] if len(found["trees"]) > 1 else []
+    of_trees = [{each["feature"]: each["weight"] for each in tree["features"]} for tree in trees]
+    rows = [
+        (each["feature"], each["weight"], *(weights.get(each["feature"], "") for weights in of_trees))
+        for each in found["features"]
+    ]
+    heads = ("feature", "mean weight" if trees else "weight", *(f"tree {tree['tree']}" for tree in trees))
+    print_table(f"{found['model']}@{found['version']}: {label}", heads, rows)
+    facts = {
+        f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart from "
+        f"{tree['siblings']:,} siblings; bias {tree['bias']:.2f}"
+        for tree in found["trees"][:_TREES_SHOWN]
+    }
+    print_facts("", facts)
+
+
+@app.command()
+def tree(
+    model: Model,
+    depth: Depth = 1,
+    labels: Labels = 8,
+    number: Tree = 0,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Show the nodes of a label tree: how many labels each has, how often, and the most frequent."""
+    import numpy as np
+
+    from model_store.names import name_of
+    from model_store.store import Store
+    from service.evaluation.tree_labels import tree_labels
+
+    name, reference = parse_reference(model)
+    opened = Store(store).open(name, reference)
+    n_trees, kind = opened.ensemble.label_leaf.shape[0], opened.manifest.kind
+    if kind != "label-tree":
+        raise BadInput(f"{name}: expected a label tree, whose leaves are labels, found a {kind}")
+    if number >= n_trees:
+        raise BadParameter(f"--tree: expected a number from 0 to {n_trees - 1}, found {number}")
+    counts = opened.arrays.get("labels/counts", np.zeros(opened.manifest.n_labels, np.int64))
+    nodes = tree_labels(opened.ensemble, counts, tree=number, depth=depth, n_labels=labels)
+    told = [[name_of(opened.labels, int(label)) for label in node.labels] for node in nodes]
+    if json:
+        found = [
+            {"place": node.place, "n_labels": node.n_labels, "n_rows": node.n_rows, "labels": each}
+            for node, each in zip(nodes, told, strict=True)
+        ]
+        print_json({"model": name, "version": opened.manifest.version, "tree": number, "nodes": found})
+        return
+    n_rows = max(1, nodes[0].n_rows)
+    print_line(f"{name}@{opened.manifest.version}, tree {number}")
+    for node, each in zip(nodes, told, strict=True):
+        place = ".".join(map(str, node.place)) or "root"
+        share = f"{100 * node.n_rows / n_rows:.1f}% of their occurrences"
+        more = ", ..." if node.n_labels > len(each) else ""
+        indent = "  " * len(node.place)
+        print_line(f"{indent}{place}  {node.n_labels:,} labels, {share}: {', '.join(each)}{more}")

@@ -1,16 +1,25 @@
-"""Options that several commands have, and the references NAME[@VERSION]."""
+"""Options that several commands have, groups of them, and the references NAME[@VERSION].
+
+typer makes options of the parameters of a function. Of a command that is `grouped` it sees, in the place of a
+parameter whose type is a NamedTuple, its fields, and the command gets them as one. `--help` shows the options
+of a group that is `in_panel` apart.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
+import typing
+from collections.abc import Callable, Iterator
+from copy import copy
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from service.base.columns import TableColumns, columns_of, refuse_without_table
 from service.base.errors import BadParameter
-from service.cli.groups import in_panel
 
 LATEST = "latest"
 
@@ -81,6 +90,65 @@ LabelSeparator = Annotated[
 ]
 
 DEFAULT_STORE = Path("store")
+
+
+Group = TypeVar("Group")
+
+
+class _Panel(NamedTuple):
+    name: str
+    common: tuple[str, ...]
+
+
+def in_panel(name: str, common: tuple[str, ...] = ()) -> Callable[[type[Group]], type[Group]]:
+    """Give the options of a group a panel of `--help`, but for `common` and those that must be given."""
+
+    def mark(group: type[Group]) -> type[Group]:
+        setattr(group, "_panel", _Panel(name, common))  # noqa: B010 - a NamedTuple declares fields only
+        return group
+
+    return mark
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command as typer sees it. Raises ValueError where two options have one name."""
+    signature = inspect.signature(command, eval_str=True)
+    groups = {
+        name: parameter.annotation
+        for name, parameter in signature.parameters.items()
+        if hasattr(parameter.annotation, "_fields")
+    }
+    shown: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        if name in groups:
+            shown += _options_of(groups[name])
+        else:
+            shown.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        made = {
+            name: group(**{field: given.pop(field) for field in group._fields})
+            for name, group in groups.items()
+        }
+        command(**given, **made)
+
+    run.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    return run
+
+
+def _options_of(group: Any) -> Iterator[inspect.Parameter]:
+    """Yield the fields of a NamedTuple as parameters."""
+    hints = typing.get_type_hints(group, include_extras=True)
+    panel = getattr(group, "_panel", None)
+    for name in group._fields:
+        default, hint = group._field_defaults.get(name, inspect.Parameter.empty), hints[name]
+        if panel and name in group._field_defaults and name not in panel.common:
+            (option,) = hint.__metadata__
+            option = copy(option)
+            option.rich_help_panel = panel.name
+            hint = Annotated[hint.__origin__, option]
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
 @in_panel("Tables")

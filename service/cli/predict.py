@@ -1,4 +1,4 @@
-"""`xylem predict`: lines of instances in, lines of predictions out, in memory that does not grow."""
+"""`xylem predict` and `score`: lines of instances in, lines of answers out, in memory that does not grow."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ from urllib.parse import urlencode
 
 import typer
 
+from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
 from service.cli.console import complain, progress
-from service.cli.database import opened_learning
-from service.cli.groups import grouped, in_panel
 from service.cli.options import (
+    DEFAULT_STORE,
     ChunkCharacters,
     Json,
     Model,
     Reference,
+    StoreDir,
     Table,
     Threads,
+    grouped,
+    in_panel,
     n_threads,
     parse_reference,
 )
-from service.cli.server_options import Place, read_key, refuse_beside_url
+from service.cli.places import Place, connect_server, opened_learning, read_key, refuse_beside_url
 from service.serving.line_files import STDIN, Source, blocks, idle, in_order, opened
 
 if TYPE_CHECKING:
+    from service.base.settings import Limits
     from service.serving.lines import Answered, LineBlock
+
 
 Instances = Annotated[
     str,
@@ -108,6 +113,17 @@ def predict(
         answers = _by_server(place.url, place.key_file, parse_reference(model), given)
     else:
         answers = _by_store(place.store, model, given, n_threads(threads), explain=wanted.explain)
+    _print_answers(data, columns, answers, json, "predict", "an instance")
+
+
+Answers = Callable[[Source], Iterator["Answered"]]
+"""Answers the lines of a source, in blocks, in their order."""
+
+
+def _print_answers(
+    data: str, columns: TableColumns, answers: Answers, json: bool, phase: str, expected: str
+) -> None:
+    """Print the answers to all lines of a file. Raises BadData at the end where lines had none."""
     n_rows = n_bad = 0
     with opened(data, columns) as source, progress(json or data == STDIN) as show:
         for answered in answers(source):
@@ -115,21 +131,14 @@ def predict(
             sys.stdout.buffer.flush()
             n_rows += answered.n_rows
             n_bad += answered.n_bad
-            show("predict", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
+            show(phase, source.raw.tell() if source.n_bytes else 0, source.n_bytes)
     if n_bad:
-        raise BadData(
-            f"{data}: expected an instance on each of {n_rows + n_bad} lines, found {n_bad} without"
-        )
-
-
-Answers = Callable[[Source], Iterator["Answered"]]
-"""Answers the lines of a source, in blocks, in their order."""
+        raise BadData(f"{data}: expected {expected} on each of {n_rows + n_bad} lines, found {n_bad} without")
 
 
 def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[str, Any]) -> Answers:
     """Return what has a server answer. Raises BadParameter."""
     from service.base.settings import read_settings
-    from service.cli.predict_url import answer_by_server
 
     key, limits = read_key(key_file), read_settings().limits
 
@@ -188,3 +197,87 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
             yield from in_order(found, answer, threads, idle(source))
 
     return answers
+
+
+_ERROR = b'"error":{'
+"""What the answer to a bad line has, and no other: a quote within a text has a backslash."""
+
+
+def answer_by_server(
+    url: str,
+    key: str | None,
+    model: Reference,
+    options: dict[str, Any],
+    todo: Iterator[LineBlock],
+    limits: Limits,
+) -> Iterator[Answered]:
+    """Yield the answers of a server to blocks of lines, in their order, as they come.
+
+    Raises BadInput where the server refuses, BadParameter, Unavailable.
+    """
+    from service.serving.lines import Answered
+
+    long_lines: list[int] = []
+    number = int(model.version) if model.version.isdecimal() else None
+    alias = model.version if number is None else None
+    first = 1
+    with connect_server(url, key) as client:
+        asked = client.batch_blocks(model.name, _lines(todo, long_lines), number, alias, **options)
+        for block in asked:
+            lines = _with_long(block, first, long_lines, limits)
+            n_bad = sum(_ERROR in line for line in lines)
+            first += len(lines)
+            yield Answered(b"".join(line + b"\n" for line in lines), len(lines) - n_bad, n_bad)
+
+
+def _lines(todo: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[bytes]]:
+    """Yield the lines of blocks; an empty one for each that is too long, whose number is kept."""
+    for block in todo:
+        long_lines += [number for number, line in enumerate(block.lines, block.first) if line is None]
+        yield [line or b"" for line in block.lines]
+
+
+def _with_long(lines: list[bytes], first: int, long_lines: list[int], limits: Limits) -> list[bytes]:
+    """Return answers, those to lines that were too long to send as the server gives them."""
+    from service.serving.lines import too_long
+    from service.serving.problems import describe_error
+    from service.serving.wire import dump
+
+    while long_lines and long_lines[0] < first + len(lines):
+        number = long_lines.pop(0)
+        lines[number - first] = dump({"error": {**describe_error(too_long(limits)), "line": number}})
+    return lines
+
+
+def score(
+    model: Model,
+    data: Instances = STDIN,
+    threads: Threads = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Tell the exact probabilities of labels: one JSON object a line in, their scores a line out.
+
+    A line is an instance as `xylem predict` takes it, and "labels": those to score. A line that cannot be
+    used has an error in its place, and the exit status is 2 at the end.
+    """
+    from model_store.store import Store
+    from service.base.settings import read_settings
+    from service.serving.denied import denied_by, with_denied
+    from service.serving.opening import serve_model
+    from service.serving.scores import score_block
+
+    limits = read_settings().limits
+    opened_store, (name, reference) = Store(store), parse_reference(model)
+    served = serve_model(opened_store.open(name, reference))
+    if denied := denied_by(opened_store, name, reference):
+        served = with_denied(served, denied)
+
+    def answer(block: LineBlock) -> Answered:
+        return score_block(block, served, limits)
+
+    def answers(source: Source) -> Iterator[Answered]:
+        todo = blocks(source, limits.line_bytes_max, limits.block_rows_max)
+        return in_order(todo, answer, n_threads(threads), idle(source))
+
+    _print_answers(data, DEFAULT_COLUMNS, answers, json, "score", "an instance with labels")

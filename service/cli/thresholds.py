@@ -9,7 +9,6 @@ import typer
 
 from service.base.errors import BadParameter
 from service.cli.console import print_facts, print_json, print_table, progress
-from service.cli.groups import grouped, in_panel
 from service.cli.options import (
     DEFAULT_STORE,
     FORMATS,
@@ -19,6 +18,8 @@ from service.cli.options import (
     StoreDir,
     Table,
     Threads,
+    grouped,
+    in_panel,
     n_threads,
     parse_reference,
 )

@@ -1,4 +1,4 @@
-"""`xylem train`: a data file in, a published version out."""
+"""`xylem train`: a data file in, a published version out; `xylem estimate`: how large it will be."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import typer
 from service.base.errors import BadParameter
 from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, progress
-from service.cli.groups import grouped, in_panel
 from service.cli.options import (
     DEFAULT_STORE,
     TRAINER_NAMES,
@@ -22,6 +21,8 @@ from service.cli.options import (
     StoreDir,
     Table,
     Work,
+    grouped,
+    in_panel,
     n_threads,
 )
 from service.db.of_store import opened_database
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from model_store.store import Store
     from service.thresholds.store.state import ThresholdDatabase
     from service.workflows.train import TrainReport
+
 
 Trainer = Annotated[
     str,
@@ -212,3 +214,53 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
     if report.note:
         facts["F-measures"] = f"none: {report.note}"
     return facts
+
+
+FORECAST = ("fastxml", "pfastrexml")
+"""Trainers that grow one tree and forecast the others; those of the other trainers are bounds that hold."""
+
+SizeOf = Annotated[
+    str, typer.Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
+]
+
+
+@grouped
+def estimate(
+    data: Data,
+    table: Table,
+    work: Work,
+    parameters: Parameters = None,
+    trainer: SizeOf = "label-tree",
+    label_names: LabelNames = None,
+    json: Json = False,
+) -> None:
+    """Bound a model's weights before training it, and compare with flat one-vs-rest.
+
+    A weight counts 12 bytes, one of flat one-vs-rest 8. Small weights are left out of most models, so that a
+    version is far smaller; names of labels and features are not counted. Memory of training is neither.
+    """
+    from service.workflows.train import TrainRequest, estimate_size
+
+    request = TrainRequest(
+        trainer=trainer,
+        data=data,
+        parameters=tuple(parameters or ()),
+        label_names=label_names,
+        columns=table.columns(data),
+        seed=work.seed,
+        threads=n_threads(work.threads),
+    )
+    with progress(json) as show:
+        size = estimate_size(request, show)
+    if json:
+        print_json(size)
+        return
+    bound = "about" if trainer in FORECAST else "at most"
+    facts = {
+        "weights": f"{bound} {size['nonzeros_bound']:,}",
+        "their bytes": f"{bound} {mebibytes(size['bytes_bound'])}",
+        "of flat one-vs-rest": f"{100 * size['ratio_to_ovr']:.1f} %",
+    }
+    for depth, alpha in enumerate(size["alpha_per_depth"], 1):
+        facts[f"features kept, depth {depth}"] = f"{100 * alpha:.1f} %"
+    print_facts(f"{trainer} on {data}", facts)

@@ -9,7 +9,6 @@ import typer
 
 from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, print_table, progress
-from service.cli.groups import grouped, in_panel
 from service.cli.options import (
     DEFAULT_STORE,
     Data,
@@ -18,6 +17,8 @@ from service.cli.options import (
     StoreDir,
     Table,
     Work,
+    grouped,
+    in_panel,
     n_threads,
 )
 from service.cli.train import LabelNames, NewModel

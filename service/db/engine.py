@@ -18,7 +18,7 @@ from sqlalchemy.sql.selectable import Select
 
 from service.base.errors import BadParameter, DatabaseUnavailable
 from service.base.settings import Settings
-from service.db.migrations import migrate
+from service.db.tables import migrate
 
 CONNECT_SECONDS = 5
 """The longest wait for a connection, and on SQLite for another writer's transaction."""

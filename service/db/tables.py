@@ -1,4 +1,7 @@
-"""The tables, as the newest step of `service.db.migrations` leaves them.
+"""The tables, and the numbered steps that bring a database to them, each run once, in order.
+
+A table `schema_version` has the number of the last step. Who owns all tables and only goes forward needs no
+library for that (alembic).
 
 threshold_versions     a row for each version of a model that has thresholds. `epoch` numbers the changes of
                        its thresholds as they were committed; who changes them locks the row. Predictions
@@ -21,10 +24,14 @@ job_totals             for each kind of jobs and each state in which they end, h
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     Float,
     Index,
     Integer,
@@ -35,7 +42,16 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
 )
+
+from service.base.errors import DatabaseUnsupported
+from service.db import tables
 
 EVENT_KEY_BYTES = 16
 
@@ -168,3 +184,60 @@ JOB_TOTALS = Table(
     Column("seconds", Float, nullable=False),
     PrimaryKeyConstraint("kind", "state"),
 )
+
+
+_LOCK = 0x58796C656D
+"""PostgreSQL's advisory lock under which one process migrates while the others wait: "Xylem"."""
+
+SCHEMA_VERSION = Table(
+    "schema_version", MetaData(), Column("number", Integer, primary_key=True, autoincrement=False)
+)
+
+
+def _make(*made: Table) -> Callable[[Connection], None]:
+    """Return the step that makes tables."""
+    return partial(tables.METADATA.create_all, tables=made)
+
+
+def _no_index_of_days(connection: Connection) -> None:
+    """Drop the index by day that events had: it doubled what an event writes."""
+    connection.execute(text("DROP INDEX IF EXISTS ix_feedback_events_day"))
+
+
+def _traces_of_jobs(connection: Connection) -> None:
+    """Let a job know the trace of the request that made it. No row is written anew."""
+    if "traceparent" not in {column["name"] for column in inspect(connection).get_columns("jobs")}:
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN traceparent VARCHAR(64)"))
+
+
+STEPS: tuple[Callable[[Connection], None], ...] = (
+    _make(tables.VERSIONS, tables.LOG, tables.CHECKPOINTS, tables.EVENTS, tables.SECRETS),
+    _make(tables.SHADOWS),
+    _no_index_of_days,
+    _make(tables.ACCESS_KEYS, tables.AUDIT_LOG),
+    _make(tables.JOBS),
+    _traces_of_jobs,
+    _make(tables.JOB_TOTALS),
+)
+"""Step i makes schema i + 1 of schema i. A step that was released leads to the same schema ever after."""
+
+
+def migrate(connection: Connection) -> None:
+    """Run the steps that a database lacks, in the caller's transaction, which on SQLite holds the write lock.
+
+    Of several processes one migrates while the others wait. Raises DatabaseUnsupported for a newer schema.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    if not inspect(connection).has_table(SCHEMA_VERSION.name):
+        SCHEMA_VERSION.create(connection)
+        connection.execute(insert(SCHEMA_VERSION).values(number=0))
+    number = connection.execute(select(func.max(SCHEMA_VERSION.c.number))).scalar_one() or 0
+    if number > len(STEPS):
+        raise DatabaseUnsupported(
+            f"expected a database of schema {len(STEPS)} or older, found {number}: a newer release made it"
+        )
+    for step in STEPS[number:]:
+        step(connection)
+    if number < len(STEPS):
+        connection.execute(update(SCHEMA_VERSION).values(number=len(STEPS)))

@@ -11,9 +11,8 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 from model_store.manifest import NEWER_FEATURE_KINDS as NEWER_KINDS
 from model_store.manifest import WORD_FORMS
 from service.base.errors import BadParameter, ParameterFault
-from service.base.faults import fault
+from service.base.faults import fault, what_is
 from service.base.parameters import Expected, Parameters, Scalar
-from service.base.what_is import what_is
 from service.features.languages import FILE_SUFFIX, check_lemmas, check_stem, check_stop_words
 
 Norm = Literal["l2", "l1", "none"]

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from numpy.typing import NDArray
 
-from service.base.what_is import what_is
+from service.base.faults import what_is
 from service.importers.files import ModelFile
 from service.importers.npz import DAMAGE, read_npy
 

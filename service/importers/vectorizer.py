@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from model_store.errors import BadNames
 from model_store.names import NameTable, build_names
 from service.base.errors import BadModel, BadParameter
-from service.base.what_is import what_is
+from service.base.faults import what_is
 from service.features.parameters import CharsParameters, FeatureParameters, TfidfParameters, parameters_of
 from service.importers.files import ModelFile, ModelFiles
 from service.importers.skops import is_skops, read_skops

@@ -28,8 +28,7 @@ from service.base.logs import log
 from service.base.settings import Settings
 from service.db.engine import Database
 from service.db.tables import JOB_TOTALS, JOBS
-from service.jobs.job import ENDED
-from service.jobs.queue import now
+from service.jobs.job import ENDED, now
 from service.serving.problems import PROBLEMS, code_of, describe_error
 
 READ_SECONDS = 2.0

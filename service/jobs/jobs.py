@@ -32,8 +32,7 @@ from service.db.engine import Database
 from service.db.tables import JOBS
 from service.jobs.data import DataRoot
 from service.jobs.files import RESULT, directory_of, read_log
-from service.jobs.job import STATES, Job
-from service.jobs.queue import begin_totals, change, end, find, forget_old, job_of, now, take_turns
+from service.jobs.job import STATES, Job, begin_totals, change, end, find, forget_old, job_of, now, take_turns
 
 REQUEST_BYTES_MAX = 64 << 10
 """The most bytes of a job's request, as JSON."""

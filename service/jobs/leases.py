@@ -17,8 +17,18 @@ from service.base.errors import JobNotFound, XylemError
 from service.base.settings import Limits
 from service.db.engine import Database
 from service.db.tables import JOBS
-from service.jobs.job import Job, JobProgress, PromotionVerdict, State
-from service.jobs.queue import change, end, find, forget_old, job_of, now
+from service.jobs.job import (
+    Job,
+    JobProgress,
+    PromotionVerdict,
+    State,
+    change,
+    end,
+    find,
+    forget_old,
+    job_of,
+    now,
+)
 
 Word = Literal["go on", "cancel", "lost"]
 """What a worker learns when it renews its claim: somebody cancels the job; or it is not its own any more."""

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainValidator
 
 from service.base.columns import COLUMNS_MAX, TableColumns, columns_of
-from service.base.faults import fault
-from service.base.what_is import what_is
+from service.base.faults import fault, what_is
 from service.serving.schemas.instances import RequestModel
 from service.serving.schemas.predict import Options
 from service.workflows.tune import KAPPA_MAX, KAPPA_MIN

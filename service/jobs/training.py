@@ -1,4 +1,4 @@
-"""A training job: train, publish once, tune, judge, promote.
+"""Jobs of training and threshold tuning; a training: train, publish once, tune, judge, promote.
 
 Killed at any moment and begun again it ends as if it had not been: the version says that it was made for the
 job, and the store takes one such; thresholds are tuned only if the version has none yet; a verdict is kept
@@ -7,8 +7,11 @@ before the alias moves, and later acted on once.
 
 from __future__ import annotations
 
+import gzip
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sqlalchemy import Connection
 
@@ -17,14 +20,15 @@ from model_store.manifest import Manifest
 from model_store.moves import Cause
 from model_store.report import read_report
 from model_store.store import Store
-from service.base.columns import TableColumns
+from service.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
+from service.base.errors import BadData
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.promotion import LATEST, promote_if
-from service.jobs.requests import PromotionRule, TrainingJob, TuningChoice
-from service.jobs.split import split_lines
-from service.jobs.tuning import tune
+from service.jobs.requests import PromotionRule, TrainingJob, TuningChoice, TuningJob
 from service.thresholds.store.state import ThresholdDatabase
+from service.workflows.labelled import OnProgress
 from service.workflows.train import TrainRequest, train_and_publish
+from service.workflows.tune import OnKeep, request_of, tune_and_keep
 
 
 def run(context: JobContext, request: TrainingJob) -> dict[str, Any]:
@@ -143,3 +147,117 @@ def _tune(
         context.leases.check(connection, context.claim)
 
     tune(context, version, choice, valid, None, columns, False, on_keep)
+
+
+def run_tuning(context: JobContext, request: TuningJob) -> dict[str, Any]:
+    """Do the job; return the report of the tuning.
+
+    A run that finds a result finds the thresholds kept: it has nothing to do.
+    """
+    job = context.job
+    if job.result is not None:
+        return dict(job.result)
+    files = WatchedFiles(context.data)
+    data = files.find(request.data)
+    test = None if request.test is None else files.find(request.test, "test")
+    version = job.version
+    if version is None:
+        version = context.store.resolve(job.model, "latest" if request.version is None else request.version)
+        patiently(lambda: context.leases.record_version(context.claim, version))
+
+    def on_keep(connection: Connection, report: dict[str, Any]) -> None:
+        files.check()
+        context.leases.record_result(connection, context.claim, report)
+
+    return tune(context, version, request, data, test, request.columns(), request.shadow, on_keep)
+
+
+def tune(
+    context: JobContext,
+    version: int,
+    choice: TuningChoice,
+    data: Path,
+    test: Path | None,
+    columns: TableColumns,
+    shadow: bool,
+    on_keep: OnKeep,
+) -> dict[str, Any]:
+    """Tune a version's thresholds and keep them, as `tune_and_keep` does; return its report."""
+    start = None if choice.start is None else (choice.start[0], choice.start[1])
+    how = choice.empty_labels, choice.kappa, start, context.threads, columns
+    request = request_of([choice.method], data, test, *how)
+    opened = context.store.open(context.job.model, version)
+    report = context.on_progress
+    return tune_and_keep(
+        opened, context.database, request, shadow=shadow, on_progress=report, on_keep=on_keep
+    )
+
+
+_TELL_EVERY = 10_000
+
+
+def split_lines(
+    data: Path,
+    directory: Path,
+    share: float,
+    seed: int,
+    on_progress: OnProgress,
+    columns: TableColumns = DEFAULT_COLUMNS,
+) -> tuple[Path, Path]:
+    """Write the lines of a file to two in a directory; return those: to train on, and to measure on.
+
+    Each line is kept out with probability `share`, by a generator of `seed`: the same call, the same files.
+    Rows of a table become JSON lines. The header of a .txt file gets the right numbers of rows. Lines stay in
+    their order. Raises BadData where one of the two would be empty, or the file has no header.
+    """
+    name = f"{data.name}.jsonl" if is_table(data) else data.name.removesuffix(".gz")
+    paths = tuple(directory / part / name for part in ("train", "valid"))
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(seed)
+    counts = [0, 0]
+    header = b""
+    with _opened(data, columns) as source, paths[0].open("wb") as train, paths[1].open("wb") as valid:
+        lines = _lines(source, has_header=name.endswith(".txt"))
+        if name.endswith(".txt"):  # there an empty line is a row
+            header = next(lines, b"")
+            for file in (train, valid):
+                file.write(_header_with(header, 0, data))
+        for number, line in enumerate(lines):
+            part = int(rng.random() < share)
+            (train, valid)[part].write(line)
+            counts[part] += 1
+            if number % _TELL_EVERY == 0:
+                on_progress("split", number, 0)
+        for file, count in zip((train, valid), counts, strict=True):
+            if header:
+                file.seek(0)
+                file.write(_header_with(header, count, data))
+    if not all(counts):
+        fault = f"expected rows to train on and rows to measure on, found {counts[0]} and {counts[1]}"
+        raise BadData(f"{data}: {fault}: split another share")
+    return paths[0], paths[1]
+
+
+def _opened(data: Path, columns: TableColumns) -> BinaryIO:
+    if is_table(data):
+        from service.datasets.table_lines import TableLines  # with it come kernels
+
+        return TableLines(data, columns, with_labels=True)  # type: ignore[return-value]
+    return gzip.open(data) if data.suffix == ".gz" else data.open("rb")  # type: ignore[return-value]
+
+
+def _lines(source: BinaryIO, *, has_header: bool) -> Iterator[bytes]:
+    """Yield the lines, each with its end; empty ones, which are rows after a header only, left out."""
+    read: Callable[[], bytes] = source.readline
+    while line := read():
+        if has_header or line.strip():
+            yield line if line.endswith(b"\n") else line + b"\n"
+
+
+def _header_with(header: bytes, count: int, data: Path) -> bytes:
+    """Return the header of a .txt file with another number of rows, as long as it was."""
+    fields = header.split()
+    if len(fields) != 3:
+        raise BadData(f"{data}:1: expected a header of 3 numbers, found {header[:60]!r}")
+    return b" ".join([str(count).zfill(len(fields[0])).encode(), *fields[1:]]) + b"\n"

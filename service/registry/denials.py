@@ -11,7 +11,7 @@ from model_store.errors import BadNames
 from model_store.names import NameTable, find_all, nearest_name
 from model_store.store import Store
 from service.base.errors import UnknownLabel
-from service.base.nearest import did_you_mean
+from service.base.faults import did_you_mean
 
 
 class Denial(NamedTuple):

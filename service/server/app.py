@@ -51,8 +51,8 @@ from service.api.routes import (
 )
 from service.api.routes.openapi import openapi_document
 from service.api.routes.services import Services
-from service.base.collector import settle
 from service.base.logs import log
+from service.base.process import settle
 from service.base.settings import Settings, read_settings
 from service.jobs.figures import JobFigures
 from service.jobs.jobs import Jobs

@@ -26,10 +26,9 @@ from model_store.store import Store
 from service.access.scopes import describe_access
 from service.api.door.neighbours import WorkerPlace, new_name
 from service.api.door.protocol import bounded_protocol
-from service.base.collector import collect_seldom
-from service.base.descriptors import are_used_up, raise_limit
 from service.base.errors import Unavailable
 from service.base.logs import configure, log
+from service.base.process import are_used_up, collect_seldom, raise_limit
 from service.base.settings import Settings
 from service.jobs.serving import JobWorkers
 from service.registry.follower import RemoteFollower

@@ -16,8 +16,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from model_store.alias import DENIED_MAX
 from service.base.errors import BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
+from service.base.faults import what_is
 from service.base.settings import Limits
-from service.base.what_is import what_is
 from service.features.long_json import JsonSize, load_in_pieces, size_of
 from service.serving.schemas.faults import faults_of
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackEvents

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.base.errors import BadRequest, LimitExceeded
+from service.base.faults import what_is
 from service.base.settings import Limits
-from service.base.what_is import what_is
 from service.serving.schemas.limits import limit_fault, utf8_length
 from service.serving.schemas.oip import INPUTS, InferTensor
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.base.errors import BadParameter
-from service.base.nearest import did_you_mean
+from service.base.faults import did_you_mean
 from service.base.parameters import Parameters
 from service.base.rows import LabelRows, SparseRows
 from service.trainers import plugins

@@ -25,7 +25,7 @@ from model_store.ensemble import Weights
 from model_store.label_info import Subject, build_label_info
 from model_store.manifest import WEIGHTS
 from model_store.store import Store
-from service.base.collector import collect_seldom
+from service.base.process import collect_seldom
 from service.base.settings import Limits
 from service.serving.blocks import answer_block
 from service.serving.label_info import LabelInfos, LiveLabelInfo

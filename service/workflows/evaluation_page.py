@@ -1,21 +1,21 @@
-"""An evaluation as one HTML file: tables and pictures, no script, nothing from elsewhere."""
+"""An evaluation as files: a page of HTML without a script, and a table with a line a label."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 
-from model_store.names import NameTable
-from service.base.errors import BadInput
+from model_store.names import NameTable, name_of
+from service.base.errors import BadInput, BadParameter
 from service.evaluation.ranking import KS
-from service.workflows.charts import new_chart
+from service.workflows.charts import draw_bands, draw_reliability, draw_sweep, new_chart
 from service.workflows.evaluate import Evaluation, list_unknown
-from service.workflows.evaluation_charts import draw_bands, draw_reliability, draw_sweep
-from service.workflows.label_table import COLUMNS, label_lines
 
 FILE_NAME = "report.html"
 
@@ -51,15 +51,32 @@ class PageSubject(NamedTuple):
     names: NameTable
 
 
-def prepare_page(out: Path) -> None:
-    """Make the directory of a page. Raises BadInput where that cannot be, and without matplotlib."""
+def prepare_files(table: Path | None, page: Path | None) -> None:
+    """Make the directory of a page. Raises BadInput where a file cannot be written: before it is measured."""
+    if table is not None:
+        check_label_table(table)
+    if page is None:
+        return
     new_chart()
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        page.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(
-            f"--report: expected a directory, or a place to make one, found: {error.strerror}: {out}"
+            f"--report: expected a directory, or a place to make one, found: {error.strerror}: {page}"
         ) from error
+
+
+def write_files(
+    table: Path | None, page: Path | None, subject: PageSubject, evaluation: Evaluation
+) -> dict[str, str]:
+    """Write the files that are wanted; return their names, by what they are. Raises as `write_page`."""
+    written: dict[str, str] = {}
+    if table is not None:
+        write_label_table(table, label_lines(subject.names, evaluation))
+        written["per_label"] = str(table)
+    if page is not None:
+        written["report"] = str(write_page(page, subject, evaluation))
+    return written
 
 
 def write_page(out: Path, subject: PageSubject, evaluation: Evaluation) -> Path:
@@ -148,3 +165,65 @@ def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return escape(f"{value:,.2f}" if isinstance(value, float) else str(value))
+
+
+COLUMNS = ("label", "support", "hits", "precision", "recall", "F", "threshold")
+"""In percent. Precision and recall of nothing are empty (null in .jsonl), and F of a label never true nor
+predicted."""
+
+SUFFIXES = (".csv", ".tsv", ".jsonl")
+_PERCENT_DIGITS = 4
+
+LabelLine = tuple[str, int, int, float | None, float | None, float | None, float]
+"""The values of COLUMNS for a label."""
+
+
+def check_label_table(file: Path) -> None:
+    """Raise BadParameter where no such file can be written: before anything is measured."""
+    if file.suffix not in SUFFIXES:
+        raise BadParameter(f"--per-label: expected a file {' or '.join(SUFFIXES)}, found {file.name!r}")
+    if file.is_dir() or not file.parent.is_dir():
+        found = "a directory" if file.is_dir() else "no such directory"
+        raise BadParameter(
+            f"--per-label: expected a file in a directory that is there, found {found}: {file}"
+        )
+
+
+def label_lines(
+    names: NameTable, evaluation: Evaluation, labels: Iterable[int] | None = None
+) -> Iterable[LabelLine]:
+    """Yield the values of COLUMNS for each label by its id, or for those asked for."""
+    counts, thresholds = evaluation.counts, evaluation.thresholds
+    for i in range(names.n_names) if labels is None else labels:
+        support, hits, predicted = (int(column[i]) for column in counts)
+        yield (
+            name_of(names, i),
+            support,
+            hits,
+            _percent(hits, predicted),
+            _percent(hits, support),
+            _percent(2 * hits, support + predicted),
+            float(str(thresholds[i])),  # the fewest digits that say which float32 it is
+        )
+
+
+def write_label_table(file: Path, lines: Iterable[LabelLine]) -> None:
+    """Write lines in the format of the suffix; the file is there whole or not at all. Raises OSError."""
+    unfinished = file.with_name(f"{file.name}.unfinished")
+    try:
+        if file.suffix == ".jsonl":
+            with unfinished.open("wb") as out:
+                out.writelines(orjson.dumps(dict(zip(COLUMNS, line, strict=True))) + b"\n" for line in lines)
+        else:
+            with unfinished.open("w", encoding="utf-8", newline="") as table:
+                delimiter = "," if file.suffix == ".csv" else "\t"
+                writer = csv.writer(table, delimiter=delimiter, lineterminator="\n")
+                writer.writerow(COLUMNS)
+                writer.writerows(lines)
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _percent(part: int, whole: int) -> float | None:
+    return round(100.0 * part / whole, _PERCENT_DIGITS) if whole else None

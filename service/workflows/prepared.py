@@ -20,11 +20,9 @@ from service.features.parameters import AutoParameters, ContextParameters
 from service.trainers.softmax.parameters import SoftmaxParameters
 from service.trainers.source import MemorySource, RowSource, TrainingSet
 from service.workflows.choose_features import FeatureChoice, choose_features
-from service.workflows.file_source import FileSource
+from service.workflows.file_source import FileSource, TextSource
 from service.workflows.labelled import OnProgress
-from service.workflows.parameters import Chosen
-from service.workflows.request import TrainRequest
-from service.workflows.text_source import TextSource
+from service.workflows.request import Chosen, TrainRequest
 
 EMPTY_SHARE_MAX = 0.1
 """A warning says when a larger share of the training rows has no feature."""

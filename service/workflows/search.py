@@ -23,7 +23,7 @@ from service.features import load_featurizer
 from service.workflows.evaluate import metrics_of
 from service.workflows.folds import FOLDS_MAX, Fold, folds_of
 from service.workflows.labelled import Labelled, OnProgress, no_progress
-from service.workflows.parameters import from_json
+from service.workflows.request import from_json
 from service.workflows.search_space import (
     DEFAULT_TRAINERS,
     TRAINER,

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from model_store.errors import StoreError
 from model_store.identifiers import check_model
 from model_store.made_for import MADE_FOR, made_for_array
@@ -18,14 +20,16 @@ from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
 from service.base.rows import Dataset
 from service.datasets import check_readable
+from service.evaluation.forest_report import Reached, forest_report
+from service.evaluation.size_report import size_report
 from service.features import featurizer_arrays, featurizer_config
 from service.features.languages import libraries_of
+from service.inference.forest_predictor import ForestPredictor
 from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import Trained, TrainingSet, estimate, fit
 from service.workflows.calibrate import calibrated_draft, fit_to_rows
 from service.workflows.evaluate import note_on, valid_figures
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
-from service.workflows.parameters import Chosen
 from service.workflows.prepared import (
     PreparedRows,
     PreparedSource,
@@ -35,7 +39,7 @@ from service.workflows.prepared import (
     warnings_of,
 )
 from service.workflows.progressive import ProgressiveThresholds
-from service.workflows.report import version_report
+from service.workflows.request import Chosen
 from service.workflows.request import TrainRequest as TrainRequest
 from service.workflows.rounding import round_weights
 
@@ -260,3 +264,36 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
 def peak_memory_bytes() -> int:
     """Return the most memory that this process has had resident."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+ROWS_MAX = 4000
+"""So many rows, at most, are sent down the trees for a report: evenly many of the file."""
+
+
+def version_report(
+    model: Model, training: dict[str, Any], train: TrainingSet | None, test: TrainingSet | None
+) -> dict[str, Any]:
+    """Return the report of a version as JSON takes it.
+
+    training  what the trainer told, kept under "training" unless empty
+    train     the training rows, None when they were not kept; test: a validation file's
+
+    Decision trees have "forest" (`forest_report`) if there are training rows; label trees "size"
+    (`size_report`). Deterministic.
+    """
+    report: dict[str, Any] = {"training": training} if training else {}
+    if model.manifest.kind == "label-tree":
+        report["size"] = size_report(model.ensemble)
+    elif train is not None:
+        predictor = ForestPredictor(model)
+        reached = [None if part is None else _reached(predictor, part) for part in (train, test)]
+        assert reached[0] is not None
+        report["forest"] = forest_report(model.ensemble, reached[0], reached[1])
+    return report
+
+
+def _reached(predictor: ForestPredictor, sample: TrainingSet) -> Reached:
+    n_rows = sample.rows.n_rows
+    chosen = np.unique(np.linspace(0, n_rows - 1, min(n_rows, ROWS_MAX)).astype(np.int64))
+    ptr, leaves = predictor.leaves_reached(sample.rows, chosen)
+    return Reached(ptr, leaves, sample.labels.take(chosen))

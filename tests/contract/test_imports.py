@@ -226,7 +226,7 @@ def test_every_import_is_allowed_by_the_table() -> None:
         ("service.kernels.text.digits", "service.kernels.search.beam"),
         ("service.workflows.train", "service.serving.answer"),
         ("service.jobs.training", "service.api.routes.predict"),
-        ("service.serving.answer", "service.jobs.queue"),
+        ("service.serving.answer", "service.jobs.job"),
         ("service.inference.engine", "service.server.app"),
     ],
 )

@@ -8,8 +8,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from service.base.errors import BadInput, BadRequest, LimitExceeded
-from service.base.faults import FAULT, sentence_of, unknown
-from service.base.what_is import shortened, what_is
+from service.base.faults import FAULT, sentence_of, shortened, unknown, what_is
 from service.serving.schemas.instances import KINDS, TAGS
 from service.serving.schemas.limits import LIMIT
 

@@ -15,8 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from service.base.faults import fault
-from service.base.what_is import what_is
+from service.base.faults import fault, what_is
 from service.inference.chunks import CHUNK_CHARACTERS_MIN
 from service.serving.schemas.instances import (
     NAMED,

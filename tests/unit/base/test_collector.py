@@ -10,7 +10,7 @@ import pytest
 SCRIPT = """
 import gc
 usual = gc.get_threshold()
-from service.base.collector import collect_seldom, settle
+from service.base.process import collect_seldom, settle
 collect_seldom()
 assert gc.get_threshold() > usual
 there = [[] for _ in range(1000)]

@@ -7,13 +7,11 @@ import sys
 
 import pytest
 
-from service.base.descriptors import OWN
+from service.base.process import OWN
 
 
 def said(code: str) -> subprocess.CompletedProcess[str]:
-    script = (
-        f"import os, resource as r\nfrom service.base.descriptors import are_used_up, raise_limit\n{code}"
-    )
+    script = f"import os, resource as r\nfrom service.base.process import are_used_up, raise_limit\n{code}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.base.what_is import SHOWN, shortened, what_is
+from service.base.faults import SHOWN, shortened, what_is
 
 
 @pytest.mark.parametrize(

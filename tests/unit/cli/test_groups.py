@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from service.cli.groups import grouped, in_panel
+from service.cli.options import grouped, in_panel
 
 
 @in_panel("How hard", common=("pace",))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -97,7 +97,7 @@ def test_columns_of_tables(kind: str, data: DataRoot) -> None:
 
 def test_every_kind_has_a_run() -> None:
     for kind in KINDS.values():
-        assert callable(import_module(kind.module).run)
+        assert callable(resolve_name(kind.run))
 
 
 def test_all_faults_of_a_training_are_told_at_once(data: DataRoot) -> None:

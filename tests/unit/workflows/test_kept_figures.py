@@ -12,7 +12,7 @@ from model_store.report import read_report
 from model_store.store import Store
 from service.evaluation import kept_figures
 from service.workflows.evaluate import evaluate_rows
-from service.workflows.label_table import label_lines
+from service.workflows.evaluation_page import label_lines
 from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 

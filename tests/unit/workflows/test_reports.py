@@ -16,7 +16,7 @@ from service.base.rows import SparseRows
 from service.evaluation.size_report import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
 from service.trainers import TrainingSet, estimate, parse_parameters, size, train
 from service.workflows.charts import draw_report
-from service.workflows.report import version_report
+from service.workflows.train import version_report
 from tests.contract.test_every_trainer import learnable, model_of, trained_on
 from tests.oracles.problems import to_labels, to_rows
 from tests.oracles.routing import leaves_reached, random_decision_forest, whole_rows

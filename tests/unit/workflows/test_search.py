@@ -24,7 +24,7 @@ from service.features import load_featurizer
 from service.workflows.evaluate import evaluate_rows
 from service.workflows.folds import folds_of
 from service.workflows.labelled import Labelled
-from service.workflows.parameters import from_json
+from service.workflows.request import from_json
 from service.workflows.search import SearchRequest, search
 from service.workflows.search_space import SPACES, Choice, Range, dimensions_of
 from service.workflows.train import TrainRequest, train_dataset

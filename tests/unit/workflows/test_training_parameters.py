@@ -8,7 +8,7 @@ import pytest
 
 from model_store.store import Store
 from service.base.errors import BadParameter
-from service.workflows.parameters import from_json, parse
+from service.workflows.request import from_json, parse
 from service.workflows.train import TrainRequest, train_and_publish
 
 

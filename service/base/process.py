@@ -1,8 +1,9 @@
-"""File descriptors: a connection takes one, and the system gives a process a limited number."""
+"""What a process sets for itself: its limit of file descriptors, and how often it collects garbage."""
 
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import os
 import resource
@@ -42,3 +43,18 @@ def are_used_up() -> bool:
     except OSError as error:
         return error.errno in (errno.EMFILE, errno.ENFILE)
     return False
+
+
+_SELDOM = (20_000, 10, 10)
+_USUAL = gc.get_threshold()
+
+
+def collect_seldom() -> None:
+    """Let the collector begin after many objects: what a process begins with, or compiles, stays."""
+    gc.set_threshold(*_SELDOM)
+
+
+def settle() -> None:
+    """Never look again at what there is now, and at what comes as usual."""
+    gc.freeze()
+    gc.set_threshold(*_USUAL)

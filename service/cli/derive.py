@@ -1,12 +1,14 @@
-"""`xylem calibrate`: scores that are probabilities, fitted to a held-out file, as a new version."""
+"""`xylem calibrate` and `import-vectorizer`: a version made of another one, and published after it."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from service.cli.aliases import store_to_publish
-from service.cli.console import print_facts, print_json, print_table, progress
-from service.cli.groups import grouped
+from service.cli.console import print_facts, print_json, print_result, print_table, progress
 from service.cli.options import (
     DEFAULT_STORE,
     Data,
@@ -15,6 +17,7 @@ from service.cli.options import (
     StoreDir,
     Table,
     Threads,
+    grouped,
     n_threads,
     parse_reference,
 )
@@ -65,3 +68,21 @@ def calibrate(
 def _cells(each: dict[str, Any]) -> tuple[str, str, str, str]:
     scores = f"{each['low']:.2f} - {each['high']:.2f}"
     return scores, f"{each['n']:,}", f"{each['mean_score']:.3f}", f"{each['share_true']:.3f}"
+
+
+File = Annotated[
+    Path,
+    typer.Option("--file", metavar="FILE", help="A vectorizer as JSON or of skops: see docs/importing.md."),
+]
+
+
+def import_vectorizer(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Publish a version that takes text as a scikit-learn vectorizer does, and answers as the given one."""
+    from service.importers import publish_with_texts, read_vectorizer
+
+    name, reference = parse_reference(model)
+    opened = store_to_publish(store, "xylem import-vectorizer")
+    version = opened.resolve(name, reference)
+    manifest = publish_with_texts(opened, name, version, read_vectorizer(file))
+    line = f"{name}@{version} with {file} -> {manifest.model}@{manifest.version}"
+    print_result(json, line, model=manifest.model, version=manifest.version)

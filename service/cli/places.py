@@ -1,4 +1,4 @@
-"""Servers that commands ask: `--url`, the key, and how a refusal ends a command."""
+"""Where commands find what they ask: a store and its database, or a server (`--url`, the key)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from service.base.errors import BadInput, BadParameter, Unavailable
-from service.cli.groups import in_panel
-from service.cli.options import DEFAULT_STORE, StoreDir
+from service.cli.options import DEFAULT_STORE, StoreDir, in_panel
+from service.db.of_store import is_there
 
 if TYPE_CHECKING:
+    from service.serving.learning import OnlineLearning
     from xylem import Client
+
 
 KEY_VARIABLE = "XYLEM_KEY"
 _KEY_BYTES_MAX = 4096
@@ -87,3 +89,36 @@ def connect_server(url: str, key: str | None) -> Iterator[Client]:
             raise Unavailable(f"{url}: {error}") from None
         except ValueError as error:
             raise BadParameter(str(error)) from None
+
+
+@contextmanager
+def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | None]:
+    """Yield what learns from feedback and signs prediction ids; None where `opened_database` yields None.
+
+    It logs nothing: what fails is for the command to say. Raises BadParameter as `opened_database` does.
+    """
+    from service.base.logs import configure
+    from service.base.settings import read_settings
+    from service.serving.learning import OnlineLearning
+
+    settings = read_settings(store=store)
+    if not create and not is_there(store, settings.database_url):
+        yield None
+        return
+    configure("critical")
+    learning = OnlineLearning(settings)
+    try:
+        yield learning
+    finally:
+        learning.close()
+
+
+def user_name() -> str:
+    """Return the name of who runs the command, for the history and the audit log."""
+    import getpass
+    import os
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return f"uid {os.getuid()}"
