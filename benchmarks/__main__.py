@@ -9,13 +9,11 @@ from benchmarks import (
     growth,
     hostile,
     http,
-    latency,
     open_inference,
+    predictions,
     python_client,
-    quality,
     requests,
     row_order,
-    sampled,
     server,
     starts,
     thresholds,
@@ -31,15 +29,14 @@ from model_store.weights import CHILDREN_MAX
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = {
     "training": training.run,
-    "quality": quality.run,
-    "latency": latency.run,
+    "quality": predictions.quality,
+    "latency": predictions.latency,
     "http": http.run,
     "requests": requests.run,
     "hostile": hostile.run,
     "open-inference": open_inference.run,
     "client": python_client.run,
     "traces": traces.run,
-    "sampled": sampled.run,
     "growth": growth.run,
     "row-order": row_order.run,
     "thresholds": thresholds.run,
@@ -48,17 +45,7 @@ TABLES = {
     "memory": server.memory,
 }
 WITH_PEERS = {"training", "quality", "latency"}
-WITHOUT_DATA = {
-    "requests",
-    "open-inference",
-    "client",
-    "starts",
-    "hostile",
-    "traces",
-    "sampled",
-    "growth",
-    "row-order",
-}
+WITH_DATA = {*WITH_PEERS, "http", "thresholds", "trainers", "memory"}
 
 
 def split_numbers(text: str) -> range:
@@ -76,13 +63,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--without-peers", action="store_true")
     parser.add_argument("--peers", nargs="+", metavar="NAME", help="only these, by how their names begin")
-    parser.add_argument(
-        "--labels",
-        nargs="+",
-        type=int,
-        default=growth.SIZES,
-        help="sizes of generated trees",
-    )
+    parser.add_argument("--labels", nargs="+", type=int, default=growth.SIZES, help="sizes of trees")
     parser.add_argument("--weights", choices=CHILDREN_MAX, default="float32", help="their weights")
     parser.add_argument(
         "--trainers",
@@ -113,20 +94,11 @@ def main() -> None:
     systems = [system for system in SYSTEMS if system.name.startswith(("Xylem", *wanted))]
     if WITH_PEERS.intersection(tables):
         systems = installed(systems)
-    paths = [] if WITHOUT_DATA.issuperset(tables) else given.data
+    paths = given.data if WITH_DATA.intersection(tables) else []
     data = [prepared for path in paths for prepared in prepare_splits(path, given.splits, given.out)]
     given.out.mkdir(parents=True, exist_ok=True)
-    settings = Settings(
-        data,
-        given.out,
-        given.threads,
-        given.repeats,
-        systems,
-        given.labels,
-        given.weights,
-        given.trainers,
-        given.against,
-    )
+    how = given.threads, given.repeats, systems, given.labels, given.weights, given.trainers, given.against
+    settings = Settings(data, given.out, *how)
     for table in tables:
         TABLES[table](settings)
 

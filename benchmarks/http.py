@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from statistics import mean, median
 
 import orjson
-import scipy.sparse as sp
 
 from benchmarks.client import closed_loop, open_loop, post, stream
 from benchmarks.data import Prepared
-from benchmarks.ours import rows_of, store_of
+from benchmarks.ours import instances_of, store_of, test_rows
 from benchmarks.runs import Settings, note, show, spread, trained
 from benchmarks.server import READY_SECONDS_MAX, cpu_seconds, free_port, served
 from benchmarks.systems import OURS
@@ -41,27 +40,13 @@ BATCH_ROWS = 20_000
 def run(settings: Settings) -> None:
     for data in settings.data:
         trained(OURS, data, settings.threads)
-        instances, rows = instances_of(data)
+        rows = test_rows(data.work)
+        instances = instances_of(rows)
         with served(store_of(data.work, 1), 1) as (pid, _, port):
             note(f"{data.name}: single requests")
             _single(settings, data, (pid, port), instances)
             note(f"{data.name}: batches")
             _batch(settings, data, (pid, port), instances, rows)
-
-
-def instances_of(data: Prepared) -> tuple[list[dict[str, list[float]]], SparseRows]:
-    """Return the rows of the test file, as instances of requests and as they are."""
-    matrix = sp.load_npz(data.work / "test.rows.npz").tocsr()
-    matrix.sort_indices()
-    ends = matrix.indptr
-    instances = [
-        {
-            "indices": matrix.indices[ends[i] : ends[i + 1]].tolist(),
-            "values": [float(str(value)) for value in matrix.data[ends[i] : ends[i + 1]]],
-        }
-        for i in range(matrix.shape[0])
-    ]
-    return instances, rows_of(matrix)
 
 
 def _single(

@@ -105,6 +105,15 @@ def rows_of(matrix: sp.csr_matrix) -> SparseRows:
     )
 
 
+def instances_of(rows: SparseRows) -> list[dict[str, list[float]]]:
+    """Return rows as instances of requests."""
+    parts = (rows.cut(i, i + 1) for i in range(rows.n_rows))
+    return [
+        {"indices": row.indices.tolist(), "values": [float(str(value)) for value in row.values]}
+        for row in parts
+    ]
+
+
 def labels_of(matrix: sp.csr_matrix) -> LabelRows:
     matrix.sort_indices()
     return LabelRows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.shape[1])

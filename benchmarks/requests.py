@@ -16,12 +16,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
 
 from benchmarks.client import ANSWERED, closed_loop, one_by_one, overload, post, stream
+from benchmarks.ours import instances_of
 from benchmarks.runs import Settings, note, show, spread
 from benchmarks.server import ROOT, cpu_nanoseconds, family, run_cli, served
-from benchmarks.tensors import as_binary, as_json, text_as_json
 from model_store.store import Store
 from service.features import load_featurizer
 
@@ -119,13 +120,7 @@ def kinds_of(store: Path) -> list[Kind]:
     model = Store(store).open("text")
     featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
     rows = featurizer.transform_texts([text[:300] for text in texts])
-    sparse = [
-        {
-            "indices": rows.indices[rows.indptr[i] : rows.indptr[i + 1]].tolist(),
-            "values": [float(str(value)) for value in rows.values[rows.indptr[i] : rows.indptr[i + 1]]],
-        }
-        for i in range(rows.n_rows)
-    ]
+    sparse = instances_of(rows)
     allowed = [label for _, labels in described("test")[:20] for label in labels][:20]
     found = []
     for name, instances, more in (
@@ -247,10 +242,10 @@ def turns(asked: Mapping[str, Asked], n_turns: int) -> dict[str, tuple[float, fl
 
 def _batches(settings: Settings, kinds: list[Kind], ports: dict[str, int]) -> None:
     """Print rows a second of batches, and events a second of feedback."""
-    instances_of = {kind.name: [_instance_of(request) for request in kind.requests] for kind in kinds}
+    of_kind = {kind.name: [_instance_of(request) for request in kind.requests] for kind in kinds}
     loads = {
-        "batch of sparse lines": instances_of["sparse"],
-        "batch of texts, 300 characters": instances_of["text, 300 characters"],
+        "batch of sparse lines": of_kind["sparse"],
+        "batch of texts, 300 characters": of_kind["text, 300 characters"],
     }
     rows = []
     for name, instances in loads.items():
@@ -264,7 +259,7 @@ def _batches(settings: Settings, kinds: list[Kind], ports: dict[str, int]) -> No
                 if turn:
                     speeds[server].append(len(instances) * COPIES / took)
         rows.append(_compared(name, speeds))
-    singles = instances_of["text, 300 characters"]
+    singles = of_kind["text, 300 characters"]
     for name, size in (("feedback, 64 events of texts a request", 64), ("feedback, one event a request", 1)):
         speeds = {server: [] for server in ports}
         for turn in range(settings.repeats + 1):
@@ -322,3 +317,42 @@ def _overload(settings: Settings, name: str, kinds: list[Kind], port: int) -> No
             )
     columns = ("", "due", "sent", "refused 503", "answered, % of capacity", "p99 of these, ms")
     show(settings, f"{name}: overload, {CONNECTIONS} connections", columns, rows)
+
+
+_TENSORS = (("indptr", "INT64", "<i8"), ("indices", "INT32", "<i4"), ("values", "FP32", "<f4"))
+
+
+def text_as_json(text: str) -> bytes:
+    """Return the body with a text as a tensor in the JSON."""
+    return orjson.dumps({"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [text]}]})
+
+
+def as_json(instance: dict[str, Any]) -> bytes:
+    """Return the body with the three tensors of a sparse row in the JSON."""
+    inputs = [
+        {"name": name, "shape": [len(data)], "datatype": datatype, "data": data}
+        for (name, datatype, _), data in zip(_TENSORS, _csr(instance), strict=True)
+    ]
+    return orjson.dumps({"inputs": inputs})
+
+
+def as_binary(instance: dict[str, Any]) -> tuple[bytes, str]:
+    """Return the body with the tensors behind the JSON, answers too, and the header's line that says so."""
+    parts = [
+        np.array(data, dtype).tobytes() for (_, _, dtype), data in zip(_TENSORS, _csr(instance), strict=True)
+    ]
+    inputs = [
+        {
+            "name": name,
+            "shape": [len(data)],
+            "datatype": datatype,
+            "parameters": {"binary_data_size": len(part)},
+        }
+        for (name, datatype, _), data, part in zip(_TENSORS, _csr(instance), parts, strict=True)
+    ]
+    head = orjson.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}})
+    return b"".join([head, *parts]), f"inference-header-content-length: {len(head)}\r\n"
+
+
+def _csr(instance: dict[str, Any]) -> tuple[list[int], list[int], list[float]]:
+    return [0, len(instance["indices"])], instance["indices"], instance["values"]

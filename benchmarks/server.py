@@ -125,18 +125,13 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def thread_nanoseconds(pid: int) -> dict[str, int]:
-    """Return the processor's nanoseconds that each thread of a process has used, as its scheduler counts."""
-    used = {}
+def cpu_nanoseconds(pid: int) -> int:
+    """Return the processor's nanoseconds that the threads of a process have used, as its scheduler counts."""
+    used = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            used[task.name] = int((task / "schedstat").read_text().split()[0])
+            used += int((task / "schedstat").read_text().split()[0])
     return used
-
-
-def cpu_nanoseconds(pid: int) -> int:
-    """Return what the threads of a process have used together."""
-    return sum(thread_nanoseconds(pid).values())
 
 
 def family(pid: int) -> list[int]:

@@ -7,15 +7,18 @@ that are alike differ by some percent, by where things lie in memory: they are s
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.client import closed_loop, post
 from benchmarks.runs import Settings, note, show, spread
 from benchmarks.server import cpu_nanoseconds, family, served
-from benchmarks.span_receiver import span_receiver
 from model_store.store import Store
 from service.workflows.train import TrainRequest, train_and_publish
 
@@ -110,3 +113,34 @@ def rows_of(n: int) -> list[bytes]:
     """Return n bodies for the tiny model."""
     rows = ((i % 7, 7 + i % 5) for i in range(n))
     return [b'{"instances":[{"indices":[%d,%d],"values":[1,0.5]}]}' % row for row in rows]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def span_receiver() -> Iterator[str]:
+    """Run what takes spans and drops them, in a process of its own, which prints its port; yield its URL."""
+    command = [sys.executable, "-m", "benchmarks.traces"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.terminate()
+
+
+if __name__ == "__main__":
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    print(server.server_address[1], flush=True)
+    server.serve_forever()

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from benchmarks.data import Prepared
 from benchmarks.ours import labels_of, rows_of
-from benchmarks.quality import SHOWN, metrics_of
+from benchmarks.predictions import SHOWN, metrics_of
 from benchmarks.runs import Settings, note, show
 from model_store.ensemble import TreeEnsemble
 from model_store.store import Store

@@ -25,14 +25,12 @@ import scipy.sparse as sp
 from benchmarks.data import Prepared, prepare
 from benchmarks.ours import labels_of, rows_of
 from benchmarks.runs import Settings, able, show, spread, train
-from model_store.manifest import DataInfo, TrainerInfo
-from model_store.names import build_names
-from model_store.version import Draft, Model, manifest_of
 from service.base.rows import LabelRows, SparseRows
 from service.evaluation import propensities, ranking_metrics
 from service.inference.predictor import PredictOptions, Predictor
 from service.trainers import parse_parameters
 from service.trainers import train as train_here
+from service.workflows.choose_features import trial_model
 from service.workflows.train import peak_memory_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,21 +90,7 @@ def measure(parts: Split, trainer: str, items: list[str], seed: int, threads: in
     start = time.perf_counter()
     trained = train_here(trainer, parse_parameters(trainer, items), rows, labels, seed, threads)
     seconds = time.perf_counter() - start
-    draft = Draft(
-        kind=trained.kind,
-        link=trained.link,
-        weights="float32",
-        n_features=rows.n_features,
-        trainer=TrainerInfo(trainer, trained.parameters),
-        seed=seed,
-        data=DataInfo("train", rows.n_rows, "0" * 64),
-        metrics={},
-        features={"kind": "raw"},
-        ensemble=trained.ensemble,
-        labels=build_names(str(i) for i in range(labels.n_labels)),
-        extra={},
-    )
-    predictor = Predictor(Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays()))
+    predictor = Predictor(trial_model(trained, labels.n_labels, rows.n_features, trainer))
     found = predictor.predict_batch(held_rows, PredictOptions(top_r=5), threads)
     counts = np.bincount(labels.indices, minlength=labels.n_labels)
     weights = propensities(counts, rows.n_rows)

@@ -96,6 +96,11 @@ def code_version() -> str:
         return "0"
 
 
+def model_of(draft: Draft) -> Model:
+    """Return a draft as it would open once it is published. Raises Corrupt as `manifest_of` does."""
+    return Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+
+
 def manifest_of(draft: Draft) -> Manifest:
     """Return the manifest of a draft, but for its model, version and arrays, having checked everything.
 

@@ -17,7 +17,7 @@ from model_store.names import name_of
 from model_store.origin import parent_of
 from model_store.packed import Packed, pack, unpack
 from model_store.store import Store
-from model_store.version import Draft, Model, manifest_of
+from model_store.version import Draft, Model, model_of
 from service.base.errors import BadData, BadParameter, NotTuned
 from service.base.rows import SparseRows
 from service.db.of_store import opened_database
@@ -290,7 +290,7 @@ class InMemoryModel:
 
 
 def _of_draft(draft: Draft) -> InMemoryModel:
-    return InMemoryModel(Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays()), None)
+    return InMemoryModel(model_of(draft), None)
 
 
 def _sparse(rows: SparseRows) -> dict[str, Any]:

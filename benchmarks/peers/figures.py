@@ -1,6 +1,6 @@
 """What the script of every system measures alike, ours too: one JSON line a figure.
 
-Runs in the environments of the peers, so it imports nothing but the standard library.
+Runs in the environments of the peers: numpy and scipy are in all of them.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ import argparse
 import json
 import resource
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
 
 Call = Callable[[], Any]
 
@@ -42,6 +45,22 @@ def say_training(started: float, model: Path, save: Call) -> None:
     save()
     files = [model] if model.is_file() else model.rglob("*")
     say("model_bytes", sum(file.stat().st_size for file in files if file.is_file()))
+
+
+def load_rows(work: Path, part: str, dtype: Any) -> sp.csr_matrix:
+    """Return the rows of the training or test file, their features ascending."""
+    rows = sp.load_npz(work / f"{part}.rows.npz").tocsr().astype(dtype)
+    rows.sort_indices()
+    return rows
+
+
+def save_found(work: Path, name: str, found: Sequence[Sequence[tuple[int, float]]]) -> None:
+    """Save the labels and scores that were predicted for each test row."""
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in found])])
+    labels = [label for row in found for label, _ in row]
+    scores = np.array([score for row in found for _, score in row], np.float32)
+    shape = len(found), sp.load_npz(work / "test.labels.npz").shape[1]
+    sp.save_npz(work / f"{name}.found.npz", sp.csr_matrix((scores, labels, indptr), shape))
 
 
 def timed(calls: Iterable[Call]) -> list[float]:

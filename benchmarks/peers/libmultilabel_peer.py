@@ -15,11 +15,11 @@ from typing import Any
 import libmultilabel.linear as linear
 import numpy as np
 import scipy.sparse as sp
-from figures import arguments, say_batch, say_calls, say_training
+from figures import arguments, load_rows, say_batch, say_calls, say_training
 
 
 def train(work: Path, threads: int, arity: int) -> None:
-    rows = sp.load_npz(work / "train.rows.npz").tocsr().astype(np.float64)
+    rows = load_rows(work, "train", np.float64)
     labels = sp.load_npz(work / "train.labels.npz").tocsr().astype(np.float64)
     np.random.seed(1)  # libmultilabel draws from the global generator
     start = time.perf_counter()
@@ -32,14 +32,8 @@ def load(work: Path) -> Any:
     return linear.utils.load_pipeline(str(work / "libmultilabel" / "linear_pipeline.pickle"))[1]
 
 
-def test_rows(work: Path) -> sp.csr_matrix:
-    rows = sp.load_npz(work / "test.rows.npz").tocsr().astype(np.float64)
-    rows.sort_indices()
-    return rows
-
-
 def predict(work: Path, top_r: int, beam_width: int, repeats: int, calls: int) -> None:
-    rows = test_rows(work)
+    rows = load_rows(work, "test", np.float64)
     n_rows = rows.shape[0]
     model = load(work)
     answer = partial(model.predict_values, beam_width=beam_width)

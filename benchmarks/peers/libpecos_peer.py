@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
-from figures import arguments, say_batch, say_calls, say_training
+from figures import arguments, load_rows, say_batch, say_calls, say_training
 from pecos.core import ScipyCompressedSparseAllocator, ScipyCsrF32, clib
 from pecos.utils import smat_util
 from pecos.xmc import Indexer, LabelEmbeddingFactory
@@ -24,7 +24,7 @@ VARIANTS = ("BINARY_SEARCH_CHUNKED", "HASH_CHUNKED")
 
 
 def train(work: Path, threads: int) -> None:
-    rows = smat_util.load_matrix(str(work / "train.rows.npz")).astype(np.float32)
+    rows = load_rows(work, "train", np.float32)
     labels = smat_util.load_matrix(str(work / "train.labels.npz")).astype(np.float32)
     start = time.perf_counter()
     embedding = LabelEmbeddingFactory.create(labels, rows, method="pifa")
@@ -37,12 +37,6 @@ def load(work: Path, variant: str) -> XLinearModel:
     return XLinearModel.load(str(work / "libpecos"), is_predict_only=True, weight_matrix_type=variant)
 
 
-def test_rows(work: Path) -> sp.csr_matrix:
-    rows = smat_util.load_matrix(str(work / "test.rows.npz")).astype(np.float32)
-    rows.sort_indices()
-    return rows
-
-
 def c_call(model: XLinearModel, row: sp.csr_matrix, top_r: int, beam_width: int) -> Callable[[], None]:
     """Return the call of the C function alone for one row, everything converted before."""
     allocator = ScipyCompressedSparseAllocator()
@@ -53,7 +47,7 @@ def c_call(model: XLinearModel, row: sp.csr_matrix, top_r: int, beam_width: int)
 
 
 def predict(work: Path, top_r: int, beam_width: int, repeats: int, calls: int) -> None:
-    rows = test_rows(work)
+    rows = load_rows(work, "test", np.float32)
     options = {"only_topk": top_r, "beam_size": beam_width, "threads": 1}
     single = [rows[i % rows.shape[0]] for i in range(calls)]
     for variant in VARIANTS:

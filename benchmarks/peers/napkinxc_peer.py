@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
-from figures import arguments, say_batch, say_calls, say_training
+from figures import arguments, load_rows, save_found, say_batch, say_calls, say_training
 from napkinxc.models import PLT
 
 
 def train(work: Path, threads: int) -> None:
-    rows = sp.load_npz(work / "train.rows.npz").tocsr().astype(np.float32)
+    rows = load_rows(work, "train", np.float32)
     labels = sp.load_npz(work / "train.labels.npz").tocsr()
     model = PLT(str(work / "napkinxc"), threads=threads, seed=1)
     start = time.perf_counter()
@@ -32,25 +32,15 @@ def load(work: Path) -> PLT:
     return model
 
 
-def test_rows(work: Path) -> sp.csr_matrix:
-    rows = sp.load_npz(work / "test.rows.npz").tocsr().astype(np.float32)
-    rows.sort_indices()
-    return rows
-
-
 def predict(work: Path, top_r: int, repeats: int, calls: int) -> None:
-    rows = test_rows(work)
+    rows = load_rows(work, "test", np.float32)
     n_rows = rows.shape[0]
     model = load(work)
     say_batch(partial(model.predict_proba, rows, top_k=top_r), n_rows, repeats)
     single = [rows[i % n_rows] for i in range(calls)]
     say_calls("one_call", [partial(model.predict_proba, row, top_k=top_r) for row in single])
     found = model.predict_proba(rows, top_k=top_r)
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in found])])
-    labels = [label for row in found for label, _ in row]
-    scores = np.array([score for row in found for _, score in row], np.float32)
-    shape = n_rows, sp.load_npz(work / "test.labels.npz").shape[1]
-    sp.save_npz(work / "napkinxc.found.npz", sp.csr_matrix((scores, labels, indptr), shape))
+    save_found(work, "napkinxc", found)
 
 
 def main() -> None:

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import omikuji
-import scipy.sparse as sp
-from figures import arguments, say_calls, say_training
+from figures import arguments, load_rows, save_found, say_calls, say_training
 from omikuji import _ThreadPoolHandle
 from omikuji._libomikuji import ffi, lib
 
@@ -46,8 +45,7 @@ def load(work: Path, trees: int) -> omikuji.Model:
 
 
 def test_rows(work: Path) -> list[Pairs]:
-    rows = sp.load_npz(work / "test.rows.npz").tocsr()
-    rows.sort_indices()
+    rows = load_rows(work, "test", np.float32)
     cuts = [slice(*rows.indptr[i : i + 2]) for i in range(rows.shape[0])]
     return [list(zip(rows.indices[cut].tolist(), rows.data[cut].tolist(), strict=True)) for cut in cuts]
 
@@ -58,11 +56,7 @@ def predict(work: Path, trees: int, top_r: int, beam_width: int, calls: int) -> 
     answer = partial(model.predict, beam_size=beam_width, top_k=top_r)
     found = [answer(row) for row in rows]
     say_calls("one_call", [partial(answer, rows[i % len(rows)]) for i in range(calls)])
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in found])])
-    labels = [label for row in found for label, _ in row]
-    scores = np.array([score for row in found for _, score in row], np.float32)
-    shape = len(rows), sp.load_npz(work / "test.labels.npz").shape[1]
-    sp.save_npz(work / f"omikuji-{trees}.found.npz", sp.csr_matrix((scores, labels, indptr), shape))
+    save_found(work, f"omikuji-{trees}", found)
 
 
 def main() -> None:

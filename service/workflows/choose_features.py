@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
-from model_store.version import Draft, Model, manifest_of
+from model_store.version import Draft, Model, model_of
 from service.base.errors import BadParameter
 from service.base.rows import Dataset
 from service.evaluation.ranking import KS, ranking_metrics
 from service.features import Featurizer, fit_featurizer, parameters_of
-from service.features.parameters import PARAMETERS, AutoParameters, FeatureParameters, as_config
+from service.features.parameters import PARAMETERS, AutoParameters, FeatureParameters
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers import Trained, parse_parameters, train
@@ -145,7 +145,7 @@ def _try(
     assert held.texts is not None
     featurizer, rows = fit_featurizer(rest, parameters)
     trained = train(TRAINER, parse_parameters(TRAINER, []), rows, rest.labels, seed, threads)
-    predictor = make_predictor(_model(trained, featurizer, rest))
+    predictor = make_predictor(trial_model(trained, rest.labels.n_labels, featurizer.n_features))
     held_rows = featurizer.transform_dataset(held)
     options = PredictOptions(top_r=min(max(KS), rest.labels.n_labels))
     predictor.predict_batch(held_rows.cut(0, 1), options, 1)  # compiles
@@ -169,19 +169,20 @@ def _us_of(featurizer: Featurizer, texts: list[str]) -> float:
     return 1e6 * median(taken)
 
 
-def _model(trained: Trained, featurizer: Featurizer, dataset: Dataset) -> Model:
-    """Return what was trained as a model that is never published."""
+def trial_model(trained: Trained, n_labels: int, n_features: int, trainer: str = TRAINER) -> Model:
+    """Return what was trained as a model that is never published; its labels are named by their ids."""
     draft = Draft(
         kind=trained.kind,
         link=trained.link,
         weights="float32",
-        n_features=featurizer.n_features,
-        trainer=TrainerInfo(TRAINER, trained.parameters),
+        n_features=n_features,
+        trainer=TrainerInfo(trainer, trained.parameters),
         seed=0,
-        data=DataInfo(dataset.source, dataset.n_rows, dataset.sha256),
+        data=DataInfo("trial", 1, "0" * 64),
         metrics={},
-        features=as_config(featurizer.parameters),
+        features={"kind": "raw"},
         ensemble=trained.ensemble,
-        labels=build_names(map(str, range(dataset.labels.n_labels))),
+        labels=build_names(map(str, range(n_labels))),
+        extra=trained.extra,
     )
-    return Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+    return model_of(draft)

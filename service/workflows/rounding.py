@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from model_store.embedding import EMBEDDING
 from model_store.ensemble import Weights
-from model_store.version import Draft, Model, manifest_of
+from model_store.version import Draft, model_of
 from model_store.weights import to_bfloat16
 from service.trainers import TrainingSet
 from service.workflows.evaluate import valid_figures
@@ -55,7 +55,7 @@ def round_weights(
         return rounded, None
     exact, cut = (
         valid_figures(
-            Model(manifest_of(each), each.ensemble, each.labels, each.arrays()),
+            model_of(each),
             labelled,
             threads,
             on_progress,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from model_store.names import NameTable, build_names
-from model_store.version import Model, manifest_of
+from model_store.version import model_of
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadInput, BadParameter
 from service.base.parameters import Scalar, scalar_of, split_items
@@ -239,7 +239,7 @@ def _try(
     start, values, n_bytes = time.monotonic(), [], 0
     for fold in folds:
         draft = train_dataset(fold.train, training, watch)
-        model = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+        model = model_of(draft)
         featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
         held = fold.held_out
         labelled = Labelled(featurizer.transform_dataset(held), held.labels, held.unknown_labels)

@@ -17,7 +17,7 @@ from model_store.manifest import TrainerInfo
 from model_store.origin import ORIGIN, origin_array, parent_of
 from model_store.report import REPORT, report_array
 from model_store.store import Store
-from model_store.version import Draft, Model, manifest_of
+from model_store.version import Draft, Model, model_of
 from service.base.rows import Dataset
 from service.datasets import check_readable
 from service.evaluation.forest_report import Reached, forest_report
@@ -171,7 +171,7 @@ def _finished(
 ) -> _Finished:
     """Return what a training made with its metrics, report and origin, calibrated if that is asked for."""
     draft = _draft(outcome, request)
-    trial = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+    trial = model_of(draft)
     valid = outcome.valid
     if valid is None and request.valid is not None:
         valid = read_labelled(trial, request.valid, on_progress, request.columns)
@@ -199,7 +199,7 @@ def _finished(
     if valid is None or not request.calibrate:
         return _Finished(draft, None if valid is None else note_on(trial), None)
     on_progress("calibrate", 0, 1)
-    stored = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+    stored = model_of(draft)
     fit = fit_to_rows(stored, valid, request.threads, no_progress)
     return _Finished(calibrated_draft(draft, fit, origin), FITTED, fit.errors)
 

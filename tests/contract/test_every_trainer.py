@@ -22,7 +22,6 @@ import pytest
 
 from model_store.origin import ORIGIN
 from model_store.store import Store
-from model_store.version import Draft, Model, manifest_of
 from service.base.errors import BadInput
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
@@ -30,11 +29,11 @@ from service.trainers import Trained, estimate, parse_parameters, train
 from service.trainers.registry import TRAINERS
 from service.trainers.windows import STAGE
 from service.workflows.calibrate import calibrate_and_publish, draft_of
+from service.workflows.choose_features import trial_model
 from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import serving, settings_of
 from tests.oracles.problems import to_labels, to_rows
-from tests.small_models import small_draft
 
 N_FEATURES = 40
 N_LABELS = 6
@@ -64,21 +63,6 @@ def learnable(n_rows: int = 120, seed: int = 3) -> tuple[np.ndarray, np.ndarray]
 def trained_on(name: str, x: Any, y: Any, seed: int = 1, threads: int = 1, **changes: Any) -> Trained:
     parameters = parse_parameters(name, items_of(name, **changes))
     return train(name, parameters, to_rows(np.asarray(x)), to_labels(np.asarray(y)), seed, threads)
-
-
-def model_of(trained: Trained, n_labels: int, n_features: int) -> Model:
-    """The trained ensemble as a checked model that was not stored."""
-    base = small_draft(n_labels=n_labels)
-    draft: Draft = dataclasses.replace(
-        base,
-        kind=trained.kind,
-        link=trained.link,
-        weights="float32",
-        ensemble=trained.ensemble,
-        n_features=n_features,
-        extra=trained.extra,
-    )
-    return Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
 
 
 def write_file(path: Path, x: np.ndarray, y: np.ndarray) -> Path:
@@ -319,7 +303,7 @@ def test_odd_data_give_a_model_or_a_clear_error(name: str, case: str) -> None:
         assert "expected" in str(error)
         assert "found" in str(error)
         return
-    predictor = make_predictor(model_of(trained, y.shape[1], x.shape[1]))
+    predictor = make_predictor(trial_model(trained, y.shape[1], x.shape[1]))
     found = predictor.predict(to_rows(x), PredictOptions(top_r=3))
     assert np.isfinite(found.scores).all()
     assert ((found.scores >= 0) & (found.scores <= 1)).all()

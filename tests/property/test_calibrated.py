@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from model_store.calibration import Calibration, check_calibration
 from model_store.compiled.decorators import kernel
-from model_store.version import Model, manifest_of
+from model_store.version import Model, model_of
 from service.base.rows import SparseRows
 from service.inference.options import PredictOptions
 from service.inference.predictors import make_predictor
@@ -86,7 +86,7 @@ def test_the_map_rises_and_thresholds_go_back_through_it(calibration, seed):
 
 
 def opened(draft) -> Model:
-    return Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+    return model_of(draft)
 
 
 def rows_for(model, n_rows=30, seed=5):

@@ -9,7 +9,7 @@ import pytest
 
 from model_store.build import build_ensemble
 from model_store.embedding import assemble_embedding
-from model_store.version import Model, manifest_of
+from model_store.version import Model, model_of
 from service.base.rows import SparseRows
 from service.inference.embedded import EmbeddedPredictor
 from service.inference.predictor import PredictOptions
@@ -29,9 +29,9 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def model_of(**changes: Any) -> Model:
+def softmax_model(**changes: Any) -> Model:
     draft = softmax_draft(5, **changes)
-    return Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+    return model_of(draft)
 
 
 def rows_of(n_features: int, n_rows: int = 40) -> SparseRows:
@@ -83,7 +83,7 @@ def slow_scores(model: Model, r: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_searches_and_scores_are_the_probabilities_of_the_arrays(kind: str) -> None:
-    model = model_of(**KINDS[kind])
+    model = softmax_model(**KINDS[kind])
     predictor = make_predictor(model)
     assert isinstance(predictor, EmbeddedPredictor)
     predictor.warm_up()
@@ -103,7 +103,7 @@ def test_searches_and_scores_are_the_probabilities_of_the_arrays(kind: str) -> N
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_has_the_same_answer_in_any_batch_and_under_a_wide_beam(kind: str) -> None:
-    model = model_of(**KINDS[kind])
+    model = softmax_model(**KINDS[kind])
     predictor = make_predictor(model)
     rows = rows_of(model.manifest.n_features)
     exact = predictor.predict(rows, PredictOptions(top_r=3, exact=True))
@@ -122,7 +122,7 @@ def test_a_row_has_the_same_answer_in_any_batch_and_under_a_wide_beam(kind: str)
 
 def test_features_of_an_explanation_add_up_to_the_margin_over_its_siblings() -> None:
     for kind in ("bag", "int8", "bfloat16", "window", "matrices", "half"):
-        model = model_of(**KINDS[kind])
+        model = softmax_model(**KINDS[kind])
         predictor = make_predictor(model)
         rows = rows_of(model.manifest.n_features)
         row = int(np.argmax(np.diff(rows.indptr)))
@@ -141,7 +141,7 @@ def test_chunks_that_are_full_of_the_first_features_only_are_not_read_for_others
     tree = random_tree(np.random.default_rng(1), 9, 20, 3, 1.0, is_label_tree=True)
     ensemble = build_ensemble([tree], 9, 40)
     draft = small_draft(1, n_labels=9, n_features=40, link="logistic", ensemble=ensemble)
-    predictor = make_predictor(Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays()))
+    predictor = make_predictor(model_of(draft))
     nothing = SparseRows(np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 40)
     others = SparseRows(np.array([0, 20]), np.arange(20, 40, dtype=np.int32), np.ones(20, np.float32), 40)
     firsts = others._replace(indices=np.arange(20, dtype=np.int32))
@@ -153,7 +153,7 @@ def test_chunks_that_are_full_of_the_first_features_only_are_not_read_for_others
 
 
 def test_rows_to_search_are_dense_where_they_are_chosen() -> None:
-    model = model_of()
+    model = softmax_model()
     predictor = make_predictor(model)
     rows = rows_of(model.manifest.n_features)
     chosen = np.array([3, 4, 9])
@@ -169,7 +169,7 @@ def test_rows_to_search_are_dense_where_they_are_chosen() -> None:
 def test_scores_of_other_models_are_those_of_their_searches() -> None:
     for changes in ({}, {"n_trees": 1}, {"kind": "decision-tree"}, {"link": "logistic", "weights": "int8"}):
         draft = small_draft(3, **changes)
-        model = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+        model = model_of(draft)
         predictor = make_predictor(model)
         rows, n_labels = rows_of(70, 10), draft.labels.n_names
         found = predictor.predict(rows, PredictOptions(top_r=n_labels, exact=True))

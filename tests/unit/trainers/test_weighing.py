@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_store.version import Model, manifest_of
 from service.base.rows import SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers import Trained, parse_parameters, train
 from service.trainers.weighing import weigh
+from service.workflows.choose_features import trial_model
 from tests.oracles.problems import dense_rows, random_labels, to_rows
-from tests.small_models import small_draft
 
 
 def presence(seed: int = 0, n_rows: int = 60, n_features: int = 12) -> np.ndarray:
@@ -75,10 +71,7 @@ def test_a_common_factor_changes_nothing(seed: int, factor: float) -> None:
 
 def scores(trained: Trained, x: np.ndarray, n_labels: int) -> np.ndarray:
     """The score of every label for rows as a request brings them."""
-    changes: dict[str, Any] = {"kind": trained.kind, "link": trained.link, "weights": "float32"}
-    changes |= {"ensemble": trained.ensemble, "n_features": x.shape[1], "extra": trained.extra}
-    draft = dataclasses.replace(small_draft(n_labels=n_labels), **changes)
-    model = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+    model = trial_model(trained, n_labels, x.shape[1])
     options = PredictOptions(top_r=n_labels, beam_width=n_labels)
     found = make_predictor(model).predict_batch(to_rows(x), options, 1)
     dense = np.zeros((len(x), n_labels))

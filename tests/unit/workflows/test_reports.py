@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_store.version import Model, manifest_of
+from model_store.version import model_of
 from model_store.weights import store_weights
 from service.base.errors import BadInput
 from service.base.rows import SparseRows
 from service.evaluation.size_report import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
 from service.trainers import TrainingSet, estimate, parse_parameters, size, train
 from service.workflows.charts import draw_report
+from service.workflows.choose_features import trial_model
 from service.workflows.train import version_report
-from tests.contract.test_every_trainer import learnable, model_of, trained_on
+from tests.contract.test_every_trainer import learnable, trained_on
 from tests.oracles.problems import to_labels, to_rows
 from tests.oracles.routing import leaves_reached, random_decision_forest, whole_rows
 from tests.small_models import small_draft
@@ -31,7 +32,7 @@ def forest() -> Any:
     """Trees, their model, and rows with labels, some of them without."""
     trees, ensemble = random_decision_forest(8, n_trees=3, n_labels=N_LABELS, n_features=20, arity=4)
     draft = small_draft(kind="decision-tree", n_labels=N_LABELS, n_features=20, ensemble=ensemble)
-    model = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+    model = model_of(draft)
     carried = np.random.default_rng(2).random((60, N_LABELS)) < 0.3
     return trees, model, SparseRows(*whole_rows(5, 60, 20), 20), carried
 
@@ -64,7 +65,7 @@ def test_the_criteria_of_a_forest_are_those_of_a_slow_count(forest: Any) -> None
 def test_splits_make_leaves_purer_and_answers_better(name: str) -> None:
     x, y = learnable(200)
     trained = trained_on(name, x, y)
-    model = model_of(trained, y.shape[1], x.shape[1])
+    model = trial_model(trained, y.shape[1], x.shape[1])
     unseen = learnable(80, seed=9)
     test = TrainingSet(to_rows(unseen[0]), to_labels(unseen[1]))
     report = version_report(model, {}, TrainingSet(to_rows(x), to_labels(y)), test)["forest"]
@@ -114,7 +115,7 @@ def test_the_size_of_a_label_tree_is_that_of_its_arrays() -> None:
     narrow = size_report(store_weights(trained.ensemble, "bfloat16"))
     assert narrow["ratio_to_ovr"] == report["ratio_to_ovr"], "weights are counted, not their bytes"
     assert narrow["stored_to_ovr"] < report["stored_to_ovr"]
-    model = model_of(trained, y.shape[1], x.shape[1])
+    model = trial_model(trained, y.shape[1], x.shape[1])
     assert version_report(model, {}, None, None) == {"size": report}
 
 

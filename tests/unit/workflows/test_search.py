@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from model_store.store import Store
-from model_store.version import Model, manifest_of
+from model_store.version import model_of
 from service.base.errors import BadInput, BadParameter
 from service.datasets import read_dataset
 from service.features import load_featurizer
@@ -94,7 +94,7 @@ def test_a_value_is_that_of_a_training_on_the_other_rows(request_of: SearchReque
     best = found[0]
     (fold,) = folds_of(read_dataset(request_of.data), 1, 0)
     draft = train_dataset(fold.train, TrainRequest(best.trainer, Path(), parameters=best.parameters))
-    model = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+    model = model_of(draft)
     held = fold.held_out
     featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
     rows = featurizer.transform_dataset(held)

@@ -16,7 +16,7 @@ from service.trainers.softmax.clusters import _fill, clustered_shape, label_vect
 from service.trainers.softmax.shapes import FLAT_MAX
 from service.trainers.source import MemorySource, TrainingSet
 from service.trainers.work import Crew, Tools
-from tests.contract.test_every_trainer import model_of
+from service.workflows.choose_features import trial_model
 from tests.oracles.problems import to_labels, to_rows
 
 
@@ -87,7 +87,7 @@ def test_a_flat_tree_takes_65536_labels_and_not_one_more() -> None:
     data = many_labels(FLAT_MAX)
     trained = train("huffman-tree", parameters, *data)
     assert len(trained.ensemble.directory) == 1
-    predictor = make_predictor(model_of(trained, FLAT_MAX, 16))
+    predictor = make_predictor(trial_model(trained, FLAT_MAX, 16))
     row = SparseRows(data.rows.indptr[:2], data.rows.indices[:1], data.rows.values[:1], 16)
     every = np.arange(FLAT_MAX, dtype=np.int32)
     scores = predictor.score_labels(row, np.array([0, FLAT_MAX]), every).scores.astype(np.float64)

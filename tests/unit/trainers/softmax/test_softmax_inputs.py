@@ -17,8 +17,8 @@ from service.serving.opening import serve_model
 from service.serving.schemas.score import ScoreRequest
 from service.serving.scores import answer_scores
 from service.trainers import parse_parameters, train
+from service.workflows.choose_features import trial_model
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.contract.test_every_trainer import model_of
 from tests.oracles.problems import to_labels, to_rows
 
 both = pytest.mark.parametrize("name", ["huffman-tree", "learned-tree"])
@@ -40,7 +40,7 @@ def test_fewer_labels_than_children_rows_without_features_and_labels_never_seen(
     y[6] = False
     parameters = parse_parameters(name, [item, "arity=4096", "epochs=2", "dim=3"])
     trained = train(name, parameters, to_rows(x), to_labels(y))
-    predictor = make_predictor(model_of(trained, n_labels + 1, 8))
+    predictor = make_predictor(trial_model(trained, n_labels + 1, 8))
     every = np.arange(n_labels + 1, dtype=np.int32)
     for row in (to_rows(x[:1]), to_rows(np.zeros((1, 8)))):
         scores = predictor.score_labels(row, np.array([0, n_labels + 1]), every).scores

@@ -26,6 +26,7 @@ from service.trainers.softmax.shapes import even_shape, topology_of, tree_of
 from service.trainers.softmax.training import _settle, _start
 from service.trainers.source import TrainingSet, count
 from service.trainers.work import Tools
+from service.workflows.choose_features import trial_model
 from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.oracles.problems import to_labels, to_rows
@@ -104,10 +105,9 @@ def planted(n_rows: int, seed: int, arity: int = 3) -> tuple[SparseRows, LabelRo
 def held_out_loss(name: str, items: list[str]) -> float:
     rows, labels = planted(3000, 1)
     trained = train(name, parse_parameters(name, items), rows, labels, 3)
-    from tests.contract.test_every_trainer import model_of
 
     test_rows, test_labels = planted(1000, 2)
-    predictor = make_predictor(model_of(trained, labels.n_labels, rows.n_features))
+    predictor = make_predictor(trial_model(trained, labels.n_labels, rows.n_features))
     logs = predictor.score_labels(test_rows, test_labels.indptr, test_labels.indices).logs
     return float(-logs.mean())
 
