@@ -71,7 +71,6 @@ def columns_of(texts: Sequence[str] | None, labels: str | None, separator: str |
 
 
 def _text_column(text: str) -> TextColumn:
-    """Return the column that NAME or NAME=WEIGHT says. Raises BadParameter."""
     weighed = _WEIGHED.fullmatch(text)
     if weighed is None:
         if not text:

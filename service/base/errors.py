@@ -1,34 +1,7 @@
 """Errors of the service. `code` is stable: clients and scripts may rely on it. No HTTP here.
 
-XylemError
-├── BadInput                 the caller's fault; the command line exits with 2
-│   ├── BadData              bad-data: a data file, named with its line
-│   ├── BadModel             bad-model: a file of another library's model, named with its fault
-│   ├── BadParameter         bad-parameter: a setting or trainer parameter
-│   ├── BadInstance          bad-instance: an instance that cannot be turned into a row
-│   ├── BadRequest           bad-request: a field unknown, missing, of the wrong type or out of range
-│   │   └── BadFields        bad-request: several such fields, all told at once
-│   ├── MalformedJson        malformed-json: bytes that are not JSON
-│   ├── UnsupportedOption    unsupported-option: an option that the route or the model does not have
-│   ├── NotTuned             thresholds-not-tuned: tuned thresholds asked of a model without any
-│   ├── UnknownLabel         unknown-label
-│   ├── LimitExceeded        limit-exceeded: names the limit, its value and what was found
-│   ├── KeyNotFound          key-not-found: no such key of the service, or none that is in force
-│   ├── JobNotFound          job-not-found
-│   ├── JobConflict          job-conflict: the state of a job forbids what was asked
-│   ├── IdempotencyConflict  idempotency-conflict: a key that came with another request before
-│   ├── DataNotFound         data-not-found: no such file below the data directory
-│   └── AccessRefused        unauthorized: no key of the service, or an unknown one
-│       ├── KeyRevoked       key-revoked
-│       ├── KeyExpired       key-expired
-│       └── ScopeMissing     scope-missing: a key in force that does not have the scope
-├── JobFailed                the code of the job's error: a job that a request waited for has failed
-└── Unavailable              unavailable: try again later
-    ├── Overloaded           overloaded: too much at once
-    ├── TimedOut             timed-out: not answered in the time a limit gives
-    ├── ModelUnavailable     model-unavailable: the model is in the store, but cannot be served
-    └── DatabaseUnavailable  database-unavailable: the database does not answer, or cannot be written
-        └── DatabaseUnsupported  database-unsupported: the database's schema is a newer release's
+BadInput is the caller's fault: the command line exits with 2. Unavailable may succeed later. `docs/errors.md`
+lists them all.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
@@ -115,6 +115,19 @@ class Dataset:
     label_names: list[str] | None
     warning: str | None = None
     unknown_names: Sequence[str] = ()
+
+    def take(self, chosen: NDArray[np.int64]) -> Dataset:
+        """Return some rows, by their numbers; ids of labels and features stay."""
+        picked = chosen.tolist()
+        return replace(
+            self,
+            n_rows=len(chosen),
+            rows=None if self.rows is None else self.rows.take(chosen),
+            texts=None if self.texts is None else [self.texts[i] for i in picked],
+            named=None if self.named is None else [self.named[i] for i in picked],
+            labels=self.labels.take(chosen),
+            unknown_labels=self.unknown_labels[chosen],
+        )
 
 
 def offsets(counts: Iterable[int] | NDArray[Any]) -> NDArray[np.int64]:

@@ -127,7 +127,6 @@ def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
 
 
 def _print_report(title: str, report: dict[str, Any]) -> None:
-    """Print a report as tables."""
     from service.workflows.evaluate import list_unknown
 
     rows = [
@@ -221,7 +220,6 @@ def compare(
 
 
 def _print_comparison(title: str, report: dict[str, Any]) -> None:
-    """Print a comparison as tables."""
     heads = ("", report["a"], report["b"], "difference", "95% from", "to", "")
     rows = [
         (

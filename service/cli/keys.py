@@ -126,7 +126,6 @@ def seconds_of(option: str, text: str | None) -> float | None:
 
 
 def _note(database: Database, action: str, target: str) -> None:
-    """Write to the audit log who did it."""
     from service.access.audit import AuditLog
     from service.access.ring import Principal
 

@@ -70,7 +70,6 @@ def labels(
 
 
 def _cell(value: object) -> object:
-    """Return what stands in a table for people."""
     if isinstance(value, dict):
         return "; ".join(f"{language}: {name}" for language, name in value.items())
     if isinstance(value, list):
@@ -131,7 +130,6 @@ def label_info(
 
 
 def _present(store: Store, model: str) -> Attached:
-    """Return what a model has. Raises BadInput where it has nothing."""
     from service.workflows.label_info import attached_info
 
     store.resolve(model)

@@ -133,14 +133,12 @@ def draw(
 
 
 def _report_of(store: Store, name: str, version: int) -> dict[str, Any]:
-    """Return the report of a version, {} if it has none; its other arrays are not read."""
     from model_store.report import read_report
 
     return read_report(store.open(name, version, verify=False).arrays)
 
 
 def _print_report(report: dict[str, Any]) -> None:
-    """Print the tables of a version's report."""
     forest, size = report.get("forest"), report.get("size")
     if forest:
         _print_lines(f"Leaves by splits, means of {len(forest['trees'])} trees", "splits", forest["splits"])

@@ -138,7 +138,6 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options_of(group: Any) -> Iterator[inspect.Parameter]:
-    """Yield the fields of a NamedTuple as parameters."""
     hints = typing.get_type_hints(group, include_extras=True)
     panel = getattr(group, "_panel", None)
     for name in group._fields:

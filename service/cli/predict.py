@@ -137,7 +137,6 @@ def _print_answers(
 
 
 def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[str, Any]) -> Answers:
-    """Return what has a server answer. Raises BadParameter."""
     from service.base.settings import read_settings
 
     key, limits = read_key(key_file), read_settings().limits
@@ -150,7 +149,6 @@ def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[st
 
 
 def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, explain: bool) -> Answers:
-    """Return what answers by a version of the store."""
     from model_store.store import Store
     from service.base.settings import read_settings
     from service.serving.blocks import answer_block

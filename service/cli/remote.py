@@ -126,6 +126,5 @@ def alias_there(remote: RemoteStore, model: str, alias: str) -> Alias:
 
 
 def _found(remote: RemoteStore, name: str, reference: str) -> RemoteVersion:
-    """Return what a number or an alias stands for there."""
     number = int(reference) if reference.isdecimal() else alias_there(remote, name, reference).version
     return remote.find(name, number)

@@ -161,7 +161,6 @@ def _end_shadow(model: str, store: Path, *, switch: bool, json: bool) -> None:
 
 
 def _kappa_of(text: str | None) -> float | Literal["auto"] | None:
-    """Return the kappa that --kappa says. Raises BadParameter."""
     if text is None:
         return None
     if text == "auto":
@@ -173,7 +172,6 @@ def _kappa_of(text: str | None) -> float | Literal["auto"] | None:
 
 
 def _start_of(text: str | None) -> tuple[float, float] | None:
-    """Return the start values that A,B says. Raises BadParameter."""
     if text is None:
         return None
     try:

@@ -194,7 +194,6 @@ def _threshold_database(store: Store, thresholds: str | None) -> Iterator[Thresh
 
 
 def _facts_of(report: TrainReport) -> dict[str, object]:
-    """Return what is told of a training whose version was published."""
     facts: dict[str, object] = {
         "trainer": report.trainer,
         "training": f"{report.train_seconds:.1f} s",

@@ -128,7 +128,6 @@ def tune(
 
 
 def _print_trials(found: list[TrialFacts], metric: str) -> None:
-    """Print the best trials as a table."""
     rows = [
         (each.trainer, each.value, each.seconds, mebibytes(each.model_bytes), _shown(each.parameters))
         for each in found[:_SHOWN]

@@ -195,7 +195,6 @@ SCHEMA_VERSION = Table(
 
 
 def _make(*made: Table) -> Callable[[Connection], None]:
-    """Return the step that makes tables."""
     return partial(tables.METADATA.create_all, tables=made)
 
 

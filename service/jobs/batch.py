@@ -132,7 +132,6 @@ def _answer(
 
 
 def _after(all_blocks: Iterator[LineBlock], n_lines: int) -> Iterator[LineBlock]:
-    """Yield the blocks of the lines after the first `n_lines`."""
     for block in all_blocks:
         n_done = n_lines + 1 - block.first
         if n_done < len(block.lines):

@@ -47,7 +47,6 @@ def main() -> int:
 
 
 def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> dict[str, Any]:
-    """Run the job of that id, whose claim has this secret; return its result."""
     reporter.progress("start", 0, 0)
     from model_store.store import Store
     from service.db.engine import Database

@@ -256,7 +256,6 @@ def _remove_unless_locked(path: Path) -> None:
 
 @contextlib.contextmanager
 def _writing(name: str) -> Iterator[None]:
-    """Give the errors of writing their type."""
     try:
         yield
     except OSError as error:

@@ -154,7 +154,6 @@ class FiguresPage:
         self._server.server_close()
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        """Answer a request: as a WSGI app."""
         status, told = 404, {"detail": f"expected GET /metrics, found {environ['PATH_INFO'][:200]!r}"}
         if environ["PATH_INFO"] == "/metrics":
             try:
@@ -178,7 +177,6 @@ class FiguresPage:
 
 
 def _server_for(host: str) -> type[WSGIServer]:
-    """Return the kind of server for an address."""
     is_six = ":" in host
     return type("_Server", (WSGIServer,), {"address_family": socket.AF_INET6}) if is_six else WSGIServer
 

@@ -245,7 +245,6 @@ def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
 
 
 def _column_faults(request: TableFields, *names: str | None) -> Faults:
-    """Yield what is wrong with the columns of tables."""
     try:
         chosen = request.columns()
     except BadParameter as error:

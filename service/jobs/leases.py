@@ -135,15 +135,16 @@ class Leases:
 
     def record_version(self, claim: Claim, version: int) -> None:
         """Keep which version the job published, or works with. Raises ClaimLost."""
-        with self.database.write() as connection:
-            self._own(connection, claim)
-            change(connection, claim.job.id, version=version)
+        self._record(claim, version=version)
 
     def record_verdict(self, claim: Claim, verdict: PromotionVerdict) -> None:
         """Keep whether an alias is to move, before it does. Raises ClaimLost."""
+        self._record(claim, promotion=json.dumps(verdict._asdict()))
+
+    def _record(self, claim: Claim, **facts: object) -> None:
         with self.database.write() as connection:
             self._own(connection, claim)
-            change(connection, claim.job.id, promotion=json.dumps(verdict._asdict()))
+            change(connection, claim.job.id, **facts)
 
     def check(self, connection: Connection, claim: Claim) -> None:
         """Raise ClaimLost unless the job is this worker's, as it then stays until the transaction ends."""

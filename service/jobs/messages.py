@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import subprocess
 import time
 from typing import Any
 
@@ -82,6 +84,18 @@ def settings_as_json(settings: Settings) -> dict[str, Any]:
         if isinstance(value, SecretStr):
             said[name] = value.get_secret_value()
     return said
+
+
+def send_order(process: subprocess.Popen[bytes], settings: Settings, **order: object) -> None:
+    """Tell a process that was started what to do: a line on its standard input, which stays open.
+
+    One that is dead already says so by its status.
+    """
+    assert process.stdin is not None
+    line = json.dumps({"settings": settings_as_json(settings), **order}).encode() + b"\n"
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(line)
+        process.stdin.flush()
 
 
 def settings_of_json(said: dict[str, Any]) -> Settings:

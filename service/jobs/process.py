@@ -20,7 +20,7 @@ from service.jobs.confinement import group_memory_bytes, memory_bytes, stand_bac
 from service.jobs.files import WORK, BoundedLog
 from service.jobs.job import JobProgress
 from service.jobs.leases import Claim, Word
-from service.jobs.messages import LINE_BYTES_MAX, Rate, settings_as_json
+from service.jobs.messages import LINE_BYTES_MAX, Rate, send_order
 from service.jobs.phases import PhaseNotes
 
 TICK_SECONDS = 0.1
@@ -128,22 +128,13 @@ class JobProcess:
             env={**inherited_environment(), "TMPDIR": str(work.resolve())},
         )
         stand_back(process.pid, self._settings.limits.job_nice)
-        order = {
-            "settings": settings_as_json(self._settings),
-            "job": self._claim.job.id,
-            "model": self._claim.job.model,
-            "claim": self._claim.secret,
-        }
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it is dead already: its status tells
-            process.stdin.write(json.dumps(order).encode() + b"\n")
-            process.stdin.flush()
+        job = self._claim.job
+        send_order(process, self._settings, job=job.id, model=job.model, claim=self._claim.secret)
         return process
 
     def _watch(
         self, process: subprocess.Popen[bytes], ready: selectors.BaseSelector, stopping: threading.Event
     ) -> Outcome | None:
-        """Follow the process until it ends (None), or must be killed (why)."""
         limits = self._settings.limits
         end_at = time.monotonic() + limits.job_seconds_max
         tell_at, ticks = 0.0, 0
@@ -165,7 +156,6 @@ class JobProcess:
         return None
 
     def _read(self, ready: selectors.BaseSelector, seconds: float) -> bool:
-        """Take what the process said; return whether it said something."""
         if not ready.get_map():
             time.sleep(seconds)
             return False

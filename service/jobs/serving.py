@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import subprocess
@@ -12,7 +11,7 @@ import time
 
 from service.base.logs import log
 from service.base.settings import Settings
-from service.jobs.messages import settings_as_json
+from service.jobs.messages import send_order
 from service.jobs.process import inherited_environment
 
 RESTART_SECONDS = 2.0
@@ -79,13 +78,8 @@ class JobWorkers:
             env=inherited_environment(),
             process_group=0,
         )
-        order = {
-            "settings": settings_as_json(self._settings),
-            "jobs": self._settings.jobs,
-            "parent": os.getpid(),
-        }
+        send_order(process, self._settings, jobs=self._settings.jobs, parent=os.getpid())
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(order).encode() + b"\n")
             process.stdin.close()
         return process

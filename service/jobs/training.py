@@ -104,7 +104,6 @@ def _files(context: JobContext, files: WatchedFiles, request: TrainingJob) -> tu
 def _train(
     context: JobContext, files: WatchedFiles, request: TrainingJob, data: Path, valid: Path | None
 ) -> Manifest:
-    """Train and publish, unless the data changed meanwhile."""
     names = None if request.label_names is None else files.find(request.label_names, "label_names")
     job, rule = context.job, _rule(request)
     train = TrainRequest(

@@ -212,7 +212,6 @@ class RemoteStore:
         return found
 
     def _names(self, path: str) -> list[str]:
-        """Return the last parts of the names below a path, none if there is nothing."""
         try:
             found = self._fs.ls(path, detail=False, refresh=True)
         except FileNotFoundError:

@@ -70,7 +70,6 @@ def new_chart() -> tuple[Figure, Axes]:
 def _lines(
     file: Path, title: str, points: Sequence[dict[str, float]], x: str, names: Sequence[str], y: str
 ) -> Path:
-    """Draw named columns of `points` over the column x."""
     figure, axes = new_chart()
     for name in names:
         values = [point[name] for point in points]

@@ -21,7 +21,9 @@ from service.features.parameters import PARAMETERS, AutoParameters, FeatureParam
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers import Trained, parse_parameters, train
-from service.workflows.folds import HELD_OUT_PARTS, take
+
+HELD_OUT_PARTS = 5
+"""One of so many parts is held out."""
 
 CANDIDATES: dict[str, dict[str, Any]] = {
     "words": {"kind": "tfidf"},
@@ -98,7 +100,7 @@ def choose_features(
         raise BadParameter(
             f"features.kind: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
         )
-    held, rest = (take(dataset, rows) for rows in divide(dataset.n_rows, auto.rows, seed))
+    held, rest = (dataset.take(rows) for rows in divide(dataset.n_rows, auto.rows, seed))
     tried = []
     for done, (name, given) in enumerate(CANDIDATES.items()):
         on_progress("choose features", done, len(CANDIDATES))

@@ -182,7 +182,6 @@ def _decisions(
 
 
 def _decided(side: _Side, ids: NDArray[np.int64]) -> DecidedLabels:
-    """Return the decisions of a version with the ids that its labels have among all."""
     assert side.decided is not None
     rows, labels = _pairs(side.decided)
     is_true = mark_true(side.decided, side.labelled.labels)
@@ -191,5 +190,4 @@ def _decided(side: _Side, ids: NDArray[np.int64]) -> DecidedLabels:
 
 
 def _pairs(rows: PredictedRows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the row and the label of each entry."""
     return np.repeat(np.arange(len(rows.ptr) - 1), np.diff(rows.ptr)), rows.labels.astype(np.int64)

@@ -187,14 +187,6 @@ def _scores_are_no_probabilities(model: Model) -> bool:
     return has_rerank(model.arrays) and not has_calibration(model.arrays)
 
 
-def metrics_of(model: Model, valid: Labelled, threads: int, on_progress: OnProgress) -> dict[str, float]:
-    """Return what a manifest keeps of the figures on a validation file: all that are in percent.
-
-    But for F-measures of a version that re-ranks: see RERANKED.
-    """
-    return valid_figures(model, valid, threads, on_progress).metrics
-
-
 class ValidFigures(NamedTuple):
     """What a version keeps of a validation file: its manifest's metrics, and what its report has of it."""
 
@@ -203,7 +195,10 @@ class ValidFigures(NamedTuple):
 
 
 def valid_figures(model: Model, valid: Labelled, threads: int, on_progress: OnProgress) -> ValidFigures:
-    """Return what a version keeps of the figures on a validation file: `metrics_of`, `kept_figures`."""
+    """Return what a version keeps of the figures on a validation file.
+
+    Its metrics are all that are in percent, but for F-measures of a version that re-ranks: see RERANKED.
+    """
     report, _, ranked, decided = _measure(model, valid, threads, on_progress, None, USUAL_EMPTY)
     left_out = F_MEASURES if _scores_are_no_probabilities(model) else ()
     metrics = {key: value for key, value in report.items() if type(value) is float and key not in left_out}
@@ -230,7 +225,6 @@ def _measure(
     thresholds: NDArray[np.float32] | None,
     empty: EmptyConvention,
 ) -> _Measured:
-    """Rank and decide labelled rows, and measure both."""
     predictor = make_predictor(model)
     ranked = _rank(predictor, labelled, threads)
     least = THRESHOLD_UNTUNED if thresholds is None else thresholds
@@ -250,7 +244,6 @@ def _measure(
 
 
 def _rank(predictor: Searcher, labelled: Labelled, threads: int) -> Predictions:
-    """Return the first TOP_R labels of each row."""
     rows, ptr = labelled.rows, labelled.ptr
     if ptr is None:
         return predictor.predict_batch(rows, PredictOptions(top_r=TOP_R), threads)
@@ -280,7 +273,6 @@ def _reaching(
 def _sweep(
     predictor: Searcher, labelled: Labelled, threads: int, on_progress: OnProgress
 ) -> list[ThresholdPoint]:
-    """Return the precision and recall of each threshold, one for all labels."""
     labels = labelled.labels
     counting, first = ThresholdSweep(), 0
     for found in _reaching(predictor, labelled, LEAST_THRESHOLD, threads, "sweep", on_progress):

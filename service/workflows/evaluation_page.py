@@ -118,7 +118,6 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
 
 
 def _how_macro_f(report: dict[str, Any]) -> str:
-    """Return what macro-F is the mean of."""
     unknown = list_unknown(report)
     text = f"In macro-F a label that is never true nor predicted counts as {report['empty_label_convention']}"
     return f"{text}; those that the model does not know count as zero: {unknown}" if unknown else f"{text}."
@@ -153,7 +152,6 @@ def _worst(evaluation: Evaluation) -> list[int]:
 
 
 def _table(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table; every cell is escaped."""
     lines = ["<table>", f"<tr>{''.join(f'<th>{_cell(head)}</th>' for head in heads)}</tr>"]
     lines += [f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows]
     return "\n".join([*lines, "</table>"])

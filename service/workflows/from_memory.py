@@ -109,7 +109,6 @@ def dataset_from_memory(
 
 
 def _with_matrix(checked: InMemoryInstances, labels: object, model: NameTable | None) -> Dataset:
-    """Return the data set of instances whose labels are a matrix."""
     matrix = _matrix(labels, None if model is None else model.n_names)
     if matrix.n_rows != checked.n_rows:
         raise BadData(f"labels: expected {checked.n_rows} rows, as many as instances, found {matrix.n_rows}")
@@ -153,7 +152,6 @@ def _plain(features: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _label_lists(labels: object, n_rows: int) -> list[list[str]]:
-    """Return the names of each row's labels. Raises BadData."""
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
         expected = "a list of labels for each instance, or a sparse matrix"
         raise BadData(f"labels: expected {expected}, found {type(labels).__name__}")

@@ -12,9 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import TreeEnsemble
-from model_store.manifest import DataInfo, TrainerInfo
-from model_store.names import build_names
-from model_store.version import Draft, Model, manifest_of
 from service.base.errors import BadData
 from service.base.rows import LabelRows
 from service.evaluation import USUAL_EMPTY
@@ -26,8 +23,10 @@ from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_cou
 from service.thresholds.methods.starts import count_rows
 from service.thresholds.store.state import ThresholdDatabase
 from service.thresholds.store.tuned import Tuned
+from service.trainers import Trained
 from service.trainers.plt.shown import PARTS
 from service.trainers.source import RowSource, TrainingSet
+from service.workflows.choose_features import trial_model
 
 STARTS = tuple(Start(a, a * ratio) for a in (1.0, 3.0, 10.0, 100.0) for ratio in (2.0, 4.0, 10.0, 20.0))
 """Start values that are tried, each with counters and thresholds of its own: 20 bytes a label."""
@@ -120,7 +119,6 @@ class ProgressiveThresholds:
             self._learners.append(_Learner(start, no_counts(n_labels), thresholds))
 
     def _keep_late(self, estimates: Estimates, truth: LabelRows) -> None:
-        """Keep what the trees say of rows, if they are late."""
         n_rows = self._source.census.n_rows
         n_left = n_rows - n_rows // PARTS - self.n_rows
         n_kept = sum(part.n_rows for part in self._truth)
@@ -138,19 +136,5 @@ class ProgressiveThresholds:
 
 def predictor_so_far(ensemble: TreeEnsemble, n_features: int) -> Searcher:
     """Return what answers from trees that are not a version yet."""
-    n_labels = ensemble.label_leaf.shape[1]
-    draft = Draft(
-        kind="label-tree",
-        link="logistic",
-        weights="float32",
-        n_features=n_features,
-        trainer=TrainerInfo("plt", {}),
-        seed=0,
-        data=DataInfo("so far", 0, "0" * 64),
-        metrics={},
-        features={"kind": "raw", "norm": "none"},
-        ensemble=ensemble,
-        labels=build_names(str(label) for label in range(n_labels)),
-        extra={},
-    )
-    return make_predictor(Model(manifest_of(draft), ensemble, draft.labels, draft.arrays()))
+    trained = Trained(ensemble, "label-tree", "logistic", {}, 0)
+    return make_predictor(trial_model(trained, ensemble.label_leaf.shape[1], n_features, "plt"))

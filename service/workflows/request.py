@@ -126,7 +126,6 @@ def _parted(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _checked(make: Callable[[], Parameters], features: dict[str, Any]) -> Chosen:
-    """Return both, or raise what is wrong with either."""
     faults: list[ParameterFault] = []
     chosen = None
     try:

@@ -74,6 +74,5 @@ def _rounded(extra: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
 
 def _some_of(sample: TrainingSet) -> Labelled:
-    """Return the first rows of a sample, at most WEIGHED_ROWS."""
     n_rows = min(sample.rows.n_rows, WEIGHED_ROWS)
     return Labelled(sample.rows.cut(0, n_rows), sample.labels.cut(0, n_rows), np.zeros(n_rows, np.int32))

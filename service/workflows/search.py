@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from model_store.names import NameTable, build_names
 from model_store.version import model_of
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
-from service.base.errors import BadInput, BadParameter
+from service.base.errors import BadData, BadInput, BadParameter
 from service.base.parameters import Scalar, scalar_of, split_items
 from service.base.rows import Dataset
 from service.datasets import read_dataset
 from service.features import load_featurizer
-from service.workflows.evaluate import metrics_of
-from service.workflows.folds import FOLDS_MAX, Fold, folds_of
+from service.workflows.choose_features import HELD_OUT_PARTS
+from service.workflows.evaluate import valid_figures
 from service.workflows.labelled import Labelled, OnProgress, no_progress
 from service.workflows.request import from_json
 from service.workflows.search_space import (
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 METRICS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@5")
+FOLDS_MAX = 20
 _STUDY = "xylem"
 _ASKED = "asked"
 _FACTS = "facts"
@@ -93,6 +96,13 @@ class SearchRequest:
             seed=self.seed,
             threads=self.threads,
         )
+
+
+class Fold(NamedTuple):
+    """Rows to train on, and rows that are held out; labels have the same ids in both."""
+
+    train: Dataset
+    held_out: Dataset
 
 
 class _TimeIsUp(Exception):
@@ -164,6 +174,20 @@ def _check(request: SearchRequest) -> dict[str, Scalar]:
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return fixed
+
+
+def folds_of(dataset: Dataset, folds: int, seed: int) -> Iterator[Fold]:
+    """Yield `folds` folds, each with another part of the rows held out; with 1 a fifth is held out once.
+
+    Rows are dealt by chance, the same for the same seed. Raises BadData for fewer rows than parts.
+    """
+    n_parts = max(folds, HELD_OUT_PARTS) if folds == 1 else folds
+    if dataset.n_rows < n_parts:
+        raise BadData(f"{dataset.source}: expected {n_parts} rows or more, found {dataset.n_rows}")
+    part_of = np.random.default_rng(seed).permutation(dataset.n_rows) % n_parts
+    for part in range(folds):
+        is_out = part_of == part
+        yield Fold(dataset.take(np.flatnonzero(~is_out)), dataset.take(np.flatnonzero(is_out)))
 
 
 def _folds(dataset: Dataset, names: NameTable, request: SearchRequest) -> list[Fold]:
@@ -243,7 +267,7 @@ def _try(
         featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
         held = fold.held_out
         labelled = Labelled(featurizer.transform_dataset(held), held.labels, held.unknown_labels)
-        values.append(metrics_of(model, labelled, request.threads, watch)[request.metric])
+        values.append(valid_figures(model, labelled, request.threads, watch).metrics[request.metric])
         n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
     seconds = time.monotonic() - start
     return TrialFacts(name, parameters, sum(values) / len(values), round(seconds, 3), n_bytes)

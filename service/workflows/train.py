@@ -213,7 +213,6 @@ def _parent(store: Store, model: str) -> dict[str, Any] | None:
 
 
 def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
-    """Return what a training made as a draft of a version, without metrics so far."""
     trained, source = outcome.trained, outcome.source
     return Draft(
         kind=trained.kind,

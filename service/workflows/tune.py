@@ -80,6 +80,21 @@ class TuneRequest:
     estimates_max: int = ESTIMATES_MAX
     columns: TableColumns = DEFAULT_COLUMNS
 
+    def __post_init__(self) -> None:
+        """Raise BadParameter for what is unknown or out of its range."""
+        for method in self.methods:
+            if method not in METHODS:
+                raise BadParameter(f"method: expected {', '.join(METHODS)} or {ALL}, found {method!r}")
+        if not self.methods:
+            raise BadParameter(f"method: expected some of {', '.join(METHODS)}, found none")
+        empty_convention(self.empty, "empty_labels")
+        if self.kappa != AUTO and not KAPPA_MIN <= self.kappa <= KAPPA_MAX:
+            raise BadParameter(
+                f"kappa: expected a number from {KAPPA_MIN} to {KAPPA_MAX}, found {self.kappa}"
+            )
+        if self.start is not None:
+            check_start(self.start)
+
 
 OnKeep = Callable[[Connection, dict[str, Any]], None]
 """Called with a transaction and the report of what it keeps."""
@@ -104,18 +119,16 @@ def request_of(
     """Return the request that a command or a caller means, None being the default. Raises BadParameter."""
     methods = methods or (METHOD,)
     named: Any = METHODS if ALL in methods else tuple(methods)
-    request = TuneRequest(
+    return TuneRequest(
         named,
         valid,
         test,
         empty_convention(empty, "empty_labels"),
         KAPPA if kappa is None else kappa,
-        None if start is None else check_start(Start(*start)),
+        None if start is None else Start(*start),
         threads,
         columns=columns,
     )
-    check_request(request)
-    return request
 
 
 class TuningOutcome(NamedTuple):
@@ -142,20 +155,6 @@ class _Task(NamedTuple):
     power: float
 
 
-def check_request(request: TuneRequest) -> None:
-    """Raise BadParameter for what is unknown or out of its range."""
-    for method in request.methods:
-        if method not in METHODS:
-            raise BadParameter(f"method: expected {', '.join(METHODS)} or {ALL}, found {method!r}")
-    if not request.methods:
-        raise BadParameter(f"method: expected some of {', '.join(METHODS)}, found none")
-    empty_convention(request.empty, "empty_labels")
-    if request.kappa != AUTO and not KAPPA_MIN <= request.kappa <= KAPPA_MAX:
-        raise BadParameter(f"kappa: expected a number from {KAPPA_MIN} to {KAPPA_MAX}, found {request.kappa}")
-    if request.start is not None:
-        check_start(request.start)
-
-
 def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[TuningOutcome]:
     """Tune an opened version by each of the methods; nothing is kept here. Raises BadInput.
 
@@ -163,7 +162,6 @@ def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[Tu
     by row, as feedback would, and once for the decisions of each method. Deterministic, for any number of
     threads.
     """
-    check_request(request)
     valid = read_labelled(model, request.valid, on_progress, request.columns)
     if not len(valid.labels.indices):
         raise BadData(f"{request.valid}: expected rows with labels of the model, found none")
@@ -221,7 +219,6 @@ def tune_and_keep(
 
 
 def _facts(outcome: TuningOutcome) -> dict[str, Any]:
-    """Return what a report says of a method."""
     tuned = outcome.tuned
     return {
         "method": tuned.method,
@@ -281,7 +278,6 @@ def _choose_kappa(task: _Task, request: TuneRequest, on_progress: OnProgress) ->
 
 
 def _tune(task: _Task, method: Method, request: TuneRequest, on_progress: OnProgress) -> Tuned:
-    """Find the thresholds of one method."""
     estimates, truth, empty = task.estimates, task.valid.labels, request.empty
     if method == "ofo":
         on_progress("start values", 0, 1)
@@ -353,7 +349,6 @@ def learn(
 def _measure(
     predictor: Searcher, rows: Labelled, tuned: Tuned, request: TuneRequest, on_progress: OnProgress
 ) -> FMeasures:
-    """Return the F-measures of the decisions under thresholds."""
     ptr, labels = predict_all(
         predictor,
         rows.rows,

@@ -18,7 +18,7 @@ from service.base.errors import BadInput
 from service.evaluation import EmptyConvention
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate, list_unknown, metrics_of
+from service.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate, list_unknown, valid_figures
 from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 
@@ -106,7 +106,7 @@ def test_labels_that_the_model_does_not_know_are_counted_and_some_are_named(
 def test_threads_change_no_figure_and_a_manifest_keeps_percentages(model: Model, tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", [(f"{word} {n}x", [word]) for word in WORDS for n in range(50)])
     valid = read_labelled(model, file, no_progress)
-    one, three = (metrics_of(model, valid, threads, no_progress) for threads in (1, 3))
+    one, three = (valid_figures(model, valid, threads, no_progress).metrics for threads in (1, 3))
     assert one == three
     assert all(0 <= value <= 100 for value in one.values()) and "us_per_row" not in one
 

@@ -7,7 +7,7 @@ import pytest
 
 from service.base.errors import BadData
 from service.base.rows import Dataset, LabelRows, SparseRows
-from service.workflows.folds import folds_of, take
+from service.workflows.search import folds_of
 
 
 def dataset(n_rows: int, *, texts: bool) -> Dataset:
@@ -48,7 +48,7 @@ def test_each_row_is_held_out_once_and_else_trained_on(folds: int, parts: int) -
 @pytest.mark.parametrize("texts", [True, False])
 def test_what_is_taken_is_what_the_rows_had(texts: bool) -> None:
     whole, chosen = dataset(23, texts=texts), np.array([0, 3, 4, 11, 22])
-    some = take(whole, chosen)
+    some = whole.take(chosen)
     assert (some.n_rows, some.labels.n_labels) == (5, 3)
     assert some.unknown_labels.tolist() == chosen.tolist()
     for i, row in enumerate(chosen.tolist()):

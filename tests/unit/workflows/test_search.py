@@ -22,10 +22,9 @@ from service.base.errors import BadInput, BadParameter
 from service.datasets import read_dataset
 from service.features import load_featurizer
 from service.workflows.evaluate import evaluate_rows
-from service.workflows.folds import folds_of
 from service.workflows.labelled import Labelled
 from service.workflows.request import from_json
-from service.workflows.search import SearchRequest, search
+from service.workflows.search import SearchRequest, folds_of, search
 from service.workflows.search_space import SPACES, Choice, Range, dimensions_of
 from service.workflows.train import TrainRequest, train_dataset
 from tests.conftest import Run

@@ -26,7 +26,7 @@ from service.thresholds.store.state import Head, ThresholdDatabase
 from service.thresholds.store.tuned import METHODS, Tuned
 from service.workflows.labelled import Labelled, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
-from service.workflows.tune import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, check_request, learn, tune
+from service.workflows.tune import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn, tune
 from tests.oracles.metrics import f_measures
 from tests.oracles.thresholds import ofo_thresholds
 from tests.small_models import random_rerank, small_draft
@@ -254,12 +254,12 @@ def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
 )
 def test_what_is_out_of_its_range_is_refused(change, message):
     with pytest.raises(BadParameter, match=message):
-        check_request(TuneRequest(**{"methods": ("ofo",), "valid": Path("none.txt"), **change}))
+        TuneRequest(**{"methods": ("ofo",), "valid": Path("none.txt"), **change})
 
 
 @pytest.mark.parametrize("kappa", [KAPPA_MIN, KAPPA, KAPPA_MAX])
 def test_the_limits_of_kappa_are_allowed(kappa):
-    check_request(TuneRequest(("ofo",), Path("none.txt"), kappa=kappa))
+    assert TuneRequest(("ofo",), Path("none.txt"), kappa=kappa).kappa == kappa
 
 
 def test_files_without_rows_or_labels_are_refused(model, tmp_path):
