@@ -25,7 +25,7 @@ from service.inference.parts import predict_all
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.thresholds.store.tuned import METHODS
+from service.thresholds.store.codec import METHODS
 from service.workflows.labelled import Labelled, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import TuneRequest, tune

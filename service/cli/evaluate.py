@@ -27,7 +27,7 @@ from service.db.of_store import opened_database
 
 if TYPE_CHECKING:
     from model_store.version import Model as OpenedModel
-    from service.thresholds.store.tuned import Tuned
+    from service.thresholds.store.codec import Tuned
 
 
 PerLabel = Annotated[

@@ -43,7 +43,7 @@ def labels(
     from model_store.store import Store
     from service.serving.denied import denied_by
     from service.serving.label_info import LiveLabelInfo, label_info_options, told_of_label
-    from service.serving.label_pages import labels_found
+    from service.serving.pages import labels_found
     from service.serving.schemas.predict import InfoQuery
 
     opened, (name, reference) = Store(store), parse_reference(model)

@@ -20,22 +20,18 @@ from model_store.store import Store
 from service.access.audit import AuditLog
 from service.access.ring import KeyRing
 from service.access.scopes import cors_options
-from service.api.door import handlers
 from service.api.door.admission import Admission
 from service.api.door.answering import Answering, WholeRequests
 from service.api.door.metrics import Metrics
 from service.api.door.neighbours import Neighbours, WorkerPlace
+from service.api.door.problems import install_handlers
 from service.api.door.request_log import RequestLog
-from service.api.door.request_scope import RequestScope
+from service.api.door.request_scope import RequestScope, UnparsedRequests
 from service.api.door.streams import Streams
-from service.api.door.unparsed import UnparsedRequests
 from service.api.door.work import WorkPool
 from service.api.routes import (
     aliases,
     annif,
-    archives,
-    batch,
-    data,
     feedback,
     health,
     jobs,
@@ -46,7 +42,6 @@ from service.api.routes import (
     pages,
     predict,
     registry,
-    score,
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
@@ -59,6 +54,7 @@ from service.jobs.jobs import Jobs
 from service.registry.registry import Registry
 from service.registry.remote import shown_url
 from service.serving.denied import with_denied
+from service.serving.dialect import Dialect
 from service.serving.feedback import FeedbackDesk
 from service.serving.label_info import LabelInfos
 from service.serving.learning import OnlineLearning
@@ -86,13 +82,10 @@ ARCHIVE_THREADS = 2
 """Archives that are written or read at a time."""
 
 ROUTERS = (
-    *(
-        part.router
-        for part in (predict, feedback, score, batch, oip, annif, thresholds, labels, models, health)
-    ),
+    *(part.router for part in (predict, feedback, oip, annif, thresholds, labels, models, health)),
     pages.docs_router,
     pages.router,
-    *(part.router for part in (jobs, data, registry, aliases, archives, keys)),
+    *(part.router for part in (jobs, registry, aliases, keys)),
     oip.about_router,
     oip.health_router,
     thresholds.admin_router,
@@ -155,14 +148,16 @@ def create_app(
     app.state.draining, app.state.metrics, app.state.services = draining, parts.metrics, parts
     routes = [route for router in ROUTERS for route in router.routes]
     app.router.routes.extend(routes)  # routers that are included try each route twice: 10 to 20 us a request
-    handlers.install(app, routes)
+    install_handlers(app, routes)
     admission = Admission(settings.limits, STREAMS, UPLOADS, draining.is_set)
     if (cors := cors_options(settings)) is not None:
         app.add_middleware(CORSMiddleware, **cors)
     app.add_middleware(RequestScope, admission=admission, requests=requests)
     app.state.unparsed_requests = UnparsedRequests(requests, settings.limits.head_bytes_max)
-    parts_of = ((PREDICT, predict), (TENSORS, oip), (SCORES, score))
-    short = [(dialect, route) for dialect, part in parts_of for route in part.router.routes]
+    dialects: dict[Any, Dialect[Any]] = {predict.predict: PREDICT, oip.infer: TENSORS, predict.score: SCORES}
+    routes = [route for part in (predict, oip) for route in part.router.routes]
+    ends = [(dialects.get(getattr(route, "endpoint", None)), route) for route in routes]
+    short = [(dialect, route) for dialect, route in ends if dialect is not None]
     app.state.whole_requests = WholeRequests(short, parts.answering, admission)
     return app
 

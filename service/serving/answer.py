@@ -15,9 +15,8 @@ from service.features.sparse_request import NO_THRESHOLD, NUMBER, SparseQuery
 from service.features.sparse_request import TUNED as TUNED_KIND
 from service.inference.fast_answers import FastAnswer, RowsRead
 from service.inference.fast_request import Writer
-from service.serving.chunks import search_chunked
 from service.serving.dialect import Body, Dialect, Longer, Query, Reply
-from service.serving.rows import to_options
+from service.serving.rows import search_chunked, to_options
 from service.serving.schemas.limits import utf8_length
 from service.serving.schemas.predict import TUNED
 from service.serving.served import ServedVersion

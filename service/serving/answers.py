@@ -15,7 +15,7 @@ from service.inference.explain import FeatureShare, PathNode, ReachedLeaf, Route
 from service.inference.prediction_json import Spans, predictions_json, spans_of
 from service.inference.predictor import PredictOptions
 from service.serving.label_info import LabelInfoOptions, members_of
-from service.serving.schemas.explanations import (
+from service.serving.schemas.predictions import (
     ExplainedLeaf,
     ExplainedTree,
     FeatureContribution,

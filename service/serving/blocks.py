@@ -17,12 +17,17 @@ from service.features.sparse_lines import read_sparse_lines
 from service.features.text_lines import text_rows_of_lines
 from service.inference.predictor import PredictOptions
 from service.serving.answers import describe_labels, write_predictions
-from service.serving.chunks import ChunkedRows, divided, search_chunked
 from service.serving.label_info import LabelInfoOptions
 from service.serving.lines import Answered, LineBlock, value_of
 from service.serving.parse import parse_line
 from service.serving.problems import describe_error
-from service.serving.rows import rows_and_faults, with_present_thresholds
+from service.serving.rows import (
+    ChunkedRows,
+    divided,
+    rows_and_faults,
+    search_chunked,
+    with_present_thresholds,
+)
 from service.serving.schemas.predict import AnyLine
 from service.serving.served import ServedVersion
 from service.serving.wire import dump

@@ -13,7 +13,7 @@ from service.base.errors import UnknownLabel
 from service.base.settings import Limits
 from service.base.stages import StageTimes
 from service.inference.fast_steps import fast_requests
-from service.serving.label_masks import LabelMasks
+from service.serving.label_choice import LabelMasks
 from service.serving.served import DeniedLabels, ServedVersion
 from service.serving.short import fast_forms
 

@@ -15,7 +15,7 @@ from service.features import Featurizer
 from service.inference.answering import Predictions
 from service.inference.fast_answers import FastAnswer
 from service.inference.predictor import PredictOptions
-from service.serving.chunks import ChunkedRows
+from service.serving.rows import ChunkedRows
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
 

@@ -1,9 +1,8 @@
 """LiveModels: the versions that answer requests, and how they follow the store without dropping one.
 
 A look at the store runs in a thread: whatever an alias newly names is opened, verified and warmed there, and
-only then does one assignment make the whole new state visible. A request keeps the version that it was given,
-mapped for as long as it holds it. A version that cannot be opened leaves its alias on the one before, is
-reported, and is tried again after a while.
+only then does one assignment make the whole new state visible. A version that cannot be opened leaves its
+alias on the one before, is reported, and is tried again after a while.
 """
 
 from __future__ import annotations
@@ -31,9 +30,15 @@ from model_store.store import ModelInfo, Store
 from model_store.version import Model
 from service.base.errors import ModelUnavailable, TimedOut, Unavailable, told_of
 from service.base.logs import log
-from service.serving.alias_views import AliasKey, Deny, ServedAliases, deny_nothing
-from service.serving.live_status import Failure, LiveStatus, Pointer
-from service.serving.split import LiveSplit
+from service.serving.split import (
+    AliasKey,
+    Deny,
+    Failure,
+    LiveSplit,
+    LiveStatus,
+    Pointer,
+    ServedAliases,
+)
 
 T = TypeVar("T")
 Key = tuple[str, int]
@@ -59,8 +64,8 @@ class LiveModels(Generic[T]):
     models_max     versions that aliases keep open; the rest are opened when asked for
     versions_max   versions kept open because requests asked for them, the least recently used go first
     seconds_max    how long a request waits for a version to be opened
-    refresh        brings what serves versions up to date with what else the store has of their models, after
-                   each look that found a change; it returns, by model, why some of that cannot be used
+    refresh        brings up to date what else the store has of models, after each look that found a change;
+                   it returns, by model, why some of that cannot be used
     deny           makes of what serves a version what serves it without some labels; in a thread
     """
 
@@ -73,7 +78,7 @@ class LiveModels(Generic[T]):
         versions_max: int,
         seconds_max: float,
         refresh: Callable[[], Mapping[str, str]] = dict,
-        deny: Deny[T] = deny_nothing,
+        deny: Deny[T] = lambda served, _: served,
     ) -> None:
         self._store = store
         self._watch = store.watch()
@@ -140,11 +145,10 @@ class LiveModels(Generic[T]):
         """
         state = self._state
         if state is None:
+            detail = "the models are being opened"
             if self._store_error is not None:
-                raise Unavailable(
-                    f"expected a store that can be read, found that it cannot: {self._store_error}"
-                )
-            raise Unavailable("the models are being opened")
+                detail = f"expected a store that can be read, found that it cannot: {self._store_error}"
+            raise Unavailable(detail)
         if model not in state.models:
             if is_version(ref):
                 check_model(model)
@@ -224,10 +228,7 @@ class LiveModels(Generic[T]):
             self._forget_asked()
 
     async def catch_up(self, seconds_max: float) -> None:
-        """Look at the store at once, and return when what it says is served, or after so long. Never raises.
-
-        Event loop only.
-        """
+        """Look at the store at once; return when that is served, or after so long. Never raises."""
         loop = asyncio.get_running_loop()
         await asyncio.wait([loop.run_in_executor(self._looker, self.look)], timeout=seconds_max)
 
@@ -249,9 +250,8 @@ class LiveModels(Generic[T]):
             generation = self._watch.generation()
             if self._state is None or self._state.generation != generation or self._has_retry():
                 infos = self._store.models()
-                if (
-                    self.models and not infos and not generation
-                ):  # of a model that was deleted something stays
+                # of a model that was deleted something stays
+                if self.models and not infos and not generation:
                     raise StoreUnreadable("expected models as before, found none: is the disk still there?")
                 state = self._next_state(generation, infos)
                 for model, detail in self._refresh().items():

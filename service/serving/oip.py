@@ -22,9 +22,9 @@ from service.inference.prediction_json import spans_of
 from service.inference.predictor import PredictOptions
 from service.inference.tensors_json import OUTPUTS, form_of, tensors_json
 from service.serving.answer import SearchDialect
-from service.serving.chunks import ChunkedRows
 from service.serving.dialect import Body, Query, Reply
 from service.serving.parse import parse_json, validated
+from service.serving.rows import ChunkedRows
 from service.serving.schemas.limits import limit_fault
 from service.serving.schemas.oip import InferParameters, InferRequest, InferTensor
 from service.serving.schemas.predict import TUNED

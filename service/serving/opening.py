@@ -20,9 +20,8 @@ from service.inference.fast_steps import fast_requests
 from service.inference.predictors import make_predictor
 from service.serving.dialect import Body
 from service.serving.event_bodies import read_sparse_events
+from service.serving.label_choice import LabelMasks, LabelWeights
 from service.serving.label_info import LabelInfos, LiveLabelInfo
-from service.serving.label_masks import LabelMasks
-from service.serving.label_weights import LabelWeights
 from service.serving.learning import OnlineLearning, live_thresholds
 from service.serving.oip import TENSORS
 from service.serving.predict import PREDICT, PredictQuery

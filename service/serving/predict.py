@@ -12,10 +12,10 @@ from service.inference.fast_request import AS_PREDICTIONS
 from service.inference.predictor import PredictOptions
 from service.serving.answer import SearchDialect
 from service.serving.answers import ANSWER_END, answer_head, describe_labels, write_predictions
-from service.serving.chunks import ChunkedRows, to_chunked_rows
 from service.serving.dialect import Body, Query, Reply
 from service.serving.label_info import label_info_options
 from service.serving.parse import parse_predict, parse_predict_asked
+from service.serving.rows import ChunkedRows, to_chunked_rows
 from service.serving.schemas.instances import AnyInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import TUNED, PredictRequest
 from service.serving.served import ServedVersion

@@ -13,9 +13,8 @@ from service.features import Featurizer
 from service.features.tables import FeatureNames
 from service.inference.fast_steps import FastRequests
 from service.inference.searcher import Searcher
+from service.serving.label_choice import LabelMasks, LabelWeights
 from service.serving.label_info import LiveLabelInfo
-from service.serving.label_masks import LabelMasks
-from service.serving.label_weights import LabelWeights
 from service.serving.live import LiveModels
 from service.serving.prediction_ids import PredictionIds
 from service.thresholds.live.served import ServedThresholds

@@ -33,7 +33,7 @@ from service.serving.lines import LineBlock
 from service.serving.opening import serve_model
 from service.serving.rows import to_options
 from service.serving.schemas.predict import Options
-from service.thresholds.store.tuned import METHODS
+from service.thresholds.store.codec import METHODS
 from service.trainers import TRAINERS
 from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, estimate_size, train_and_publish

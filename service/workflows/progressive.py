@@ -21,8 +21,8 @@ from service.inference.searcher import Searcher
 from service.thresholds.methods.estimates import EstimateKeeper, Estimates, count_at, macro_f
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.methods.starts import count_rows
+from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
-from service.thresholds.store.tuned import Tuned
 from service.trainers import Trained
 from service.trainers.plt.shown import PARTS
 from service.trainers.source import RowSource, TrainingSet

@@ -42,8 +42,8 @@ from service.thresholds.methods.ofo import (
 )
 from service.thresholds.methods.starts import choose_start, replay
 from service.thresholds.methods.sto import sto
+from service.thresholds.store.codec import METHODS, Method, Tuned
 from service.thresholds.store.state import TUNED, lock_head, replace_state
-from service.thresholds.store.tuned import METHODS, Method, Tuned
 from service.workflows.labelled import Labelled, OnProgress, read_labelled
 
 KAPPA = 0.01

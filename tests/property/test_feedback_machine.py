@@ -10,8 +10,8 @@ import pytest
 
 from service.base.errors import BadParameter
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
+from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
-from service.thresholds.store.tuned import Tuned
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import (
     N_LABELS,

@@ -15,13 +15,13 @@ from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_cou
 from service.thresholds.store.codec import (
     Deltas,
     Scored,
+    Tuned,
     decode_scored,
     decode_scores,
     encode_scored,
     encode_scores,
 )
 from service.thresholds.store.state import ThresholdDatabase
-from service.thresholds.store.tuned import Tuned
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import (
     N_LABELS,

@@ -21,7 +21,6 @@ from model_store.identifiers import is_version
 from service.access.ring import KeyRing
 from service.access.scopes import AccessScope
 from service.api.door.admission import Admission, check_media
-from service.api.door.ended_request import AnsweredBy, EndedRequest
 from service.api.door.heads import (
     HEAD_END,
     HEAD_LENGTH_MAX,
@@ -35,7 +34,7 @@ from service.api.door.heads import (
 )
 from service.api.door.problems import error_response
 from service.api.door.request_log import RequestLog, RequestOutcome
-from service.api.door.stage_notes import TRACE
+from service.api.door.request_notes import TRACE, AnsweredBy, EndedRequest
 from service.base.errors import AccessRefused, XylemError
 from service.base.logs import log
 from service.base.settings import Limits
@@ -44,8 +43,7 @@ from service.serving.answer import SearchDialect
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.oip import HEADER
 from service.serving.served import LiveServed, ServedVersion
-from service.serving.shadow_copies import ShadowCopy
-from service.serving.shadows import Shadows
+from service.serving.shadows import ShadowCopy, Shadows
 from service.serving.short import SHORT_ITEMS
 from service.serving.split import ChosenVersion, LiveSplit
 from service.traces.tracer import Trace

@@ -29,11 +29,10 @@ from prometheus_client.utils import floatToGoString
 
 from model_store.alias import PARTS
 from model_store.version import code_version
-from service.api.door.collectors import StageCollector, StreamCollector, WorkerCollector
-from service.api.door.shadow_figures import ShadowFigures
+from service.api.door.collectors import ShadowFigures, StageCollector, StreamCollector, WorkerCollector
 from service.api.door.streams import Streams
 from service.base.stages import StageTimes
-from service.serving.live_status import LiveStatus, roles_of
+from service.serving.split import LiveStatus, roles_of
 from service.thresholds.live.follower import Follower
 from service.traces.tracer import Trace
 

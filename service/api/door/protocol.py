@@ -44,7 +44,7 @@ class WholeRequest(Protocol):
 
 
 class Unparsed(Protocol):
-    """What makes the answer to bytes that are no HTTP (`service.api.door.unparsed`)."""
+    """What makes the answer to bytes that are no HTTP (`service.api.door.request_scope`)."""
 
     def refuse(
         self, target: bytes, n_head_bytes: int, fault: BaseException | None

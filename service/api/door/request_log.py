@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from service.access.key_text import without_secrets
 from service.api.door.admission import ALWAYS, PROBES
-from service.api.door.ended_request import EndedRequest, shape_of
 from service.api.door.heads import RequestHeaders
 from service.api.door.metrics import SECONDS, Metrics, Series, Timing
+from service.api.door.request_notes import EndedRequest, shape_of
 from service.base.logs import Request, log_requests, said_of
 from service.base.stages import StageNotes, Stretch
 from service.traces.tracer import EndedTrace, SpanShape, Trace, Tracer

@@ -1,21 +1,29 @@
-"""The outside of every request: its id, its admission, its log line, its figures, the answer to an error."""
+"""The outside of every request: id, admission, body, log line, figures, the answer to an error."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from http.client import BAD_REQUEST, REQUEST_TIMEOUT
+from time import perf_counter_ns
 
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model_store.errors import StoreError
 from service.api.door.admission import Admission
-from service.api.door.body_guard import BodyGuard
-from service.api.door.ended_request import ANSWERED_BY, EndedRequest
 from service.api.door.heads import OWN, headers_of
-from service.api.door.problems import error_response, problem_response
-from service.api.door.request_log import RequestLog
-from service.api.door.stage_notes import NOTES, TRACE, trace_id_of
+from service.api.door.problems import (
+    BadHead,
+    BodyTooLarge,
+    HeadTooLong,
+    UnsupportedEncoding,
+    error_response,
+    problem_response,
+)
+from service.api.door.request_log import RequestLog, new_request_id
+from service.api.door.request_notes import ANSWERED_BY, NOTES, TRACE, EndedRequest, trace_id_of
 from service.base.errors import XylemError
 from service.base.logs import log
 from service.base.stages import StageNotes
@@ -88,3 +96,159 @@ class RequestScope:
             detail = "the service failed; its log has the request's id"
             answer = problem_response(scope, "internal-error", detail)
         await answer(scope, guard.receive, guard.send)
+
+
+LINGER_SECONDS = 1.0
+UNREAD_BYTES_MAX = 64 << 10
+"""An unread body of up to this size does not close its connection: most likely it has come already."""
+
+
+class BodyGuard:
+    """Counts the bytes of a request's body on their way in, and completes the head of the answer.
+
+    request_id   what the answer repeats
+    bytes_max    the most that the body may have; None: it is never held whole, and has no limit
+    closing      whether the connection ends with the answer
+    status       the answer's status; 0 until it begins
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_bytes_max",
+        "_closing",
+        "_declared",
+        "_linger",
+        "_receive",
+        "_request_id",
+        "_scope",
+        "_send",
+        "_unread",
+        "status",
+    )
+
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        request_id: str,
+        bytes_max: int | None,
+        closing: bool,
+    ) -> None:
+        self._receive = receive
+        self._send = send
+        self._request_id = request_id
+        self._scope = scope
+        self._bytes_max = bytes_max
+        self._closing = closing
+        self._bytes = 0
+        self._declared = _declared_bytes(scope)
+        self._unread = self._declared != 0
+        self._linger = False
+        self.status = 0
+
+    def check_head(self) -> None:
+        """Raise what is wrong with the head: Host (RFC 9112, 3.2), codings (6.1), a body beyond the limit."""
+        n_hosts = 0
+        for name, value in self._scope["headers"]:
+            if name == b"host":
+                n_hosts += 1
+            elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+                found = ascii(value.decode("latin-1"))[:100]
+                raise UnsupportedEncoding(f"Transfer-Encoding: expected chunked, found {found}")
+        if n_hosts > 1 or (n_hosts == 0 and self._scope["http_version"] == "1.1"):
+            raise BadHead(f"expected one Host header, found {n_hosts or 'none'}")
+        self._check_bytes(self._declared or 0)
+
+    async def receive(self) -> Message:
+        """Return the next message; raise BodyTooLarge once the bytes are more than the limit."""
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._bytes += len(message.get("body", b""))
+            self._check_bytes(self._bytes)
+            self._unread = message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the answer."""
+        if message["type"] == "http.response.start":
+            message = self._begin(message)
+        elif self._linger and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._read_on()
+            message = {"type": "http.response.body", "body": b""}
+        await self._send(message)
+
+    def _check_bytes(self, n_bytes: int) -> None:
+        if self._bytes_max is not None and n_bytes > self._bytes_max:
+            most = self._bytes_max
+            raise BodyTooLarge(f"expected at most {most} bytes (limit body_bytes_max), found more")
+
+    def _begin(self, message: Message) -> Message:
+        """Return the answer's head with what every answer has."""
+        self.status = status = message["status"]
+        is_long = self._declared is None or self._declared > UNREAD_BYTES_MAX
+        self._linger = self._unread and (status == REQUEST_TIMEOUT or (is_long and status >= BAD_REQUEST))
+        headers = [*message["headers"], (b"x-request-id", self._request_id.encode())]
+        if self._linger or self._closing:
+            headers.append((b"connection", b"close"))
+        return {"type": "http.response.start", "status": status, "headers": headers}
+
+    async def _read_on(self) -> None:
+        """Read and forget for a while, until the body or the connection ends."""
+        try:
+            async with asyncio.timeout(LINGER_SECONDS):
+                while (await self._receive()).get("more_body", False):
+                    pass
+        except TimeoutError:
+            pass
+
+
+def _declared_bytes(scope: Scope) -> int | None:
+    """Return the length that the headers say the body has, None when they leave it open."""
+    chunked = False
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value)
+        chunked = chunked or name == b"transfer-encoding"
+    return None if chunked else 0
+
+
+PATH_CHARACTERS_MAX = 256
+"""Of a target that was read, if any, the problem names so much."""
+
+
+class UnparsedRequests:
+    """Makes the last answer of a connection whose bytes are no HTTP, or the head of which is too long."""
+
+    def __init__(self, requests: RequestLog, head_bytes_max: int) -> None:
+        self._requests = requests
+        self._head_bytes_max = head_bytes_max
+
+    def refuse(
+        self, target: bytes, n_head_bytes: int, fault: BaseException | None
+    ) -> tuple[int, bytes, bytes]:
+        """Return the status, the headers and the body of the answer; all but Date and Connection are there.
+
+        target        what has been read of the request's target
+        n_head_bytes  how long the head was found to be; 0: not too long
+        fault         the parser's
+        """
+        path = target.partition(b"?")[0][:PATH_CHARACTERS_MAX].decode("latin-1")
+        scope: Scope = {"type": "http", "path": path, "request_id": new_request_id()}
+        answer = error_response(scope, self._error(n_head_bytes, fault))
+        ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])
+        outcome = self._requests.outcome(ended, is_traced=False)
+        self._requests.record(scope["request_id"], outcome, perf_counter_ns())
+        named = [*answer.raw_headers, (b"x-request-id", scope["request_id"].encode())]
+        return answer.status_code, b"".join([b"%b: %b\r\n" % header for header in named]), bytes(answer.body)
+
+    def _error(self, n_head_bytes: int, fault: BaseException | None) -> BadHead:
+        if n_head_bytes:
+            most = self._head_bytes_max
+            return HeadTooLong(
+                f"head: expected at most {most} bytes of a request's target and headers, "
+                f"found {n_head_bytes} or more"
+            )
+        found = f"found: {fault}" if fault is not None else "found bytes that are none"
+        return BadHead(f"expected a request of HTTP/1.1, {found}")

@@ -10,9 +10,9 @@ from fastapi import APIRouter, Request
 from model_store.alias_changes import Change, with_canary, with_shadow, without_canary, without_shadow
 from model_store.moves import DENIED, SPLIT, Cause
 from service.api.routes.admins import AuditedRoute, needs
-from service.api.routes.bodies import json_body
 from service.api.routes.operations import ModelName, content, problems, takes
 from service.api.routes.registry import cause_of
+from service.api.routes.requests import json_body
 from service.api.routes.services import Services, Wired
 from service.registry.denials import Denial, denial_of, deny_only, denying_known
 from service.registry.facts import denial_facts, split_facts

@@ -15,9 +15,8 @@ from service.api.door.responses import json_response
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.models import kept_manifest, refuse_before_first_look
 from service.api.routes.operations import content, problems, query_parameters, takes
-from service.api.routes.replies import reply_in
+from service.api.routes.requests import find_version, reply_in
 from service.api.routes.services import Wired
-from service.api.routes.versions import find_version
 from service.serving.annif import BATCH_SUGGESTIONS, FORM, SUGGESTIONS
 from service.serving.label_info import languages_of
 from service.serving.schemas.annif import (

@@ -8,12 +8,12 @@ import json
 from fastapi import APIRouter, Request, Response
 
 from service.api.door.admission import JSON, NDJSON, check_media, is_json, read_body
+from service.api.door.request_notes import notes_of, notes_of_block
 from service.api.door.responses import json_response
-from service.api.door.stage_notes import notes_of, notes_of_block
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import answers, content, of_version, problems, takes
+from service.api.routes.requests import find_served
 from service.api.routes.services import Wired
-from service.api.routes.versions import find_served
 from service.serving.feedback import BLOCK_EVENTS_MAX
 from service.serving.lines import Answered, LineBlock
 from service.serving.schemas.feedback import FeedbackAnswer

@@ -1,7 +1,8 @@
-"""/v1/admin/jobs, and /v1/admin/training-jobs and the like: work that takes long, done by workers."""
+"""/v1/admin/jobs, /v1/admin/training-jobs and the like: work that takes long; /v1/admin/data: its files."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from functools import partial
@@ -10,9 +11,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from starlette.responses import FileResponse
 
-from service.api.door.admission import read_body
+from service.api.door.admission import pieces, read_body
+from service.api.door.request_notes import span_of
 from service.api.door.responses import ClosingStream, json_response
-from service.api.door.stage_notes import span_of
 from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.operations import answers, content, problems, query_parameters, takes
 from service.api.routes.services import Services, Wired
@@ -20,7 +21,15 @@ from service.base.errors import Overloaded
 from service.jobs.job import Job
 from service.jobs.jobs import submitted_json
 from service.serving.parse import parse_json, parse_query
-from service.serving.schemas.jobs import JobAnswer, JobList, JobQuery, KindQuery, SubmittedJob
+from service.serving.schemas.jobs import (
+    JobAnswer,
+    JobList,
+    JobQuery,
+    KindQuery,
+    SubmittedJob,
+    UploadedFile,
+    UploadedFileList,
+)
 from service.serving.wire import dump
 
 router = APIRouter(prefix="/v1/admin", tags=["jobs"], dependencies=[needs("admin")], route_class=AuditedRoute)
@@ -255,3 +264,52 @@ async def download_result(job: str, services: Wired) -> Response:
 _add_views(None, "/jobs", JobQuery)
 for _kind, (_model, _says, _example) in KINDS.items():
     _add_kind(_kind, _model, _says, _example)
+
+
+_FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@router.get(
+    "/data",
+    operation_id="listData",
+    summary="The files of the data directory",
+    responses=problems(401, 403, 422, 503),
+)
+async def list_data(services: Wired) -> UploadedFileList:
+    """Files below the service's data directory (`XYLEM_DATA_DIR`), by the names that jobs know them by."""
+    found = await services.admin_work.run(services.jobs.data.list)
+    return UploadedFileList(files=[UploadedFile(**one._asdict()) for one in found])
+
+
+@router.put(
+    "/data/{name:path}",
+    operation_id="putData",
+    summary="Upload a file, or replace one",
+    responses=problems(401, 403, 408, 422, 503),
+    openapi_extra=takes(_FILE),
+)
+async def put_data(name: str, request: Request, services: Wired) -> UploadedFile:
+    """The body is the file, as it is. It is in its place once all has come; what breaks off leaves nothing.
+
+    It may be as long as the limit `data_bytes_max`.
+    """
+    upload = await asyncio.to_thread(services.jobs.data.upload, name)
+    with upload:
+        async for piece in pieces(request, services.limits):
+            await asyncio.to_thread(upload.write, piece)
+        found = await asyncio.to_thread(upload.finish)
+    return UploadedFile(**found._asdict())
+
+
+@router.delete(
+    "/data/{name:path}",
+    operation_id="deleteData",
+    summary="Remove a file",
+    status_code=204,
+    response_class=Response,
+    responses=problems(401, 403, 404, 422, 503),
+)
+async def delete_data(name: str, services: Wired) -> Response:
+    """A job that reads it fails, and says why."""
+    await services.admin_work.run(services.jobs.data.delete, name)
+    return Response(status_code=204)

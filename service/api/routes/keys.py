@@ -10,8 +10,8 @@ from fastapi import APIRouter, Request
 from service.access.keys import AccessKey, AccessKeys, MadeKey
 from service.access.scopes import parse_scopes
 from service.api.routes.admins import AuditedRoute, needs
-from service.api.routes.bodies import json_body
 from service.api.routes.operations import content, problems, query_parameters, takes
+from service.api.routes.requests import json_body
 from service.api.routes.services import Services, Wired
 from service.base.errors import Unavailable
 from service.serving.parse import parse_query

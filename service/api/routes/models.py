@@ -17,8 +17,8 @@ from service.api.routes.admins import needs
 from service.api.routes.operations import ModelName, VersionPath, problems
 from service.api.routes.services import Wired
 from service.base.errors import Unavailable
+from service.serving.pages import describe_figures
 from service.serving.problems import describe_error
-from service.serving.schemas.figures import VersionFigures
 from service.serving.schemas.models import (
     AliasSplit,
     ModelDetails,
@@ -26,11 +26,11 @@ from service.serving.schemas.models import (
     ModelSummary,
     UnreadableVersion,
     VersionFault,
+    VersionFigures,
     VersionSummary,
     describe_version,
 )
 from service.serving.served import LiveServed
-from service.serving.version_page import describe_figures
 
 router = APIRouter(tags=["models"], dependencies=[needs("predict")])
 

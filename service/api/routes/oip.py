@@ -9,9 +9,8 @@ from fastapi import APIRouter, Request, Response
 from model_store.version import code_version
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import OPEN_INFERENCE, content, of_version, problems, takes
-from service.api.routes.replies import reply_in
+from service.api.routes.requests import find_served, reply_in
 from service.api.routes.services import Wired
-from service.api.routes.versions import find_served
 from service.base.errors import Unavailable
 from service.features import Featurizer
 from service.inference.tensors_json import OUTPUTS

@@ -19,12 +19,12 @@ from service.base.settings import Limits
 from service.serving.problems import PROBLEMS
 from service.serving.schemas.annif import SuggestBatchRequest, SuggestForm
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackLine, FeedbackRequest
+from service.serving.schemas.labels import CandidateRequest, RestoreRequest
 from service.serving.schemas.limits import LIMIT_KEY
 from service.serving.schemas.models import Readiness
 from service.serving.schemas.oip import InferAnswer, InferRequest
 from service.serving.schemas.predict import BatchLine, PredictRequest
-from service.serving.schemas.predictions import BatchAnswerLine
-from service.serving.schemas.problems import ProblemDetails
+from service.serving.schemas.predictions import BatchAnswerLine, ProblemDetails
 from service.serving.schemas.registry import (
     CanaryRequest,
     CreateKeyRequest,
@@ -35,7 +35,6 @@ from service.serving.schemas.registry import (
     ShadowRequest,
 )
 from service.serving.schemas.score import ScoreRequest
-from service.serving.schemas.thresholds import CandidateRequest, RestoreRequest
 
 TAGS = {
     "predict": "Labels of instances: a request, or lines streamed both ways",

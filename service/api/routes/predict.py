@@ -1,16 +1,36 @@
-"""POST /v1/models/{model}/predict, and the same for a version or an alias."""
+"""POST /v1/models/{model}/predict, score and batch, and the same for a version or an alias."""
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
+
 from fastapi import APIRouter, Request, Response
 
+from service.api.door.admission import NDJSON, check_media
+from service.api.door.heads import reference_of
+from service.api.door.request_notes import notes_of_block
 from service.api.routes.admins import RawRoute, needs
-from service.api.routes.operations import content, of_version, problems, query_parameters, takes
-from service.api.routes.replies import reply_in
+from service.api.routes.operations import (
+    answers,
+    content,
+    of_version,
+    problems,
+    query_parameters,
+    takes,
+)
+from service.api.routes.requests import choose_served, reply_in, stale_headers
 from service.api.routes.services import Wired
+from service.serving.blocks import answer_block
+from service.serving.label_info import label_info_options
+from service.serving.lines import Answered, LineBlock
+from service.serving.parse import PREDICT_ONLY, parse_options
 from service.serving.predict import PREDICT
-from service.serving.schemas.predict import InfoQuery
+from service.serving.rows import to_options
+from service.serving.schemas.predict import TUNED, InfoQuery, Options
 from service.serving.schemas.predictions import PredictAnswer
+from service.serving.schemas.score import ScoreAnswer
+from service.serving.scores import SCORES
 
 router = APIRouter(tags=["predict"], dependencies=[needs("predict")], route_class=RawRoute)
 
@@ -30,3 +50,81 @@ _BODY = content("application/json", "PredictRequest", {"instances": [{"text": "a
 async def predict(request: Request, services: Wired) -> Response:
     """Instances are texts, sparse vectors or named features, as the model was trained on."""
     return await reply_in(PREDICT, request, services)
+
+
+_EXAMPLE = {"instances": [{"text": "a text editor", "labels": ["role::program"]}]}
+
+
+@of_version(
+    router,
+    "POST",
+    "score",
+    "Probabilities of labels, from",
+    response_model=ScoreAnswer,
+    response_description="The scores of each instance's labels, in their order",
+    responses=problems(400, 401, 403, 404, 408, 413, 415, 422, 503),
+    openapi_extra=takes(content("application/json", "ScoreRequest", _EXAMPLE)),
+)
+async def score(request: Request, services: Wired) -> Response:
+    """Each label is scored along its path in the trees, without a search: the scores of an exact one.
+
+    A model of next words scores the words of a text, with `sequence: true` in place of labels."""
+    return await reply_in(SCORES, request, services)
+
+
+_MEDIA = "application/x-ndjson"
+_LINES = '{"text": "a text editor"}\n{"text": "a game of chess"}\n'
+_HEADERS = {
+    "xylem-model": {"schema": {"type": "string"}, "description": "the model"},
+    "xylem-version": {"schema": {"type": "integer"}, "description": "the version of the whole batch"},
+}
+_ANSWER = answers(200, "An answer line for each line, in their order", content(_MEDIA, "BatchAnswerLine"))
+_ANSWER[200]["headers"] = _HEADERS
+
+
+@of_version(
+    router,
+    "POST",
+    "batch",
+    "Predict lines with",
+    response_class=Response,
+    responses={**_ANSWER, **problems(401, 403, 404, 409, 415, 422, 503)},
+    openapi_extra={
+        **takes(content(_MEDIA, "BatchLine", _LINES)),
+        **query_parameters(Options, *PREDICT_ONLY),
+    },
+)
+async def batch(request: Request, services: Wired) -> Response:
+    """NDJSON both ways, streamed: a line of the body is an instance, a line answers it.
+
+    Read answers while you write, or the service stops reading. A line that cannot be used is answered by an
+    error in its place. A connection that ends without the last chunk was cut off. The options are the query
+    string's, and hold for every line.
+    """
+    check_media(request.scope, NDJSON)
+    limits = services.limits
+    options = parse_options(request.scope["query_string"], limits)
+    served = (await choose_served(request, services.live, *reference_of(request.path_params))).served
+    engine_options = to_options(options, served)
+    answer = partial(
+        answer_block, info=label_info_options(options, served.info), chunk_characters=options.chunk_characters
+    )
+    loop = asyncio.get_running_loop()
+
+    async def begin(block: LineBlock) -> asyncio.Future[Answered]:
+        notes, count = notes_of_block(request.scope, services.metrics.stages)
+        answering = loop.run_in_executor(
+            services.batch_threads, answer, block, served, engine_options, limits, notes
+        )
+        answering.add_done_callback(count)
+        return answering
+
+    def record(answered: Answered) -> None:
+        services.metrics.rows[served.name] += answered.n_rows
+        services.metrics.lines_bad += answered.n_bad
+
+    rows_max = max(1, min(limits.block_rows_max, limits.answer_labels_max // options.top_r))
+    headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
+    if options.threshold == TUNED:
+        headers |= stale_headers(served)
+    return services.batches.answer(begin, record, rows_max, headers)

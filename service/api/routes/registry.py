@@ -1,32 +1,50 @@
-"""/v1/admin/models: aliases moved and removed, versions and models deleted, and the history of it."""
+"""/v1/admin/models: aliases moved and removed, versions deleted, brought out and in, and their history."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import IO, Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 
 from model_store.alias_writing import AliasChange
-from model_store.errors import VersionNotFound
+from model_store.errors import Corrupt, VersionNotFound
 from model_store.identifiers import is_version
 from model_store.moves import Cause
+from service.api.door.admission import pieces
+from service.api.door.responses import ClosingStream, ThreadPipe
 from service.api.routes.admins import AuditedRoute, needs, who
-from service.api.routes.bodies import json_body
-from service.api.routes.operations import ModelName, VersionPath, content, problems, query_parameters, takes
-from service.api.routes.services import Services, Wired
+from service.api.routes.operations import (
+    ModelName,
+    VersionPath,
+    answers,
+    content,
+    problems,
+    query_parameters,
+    takes,
+)
+from service.api.routes.requests import json_body
+from service.api.routes.services import CATCH_UP_SECONDS, Services, Wired
+from service.base.errors import BadData, LimitExceeded, Unavailable
+from service.registry.archives import export_to, import_from
 from service.registry.facts import history_facts, move_facts, provenance
 from service.registry.registry import Removal
 from service.serving.parse import parse_query
 from service.serving.schemas.registry import (
     AliasChanged,
     AliasMoved,
+    ArchiveQuery,
     DeleteModelQuery,
     DeleteVersionQuery,
     History,
     HistoryQuery,
+    ImportQuery,
     PromoteRequest,
     Provenance,
+    Published,
     Removed,
     RollbackRequest,
 )
@@ -176,3 +194,76 @@ def _number(version: str) -> int:
     if not is_version(version):
         raise VersionNotFound(f"version: expected a number from 1, found {version[:80]!r}")
     return int(version)
+
+
+_TAR = {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@router.get(
+    "/archive",
+    operation_id="exportModel",
+    summary="A version as an archive",
+    response_class=Response,
+    responses={**answers(200, "A tar", _TAR), **problems(401, 403, 404, 422, 503)},
+    openapi_extra=query_parameters(ArchiveQuery),
+)
+async def export(model: ModelName, request: Request, services: Wired) -> Response:
+    """What `xylem models export` writes. All of it is verified before the first byte is sent."""
+    query = parse_query(request.scope["query_string"], ArchiveQuery, services.limits)
+    pipe = ThreadPipe()
+    first = await pipe.start(services.archive_threads, export_to, services.store, model, query.version)
+    name = f"{model}.tar"
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return ClosingStream(_sent(first, pipe), pipe.close, headers, "application/x-tar")
+
+
+async def _sent(first: bytes, pipe: ThreadPipe) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in pipe:
+        yield piece
+
+
+@router.post(
+    "/archive",
+    operation_id="importModel",
+    summary="Publish the version in an archive",
+    responses=problems(401, 403, 404, 408, 409, 422, 503),
+    openapi_extra={**takes(_TAR), **query_parameters(ImportQuery)},
+)
+async def import_model(model: ModelName, request: Request, services: Wired) -> Published:
+    """The body is what an export gave, of this service or another. It is verified wholly, then published as
+    the next version of the model; what breaks off, or is damaged, publishes nothing.
+
+    It may be as long as the limit `archive_bytes_max`.
+    """
+    query = parse_query(request.scope["query_string"], ImportQuery, services.limits)
+    most = services.limits.archive_bytes_max
+    loop = asyncio.get_running_loop()
+    with _writing(), tempfile.TemporaryFile(dir=services.settings.store) as file:
+        n_bytes = 0
+        async for piece in pieces(request, services.limits):
+            n_bytes += len(piece)
+            if n_bytes > most:
+                raise LimitExceeded(f"expected at most {most} bytes (limit archive_bytes_max), found more")
+            await loop.run_in_executor(services.archive_threads, file.write, piece)
+        file.seek(0)
+
+        def publish(source: IO[bytes]) -> int:
+            stated = services.registry, services.store, model, source, cause_of(request)
+            try:
+                return import_from(*stated, bytes_max=most, latest=query.latest).version
+            except Corrupt as error:  # what was sent, and nothing of ours
+                raise BadData(str(error)) from None
+
+        version = await loop.run_in_executor(services.archive_threads, publish, file)
+    await services.live.catch_up(CATCH_UP_SECONDS)
+    return Published(model=model, version=version)
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    """Give the errors of the file that a body goes to their type."""
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(f"archive: expected to write it, found {error.strerror}") from error

@@ -10,10 +10,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 
 from service.api.door.admission import read_body
+from service.api.door.request_notes import span_of
 from service.api.door.responses import json_response
-from service.api.door.stage_notes import span_of
 from service.api.routes.admins import AuditedRoute, RawRoute, needs
-from service.api.routes.bodies import json_body
 from service.api.routes.operations import (
     ModelName,
     content,
@@ -22,12 +21,13 @@ from service.api.routes.operations import (
     query_parameters,
     takes,
 )
+from service.api.routes.requests import find_served, json_body
 from service.api.routes.services import Services, Wired
-from service.api.routes.versions import find_served
 from service.base.errors import BadRequest, JobConflict, JobFailed, Overloaded, TimedOut, Unavailable
 from service.jobs.job import Job
+from service.serving.pages import describe_thresholds
 from service.serving.parse import parse_json, parse_query
-from service.serving.schemas.thresholds import (
+from service.serving.schemas.labels import (
     CandidateRequest,
     RestoreRequest,
     ThresholdChange,
@@ -36,7 +36,6 @@ from service.serving.schemas.thresholds import (
     TuneAnswer,
 )
 from service.serving.served import DEFAULT_ALIAS, ServedVersion
-from service.serving.threshold_page import describe_thresholds
 from service.thresholds.live.shadow import ShadowDatabase
 from service.thresholds.store.state import ThresholdDatabase
 

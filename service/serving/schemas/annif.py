@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from service.serving.schemas.explanations import Float32
 from service.serving.schemas.limits import LIMIT_KEY, AtMost, utf8_length
+from service.serving.schemas.predictions import Float32
 
 DOCUMENTS_MAX = 32
 """Documents of a request, as in Annif."""

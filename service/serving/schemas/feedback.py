@@ -11,7 +11,7 @@ from service.base.faults import fault
 from service.serving.schemas.instances import AnyInstance, Instance, RequestModel
 from service.serving.schemas.limits import AtMost, utf8_length
 from service.serving.schemas.predict import LabelList
-from service.serving.schemas.problems import LineError
+from service.serving.schemas.predictions import LineError
 from service.thresholds.live.feedback import Result
 
 

@@ -1,10 +1,11 @@
-"""What is in the store, and what is served of it."""
+"""What is in the store, what is served of it, and a version's figures on validation rows."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
 
 from model_store.manifest import Manifest
 
@@ -135,3 +136,63 @@ def describe_version(manifest: Manifest) -> VersionSummary:
         model_bytes=manifest.model_bytes,
         metrics=dict(manifest.metrics),
     )
+
+
+_Percent = float | None
+
+BandFigures = TypedDict(
+    "BandFigures",
+    {
+        "band": Annotated[str, Field(max_length=32, examples=["10-99"])],
+        "labels": int,
+        "support": int,
+        "P@1": _Percent,
+        "P@3": _Percent,
+        "P@5": _Percent,
+        "R@5": _Percent,
+        "macro_f": _Percent,
+    },
+)
+"""Figures, in percent, of the labels that have so many training rows; null for a share of nothing."""
+
+
+class ReliabilityFigures(TypedDict):
+    """Predictions with scores from `low` to `high`."""
+
+    low: float
+    high: float
+    n: int
+    mean_score: float
+    share_true: float
+
+
+class LabelFigures(TypedDict):
+    """A label on the validation rows, decided at `threshold`."""
+
+    label: Annotated[str, Field(max_length=4096)]
+    support: Annotated[int, Field(description="rows in which it is true")]
+    hits: Annotated[int, Field(description="rows in which it is true and predicted")]
+    predicted: Annotated[int, Field(description="rows in which it is predicted")]
+
+
+class ValidationFigures(TypedDict):
+    """What was measured on the validation rows of the training."""
+
+    rows: int
+    threshold: Annotated[float, Field(description="at which labels were decided")]
+    bands: Annotated[list[BandFigures], Field(max_length=16)] | None
+    calibration_error: Annotated[
+        float | None, Field(description="how far score and share of true ones are apart, 0 to 1")
+    ]
+    reliability: Annotated[list[ReliabilityFigures], Field(max_length=100)]
+    labels: Annotated[
+        list[LabelFigures], Field(max_length=1000, description="the labels that are true most often")
+    ]
+    labels_true: Annotated[int, Field(description="labels that are true in some row")]
+
+
+class VersionFigures(VersionSummary):
+    """A version, with its figures on validation rows; null where they were not kept."""
+
+    model: str
+    validation: ValidationFigures | None

@@ -1,14 +1,108 @@
-"""Answers to predict requests and lines of a batch: kernels write them, and these shapes describe them."""
+"""Answers: predictions, which kernels write, their explanations, and problems (RFC 9457)."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NotRequired, TypeAlias
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
-from pydantic import Field, with_config
+import numpy as np
+from pydantic import Field, GetPydanticSchema, with_config
+from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
-from service.serving.schemas.explanations import Float32, LabelExplanation
-from service.serving.schemas.problems import LineError
+
+class FieldFault(TypedDict):
+    """What is wrong with one field of a request."""
+
+    path: Annotated[str, Field(description="where the field is, such as instances[3].indices[0]")]
+    detail: str
+
+
+class LineError(TypedDict):
+    """What is wrong with a line."""
+
+    code: str
+    detail: str
+    line: Annotated[NotRequired[int], Field(description="from 1; without one, the error ended the stream")]
+    errors: NotRequired[list[FieldFault]]
+
+
+class ProblemDetails(TypedDict):
+    """Why a request was refused, or failed (RFC 9457)."""
+
+    type: Annotated[str, Field(description="where the code is explained", examples=["/docs#bad-request"])]
+    title: str
+    status: int
+    detail: Annotated[str, Field(description="what was expected, and what was found")]
+    code: Annotated[str, Field(description="stable; new ones may come", examples=["bad-request"])]
+    instance: Annotated[str, Field(description="the path of the request")]
+    request_id: str
+    errors: NotRequired[list[FieldFault]]
+    error: Annotated[NotRequired[str], Field(description="of paths under /v2/: the detail once more")]
+
+
+Float32: TypeAlias = Annotated[np.float32, GetPydanticSchema(lambda _, __: core_schema.float_schema())]
+"""A number that is written with as few digits as tell it from other float32."""
+
+
+class FeatureContribution(TypedDict):
+    """What a feature added to a node's margin, or took away: its value times its weight."""
+
+    feature: Annotated[str, Field(description="its name, or its id if it has none")]
+    contribution: Float32
+    part: Annotated[
+        NotRequired[Literal["chars"]],
+        Field(description="there if the feature is an n-gram of characters within a word, blanks and all"),
+    ]
+
+
+class ExplainedNode(TypedDict):
+    """A node of a path, and the features that added most to its margin or took most away."""
+
+    node: int
+    probability: Annotated[Float32, Field(description="of the node given its parent")]
+    score: Annotated[Float32, Field(description="the product of the probabilities to here, not calibrated")]
+    features: list[FeatureContribution]
+
+
+class ExplainedTree(TypedDict):
+    """A tree's path to a label, from below the root to the leaf; empty if the tree lacks the label."""
+
+    path: list[ExplainedNode]
+
+
+class TreesExplanation(TypedDict):
+    """Why a label of a model of label trees has its score."""
+
+    trees: list[ExplainedTree]
+
+
+class RoutedNode(TypedDict):
+    """A node on an instance's way down a decision tree, and the margin by which it was sent there."""
+
+    node: int
+    margin: Float32
+    features: list[FeatureContribution]
+
+
+class ExplainedLeaf(TypedDict):
+    """A leaf with the label that an instance reached; the sum of weight * value is the label's score."""
+
+    tree: int
+    leaf: int
+    value: Annotated[Float32, Field(description="of the label in the leaf")]
+    weight: Annotated[Float32, Field(description="of the leaf")]
+    path: list[RoutedNode]
+
+
+class LeavesExplanation(TypedDict):
+    """Why a label of a model of decision trees has its score."""
+
+    leaves: list[ExplainedLeaf]
+
+
+LabelExplanation: TypeAlias = TreesExplanation | LeavesExplanation
+"""Why a label has its score."""
+
 
 _EXAMPLE: dict[str, Any] = {
     "labels": [{"label": "role::program", "id": 12, "score": 0.93}],

@@ -8,8 +8,8 @@ from pydantic import BaseModel, FailFast, Field
 
 from model_store.alias import DENIED_MAX
 from service.serving.schemas.instances import RequestModel
+from service.serving.schemas.labels import INTEGER_MAX, VersionNumber
 from service.serving.schemas.models import AliasSplit
-from service.serving.schemas.thresholds import INTEGER_MAX, VersionNumber
 
 PAGE_MAX = 1000
 """Rows of one answer, at most."""

@@ -8,7 +8,6 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator,
 from typing_extensions import TypedDict
 
 from service.base.faults import fault
-from service.serving.schemas.explanations import Float32
 from service.serving.schemas.instances import (
     NAMED,
     SPARSE,
@@ -21,6 +20,7 @@ from service.serving.schemas.instances import (
 )
 from service.serving.schemas.limits import AtMost, check_limit
 from service.serving.schemas.predict import LabelList
+from service.serving.schemas.predictions import Float32
 
 
 class _Named(RequestModel):

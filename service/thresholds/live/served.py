@@ -29,7 +29,7 @@ from service.thresholds.live.events import Event, as_columns
 from service.thresholds.live.shadow import Shadow, ShadowState, read_shadow
 from service.thresholds.live.threshold_counters import ThresholdCounters, Traversal
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
-from service.thresholds.store.codec import decode_scored
+from service.thresholds.store.codec import Tuned, decode_scored
 from service.thresholds.store.state import (
     DROPPED,
     HALVED,
@@ -43,7 +43,6 @@ from service.thresholds.store.state import (
     find_head,
     present_state,
 )
-from service.thresholds.store.tuned import Tuned
 
 START = Start()
 """The start values of a version that was never tuned, from its first feedback on, if no others are given."""

@@ -25,6 +25,7 @@ from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Counters, no_counts
 from service.thresholds.store.codec import (
     Deltas,
+    Tuned,
     decode_scored,
     decode_scores,
     decode_state,
@@ -45,7 +46,6 @@ from service.thresholds.store.state import (
     lock_head,
     replace_state,
 )
-from service.thresholds.store.tuned import Tuned
 
 
 class Scores(NamedTuple):

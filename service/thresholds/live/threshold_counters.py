@@ -13,8 +13,7 @@ from service.kernels.search.threshold_update import RowSearch
 from service.thresholds.live.events import ALL_COUNT, Events
 from service.thresholds.live.online import count_events, undo_events
 from service.thresholds.methods.ofo import Counters
-from service.thresholds.store.codec import Deltas
-from service.thresholds.store.tuned import Tuned
+from service.thresholds.store.codec import Deltas, Tuned
 
 _COUNT_TYPE_MAX = np.iinfo(np.int32).max
 _JOURNAL_MIN = 256

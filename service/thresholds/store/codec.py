@@ -1,4 +1,4 @@
-"""Thresholds and what feedback added to them as bytes, for the database. Reading checks every length.
+"""Thresholds, and what feedback added to them, as bytes for the database. Reading checks every length.
 
 A state   a line that names the format, a line of JSON (method, convention, a, b, power, n_labels), then,
           compressed by zlib, thresholds as float32[K], hits and marks as int64[K]
@@ -14,14 +14,37 @@ import json
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.base.errors import DatabaseUnavailable
+from service.evaluation.fmeasure import EmptyConvention
 from service.thresholds.methods.ofo import Counters, Start, check_start
-from service.thresholds.store.tuned import METHODS, Tuned
+
+Method = Literal["sto", "fta", "fta-one", "ofo"]
+"""Ways to tune: search over all cuts, a fixed grid (each label its threshold, or one for all), online."""
+
+METHODS: tuple[Method, ...] = ("ofo", "fta", "fta-one", "sto")
+
+
+class Tuned(NamedTuple):
+    """The thresholds of a version.
+
+    method      how they were found; feedback moves them by OFO whatever it was
+    convention  the convention of empty labels under which start values and kappa were chosen
+    start       the start values of OFO that `counters` count from
+    thresholds  float32[K] in [0, 1]
+    counters    what the validation rows added up to
+    """
+
+    method: Method
+    convention: EmptyConvention
+    start: Start
+    thresholds: NDArray[np.float32]
+    counters: Counters
+
 
 _FORMAT = b"xylem-thresholds 1"
 _BYTES_A_LABEL = 4 + 8 + 8

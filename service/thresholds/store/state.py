@@ -17,8 +17,14 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from service.base.errors import BadParameter, DatabaseUnavailable, NotTuned
 from service.db.engine import Compiled, Database
 from service.db.tables import CHECKPOINTS, LOG, SECRETS, SHADOWS, VERSIONS
-from service.thresholds.store.codec import Deltas, decode_deltas, decode_scored, decode_state, encode_state
-from service.thresholds.store.tuned import Tuned
+from service.thresholds.store.codec import (
+    Deltas,
+    Tuned,
+    decode_deltas,
+    decode_scored,
+    decode_state,
+    encode_state,
+)
 
 TUNED, STARTED, RESTORED, SWITCHED, KEPT = "tuned", "started", "restored", "switched", "kept"
 """Kinds of changes that put a state in place of the one before, kept as a checkpoint: what `save` was given;

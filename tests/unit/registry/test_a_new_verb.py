@@ -17,9 +17,9 @@ from model_store.alias_changes import promoted, with_canary
 from model_store.errors import Conflict
 from model_store.store import Store
 from service.api.routes import aliases as routes
-from service.api.routes.bodies import json_body
 from service.api.routes.operations import ModelName
 from service.api.routes.registry import cause_of
+from service.api.routes.requests import json_body
 from service.api.routes.services import Wired
 from service.cli import aliases as commands
 from service.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir

@@ -10,14 +10,14 @@ import numpy as np
 import orjson
 import pytest
 
-import service.serving.label_masks as module
+import service.serving.label_choice as module
 from model_store.store import Store
 from service.base.errors import UnknownLabel
 from service.base.settings import Limits
 from service.serving import short
 from service.serving.denied import with_denied
 from service.serving.dialect import Body
-from service.serving.label_masks import LabelMasks
+from service.serving.label_choice import LabelMasks
 from service.serving.opening import serve_model
 from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion

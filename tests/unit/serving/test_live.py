@@ -18,7 +18,7 @@ from model_store.store import Store
 from model_store.version import Model
 from service.base.errors import ModelUnavailable, TimedOut, Unavailable
 from service.serving.live import LiveModels
-from service.serving.live_status import roles_of
+from service.serving.split import roles_of
 from tests.alias_helpers import file_of, split
 from tests.faulty_fs import FaultyFileSystem
 from tests.served_models import publish_model

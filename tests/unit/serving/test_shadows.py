@@ -21,8 +21,7 @@ from service.serving.oip import TENSORS
 from service.serving.opening import serve_model
 from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion
-from service.serving.shadow_copies import ShadowCopy, compare
-from service.serving.shadows import ShadowOutcome, Shadows
+from service.serving.shadows import ShadowCopy, ShadowOutcome, Shadows, compare
 from tests.answers import reply_of
 from tests.oip_requests import HEADER, binary_body, csr
 from tests.served_models import publish_model

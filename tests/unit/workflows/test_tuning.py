@@ -22,8 +22,8 @@ from service.thresholds.live.events import instances_of
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.methods.kappas import C_GRID
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
+from service.thresholds.store.codec import METHODS, Tuned
 from service.thresholds.store.state import Head, ThresholdDatabase
-from service.thresholds.store.tuned import METHODS, Tuned
 from service.workflows.labelled import Labelled, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn, tune

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from service.api.door.body_guard import UNREAD_BYTES_MAX, BodyGuard
 from service.api.door.problems import BodyTooLarge
+from service.api.door.request_scope import UNREAD_BYTES_MAX, BodyGuard
 
 
 class Wire:

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from service.api.door.metrics import TIMINGS_BEGUN, Metrics, Series, Timing
-from service.serving.live_status import LiveStatus
+from service.serving.split import LiveStatus
 
 ROUTE = "/v1/models/{model}/predict"
 

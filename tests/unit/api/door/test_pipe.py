@@ -11,8 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from starlette.types import Message
 
-from service.api.door.pipe import PIECES_MAX, ThreadPipe
-from service.api.door.responses import ClosingStream
+from service.api.door.responses import PIECES_MAX, ClosingStream, ThreadPipe
 
 Write = Callable[[bytes], None]
 

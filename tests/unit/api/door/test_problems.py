@@ -12,8 +12,8 @@ from starlette.requests import Request
 
 from model_store.errors import Corrupt, VersionNotFound
 from service.api.door.admission import Admission
-from service.api.door.handlers import install
 from service.api.door.metrics import Metrics
+from service.api.door.problems import install_handlers
 from service.api.door.request_log import RequestLog
 from service.api.door.request_scope import RequestScope
 from service.base.errors import BadInput, BadInstance, Overloaded, XylemError
@@ -64,7 +64,7 @@ def test_every_error_of_an_app_is_a_problem(path: str, status: int, code: str) -
         NewFault("new"),
     ]
     app = FastAPI(openapi_url=None)
-    install(app)
+    install_handlers(app)
     none = re.compile("none")
     app.add_middleware(
         RequestScope,

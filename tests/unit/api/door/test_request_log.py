@@ -8,9 +8,9 @@ import time
 import orjson
 import pytest
 
-from service.api.door.ended_request import AnsweredBy, EndedRequest
 from service.api.door.metrics import SECONDS, Metrics, Series
 from service.api.door.request_log import SETTLE_SECONDS, RequestLog
+from service.api.door.request_notes import AnsweredBy, EndedRequest
 from service.base.stages import READ, StageNotes
 from service.traces.context import Sampling
 from service.traces.tracer import EndedTrace, Trace, Tracer

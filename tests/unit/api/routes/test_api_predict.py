@@ -21,10 +21,9 @@ from service.base.errors import UnsupportedOption
 from service.evaluation.propensity import propensities
 from service.features import load_featurizer
 from service.inference.predictor import PredictOptions, Predictor
-from service.serving.chunks import to_chunked_rows
-from service.serving.label_weights import LabelWeights
+from service.serving.label_choice import LabelWeights
 from service.serving.predict import PredictQuery
-from service.serving.rows import to_rows
+from service.serving.rows import to_chunked_rows, to_rows
 from service.serving.schemas.instances import SparseInstance
 from service.serving.schemas.predict import PredictRequest
 from service.serving.short import SHORT_BEAMS, SHORT_NODES, is_short

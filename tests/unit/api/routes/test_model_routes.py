@@ -13,7 +13,7 @@ from model_store.alias import Alias
 from model_store.store import ModelInfo, Store
 from service.api.door.metrics import Metrics
 from service.api.routes.models import summarize
-from service.serving.live_status import LiveStatus
+from service.serving.split import LiveStatus
 
 Run = Callable[..., Any]
 

@@ -13,7 +13,7 @@ from service.api.door.admission import Admission
 from service.api.door.answering import WholeRequests
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import of_version
-from service.api.routes.replies import reply_in
+from service.api.routes.requests import reply_in
 from service.api.routes.services import Services, Wired
 from service.base.errors import BadRequest
 from service.base.settings import Limits

@@ -21,8 +21,8 @@ from service.db.engine import Database, default_url
 from service.inference.predictors import make_predictor
 from service.jobs.worker import Worker
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
+from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
-from service.thresholds.store.tuned import Tuned
 from service.workflows.tune import TuneRequest, learn, read_labelled, tune
 from tests.conftest import serving, settings_of
 from tests.databases import database_url, postgresql  # noqa: F401

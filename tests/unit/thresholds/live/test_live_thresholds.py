@@ -17,9 +17,15 @@ from service.inference.thresholded import Thresholded
 from service.thresholds.live.events import as_columns
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
-from service.thresholds.store.codec import Deltas, decode_deltas, decode_state, encode_deltas, encode_state
+from service.thresholds.store.codec import (
+    Deltas,
+    Tuned,
+    decode_deltas,
+    decode_state,
+    encode_deltas,
+    encode_state,
+)
 from service.thresholds.store.state import Head
-from service.thresholds.store.tuned import Tuned
 from tests.feedback_helpers import (
     N_FEATURES,
     N_LABELS,

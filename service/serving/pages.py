@@ -1,4 +1,4 @@
-"""The labels of a served version: a page of them, and what is known of one."""
+"""What is shown of a served version: its labels, its thresholds, some at a time, and its figures."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from model_store.name_search import names_with
 from model_store.names import NameTable, find_name, name_of
+from model_store.report import read_report
+from model_store.store import Store
 from service.base.errors import BadRequest, NotTuned, UnknownLabel
 from service.db.engine import Database
 from service.inference.label_features import label_features
@@ -26,12 +29,19 @@ from service.serving.schemas.labels import (
     LabelQuery,
     LabelsQuery,
     LabelSummary,
+    LabelThreshold,
+    ShadowSummary,
+    ThresholdCheckpoint,
     ThresholdHistory,
+    ThresholdQuery,
+    Thresholds,
 )
+from service.serving.schemas.models import ValidationFigures, VersionFigures, describe_version
 from service.serving.served import ServedVersion
+from service.thresholds.live.shadow import Shadow
+from service.thresholds.store.codec import Tuned
 from service.thresholds.store.label_history import label_history
-from service.thresholds.store.state import find_head
-from service.thresholds.store.tuned import Tuned
+from service.thresholds.store.state import checkpoints, find_head
 
 
 def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
@@ -165,3 +175,88 @@ def _summary(
     if info is not None:
         summary |= told_of_label(info, label)
     return cast(LabelSummary, summary)
+
+
+def describe_thresholds(served: ServedVersion, database: Database, query: ThresholdQuery) -> Thresholds:
+    """Return what is known of a version's thresholds. Blocking. Raises NotTuned, DatabaseUnavailable."""
+    live = served.thresholds
+    with live.lock:
+        if live.prepared is None:
+            raise NotTuned(f"model {served.name} version {served.version}: expected thresholds, found none")
+        epoch, tuned, macro_f = live.epoch, live.snapshot(), live.macro_f()
+        shadow = None if live.shadow is None else _describe_shadow(live.shadow)
+    kept: list[ThresholdCheckpoint] = []
+    n_events = 0
+    with database.read() as connection:
+        head = find_head(connection, served.name, served.version)
+        if head is not None:
+            n_events = head.n_events
+            kept = [
+                {"epoch": one.epoch, "kind": one.kind, "created_at": one.created_at}
+                for one in checkpoints(connection, head)
+            ]
+    marks, hits = tuned.counters.marks, tuned.counters.hits
+    ids = np.flatnonzero(marks < query.marks_below) if query.marks_below else np.arange(len(marks))
+    shown = ids[query.offset : query.offset + query.limit].tolist()
+    labels: list[LabelThreshold] = [
+        {
+            "label": name_of(served.labels, i),
+            "id": i,
+            "threshold": tuned.thresholds[i],
+            "hits": int(hits[i]),
+            "marks": int(marks[i]),
+        }
+        for i in shown
+    ]
+    end = query.offset + len(shown)
+    return {
+        "model": served.name,
+        "version": served.version,
+        "threshold_epoch": epoch,
+        "method": tuned.method,
+        "start": tuned.start._asdict(),
+        "n_events": n_events,
+        "macro_f": 100 * macro_f,
+        "shadow": shadow,
+        "checkpoints": kept,
+        "n_labels": len(ids),
+        "labels": labels,
+        "next_offset": end if shown and end < len(ids) else None,
+    }
+
+
+def _describe_shadow(shadow: Shadow) -> ShadowSummary:
+    """Return what is known of a candidate."""
+    macro_f, served_macro_f = shadow.macro_f()
+    return {
+        "since_epoch": shadow.since,
+        "created_at": shadow.created_at,
+        "method": shadow.candidate.method,
+        "start": shadow.candidate.start._asdict(),
+        "n_events": shadow.n_events,
+        "macro_f": 100 * macro_f,
+        "served_macro_f": 100 * served_macro_f,
+        "empty_label_convention": shadow.candidate.convention,
+    }
+
+
+_FIGURES: TypeAdapter[ValidationFigures] = TypeAdapter(ValidationFigures)
+
+
+def describe_figures(store: Store, model: str, version: int) -> VersionFigures:
+    """Return what is known of a version. Blocking. Of its arrays the report alone is read.
+
+    Raises NotFound, Corrupt, StoreUnreadable.
+    """
+    opened = store.open(model, version, verify=False)
+    summary = describe_version(opened.manifest)
+    figures = _figures(read_report(opened.arrays))
+    return VersionFigures(**dict(summary), model=opened.manifest.model, validation=figures)
+
+
+def _figures(report: dict[str, Any]) -> ValidationFigures | None:
+    """Return the figures of a report; None where there are none, or none that this release knows."""
+    try:
+        return _FIGURES.validate_python(report["validation"])
+    except (KeyError, ValidationError):
+        return None

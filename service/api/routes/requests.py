@@ -1,0 +1,120 @@
+"""What routes do alike with requests: read a body, find the version, answer in a dialect."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+
+import numpy as np
+from fastapi import Depends, Request, Response
+
+from model_store.identifiers import is_version
+from service.api.door.admission import read_body
+from service.api.door.answering import headers_for
+from service.api.door.heads import OWN, reference_of, said_of
+from service.api.door.request_notes import ANSWERED_BY, AnsweredBy, notes_of
+from service.api.door.responses import RawResponse
+from service.api.door.work import WorkPool
+from service.api.routes.services import Services, Wired
+from service.base.stages import READ
+from service.serving.dialect import Body, Dialect, Longer, Reply
+from service.serving.parse import LONG_BYTES, parse_body
+from service.serving.schemas.instances import RequestModel
+from service.serving.served import LiveServed, ServedVersion
+from service.serving.split import ChosenVersion
+
+M = TypeVar("M", bound=RequestModel)
+
+
+def json_body(model: type[M]) -> Any:
+    """Return the dependency that reads a request's body, whose fields have the limits of the settings.
+
+    FastAPI would read it without them, and with no bound on its time.
+    """
+
+    async def read(request: Request, services: Wired) -> M:
+        body = await read_body(request, services.limits)
+        return await services.admin_work.read(parse_body, body, model, services.limits)
+
+    return Depends(read)
+
+
+async def find_served(request: Request, live: LiveServed) -> ServedVersion:
+    """Return what serves the version that a request's path names: a version, an alias, else `latest`.
+
+    Raises ModelNotFound, VersionNotFound, AliasNotFound, Unavailable and ModelUnavailable.
+    """
+    return await find_version(request, live, *reference_of(request.path_params))
+
+
+async def find_version(request: Request, live: LiveServed, model: str, ref: str) -> ServedVersion:
+    """Return what serves a version, named by number or alias, and note that it answers the request."""
+    served = await live.find(model, ref)
+    _note(request, served, None if is_version(ref) else ref)
+    return served
+
+
+async def choose_served(
+    request: Request, live: LiveServed, model: str, ref: str
+) -> ChosenVersion[ServedVersion]:
+    """Return what answers a prediction: for an alias with a canary, the version that the key falls to.
+
+    Raises what `find_version` does.
+    """
+    served = await find_version(request, live, model, ref)
+    split = None if is_version(ref) else live.splits.get((model, ref))
+    if split is None:
+        return ChosenVersion(served)
+    chosen = split.choose(served, request.scope[OWN].canary_key or request.scope["request_id"].encode())
+    _note(request, chosen.served, ref)
+    return chosen
+
+
+def _note(request: Request, served: ServedVersion, alias: str | None) -> None:
+    request.scope[ANSWERED_BY] = AnsweredBy(served.name, served.version, alias)
+
+
+def stale_headers(served: ServedVersion) -> dict[str, str]:
+    """Return what an answer at tuned thresholds says when the database does not answer: they may be old."""
+    return {"xylem-thresholds": "stale"} if served.thresholds.is_stale else {}
+
+
+async def reply_in(
+    dialect: Dialect[Any], request: Request, services: Services, model: str | None = None, ref: str = ""
+) -> Response:
+    """Return the answer to a request in a dialect.
+
+    model, ref   the model, and the version's number or alias; None: as the path says
+    """
+    body = Body(await read_body(request, services.limits, dialect.media), 0, said_of(dialect, request.scope))
+    began = asyncio.get_running_loop().time()
+    if model is None:
+        model, ref = reference_of(request.path_params)
+    chosen = await choose_served(request, services.live, model, ref)
+    notes, query = notes_of(request.scope), None
+    if len(body.message) > LONG_BYTES:
+        query = await services.work.run(dialect.read, body, services.limits)
+        notes.end(READ)
+    reply = services.answering.answer(dialect, chosen, body, notes, query)
+    if isinstance(reply, Longer):
+        notes.begin()
+        reply = await _in_thread(services.work, began, reply)
+        services.answering.finish(dialect, chosen, body, reply)
+    return RawResponse(b"".join(reply.parts), headers_for(reply, chosen.served))
+
+
+async def _in_thread(work: WorkPool, began: float, longer: Longer) -> Reply:
+    """Return the answer from a thread, whose search ends when nobody waits for it, or at its deadline.
+
+    began   when the deadline begins to count, by the event loop's time
+    """
+    stop = np.zeros(1, np.uint8)
+    strike = None
+    if longer.deadline_ms is not None:
+        strike = asyncio.get_running_loop().call_at(began + longer.deadline_ms / 1000, stop.fill, 1)
+    try:
+        return await work.run(longer.answer, stop)
+    finally:
+        stop.fill(1)
+        if strike is not None:
+            strike.cancel()
