@@ -88,23 +88,16 @@ class WordParameters(_TextParameters):
     """Parameters of kinds whose features are words: which words count, and by what form."""
 
     stem: Annotated[
-        str | None,
-        AfterValidator(check_stem),
-        Expected("null or the code of a language, as fi"),
-        Field(description="count words by their stems (snowballstemmer)"),
-    ] = None
+        str | None, AfterValidator(check_stem), Expected("null or the code of a language, as fi")
+    ] = Field(None, description="count words by their stems (snowballstemmer)")
     lemmas: Annotated[
-        str | None,
-        AfterValidator(check_lemmas),
-        Expected("null or the code of a language, as fi"),
-        Field(description="count words by their lemmas (simplemma)"),
-    ] = None
+        str | None, AfterValidator(check_lemmas), Expected("null or the code of a language, as fi")
+    ] = Field(None, description="count words by their lemmas (simplemma)")
     stop_words: Annotated[
         str | None,
         AfterValidator(check_stop_words),
         Expected("null, the code of a language, as fi, or a file .txt"),
-        Field(description="leave out these words, before there are n-grams of words"),
-    ] = None
+    ] = Field(None, description="leave out these words, before there are n-grams of words")
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -132,12 +125,11 @@ class TfidfParameters(_NgramParameters):
 
     kind: ClassVar[str] = "tfidf"
 
-    min_df: Annotated[RowsOrShare, Field(description="leave out n-grams that occur in fewer texts")] = 1
-    max_df: Annotated[RowsOrShare, Field(description="leave out n-grams that occur in more texts")] = 1.0
-    max_features: Annotated[
-        Annotated[int, Field(ge=1, le=N_FEATURES_MAX)] | None,
-        Field(description="keep only so many n-grams, the most frequent ones"),
-    ] = None
+    min_df: RowsOrShare = Field(1, description="leave out n-grams that occur in fewer texts")
+    max_df: RowsOrShare = Field(1.0, description="leave out n-grams that occur in more texts")
+    max_features: Annotated[int, Field(ge=1, le=N_FEATURES_MAX)] | None = Field(
+        None, description="keep only so many n-grams, the most frequent ones"
+    )
     sublinear_tf: Sublinear = True
     use_idf: UseIdf = True
     smooth_idf: SmoothIdf = True
@@ -147,23 +139,17 @@ class TfidfParameters(_NgramParameters):
 class _CharParameters(_FeatureParameters):
     """Parameters of kinds that count character n-grams within words, a blank at both ends of a word."""
 
-    char_min: Annotated[
-        int, Field(ge=1, le=CHAR_MAX, description="shortest n-grams within words, in characters")
-    ] = 3
-    char_max: Annotated[
-        int, Field(ge=1, le=CHAR_MAX, description="longest n-grams within words, in characters")
-    ] = 5
-    char_min_df: Annotated[
-        RowsOrShare, Field(description="leave out n-grams of characters that occur in fewer texts")
-    ] = 2
-    char_max_features: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=N_FEATURES_MAX,
-            description="keep only so many n-grams of characters, the most frequent ones",
-        ),
-    ] = 1 << 18
+    char_min: int = Field(3, ge=1, le=CHAR_MAX, description="shortest n-grams within words, in characters")
+    char_max: int = Field(5, ge=1, le=CHAR_MAX, description="longest n-grams within words, in characters")
+    char_min_df: RowsOrShare = Field(
+        2, description="leave out n-grams of characters that occur in fewer texts"
+    )
+    char_max_features: int = Field(
+        1 << 18,
+        ge=1,
+        le=N_FEATURES_MAX,
+        description="keep only so many n-grams of characters, the most frequent ones",
+    )
 
     @model_validator(mode="after")
     def _chars_fit_together(self) -> Self:
@@ -188,15 +174,13 @@ class WordsCharsParameters(_CharParameters, TfidfParameters):
 
     kind: ClassVar[str] = "words+chars"
 
-    char_share: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=1,
-            description="what n-grams of characters have of a row's squares (norm l2) or sum (l1); the rest "
-            "is the words'",
-        ),
-    ] = 0.75
+    char_share: float = Field(
+        0.75,
+        ge=0,
+        le=1,
+        description="what n-grams of characters have of a row's squares (norm l2) or sum (l1); the rest "
+        "is the words'",
+    )
 
 
 class AutoParameters(WordParameters):
@@ -204,9 +188,9 @@ class AutoParameters(WordParameters):
 
     kind: ClassVar[str] = "auto"
 
-    rows: Annotated[
-        int, Field(ge=50, le=1_000_000, description="training rows on which they are tried, at most")
-    ] = 50_000
+    rows: int = Field(
+        50_000, ge=50, le=1_000_000, description="training rows on which they are tried, at most"
+    )
     norm: Scaling = "l2"
 
 
@@ -220,17 +204,13 @@ class HashingParameters(_NgramParameters):
 
     n_features: Annotated[
         int,
-        Field(ge=HASHED_FEATURES_MIN, le=HASHED_FEATURES_MAX, description="how many features"),
         AfterValidator(_check_power_of_two),
         Expected(f"a power of two from {HASHED_FEATURES_MIN} to {HASHED_FEATURES_MAX}"),
-    ] = 1 << 20
-    signed: Annotated[
-        bool,
-        Field(
-            description="count up or down by another bit of the hash, so that collisions cancel out on "
-            "average"
-        ),
-    ] = True
+    ] = Field(1 << 20, ge=HASHED_FEATURES_MIN, le=HASHED_FEATURES_MAX, description="how many features")
+    signed: bool = Field(
+        True,
+        description="count up or down by another bit of the hash, so that collisions cancel out on average",
+    )
     norm: Scaling = "l2"
 
 
@@ -255,13 +235,11 @@ class ContextParameters(_FeatureParameters):
 
     kind: ClassVar[str] = "context"
 
-    window: Annotated[
-        int, Field(ge=1, le=WINDOW_MAX, description="how many words before the next one count")
-    ] = 4
-    min_count: Annotated[
-        int, Field(ge=1, le=1_000_000, description="words that occur less often are one word, <unk>")
-    ] = 2
-    norm: Annotated[Literal["none"], Field(description="a window is as long as it is")] = "none"
+    window: int = Field(4, ge=1, le=WINDOW_MAX, description="how many words before the next one count")
+    min_count: int = Field(
+        2, ge=1, le=1_000_000, description="words that occur less often are one word, <unk>"
+    )
+    norm: Literal["none"] = Field("none", description="a window is as long as it is")
 
 
 FeatureParameters: TypeAlias = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -33,48 +33,40 @@ class ClassifierParameters(Parameters):
     of fewer rows. It is counted from the root's, so that the root has C whatever the size of the data set.
     """
 
-    loss: Annotated[
-        Literal["squared_hinge", "logistic"], Field(description="the loss of the node classifiers")
-    ] = "squared_hinge"
-    link: Annotated[
-        Literal["hinge2", "hinge3"],
-        Field(
-            description="with the squared hinge, a margin m means the probability exp(-max(0, 1 - m)^2) or ^3"
-        ),
-    ] = "hinge3"
-    cost: Annotated[
-        float,
-        Field(
-            ge=0.0,
-            le=1e6,
-            description="weight of the loss against the L2 penalty (C), at the root; 0: 0.5 with the squared "
-            "hinge, 8 with the logistic loss",
-        ),
-    ] = 0.0
-    cost_decay: Annotated[
-        float,
-        Field(
-            ge=0.0, le=1.0, description="a node of n of the root's N rows has the cost C * (N / n)^cost_decay"
-        ),
-    ] = 0.25
-    rare_decay: Annotated[
-        float,
-        Field(
-            ge=0.0,
-            le=1.0,
-            description="a child with p of its node's n rows has the cost of the node times (n / "
-            "p)^rare_decay",
-        ),
-    ] = 0.0
-    eps: Annotated[
-        float,
-        Field(ge=1e-4, le=10.0, description="a classifier is done when its dual gradients differ by no more"),
-    ] = 0.1
-    max_epochs: Annotated[
-        int, Field(ge=1, le=100_000, description="a classifier is given up after so many passes")
-    ] = 100
-    prune: Annotated[Prune, Field(description=PRUNE_ABOUT)] = "auto"
-    idf: Annotated[Idf, Field(description=IDF_ABOUT)] = "auto"
+    loss: Literal["squared_hinge", "logistic"] = Field(
+        "squared_hinge", description="the loss of the node classifiers"
+    )
+    link: Literal["hinge2", "hinge3"] = Field(
+        "hinge3",
+        description="with the squared hinge, a margin m means the probability exp(-max(0, 1 - m)^2) or ^3",
+    )
+    cost: float = Field(
+        0.0,
+        ge=0.0,
+        le=1e6,
+        description="weight of the loss against the L2 penalty (C), at the root; 0: 0.5 with the squared "
+        "hinge, 8 with the logistic loss",
+    )
+    cost_decay: float = Field(
+        0.25,
+        ge=0.0,
+        le=1.0,
+        description="a node of n of the root's N rows has the cost C * (N / n)^cost_decay",
+    )
+    rare_decay: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="a child with p of its node's n rows has the cost of the node times (n / p)^rare_decay",
+    )
+    eps: float = Field(
+        0.1, ge=1e-4, le=10.0, description="a classifier is done when its dual gradients differ by no more"
+    )
+    max_epochs: int = Field(
+        100, ge=1, le=100_000, description="a classifier is given up after so many passes"
+    )
+    prune: Prune = Field("auto", description=PRUNE_ABOUT)
+    idf: Idf = Field("auto", description=IDF_ABOUT)
 
     def solving(self, rows: SparseRows) -> Solving:
         """Return what the classifiers are trained with on these rows."""
@@ -94,22 +86,15 @@ class ClassifierParameters(Parameters):
 class LabelTreeParameters(ClassifierParameters):
     """Parameters of `label-tree`."""
 
-    trees: Annotated[
-        int, Field(ge=1, le=100, description="trees of the ensemble; their probabilities are averaged")
-    ] = 1
-    clustering: Annotated[
-        Literal["balanced", "kmeans"], Field(description="recursive balanced 2-means, or plain k-means")
-    ] = "balanced"
-    leaf_size: Annotated[
-        int, Field(ge=1, le=1_000_000, description="parts of no more labels are not divided")
-    ] = 100
-    arity: Annotated[
-        int,
-        Field(
-            ge=2, le=4096, description="most children of a node above the labels; balanced: a power of two"
-        ),
-    ] = 16
-    depth: Annotated[int, Field(ge=1, le=32, description="kmeans: most levels")] = 6
+    trees: int = Field(1, ge=1, le=100, description="trees of the ensemble; their probabilities are averaged")
+    clustering: Literal["balanced", "kmeans"] = Field(
+        "balanced", description="recursive balanced 2-means, or plain k-means"
+    )
+    leaf_size: int = Field(100, ge=1, le=1_000_000, description="parts of no more labels are not divided")
+    arity: int = Field(
+        16, ge=2, le=4096, description="most children of a node above the labels; balanced: a power of two"
+    )
+    depth: int = Field(6, ge=1, le=32, description="kmeans: most levels")
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

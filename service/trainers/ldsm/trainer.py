@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,76 +41,58 @@ _OPTIMISERS = {"sgd": SGD, "nag": NAG}
 class LdsmParameters(Parameters):
     """Parameters of `ldsm`; the defaults, chosen on held-out training rows, are for rows of length 1."""
 
-    trees: Annotated[
-        int, Field(ge=1, le=1000, description="trees of the ensemble; their scores are averaged")
-    ] = 50
-    arity: Annotated[int, Field(ge=2, le=CHILDREN_MAX, description="children of a node (M)")] = 4
-    max_nodes: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=10_000_000,
-            description="a tree grows no further than so many nodes (T_max); 0: 2000, or twice the labels "
-            "where that is more, to 65,536",
-        ),
-    ] = 0
-    max_depth: Annotated[int, Field(ge=1, le=1000, description="most splits between the root and a leaf")] = (
-        32
+    trees: int = Field(50, ge=1, le=1000, description="trees of the ensemble; their scores are averaged")
+    arity: int = Field(4, ge=2, le=CHILDREN_MAX, description="children of a node (M)")
+    max_nodes: int = Field(
+        0,
+        ge=0,
+        le=10_000_000,
+        description="a tree grows no further than so many nodes (T_max); 0: 2000, or twice the labels "
+        "where that is more, to 65,536",
     )
-    max_copies: Annotated[
-        float,
-        Field(
-            ge=1.0,
-            le=1000.0,
-            description="a tree's leaves hold at most so many times the training rows: bounds memory and "
-            "time",
-        ),
-    ] = 32.0
-    leaf_labels: Annotated[
-        int, Field(ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones")
-    ] = 100
-    min_rows: Annotated[int, Field(ge=2, le=1_000_000, description="a node of fewer rows is not split")] = 2
-    lambda1: Annotated[
-        float, Field(ge=0.0, le=1000.0, description="weight of the class integrity in the objective J")
-    ] = 2.0
-    lambda2: Annotated[
-        float, Field(ge=0.0, le=1000.0, description="weight of the multi-way penalty in the objective J")
-    ] = 1.25
-    optimiser: Annotated[
-        Literal["sgd", "nag"], Field(description="gradient descent, or normalised adaptive gradient")
-    ] = "sgd"
-    step: Annotated[
-        float, Field(ge=0.0, le=1000.0, description="size of the first step; 0: 1 with sgd, 0.5 with nag")
-    ] = 0.0
-    epochs: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=1000,
-            description="passes over a node's rows; over more than 5000, n of them: epochs * sqrt(5000 / n)",
-        ),
-    ] = 10
-    prune: Annotated[
-        float, Field(ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
-    ] = 0.3
-    idf: Annotated[Idf, Field(description=IDF_ABOUT)] = "auto"
-    shares: Annotated[
-        Literal["rows", "labels"],
-        Field(description="a leaf's value for a label: its share of the leaf's rows, or of their labels"),
-    ] = "rows"
-    rerank: Annotated[
-        Literal["no", "yes"], Field(description="re-rank the labels of the trees by the labels' mean rows")
-    ] = "no"
-    alpha: Annotated[
-        float,
-        Field(ge=0.0, le=1.0, description="share of the trees in the re-ranked score; 1: the trees alone"),
-    ] = 0.6
-    gamma: Annotated[
-        float,
-        Field(
-            ge=0.0, le=1e6, description="how fast the score falls with the distance from a label's mean row"
-        ),
-    ] = 30.0
+    max_depth: int = Field(32, ge=1, le=1000, description="most splits between the root and a leaf")
+    max_copies: float = Field(
+        32.0,
+        ge=1.0,
+        le=1000.0,
+        description="a tree's leaves hold at most so many times the training rows: bounds memory and time",
+    )
+    leaf_labels: int = Field(
+        100, ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones"
+    )
+    min_rows: int = Field(2, ge=2, le=1_000_000, description="a node of fewer rows is not split")
+    lambda1: float = Field(
+        2.0, ge=0.0, le=1000.0, description="weight of the class integrity in the objective J"
+    )
+    lambda2: float = Field(
+        1.25, ge=0.0, le=1000.0, description="weight of the multi-way penalty in the objective J"
+    )
+    optimiser: Literal["sgd", "nag"] = Field(
+        "sgd", description="gradient descent, or normalised adaptive gradient"
+    )
+    step: float = Field(
+        0.0, ge=0.0, le=1000.0, description="size of the first step; 0: 1 with sgd, 0.5 with nag"
+    )
+    epochs: int = Field(
+        10,
+        ge=1,
+        le=1000,
+        description="passes over a node's rows; over more than 5000, n of them: epochs * sqrt(5000 / n)",
+    )
+    prune: float = Field(0.3, ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
+    idf: Idf = Field("auto", description=IDF_ABOUT)
+    shares: Literal["rows", "labels"] = Field(
+        "rows", description="a leaf's value for a label: its share of the leaf's rows, or of their labels"
+    )
+    rerank: Literal["no", "yes"] = Field(
+        "no", description="re-rank the labels of the trees by the labels' mean rows"
+    )
+    alpha: float = Field(
+        0.6, ge=0.0, le=1.0, description="share of the trees in the re-ranked score; 1: the trees alone"
+    )
+    gamma: float = Field(
+        30.0, ge=0.0, le=1e6, description="how fast the score falls with the distance from a label's mean row"
+    )
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

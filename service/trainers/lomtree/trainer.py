@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil, exp
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,44 +66,36 @@ _LOAD = 0.75
 class LomtreeParameters(Parameters):
     """Parameters of `lomtree`."""
 
-    leaves: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=_LEAVES_MAX,
-            description="most leaves; 0: 4 for each label, rare ones counting less; in a stream for each so "
-            "far, to 65,536",
-        ),
-    ] = 0
-    passes: Annotated[
-        int, Field(ge=1, le=1000, description="how often the rows are learnt; standard input is learnt once")
-    ] = 5
-    order: Annotated[
-        Literal["shuffled", "given"], Field(description="of the rows in a pass; standard input has its own")
-    ] = "shuffled"
-    step: Annotated[
-        float, Field(ge=0.001, le=100.0, description="learning rate of the nodes' regressors")
-    ] = 0.5
-    swap_resistance: Annotated[
-        float,
-        Field(
-            ge=1.0,
-            le=1e6,
-            description="a leaf takes the place of the least-used one when it has so many times its rows "
-            "with labels other than the commonest",
-        ),
-    ] = 4.0
-    leaf_labels: Annotated[
-        int, Field(ge=1, le=1_000_000, description="labels that a leaf answers with, its commonest ones")
-    ] = 100
-    memory_mb: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=65536,
-            description="MiB for weights and counts of labels while training; new ones beyond are left out",
-        ),
-    ] = 1024
+    leaves: int = Field(
+        0,
+        ge=0,
+        le=_LEAVES_MAX,
+        description="most leaves; 0: 4 for each label, rare ones counting less; in a stream for each so "
+        "far, to 65,536",
+    )
+    passes: int = Field(
+        5, ge=1, le=1000, description="how often the rows are learnt; standard input is learnt once"
+    )
+    order: Literal["shuffled", "given"] = Field(
+        "shuffled", description="of the rows in a pass; standard input has its own"
+    )
+    step: float = Field(0.5, ge=0.001, le=100.0, description="learning rate of the nodes' regressors")
+    swap_resistance: float = Field(
+        4.0,
+        ge=1.0,
+        le=1e6,
+        description="a leaf takes the place of the least-used one when it has so many times its rows "
+        "with labels other than the commonest",
+    )
+    leaf_labels: int = Field(
+        100, ge=1, le=1_000_000, description="labels that a leaf answers with, its commonest ones"
+    )
+    memory_mb: int = Field(
+        1024,
+        ge=1,
+        le=65536,
+        description="MiB for weights and counts of labels while training; new ones beyond are left out",
+    )
 
 
 class OnlineLomtree:

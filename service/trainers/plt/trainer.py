@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -33,69 +33,52 @@ from service.trainers.work import Tools
 class PltParameters(Parameters):
     """Parameters of `plt`."""
 
-    tree: Annotated[
-        Literal["kmeans", "random", "huffman"],
-        Field(
-            description="balanced 2-means of the labels, random and complete, or least deep for frequent "
-            "labels",
-        ),
-    ] = "kmeans"
-    arity: Annotated[
-        int,
-        Field(
-            ge=2, le=4096, description="most children of a node (kmeans: above the labels, a power of two)"
-        ),
-    ] = 16
-    leaf_size: Annotated[
-        int, Field(ge=1, le=1_000_000, description="kmeans: parts of no more labels are not divided")
-    ] = 100
-    trees: Annotated[
-        int, Field(ge=1, le=100, description="trees of the ensemble; their probabilities are averaged")
-    ] = 1
-    solver: Annotated[
-        Literal["batch", "sgd"], Field(description="how node classifiers are trained; sgd can stream")
-    ] = "batch"
-    cost: Annotated[
-        float,
-        Field(ge=1e-6, le=1e6, description="batch: weight of the loss against the penalty (C), at the root"),
-    ] = 4.0
-    cost_decay: Annotated[
-        float,
-        Field(
-            ge=0.0,
-            le=1.0,
-            description="batch: a node of n of the root's N has the cost C * (N / n)^cost_decay",
-        ),
-    ] = 0.25
-    rare_decay: Annotated[
-        float,
-        Field(
-            ge=0.0,
-            le=1.0,
-            description="batch: a child with p of its node's n rows has the cost of the node times (n / "
-            "p)^rare_decay",
-        ),
-    ] = 0.15
-    eps: Annotated[
-        float,
-        Field(ge=1e-4, le=10.0, description="batch: a classifier is done when no dual gradient is larger"),
-    ] = 0.1
-    max_epochs: Annotated[
-        int, Field(ge=1, le=100_000, description="batch: a classifier is given up after so many passes")
-    ] = 100
-    idf: Annotated[Idf, Field(description=f"batch: {IDF_ABOUT}")] = "auto"
-    epochs: Annotated[int, Field(ge=1, le=1000, description="sgd: passes over the rows")] = 10
-    rate: Annotated[
-        float,
-        Field(ge=1e-6, le=1e3, description="sgd: the first step g; step t of a node is g / (1 + l2 * g * t)"),
-    ] = 0.5
-    l2: Annotated[float, Field(ge=0.0, le=1e3, description="sgd: weight of the penalty, lambda")] = 1e-5
-    memory_mib: Annotated[
-        int, Field(ge=1, le=1 << 24, description="sgd: weights take no more; late features are left out then")
-    ] = 4096
-    prune: Annotated[
-        float, Field(ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
-    ] = 0.1
+    tree: Literal["kmeans", "random", "huffman"] = Field(
+        "kmeans",
+        description="balanced 2-means of the labels, random and complete, or least deep for frequent labels",
+    )
+    arity: int = Field(
+        16, ge=2, le=4096, description="most children of a node (kmeans: above the labels, a power of two)"
+    )
+    leaf_size: int = Field(
+        100, ge=1, le=1_000_000, description="kmeans: parts of no more labels are not divided"
+    )
+    trees: int = Field(1, ge=1, le=100, description="trees of the ensemble; their probabilities are averaged")
+    solver: Literal["batch", "sgd"] = Field(
+        "batch", description="how node classifiers are trained; sgd can stream"
+    )
+    cost: float = Field(
+        4.0, ge=1e-6, le=1e6, description="batch: weight of the loss against the penalty (C), at the root"
+    )
+    cost_decay: float = Field(
+        0.25,
+        ge=0.0,
+        le=1.0,
+        description="batch: a node of n of the root's N has the cost C * (N / n)^cost_decay",
+    )
+    rare_decay: float = Field(
+        0.15,
+        ge=0.0,
+        le=1.0,
+        description="batch: a child with p of its node's n rows has the cost of the node times (n / "
+        "p)^rare_decay",
+    )
+    eps: float = Field(
+        0.1, ge=1e-4, le=10.0, description="batch: a classifier is done when no dual gradient is larger"
+    )
+    max_epochs: int = Field(
+        100, ge=1, le=100_000, description="batch: a classifier is given up after so many passes"
+    )
+    idf: Idf = Field("auto", description=f"batch: {IDF_ABOUT}")
+    epochs: int = Field(10, ge=1, le=1000, description="sgd: passes over the rows")
+    rate: float = Field(
+        0.5, ge=1e-6, le=1e3, description="sgd: the first step g; step t of a node is g / (1 + l2 * g * t)"
+    )
+    l2: float = Field(1e-5, ge=0.0, le=1e3, description="sgd: weight of the penalty, lambda")
+    memory_mib: int = Field(
+        4096, ge=1, le=1 << 24, description="sgd: weights take no more; late features are left out then"
+    )
+    prune: float = Field(0.1, ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,40 +31,26 @@ class ForestParameters(Parameters):
     `cost` and `eps` were chosen on held-out training rows.
     """
 
-    trees: Annotated[
-        int, Field(ge=1, le=1000, description="trees of the ensemble; their scores are averaged")
-    ] = 50
-    max_leaf: Annotated[int, Field(ge=1, le=1_000_000, description="a node of no more rows is not split")] = (
-        10
+    trees: int = Field(50, ge=1, le=1000, description="trees of the ensemble; their scores are averaged")
+    max_leaf: int = Field(10, ge=1, le=1_000_000, description="a node of no more rows is not split")
+    max_depth: int = Field(64, ge=1, le=1000, description="most splits between the root and a leaf")
+    leaf_labels: int = Field(
+        100, ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones"
     )
-    max_depth: Annotated[int, Field(ge=1, le=1000, description="most splits between the root and a leaf")] = (
-        64
+    cost: float = Field(
+        0.45,
+        ge=1e-6,
+        le=1e6,
+        description="weight of the separators' logistic loss against their L1 penalty, for values of about 1",
     )
-    leaf_labels: Annotated[
-        int, Field(ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones")
-    ] = 100
-    cost: Annotated[
-        float,
-        Field(
-            ge=1e-6,
-            le=1e6,
-            description="weight of the separators' logistic loss against their L1 penalty, for values of "
-            "about 1",
-        ),
-    ] = 0.45
-    eps: Annotated[
-        float,
-        Field(
-            ge=1e-6, le=0.99, description="a separator is done when its violations have fallen to this share"
-        ),
-    ] = 0.1
-    max_steps: Annotated[
-        int, Field(ge=1, le=10_000, description="a separator is given up after so many Newton steps")
-    ] = 10
-    prune: Annotated[
-        float, Field(ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
-    ] = 0.0
-    idf: Annotated[Idf, Field(description=IDF_ABOUT)] = "auto"
+    eps: float = Field(
+        0.1, ge=1e-6, le=0.99, description="a separator is done when its violations have fallen to this share"
+    )
+    max_steps: int = Field(
+        10, ge=1, le=10_000, description="a separator is given up after so many Newton steps"
+    )
+    prune: float = Field(0.0, ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
+    idf: Idf = Field("auto", description=IDF_ABOUT)
 
     def growth(self, rows: SparseRows) -> Growth:
         """Return how the trees are grown on rows: `cost` is divided by their typical value."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,25 +25,17 @@ from service.trainers.work import Tools
 class PfastreXmlParameters(ForestParameters):
     """Parameters of `pfastrexml`; alpha and gamma were chosen on held-out training rows."""
 
-    propensity_a: Annotated[
-        float, Field(ge=0.0, le=10.0, description="constant A of the propensities of labels")
-    ] = A
-    propensity_b: Annotated[
-        float, Field(ge=0.0, le=1e6, description="constant B of the propensities of labels")
-    ] = B
-    rerank: Annotated[
-        Literal["yes", "no"], Field(description="re-rank the labels of the trees by the labels' mean rows")
-    ] = "yes"
-    alpha: Annotated[
-        float,
-        Field(ge=0.0, le=1.0, description="share of the trees in the re-ranked score; 1: the trees alone"),
-    ] = 0.5
-    gamma: Annotated[
-        float,
-        Field(
-            ge=0.0, le=1e4, description="how fast the score falls with the distance from a label's mean row"
-        ),
-    ] = 30.0
+    propensity_a: float = Field(A, ge=0.0, le=10.0, description="constant A of the propensities of labels")
+    propensity_b: float = Field(B, ge=0.0, le=1e6, description="constant B of the propensities of labels")
+    rerank: Literal["yes", "no"] = Field(
+        "yes", description="re-rank the labels of the trees by the labels' mean rows"
+    )
+    alpha: float = Field(
+        0.5, ge=0.0, le=1.0, description="share of the trees in the re-ranked score; 1: the trees alone"
+    )
+    gamma: float = Field(
+        30.0, ge=0.0, le=1e4, description="how fast the score falls with the distance from a label's mean row"
+    )
 
 
 def _worths(data: TrainingSet, parameters: PfastreXmlParameters) -> NDArray[np.float32]:

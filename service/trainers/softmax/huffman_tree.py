@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -21,13 +21,11 @@ from service.trainers.work import Tools
 class HuffmanTreeParameters(SoftmaxParameters):
     """Parameters of `huffman-tree`."""
 
-    tree: Annotated[
-        Literal["huffman", "random", "kmeans", "clustered", "flat"],
-        Field(
-            description="least deep for frequent labels, random, alike labels together by their rows or by "
-            "embeddings (which trains twice), or one node of all labels"
-        ),
-    ] = "huffman"
+    tree: Literal["huffman", "random", "kmeans", "clustered", "flat"] = Field(
+        "huffman",
+        description="least deep for frequent labels, random, alike labels together by their rows or by "
+        "embeddings (which trains twice), or one node of all labels",
+    )
 
 
 def fit_huffman_tree(source: RowSource, parameters: HuffmanTreeParameters, tools: Tools) -> Trained:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -21,48 +21,37 @@ from service.trainers.work import Tools
 class LearnedTreeParameters(SoftmaxParameters):
     """Parameters of `learned-tree`."""
 
-    start: Annotated[
-        Literal["auto", "kmeans", "huffman", "random"],
-        Field(description="the first tree; auto: huffman, with task=text random"),
-    ] = "auto"
-    updates: Annotated[
-        int,
-        Field(
-            ge=0, le=10_000, description="how often labels are dealt to nodes anew; 0: the first tree stays"
-        ),
-    ] = 50
-    learning: Annotated[
-        float,
-        Field(
-            ge=0.0,
-            le=1.0,
-            description="the tree is learnt over this share of the passes; 0: one pass, or half of one",
-        ),
-    ] = 0.0
-    depth: Annotated[int, Field(ge=0, le=64, description="the most levels of nodes; 0: no bound")] = 0
-    slack: Annotated[
-        float,
-        Field(
-            ge=0.0,
-            le=4096.0,
-            description="a child has at most slack / arity of its node's labels; 0: no bound. With depth=0 "
-            "and slack=0 the tree is well-formed, as the paper's algorithm 2 has it",
-        ),
-    ] = 1.3
-    assignment: Annotated[
-        Literal["eq10", "eq12"], Field(description="by which gradient of the paper's J labels are dealt")
-    ] = "eq10"
-    statistics: Annotated[
-        Literal["means", "paths"],
-        Field(
-            description="what is known of a label: its mean representation, or as in the paper the "
-            "probabilities on its path"
-        ),
-    ] = "means"
-    settle: Annotated[
-        Literal["yes", "no"],
-        Field(description="whether nodes begin anew once the tree is learnt; the paper's go on"),
-    ] = "yes"
+    start: Literal["auto", "kmeans", "huffman", "random"] = Field(
+        "auto", description="the first tree; auto: huffman, with task=text random"
+    )
+    updates: int = Field(
+        50, ge=0, le=10_000, description="how often labels are dealt to nodes anew; 0: the first tree stays"
+    )
+    learning: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="the tree is learnt over this share of the passes; 0: one pass, or half of one",
+    )
+    depth: int = Field(0, ge=0, le=64, description="the most levels of nodes; 0: no bound")
+    slack: float = Field(
+        1.3,
+        ge=0.0,
+        le=4096.0,
+        description="a child has at most slack / arity of its node's labels; 0: no bound. With depth=0 "
+        "and slack=0 the tree is well-formed, as the paper's algorithm 2 has it",
+    )
+    assignment: Literal["eq10", "eq12"] = Field(
+        "eq10", description="by which gradient of the paper's J labels are dealt"
+    )
+    statistics: Literal["means", "paths"] = Field(
+        "means",
+        description="what is known of a label: its mean representation, or as in the paper the "
+        "probabilities on its path",
+    )
+    settle: Literal["yes", "no"] = Field(
+        "yes", description="whether nodes begin anew once the tree is learnt; the paper's go on"
+    )
 
     @model_validator(mode="after")
     def _slack_is_enough(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -26,44 +26,31 @@ class SoftmaxDescent(NamedTuple):
 class SoftmaxParameters(Parameters):
     """Parameters of trees of softmax nodes over embeddings."""
 
-    task: Annotated[
-        Literal["labels", "text"],
-        Field(description="labels of rows; or text: the next words of texts, without labels"),
-    ] = "labels"
-    dim: Annotated[int, Field(ge=1, le=1024, description="dimensions of the representation of rows")] = 50
-    arity: Annotated[int, Field(ge=2, le=4096, description="most children of a node")] = 20
-    epochs: Annotated[
-        int, Field(ge=0, le=1000, description="passes over the rows; 0: 15, with task=text 4")
-    ] = 0
-    rate: Annotated[float, Field(ge=0.0, le=1e3, description="the first step; 0: 0.5, with adagrad 0.1")] = (
-        0.0
+    task: Literal["labels", "text"] = Field(
+        "labels", description="labels of rows; or text: the next words of texts, without labels"
     )
-    optimiser: Annotated[
-        Literal["auto", "sgd", "adagrad"],
-        Field(description="auto: sgd, whose rate falls to 0; with task=text adagrad"),
-    ] = "auto"
-    pooling: Annotated[
-        Literal["mean", "sum"],
-        Field(description="labels: a row is the mean or the sum of its features' embeddings"),
-    ] = "mean"
-    gradient: Annotated[
-        Literal["log-probability", "probability"],
-        Field(
-            description="what steps raise: the logarithm of a child's probability, or the probability, as "
-            "the paper's algorithm 1"
-        ),
-    ] = "log-probability"
-    window: Annotated[
-        int, Field(ge=1, le=16, description="text: how many words before the next one count")
-    ] = 4
-    transition: Annotated[
-        Literal["diagonal", "full"],
-        Field(description="text: a factor a dimension for each place of the window, or a matrix"),
-    ] = "diagonal"
-    min_count: Annotated[
-        int,
-        Field(ge=1, le=1_000_000, description="text: words that occur less often are one word, <unk>"),
-    ] = 2
+    dim: int = Field(50, ge=1, le=1024, description="dimensions of the representation of rows")
+    arity: int = Field(20, ge=2, le=4096, description="most children of a node")
+    epochs: int = Field(0, ge=0, le=1000, description="passes over the rows; 0: 15, with task=text 4")
+    rate: float = Field(0.0, ge=0.0, le=1e3, description="the first step; 0: 0.5, with adagrad 0.1")
+    optimiser: Literal["auto", "sgd", "adagrad"] = Field(
+        "auto", description="auto: sgd, whose rate falls to 0; with task=text adagrad"
+    )
+    pooling: Literal["mean", "sum"] = Field(
+        "mean", description="labels: a row is the mean or the sum of its features' embeddings"
+    )
+    gradient: Literal["log-probability", "probability"] = Field(
+        "log-probability",
+        description="what steps raise: the logarithm of a child's probability, or the probability, as "
+        "the paper's algorithm 1",
+    )
+    window: int = Field(4, ge=1, le=16, description="text: how many words before the next one count")
+    transition: Literal["diagonal", "full"] = Field(
+        "diagonal", description="text: a factor a dimension for each place of the window, or a matrix"
+    )
+    min_count: int = Field(
+        2, ge=1, le=1_000_000, description="text: words that occur less often are one word, <unk>"
+    )
 
     def descent(self) -> SoftmaxDescent:
         """Return how parameters are learnt, with what was left open."""
