@@ -1,6 +1,6 @@
 """Parameters of trainers and features: pydantic models whose fields say their type, range and meaning.
 
-A field is declared once: `trees: int = Field(1, ge=1, le=100, description="...")`, a choice as
+A field is declared once: `trees: int = Field(default=1, ge=1, le=100, description="...")`, a choice as
 `Literal["a", "b"]`. From that come the checks, the error texts, docs/parameters.md and the JSON Schema
 (`model_json_schema()`), whether a command line says the values or a JSON object.
 """

@@ -15,9 +15,8 @@ from model_store.errors import Corrupt
 from model_store.names import NameTable, build_names
 from service.base.errors import BadData, BadParameter
 from service.base.rows import RowArrays, SparseRows
-from service.features.blocks import in_blocks
 from service.features.char_ngrams import char_counts, char_spans, ngrams_a_character, pad_words
-from service.features.characters import classes, encoded
+from service.features.characters import classes, encoded, in_blocks
 from service.features.parameters import CharsParameters, WordsCharsParameters
 from service.features.short_names import short_names
 from service.features.tables import CHARS, NAMES, table_arrays, take_idf, take_names

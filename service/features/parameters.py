@@ -89,15 +89,15 @@ class WordParameters(_TextParameters):
 
     stem: Annotated[
         str | None, AfterValidator(check_stem), Expected("null or the code of a language, as fi")
-    ] = Field(None, description="count words by their stems (snowballstemmer)")
+    ] = Field(default=None, description="count words by their stems (snowballstemmer)")
     lemmas: Annotated[
         str | None, AfterValidator(check_lemmas), Expected("null or the code of a language, as fi")
-    ] = Field(None, description="count words by their lemmas (simplemma)")
+    ] = Field(default=None, description="count words by their lemmas (simplemma)")
     stop_words: Annotated[
         str | None,
         AfterValidator(check_stop_words),
         Expected("null, the code of a language, as fi, or a file .txt"),
-    ] = Field(None, description="leave out these words, before there are n-grams of words")
+    ] = Field(default=None, description="leave out these words, before there are n-grams of words")
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -125,10 +125,10 @@ class TfidfParameters(_NgramParameters):
 
     kind: ClassVar[str] = "tfidf"
 
-    min_df: RowsOrShare = Field(1, description="leave out n-grams that occur in fewer texts")
-    max_df: RowsOrShare = Field(1.0, description="leave out n-grams that occur in more texts")
+    min_df: RowsOrShare = Field(default=1, description="leave out n-grams that occur in fewer texts")
+    max_df: RowsOrShare = Field(default=1.0, description="leave out n-grams that occur in more texts")
     max_features: Annotated[int, Field(ge=1, le=N_FEATURES_MAX)] | None = Field(
-        None, description="keep only so many n-grams, the most frequent ones"
+        default=None, description="keep only so many n-grams, the most frequent ones"
     )
     sublinear_tf: Sublinear = True
     use_idf: UseIdf = True
@@ -139,13 +139,17 @@ class TfidfParameters(_NgramParameters):
 class _CharParameters(_FeatureParameters):
     """Parameters of kinds that count character n-grams within words, a blank at both ends of a word."""
 
-    char_min: int = Field(3, ge=1, le=CHAR_MAX, description="shortest n-grams within words, in characters")
-    char_max: int = Field(5, ge=1, le=CHAR_MAX, description="longest n-grams within words, in characters")
+    char_min: int = Field(
+        default=3, ge=1, le=CHAR_MAX, description="shortest n-grams within words, in characters"
+    )
+    char_max: int = Field(
+        default=5, ge=1, le=CHAR_MAX, description="longest n-grams within words, in characters"
+    )
     char_min_df: RowsOrShare = Field(
-        2, description="leave out n-grams of characters that occur in fewer texts"
+        default=2, description="leave out n-grams of characters that occur in fewer texts"
     )
     char_max_features: int = Field(
-        1 << 18,
+        default=1 << 18,
         ge=1,
         le=N_FEATURES_MAX,
         description="keep only so many n-grams of characters, the most frequent ones",
@@ -175,7 +179,7 @@ class WordsCharsParameters(_CharParameters, TfidfParameters):
     kind: ClassVar[str] = "words+chars"
 
     char_share: float = Field(
-        0.75,
+        default=0.75,
         ge=0,
         le=1,
         description="what n-grams of characters have of a row's squares (norm l2) or sum (l1); the rest "
@@ -189,7 +193,7 @@ class AutoParameters(WordParameters):
     kind: ClassVar[str] = "auto"
 
     rows: int = Field(
-        50_000, ge=50, le=1_000_000, description="training rows on which they are tried, at most"
+        default=50_000, ge=50, le=1_000_000, description="training rows on which they are tried, at most"
     )
     norm: Scaling = "l2"
 
@@ -206,9 +210,11 @@ class HashingParameters(_NgramParameters):
         int,
         AfterValidator(_check_power_of_two),
         Expected(f"a power of two from {HASHED_FEATURES_MIN} to {HASHED_FEATURES_MAX}"),
-    ] = Field(1 << 20, ge=HASHED_FEATURES_MIN, le=HASHED_FEATURES_MAX, description="how many features")
+    ] = Field(
+        default=1 << 20, ge=HASHED_FEATURES_MIN, le=HASHED_FEATURES_MAX, description="how many features"
+    )
     signed: bool = Field(
-        True,
+        default=True,
         description="count up or down by another bit of the hash, so that collisions cancel out on average",
     )
     norm: Scaling = "l2"
@@ -235,11 +241,13 @@ class ContextParameters(_FeatureParameters):
 
     kind: ClassVar[str] = "context"
 
-    window: int = Field(4, ge=1, le=WINDOW_MAX, description="how many words before the next one count")
-    min_count: int = Field(
-        2, ge=1, le=1_000_000, description="words that occur less often are one word, <unk>"
+    window: int = Field(
+        default=4, ge=1, le=WINDOW_MAX, description="how many words before the next one count"
     )
-    norm: Literal["none"] = Field("none", description="a window is as long as it is")
+    min_count: int = Field(
+        default=2, ge=1, le=1_000_000, description="words that occur less often are one word, <unk>"
+    )
+    norm: Literal["none"] = Field(default="none", description="a window is as long as it is")
 
 
 FeatureParameters: TypeAlias = (

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from model_store.compiled.handles import handle_of
 from model_store.compiled.uncopyable import refuse_copy
 from service.base.rows import RowArrays, SparseRows
-from service.features.blocks import in_blocks
-from service.features.characters import encoded, ready_codes
+from service.features.characters import encoded, in_blocks, ready_codes
 from service.features.featurizer import Featurizer
 from service.features.parameters import (
     CharsParameters,

@@ -1,6 +1,6 @@
 """Lines of NDJSON that are texts and nothing else, read and made rows of without the interpreter's lock.
 
-As `service.features.sparse_lines` does with sparse rows: what is more, or not right, is left to others.
+As `service.features.text_lines` does with sparse rows: what is more, or not right, is left to others.
 """
 
 from __future__ import annotations
@@ -8,12 +8,60 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import handle_of
 from service.base.rows import SparseRows
 from service.features.featurizer import Featurizer
 from service.features.text_featurizer import TextFeaturizer, body_texts
+from service.kernels.text.sparse_json import END, read_instance, skip_blanks
 from service.kernels.text.texts import read_text_lines
+
+_ID_LIMIT = 1 << 31
+
+
+def read_sparse_lines(
+    lines: Sequence[bytes], features_max: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]] | None:
+    """Return lines such as `{"indices": [3, 17], "values": [0.5, 1]}` as compressed rows, not checked yet.
+
+    Parameters: lines without their ends; features_max the most features of one. Returns indptr int64[n + 1],
+    indices int64[nnz] in [0, 2^31) and values float32[nnz], float32(float(text)) each and finite. None when a
+    line has other keys or another order, more features, an id or a number that needs more care, or is wrong.
+    Cost: about a nanosecond a byte.
+    """
+    data = np.frombuffer(b"\n".join([*lines, b"\0"]), np.uint8)
+    indptr = np.zeros(len(lines) + 1, np.int64)
+    indices, values = np.empty(len(data) // 2, np.int64), np.empty(len(data) // 2, np.float32)
+    if not _read(data, features_max, indptr, indices, values):
+        return None
+    n = int(indptr[-1])
+    return indptr, indices[:n], values[:n]
+
+
+@kernel
+def _read(
+    data: NDArray[np.uint8],
+    features_max: int,
+    indptr_out: NDArray[np.int64],
+    indices_out: NDArray[np.int64],
+    values_out: NDArray[np.float32],
+) -> bool:
+    """Read all lines; return whether all were sparse.
+
+    Every line ends with END, which nothing within a line is.
+    """
+    i, start = 0, 0
+    for row in range(len(indptr_out) - 1):
+        i, n = read_instance(data, i, _ID_LIMIT, indices_out, values_out, start)
+        i = skip_blanks(data, i)
+        if data[i] != END or n - start > features_max:
+            return False
+        indptr_out[row + 1] = start = n
+        i += 1
+    return True
+
 
 _BYTES_MAX = 1 << 24
 """Of all lines together: they take four times as much while they are read."""

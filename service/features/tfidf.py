@@ -13,8 +13,7 @@ from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, Handle, hand
 from model_store.names import NameTable, build_names, probe
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Growing, RowArrays, SparseRows, offsets
-from service.features.blocks import in_blocks
-from service.features.characters import classes
+from service.features.characters import classes, in_blocks
 from service.features.parameters import TfidfParameters
 from service.features.raw import tidied
 from service.features.tables import table_arrays, take_feature_names, take_idf

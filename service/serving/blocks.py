@@ -13,8 +13,7 @@ from service.base.errors import BadInput
 from service.base.settings import Limits
 from service.base.stages import QUEUE, READ, SEARCH, WRITE, StageNotes
 from service.features import Featurizer
-from service.features.sparse_lines import read_sparse_lines
-from service.features.text_lines import text_rows_of_lines
+from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.inference.predictor import PredictOptions
 from service.serving.answers import describe_labels, write_predictions
 from service.serving.label_info import LabelInfoOptions

@@ -19,8 +19,7 @@ from service.base.errors import BadInput
 from service.base.rows import SparseRows, offsets
 from service.base.settings import Limits
 from service.features import Featurizer
-from service.features.sparse_lines import read_sparse_lines
-from service.features.text_lines import text_rows_of_lines
+from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.serving.schemas.limits import longest, utf8_length
 
 

@@ -14,8 +14,7 @@ from service.base.stages import StageTimes
 from service.evaluation.propensity import constants_of
 from service.features import feature_names, load_featurizer
 from service.features.long_json import PIECE_BYTES, load_in_pieces, size_of
-from service.features.sparse_lines import read_sparse_lines
-from service.features.text_lines import text_rows_of_lines
+from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.inference.fast_steps import fast_requests
 from service.inference.predictors import make_predictor
 from service.serving.dialect import Body

@@ -1,9 +1,10 @@
-"""Trainer `label-tree`: a hierarchy of clusters of labels with linear classifiers at its nodes."""
+"""Trainers `label-tree`, clusters of labels with linear classifiers at the nodes, and `ovr`, one node."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, Self
+from math import sqrt
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -15,14 +16,37 @@ from service.base.parameters import Parameters
 from service.base.rows import SparseRows
 from service.trainers.classifiers import Members, Solving, members_of, train_classifiers
 from service.trainers.clustering import balanced_shape, kmeans_shape
-from service.trainers.pruning import PRUNE_ABOUT, Prune, prune_of
-from service.trainers.representations import label_representations
-from service.trainers.shape import Shape
+from service.trainers.representations import Representations, label_representations
+from service.trainers.shape import Shape, join
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.source import RowSource, TrainingSet, all_rows
 from service.trainers.spec import Trained, TrainerSpec, rows_by_label
 from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
 from service.trainers.work import Tools
+
+Prune = Literal["auto"] | Annotated[float, Field(ge=0.0, le=100.0)]
+
+PRUNE_ABOUT = (
+    "leave out smaller weights; 0 keeps them all; auto: 0.1, and less where rows have more than 300 features "
+    "in the mean: 0.1 * sqrt(300 / mean)"
+)
+"""What a trainer's parameter `prune` does, which `prune_of` takes."""
+
+_USUAL = 0.1
+_FEATURES = 300
+
+
+def prune_of(prune: Prune, rows: SparseRows) -> float:
+    """Return the size below which weights are left out.
+
+    A row of length 1 with n features has values of about 1 / sqrt(n), and what is left out of its margin is
+    the sum of n small weights times these: weights of some features of one word are alike, so the sum grows
+    as sqrt(n) (docs/trainers/label-tree.md has figures). The bound shrinks as that grows.
+    """
+    if prune != "auto":
+        return prune
+    mean = len(rows.indices) / max(1, rows.n_rows)
+    return _USUAL * min(1.0, sqrt(_FEATURES / max(1.0, mean)))
 
 
 class ClassifierParameters(Parameters):
@@ -34,39 +58,42 @@ class ClassifierParameters(Parameters):
     """
 
     loss: Literal["squared_hinge", "logistic"] = Field(
-        "squared_hinge", description="the loss of the node classifiers"
+        default="squared_hinge", description="the loss of the node classifiers"
     )
     link: Literal["hinge2", "hinge3"] = Field(
-        "hinge3",
+        default="hinge3",
         description="with the squared hinge, a margin m means the probability exp(-max(0, 1 - m)^2) or ^3",
     )
     cost: float = Field(
-        0.0,
+        default=0.0,
         ge=0.0,
         le=1e6,
         description="weight of the loss against the L2 penalty (C), at the root; 0: 0.5 with the squared "
         "hinge, 8 with the logistic loss",
     )
     cost_decay: float = Field(
-        0.25,
+        default=0.25,
         ge=0.0,
         le=1.0,
         description="a node of n of the root's N rows has the cost C * (N / n)^cost_decay",
     )
     rare_decay: float = Field(
-        0.0,
+        default=0.0,
         ge=0.0,
         le=1.0,
         description="a child with p of its node's n rows has the cost of the node times (n / p)^rare_decay",
     )
     eps: float = Field(
-        0.1, ge=1e-4, le=10.0, description="a classifier is done when its dual gradients differ by no more"
+        default=0.1,
+        ge=1e-4,
+        le=10.0,
+        description="a classifier is done when its dual gradients differ by no more",
     )
     max_epochs: int = Field(
-        100, ge=1, le=100_000, description="a classifier is given up after so many passes"
+        default=100, ge=1, le=100_000, description="a classifier is given up after so many passes"
     )
-    prune: Prune = Field("auto", description=PRUNE_ABOUT)
-    idf: Idf = Field("auto", description=IDF_ABOUT)
+    prune: Prune = Field(default="auto", description=PRUNE_ABOUT)
+    idf: Idf = Field(default="auto", description=IDF_ABOUT)
 
     def solving(self, rows: SparseRows) -> Solving:
         """Return what the classifiers are trained with on these rows."""
@@ -83,18 +110,29 @@ class ClassifierParameters(Parameters):
         return link
 
 
+class OvrParameters(ClassifierParameters):
+    """Parameters of `ovr`."""
+
+
 class LabelTreeParameters(ClassifierParameters):
     """Parameters of `label-tree`."""
 
-    trees: int = Field(1, ge=1, le=100, description="trees of the ensemble; their probabilities are averaged")
+    trees: int = Field(
+        default=1, ge=1, le=100, description="trees of the ensemble; their probabilities are averaged"
+    )
     clustering: Literal["balanced", "kmeans"] = Field(
-        "balanced", description="recursive balanced 2-means, or plain k-means"
+        default="balanced", description="recursive balanced 2-means, or plain k-means"
     )
-    leaf_size: int = Field(100, ge=1, le=1_000_000, description="parts of no more labels are not divided")
+    leaf_size: int = Field(
+        default=100, ge=1, le=1_000_000, description="parts of no more labels are not divided"
+    )
     arity: int = Field(
-        16, ge=2, le=4096, description="most children of a node above the labels; balanced: a power of two"
+        default=16,
+        ge=2,
+        le=4096,
+        description="most children of a node above the labels; balanced: a power of two",
     )
-    depth: int = Field(6, ge=1, le=32, description="kmeans: most levels")
+    depth: int = Field(default=6, ge=1, le=32, description="kmeans: most levels")
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
@@ -104,15 +142,18 @@ class LabelTreeParameters(ClassifierParameters):
 
 
 def _shapes(
-    data: TrainingSet, parameters: LabelTreeParameters, tools: Tools
+    data: TrainingSet, p: ClassifierParameters, tools: Tools
 ) -> Iterator[tuple[Tools, Shape, Members]]:
-    """Cluster the labels anew for each tree; yields (tools of the tree, shape, members)."""
-    tools.progress("label representations", 0, 1)
-    vectors = label_representations(data.rows, data.labels)
-    tools.progress("label representations", 1, 1)
+    """Yield (tools of the tree, shape, members) of each tree.
+
+    The labels are clustered anew for each; without parameters for that all of them are children of the root.
+    """
     ptr, rows = rows_by_label(data.labels)
     labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
-    p = parameters
+    if not isinstance(p, LabelTreeParameters):
+        yield tools, join(labels, []), members_of(ptr, rows, labels)
+        return
+    vectors = exact_vectors(data, tools)
     for tree in range(p.trees):
         of_tree = tools.of_tree(tree, p.trees)
         if p.clustering == "balanced":
@@ -122,39 +163,50 @@ def _shapes(
         yield of_tree, shape, members_of(ptr, rows, shape.labels)
 
 
+def exact_vectors(data: TrainingSet, tools: Tools) -> Representations:
+    """Return the label representations of rows in memory, and tell of it."""
+    tools.progress("label representations", 0, 1)
+    vectors = label_representations(data.rows, data.labels)
+    tools.progress("label representations", 1, 1)
+    return vectors
+
+
 def grow(weighed: Weighed, shape: Shape, members: Members, solving: Solving, tools: Tools) -> Tree:
     """Train the classifiers of a shape; they are for the rows before they were weighed."""
     chunks = train_classifiers(weighed.rows, shape, members, solving, tools, "classifiers")
-    is_leaf = np.diff(shape.child_ptr) == 0
-    node_label = np.full(len(is_leaf), -1, np.int32)
-    node_label[is_leaf] = shape.labels[shape.first[is_leaf]]
     plain = [chunk and weighed.plain_chunk(chunk) for chunk in chunks]
-    return Tree(shape.child_ptr, node_label, plain)
+    return Tree(shape.child_ptr, shape.node_label, plain)
 
 
-def assemble(data: TrainingSet, parameters: ClassifierParameters, trees: list[Tree]) -> Trained:
+def assemble(
+    trees: list[Tree], n_labels: int, n_features: int, link: Link, parameters: Parameters
+) -> Trained:
     """Pack the trees."""
     return Trained(
-        ensemble=build_ensemble(trees, data.labels.n_labels, data.rows.n_features),
+        ensemble=build_ensemble(trees, n_labels, n_features),
         kind="label-tree",
-        link=parameters.model_link(),
+        link=link,
         parameters=parameters.model_dump(),
         n_nonzeros=sum(len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None),
     )
 
 
-def fit_label_tree(source: RowSource, parameters: LabelTreeParameters, tools: Tools) -> Trained:
-    """Train an ensemble of linear label trees (Lin, Liu and Lin 2024, section 2)."""
+def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: Tools) -> Trained:
+    """Train an ensemble of linear label trees (Lin, Liu and Lin 2024, section 2).
+
+    Of `ovr`, one tree whose root has every label as a child: a classifier a label, on all rows with a label.
+    """
     data = all_rows(source)
     solving, weighed = parameters.solving(data.rows), weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
-    trees: list[Tree] = []
-    for of_tree, shape, members in _shapes(data, parameters, tools):
-        trees.append(grow(weighed, shape, members, solving, of_tree))
-    return assemble(data, parameters, trees)
+    trees = [
+        grow(weighed, shape, members, solving, of_tree)
+        for of_tree, shape, members in _shapes(data, parameters, tools)
+    ]
+    return assemble(trees, data.labels.n_labels, data.rows.n_features, parameters.model_link(), parameters)
 
 
-def estimate_label_tree(data: TrainingSet, parameters: LabelTreeParameters, tools: Tools) -> SizeEstimate:
+def estimate_label_tree(data: TrainingSet, parameters: ClassifierParameters, tools: Tools) -> SizeEstimate:
     """Return the size bound of what `fit_label_tree` would train with the same arguments."""
     data = data._replace(rows=weigh(data.rows, parameters.idf).rows)
     shapes = [(shape, members) for _, shape, members in _shapes(data, parameters, tools)]
@@ -165,6 +217,14 @@ LABEL_TREE = TrainerSpec(
     name="label-tree",
     about="linear classifiers in a tree of clustered labels: fast, small, accurate",
     parameters=LabelTreeParameters,
+    fit=fit_label_tree,
+    estimate=estimate_label_tree,
+)
+
+OVR = TrainerSpec(
+    name="ovr",
+    about="one linear classifier a label: the flat baseline, slow with many labels",
+    parameters=OvrParameters,
     fit=fit_label_tree,
     estimate=estimate_label_tree,
 )

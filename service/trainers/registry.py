@@ -13,15 +13,12 @@ from service.base.faults import did_you_mean
 from service.base.parameters import Parameters
 from service.base.rows import LabelRows, SparseRows
 from service.trainers import plugins
-from service.trainers.label_tree import LABEL_TREE
+from service.trainers.label_tree import LABEL_TREE, OVR
 from service.trainers.ldsm.trainer import LDSM
 from service.trainers.lomtree.trainer import LOMTREE
-from service.trainers.ovr import OVR
 from service.trainers.plt.trainer import PLT
-from service.trainers.ranking.fastxml import FASTXML
-from service.trainers.ranking.pfastrexml import PFASTREXML
-from service.trainers.softmax.huffman_tree import HUFFMAN_TREE
-from service.trainers.softmax.learned_tree import LEARNED_TREE
+from service.trainers.ranking.forest import FASTXML, PFASTREXML
+from service.trainers.softmax.trainers import HUFFMAN_TREE, LEARNED_TREE
 from service.trainers.source import MemorySource, OnRows, RowSource, TrainingSet, check_training_set
 from service.trainers.spec import Trained, TrainerSpec
 from service.trainers.work import Crew, Progress, Tools, no_progress

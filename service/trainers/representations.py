@@ -1,4 +1,4 @@
-"""Label representations: where a label lies among the features."""
+"""Label representations: where a label lies among the features, and its mean row, which re-ranks answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
+from service.kernels.training.label_projection import add_projected
+from service.trainers.source import RowSource
+from service.trainers.work import Tools
+
+PROJECTED = 512
+"""Dimensions of the label vectors that k-means trees are made of where rows may come as a stream."""
 
 
 class Representations(NamedTuple):
@@ -47,6 +54,14 @@ def squared_lengths(values: NDArray[Any], indptr: NDArray[Any]) -> NDArray[np.fl
     return sums
 
 
+def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the values of compressed rows scaled to length 1; a row of zeros stays."""
+    lengths = np.sqrt(squared_lengths(values, indptr))
+    scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    found: NDArray[np.float64] = values * np.repeat(scale, np.diff(indptr))
+    return found
+
+
 def label_representations(rows: SparseRows, labels: LabelRows) -> Representations:
     """Return the normalised sum of the x of each label's rows.
 
@@ -54,7 +69,56 @@ def label_representations(rows: SparseRows, labels: LabelRows) -> Representation
     """
     sums = label_sums(rows, labels)
     indptr = sums.indptr.astype(np.int64)
-    squares = squared_lengths(sums.data, indptr)
-    scale = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
-    values = (sums.data * np.repeat(scale, np.diff(indptr))).astype(np.float32)
+    values = _unit_values(sums.data, indptr).astype(np.float32)
     return Representations(indptr, sums.indices.astype(np.int32), values, rows.n_features)
+
+
+def projected_vectors(source: RowSource, tools: Tools) -> Representations:
+    """Return the normalised sums of the x of each label's rows, projected to PROJECTED dimensions."""
+    census = source.census
+    sums = np.zeros((len(census.label_rows), PROJECTED), np.float32)
+    gone = 0
+    for part in source.parts():
+        add_projected(part.rows, part.labels, sums)
+        gone += part.rows.n_rows
+        tools.progress("label representations", gone, census.n_rows)
+    lengths = np.sqrt((sums.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+    np.divide(sums, lengths, out=sums, where=lengths > 0)
+    found = sparse.csr_array(sums)
+    return Representations(
+        found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data, PROJECTED
+    )
+
+
+def rerank_arrays(rows: SparseRows, labels: LabelRows, alpha: float, gamma: float) -> dict[str, NDArray[Any]]:
+    """Return the mean row mu_l of each label l, and how much a prediction heeds it.
+
+    Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 4 (the tail-label
+    classifiers of PFastreXML), as its authors' code has it: a prediction re-scores a label that the trees
+    give the score P with P^alpha * exp(-gamma / 2 * |x - mu_l|^2)^(1 - alpha), x scaled to length 1.
+
+    rows    any scaling: a row counts at length 1; a row without features counts as 0 in the mean
+    labels  as many rows; a label without rows has an empty mean
+    alpha   in [0, 1]; 1: the trees alone
+    gamma   >= 0, finite
+
+    Returns "tail/ptr" int64[K + 1], "tail/features" int32[nnz] ascending within a label, "tail/values"
+    float32[nnz], "tail/norm2" float32[K] = |mu_l|^2 and "tail/parameters" float32[2] = (alpha, gamma). Raises
+    BadParameter. Cost: the non-zeros of each row once for each of its labels; memory of the result.
+    Deterministic.
+    """
+    if not 0.0 <= alpha <= 1.0:
+        raise BadParameter(f"alpha: expected a number from 0 to 1, found {alpha!r}")
+    if not 0.0 <= gamma < np.inf:
+        raise BadParameter(f"gamma: expected a finite number >= 0, found {gamma!r}")
+    scaled: Any = _unit_values(rows.values, rows.indptr)
+    sums = label_sums(rows._replace(values=scaled), labels)
+    counts = np.bincount(labels.indices, minlength=labels.n_labels)
+    values = sums.data / np.repeat(np.maximum(counts, 1), np.diff(sums.indptr))
+    return {
+        "tail/ptr": sums.indptr.astype(np.int64),
+        "tail/features": sums.indices.astype(np.int32),
+        "tail/values": values.astype(np.float32),
+        "tail/norm2": squared_lengths(values, sums.indptr).astype(np.float32),
+        "tail/parameters": np.array([alpha, gamma], np.float32),
+    }

@@ -38,6 +38,14 @@ class SizeEstimate:
     ratio_to_ovr: float
     alpha_per_depth: tuple[float, ...]
 
+    @classmethod
+    def of(
+        cls, n_weights: int, n_features: int, n_labels: int, alphas: tuple[float, ...] = ()
+    ) -> SizeEstimate:
+        """Return the estimate of so many weights, where rows have so many features and labels."""
+        n_bytes, flat = n_weights * WEIGHT_BYTES, n_features * n_labels * FLAT_WEIGHT_BYTES
+        return cls(n_weights, n_bytes, n_bytes / max(1, flat), alphas)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values for a report."""
         return asdict(self) | {"alpha_per_depth": list(self.alpha_per_depth)}
@@ -51,13 +59,13 @@ def estimate_size(rows: SparseRows, shapes: list[tuple[Shape, Members]], tools: 
     inner node.
     """
     bound = 0
-    flat = 0
+    n_used = n_labels = 0
     weighted: dict[int, list[float]] = {}
     for number, (shape, members) in enumerate(shapes):
         used = _features_used(rows, shape, members, tools)
         n_children = np.diff(shape.child_ptr)
         bound += int((used * n_children).sum())
-        flat = int(used[0]) * len(shape.labels)
+        n_used, n_labels = int(used[0]), len(shape.labels)
         depth = np.zeros(len(used), np.int64)
         for node in shape.inner.tolist():
             children = slice(int(shape.child_ptr[node]), int(shape.child_ptr[node + 1]))
@@ -68,12 +76,8 @@ def estimate_size(rows: SparseRows, shapes: list[tuple[Shape, Members]], tools: 
                 sums[0] += float(n_children[node] * used[node] / max(1, used[parent]))
                 sums[1] += float(n_children[node])
         tools.progress("estimate", number + 1, len(shapes))
-    return SizeEstimate(
-        nonzeros_bound=bound,
-        bytes_bound=bound * WEIGHT_BYTES,
-        ratio_to_ovr=bound * WEIGHT_BYTES / max(1, flat * FLAT_WEIGHT_BYTES),
-        alpha_per_depth=tuple(weighted[d][0] / weighted[d][1] for d in sorted(weighted)),
-    )
+    alphas = tuple(weighted[d][0] / weighted[d][1] for d in sorted(weighted))
+    return SizeEstimate.of(bound, n_used, n_labels, alphas)
 
 
 def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -36,26 +36,27 @@ _Deal = Callable[[int], NDArray[np.int64]]
 """Returns the windows of the next n rows."""
 
 
-class _Store(Protocol):
-    """Where the rows of windows are."""
-
-    def read(self, number: int) -> TrainingSet:
-        """Return the rows of a window, in the order of the source."""
-
-
 class RowWindows:
-    """The rows of a source in windows, as often as needed."""
+    """The rows of a source in windows, as often as needed; these are in memory."""
 
-    def __init__(self, store: _Store, n_windows: int, seed: int) -> None:
-        self._store = store
+    def __init__(self, data: TrainingSet, deal: _Deal, n_windows: int, seed: int) -> None:
+        self._data = data
         self._n_windows = n_windows
         self._seed = seed
+        if n_windows > 1:
+            self._order, self._ptr = _by_window(deal(data.n_rows), n_windows)
 
     def visit(self, epoch: int) -> Iterator[tuple[int, TrainingSet]]:
         """Yield the number and the rows of each window; windows have another order in each epoch."""
         random = np.random.Generator(np.random.PCG64(derived_seed(self._seed, _VISIT, epoch)))
         for number in random.permutation(self._n_windows).tolist():
-            yield number, self._store.read(number)
+            yield number, self.read(number)
+
+    def read(self, number: int) -> TrainingSet:
+        """Return the rows of a window, in the order of the source."""
+        if self._n_windows == 1:
+            return self._data
+        return self._data.take(self._order[self._ptr[number] : self._ptr[number + 1]])
 
 
 @contextmanager
@@ -74,18 +75,18 @@ def dealt(source: RowSource, seed: int, progress: Progress) -> Iterator[RowWindo
         return (random.random(n_rows) * n_windows).astype(np.int64)
 
     if source.reads == "rows":
-        yield RowWindows(_InMemory(all_rows(source), deal, n_windows), n_windows, seed)
+        yield RowWindows(all_rows(source), deal, n_windows, seed)
         return
     parts = _told(source, progress)
     if n_windows == 1:
-        yield RowWindows(_InMemory(TrainingSet.join(list(parts)), deal, 1), 1, seed)
+        yield RowWindows(TrainingSet.join(list(parts)), deal, 1, seed)
         return
     _check_room(census)
     with tempfile.TemporaryFile() as file:
-        spilled = _Spilled(file, deal, n_windows)
+        windows = _SpilledWindows(file, deal, n_windows, seed)
         try:
-            spilled.fill(parts)
-            yield RowWindows(spilled, n_windows, seed)
+            windows.fill(parts)
+            yield windows
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
@@ -102,22 +103,6 @@ def _told(source: RowSource, progress: Progress) -> Iterator[TrainingSet]:
         progress(STAGE, n_rows, total)
 
 
-class _InMemory:
-    """RowWindows of rows in memory."""
-
-    def __init__(self, data: TrainingSet, deal: _Deal, n_windows: int) -> None:
-        self._data = data
-        self._n_windows = n_windows
-        if n_windows > 1:
-            self._order, self._ptr = _by_window(deal(data.n_rows), n_windows)
-
-    def read(self, number: int) -> TrainingSet:
-        """Return the rows of a window."""
-        if self._n_windows == 1:
-            return self._data
-        return self._data.take(self._order[self._ptr[number] : self._ptr[number + 1]])
-
-
 class _Piece(NamedTuple):
     """Rows of a window that stand together in the file: where they begin, and how many there are."""
 
@@ -127,10 +112,12 @@ class _Piece(NamedTuple):
     n_carried: int
 
 
-class _Spilled:
-    """RowWindows in a file without a name, which ends with the process whatever ends it."""
+class _SpilledWindows(RowWindows):
+    """Windows in a file without a name, which ends with the process whatever ends it."""
 
-    def __init__(self, file: IO[bytes], deal: _Deal, n_windows: int) -> None:
+    def __init__(self, file: IO[bytes], deal: _Deal, n_windows: int, seed: int) -> None:
+        self._n_windows = n_windows
+        self._seed = seed
         self._file = file
         self._deal = deal
         self._pieces: list[list[_Piece]] = [[] for _ in range(n_windows)]

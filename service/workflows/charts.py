@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from service.base.errors import BadInput
-from service.evaluation.bands import Band
+from service.evaluation.kept_figures import Band
 from service.evaluation.ranking import KS
 from service.evaluation.reliability import ReliabilityBin, ThresholdPoint
 

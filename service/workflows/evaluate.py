@@ -16,10 +16,9 @@ from model_store.rerank import has_rerank
 from model_store.version import Model
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows, Report, evaluation_report
-from service.evaluation.bands import frequency_bands
 from service.evaluation.decisions import LabelCounts, count_labels, mark_true
 from service.evaluation.fmeasure import empty_convention as empty_convention
-from service.evaluation.kept_figures import kept_figures
+from service.evaluation.kept_figures import frequency_bands, kept_figures
 from service.evaluation.propensity import constants_of
 from service.evaluation.reliability import (
     LEAST_THRESHOLD,

@@ -24,7 +24,7 @@ from service.thresholds.methods.starts import count_rows
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import Trained
-from service.trainers.plt.shown import PARTS
+from service.trainers.plt.descent import PARTS
 from service.trainers.source import RowSource, TrainingSet
 from service.workflows.choose_features import trial_model
 

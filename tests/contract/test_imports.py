@@ -217,7 +217,7 @@ def test_every_import_is_allowed_by_the_table() -> None:
         ("service.api.routes.predict", "xylem._sync.client"),
         ("service.features.tfidf", "service.datasets.dataset"),
         ("xylem.command", "service.cli.entry"),
-        ("service.trainers.ovr", "service.api.routes.predict"),
+        ("service.trainers.label_tree", "service.api.routes.predict"),
         ("service.api.routes.predict", "service.trainers"),
         ("service.api.routes.health", "service.importers"),
         ("service.serving.answer", "service.api.door.problems"),

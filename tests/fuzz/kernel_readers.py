@@ -22,10 +22,9 @@ from model_store.names import build_names
 from service.base.rows import SparseRows
 from service.base.settings import Limits
 from service.features import Featurizer, load_featurizer
-from service.features.sparse_lines import read_sparse_lines
 from service.features.sparse_request import BodyForms, SparseBodies
 from service.features.tensor_request import TensorBodies
-from service.features.text_lines import text_rows_of_lines
+from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.serving.event_bodies import read_sparse_events
 from tests.oip_requests import HEADER, TYPES, binary_body, csr, tensor
 from tests.unit.features import test_text_bodies

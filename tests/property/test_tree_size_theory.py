@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.classifiers import members_of
-from service.trainers.plt.trees import random_shape
-from service.trainers.shape import join
+from service.trainers.shape import join, random_shape
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.source import TrainingSet
 from service.trainers.spec import rows_by_label

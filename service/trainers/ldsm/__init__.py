@@ -1,1 +1,1 @@
-"""Trainer `ldsm`, and its kernels: `objective`, `regressors`, `split`, `children`."""
+"""Trainer `ldsm`, and its kernels: `objective`, `regressors`, `split`."""

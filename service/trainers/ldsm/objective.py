@@ -13,21 +13,9 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel, nonallocating_inlined
 from service.kernels.search.scorer import place
+from service.trainers.node_labels import NodeLabels
 
 Integer = int | np.int64
-
-
-class NodeLabels(NamedTuple):
-    """The labels of a node's n rows, renumbered.
-
-    ptr    int64[n + 1]
-    ranks  int32[nnz]    positions in `used`
-    used   int32[k]      the labels that occur, ascending
-    """
-
-    ptr: NDArray[np.int64]
-    ranks: NDArray[np.int32]
-    used: NDArray[np.int32]
 
 
 class Tally(NamedTuple):
@@ -69,42 +57,6 @@ def empty_tally(n_labels: int, n_children: int) -> Any:
         np.zeros(1 << n_children),
         np.zeros(1 << n_children),
     )
-
-
-@kernel
-def localise_labels(
-    indptr: NDArray[np.int64], indices: NDArray[np.int32], rows: NDArray[np.int32], rank: NDArray[np.int32]
-) -> NodeLabels:
-    """Copy the labels of a node's rows and renumber them.
-
-    rank  int32[n_labels], workspace: zero at the call and on return
-    """
-    nnz = 0
-    for row in rows:
-        nnz += indptr[row + 1] - indptr[row]
-    found = np.empty(min(nnz, len(rank)), np.int32)
-    n_used = 0
-    for row in rows:
-        for e in range(indptr[row], indptr[row + 1]):
-            if rank[indices[e]] == 0:
-                rank[indices[e]] = 1
-                found[n_used] = indices[e]
-                n_used += 1
-    used = np.sort(found[:n_used])
-    for k in range(n_used):
-        rank[used[k]] = k
-    ptr = np.empty(len(rows) + 1, np.int64)
-    ptr[0] = 0
-    ranks = np.empty(nnz, np.int32)
-    at = 0
-    for i in range(len(rows)):
-        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            ranks[at] = rank[indices[e]]
-            at += 1
-        ptr[i + 1] = at
-    for label in used:
-        rank[label] = 0
-    return NodeLabels(ptr, ranks, used)
 
 
 @nonallocating_inlined

@@ -18,12 +18,12 @@ from service.kernels.search.scorer import place
 from service.kernels.training.problem import Problem
 from service.kernels.training.random import next_random, shuffle
 from service.trainers.ldsm.objective import (
-    NodeLabels,
     Tally,
     best_directions,
     count_share,
     empty_tally,
 )
+from service.trainers.node_labels import NodeLabels
 
 Integer = int | np.int64
 

@@ -17,13 +17,11 @@ from service.base.errors import BadData
 from service.base.faults import fault
 from service.base.parameters import Parameters
 from service.base.rows import SparseRows
-from service.trainers.ldsm.children import share_out
 from service.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
 from service.trainers.ldsm.report import LdsmShape, SplitFacts, report_of
-from service.trainers.ldsm.split import Examples, Split, split_node
-from service.trainers.representations import squared_lengths
-from service.trainers.rerank import rerank_arrays
-from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
+from service.trainers.ldsm.split import Examples, Split, share_out, split_node
+from service.trainers.representations import rerank_arrays, squared_lengths
+from service.trainers.size import SizeEstimate
 from service.trainers.source import RowSource, TrainingSet, all_rows
 from service.trainers.spec import Trained, TrainerSpec
 from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
@@ -41,57 +39,68 @@ _OPTIMISERS = {"sgd": SGD, "nag": NAG}
 class LdsmParameters(Parameters):
     """Parameters of `ldsm`; the defaults, chosen on held-out training rows, are for rows of length 1."""
 
-    trees: int = Field(50, ge=1, le=1000, description="trees of the ensemble; their scores are averaged")
-    arity: int = Field(4, ge=2, le=CHILDREN_MAX, description="children of a node (M)")
+    trees: int = Field(
+        default=50, ge=1, le=1000, description="trees of the ensemble; their scores are averaged"
+    )
+    arity: int = Field(default=4, ge=2, le=CHILDREN_MAX, description="children of a node (M)")
     max_nodes: int = Field(
-        0,
+        default=0,
         ge=0,
         le=10_000_000,
         description="a tree grows no further than so many nodes (T_max); 0: 2000, or twice the labels "
         "where that is more, to 65,536",
     )
-    max_depth: int = Field(32, ge=1, le=1000, description="most splits between the root and a leaf")
+    max_depth: int = Field(default=32, ge=1, le=1000, description="most splits between the root and a leaf")
     max_copies: float = Field(
-        32.0,
+        default=32.0,
         ge=1.0,
         le=1000.0,
         description="a tree's leaves hold at most so many times the training rows: bounds memory and time",
     )
     leaf_labels: int = Field(
-        100, ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones"
+        default=100, ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones"
     )
-    min_rows: int = Field(2, ge=2, le=1_000_000, description="a node of fewer rows is not split")
+    min_rows: int = Field(default=2, ge=2, le=1_000_000, description="a node of fewer rows is not split")
     lambda1: float = Field(
-        2.0, ge=0.0, le=1000.0, description="weight of the class integrity in the objective J"
+        default=2.0, ge=0.0, le=1000.0, description="weight of the class integrity in the objective J"
     )
     lambda2: float = Field(
-        1.25, ge=0.0, le=1000.0, description="weight of the multi-way penalty in the objective J"
+        default=1.25, ge=0.0, le=1000.0, description="weight of the multi-way penalty in the objective J"
     )
     optimiser: Literal["sgd", "nag"] = Field(
-        "sgd", description="gradient descent, or normalised adaptive gradient"
+        default="sgd", description="gradient descent, or normalised adaptive gradient"
     )
     step: float = Field(
-        0.0, ge=0.0, le=1000.0, description="size of the first step; 0: 1 with sgd, 0.5 with nag"
+        default=0.0, ge=0.0, le=1000.0, description="size of the first step; 0: 1 with sgd, 0.5 with nag"
     )
     epochs: int = Field(
-        10,
+        default=10,
         ge=1,
         le=1000,
         description="passes over a node's rows; over more than 5000, n of them: epochs * sqrt(5000 / n)",
     )
-    prune: float = Field(0.3, ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
-    idf: Idf = Field("auto", description=IDF_ABOUT)
+    prune: float = Field(
+        default=0.3, ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all"
+    )
+    idf: Idf = Field(default="auto", description=IDF_ABOUT)
     shares: Literal["rows", "labels"] = Field(
-        "rows", description="a leaf's value for a label: its share of the leaf's rows, or of their labels"
+        default="rows",
+        description="a leaf's value for a label: its share of the leaf's rows, or of their labels",
     )
     rerank: Literal["no", "yes"] = Field(
-        "no", description="re-rank the labels of the trees by the labels' mean rows"
+        default="no", description="re-rank the labels of the trees by the labels' mean rows"
     )
     alpha: float = Field(
-        0.6, ge=0.0, le=1.0, description="share of the trees in the re-ranked score; 1: the trees alone"
+        default=0.6,
+        ge=0.0,
+        le=1.0,
+        description="share of the trees in the re-ranked score; 1: the trees alone",
     )
     gamma: float = Field(
-        30.0, ge=0.0, le=1e6, description="how fast the score falls with the distance from a label's mean row"
+        default=30.0,
+        ge=0.0,
+        le=1e6,
+        description="how fast the score falls with the distance from a label's mean row",
     )
 
     @model_validator(mode="after")
@@ -325,12 +334,7 @@ def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -
         left -= n_children
     bound = p.trees * of_tree
     tools.progress("estimate", 1, 1)
-    return SizeEstimate(
-        nonzeros_bound=bound,
-        bytes_bound=bound * WEIGHT_BYTES,
-        ratio_to_ovr=bound * WEIGHT_BYTES / max(1, n_features * n_labels * FLAT_WEIGHT_BYTES),
-        alpha_per_depth=(),
-    )
+    return SizeEstimate.of(bound, n_features, n_labels)
 
 
 LDSM = TrainerSpec(

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel, nonallocating_kernel
-from service.trainers.lomtree.regressors import score_of
+from service.trainers.lomtree.learning import score_of
 from service.trainers.lomtree.tree import COUNT, LEAF, ROOT, SCALE, WEIGHT, OnlineTree
 
 

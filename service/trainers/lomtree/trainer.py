@@ -14,6 +14,7 @@ from pydantic import Field
 from model_store.build import build_ensemble
 from model_store.ensemble import Tree
 from service.base.parameters import Parameters
+from service.base.rows import LabelRows
 from service.evaluation.tree_criteria import leaf_criteria, sum_to_inner_nodes
 from service.trainers.lomtree.finish import (
     LeafCounts,
@@ -26,9 +27,7 @@ from service.trainers.lomtree.finish import (
     rows_of_nodes,
     spread,
 )
-from service.trainers.lomtree.label_order import LabelOrder
-from service.trainers.lomtree.learning import learn_rows
-from service.trainers.lomtree.regressors import make_scratch
+from service.trainers.lomtree.learning import learn_rows, make_scratch
 from service.trainers.lomtree.tree import (
     LEAF,
     N_ROWS,
@@ -38,7 +37,7 @@ from service.trainers.lomtree.tree import (
     Budget,
     make_tree,
 )
-from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
+from service.trainers.size import SizeEstimate
 from service.trainers.source import Census, RowSource, TrainingSet, all_rows, count
 from service.trainers.spec import Trained, TrainerSpec
 from service.trainers.windows import dealt
@@ -67,31 +66,31 @@ class LomtreeParameters(Parameters):
     """Parameters of `lomtree`."""
 
     leaves: int = Field(
-        0,
+        default=0,
         ge=0,
         le=_LEAVES_MAX,
         description="most leaves; 0: 4 for each label, rare ones counting less; in a stream for each so "
         "far, to 65,536",
     )
     passes: int = Field(
-        5, ge=1, le=1000, description="how often the rows are learnt; standard input is learnt once"
+        default=5, ge=1, le=1000, description="how often the rows are learnt; standard input is learnt once"
     )
     order: Literal["shuffled", "given"] = Field(
-        "shuffled", description="of the rows in a pass; standard input has its own"
+        default="shuffled", description="of the rows in a pass; standard input has its own"
     )
-    step: float = Field(0.5, ge=0.001, le=100.0, description="learning rate of the nodes' regressors")
+    step: float = Field(default=0.5, ge=0.001, le=100.0, description="learning rate of the nodes' regressors")
     swap_resistance: float = Field(
-        4.0,
+        default=4.0,
         ge=1.0,
         le=1e6,
         description="a leaf takes the place of the least-used one when it has so many times its rows "
         "with labels other than the commonest",
     )
     leaf_labels: int = Field(
-        100, ge=1, le=1_000_000, description="labels that a leaf answers with, its commonest ones"
+        default=100, ge=1, le=1_000_000, description="labels that a leaf answers with, its commonest ones"
     )
     memory_mb: int = Field(
-        1024,
+        default=1024,
         ge=1,
         le=65536,
         description="MiB for weights and counts of labels while training; new ones beyond are left out",
@@ -206,6 +205,66 @@ class OnlineLomtree:
         self._noted = (rows, wrong)
 
 
+_SAMPLE_MAX = 1 << 16
+"""So many rows are remembered at most: every n-th, where there are more."""
+
+_SHARE = 10
+"""The first and the last of so many parts are compared."""
+
+_EXCESS = 0.25
+"""A warning says when they differ by so much more than two parts by chance."""
+
+
+class LabelOrder:
+    """Compares the labels of the first tenth of the rows with those of the last.
+
+    Memory: 4 bytes for each of 65,536 rows at most. The same rows give the same answer however they are cut.
+    """
+
+    def __init__(self) -> None:
+        self._labels = np.empty(0, np.int32)
+        self._step = 1
+        self._n_rows = 0
+
+    def add(self, labels: LabelRows) -> None:
+        """Take the next rows; of each counts its first label, and rows without any are passed over."""
+        carrying = np.flatnonzero(np.diff(labels.indptr))
+        rows = np.arange(self._n_rows, self._n_rows + len(carrying))
+        first = labels.indices[labels.indptr[carrying]]
+        self._n_rows += len(carrying)
+        self._labels = np.concatenate([self._labels, first[rows % self._step == 0]])
+        while len(self._labels) > _SAMPLE_MAX:
+            self._labels, self._step = self._labels[::2], 2 * self._step
+
+    def difference(self) -> float:
+        """Return how much more the first and last tenth differ than two halves of both: 0 to 1.
+
+        The difference is half the sum over the labels of the difference of their shares (total variation).
+        """
+        n = len(self._labels) // _SHARE
+        if n < 2:
+            return 0.0
+        first, last = self._labels[:n], self._labels[-n:]
+        both = np.concatenate([first, last])
+        return max(0.0, _variation(first, last) - _variation(both[::2], both[1::2]))
+
+    def warnings(self) -> list[str]:
+        """Return a warning where they differ much."""
+        found = self.difference()
+        if found <= _EXCESS:
+            return []
+        return [
+            "rows are learnt in their order, and those of the last tenth have other labels than those of the "
+            f"first ({found:.0%} more than by chance): shuffled rows may be learnt better"
+        ]
+
+
+def _variation(one: NDArray[np.int32], other: NDArray[np.int32]) -> float:
+    n = 1 + int(max(one.max(), other.max()))
+    shares = [np.bincount(part, minlength=n) / len(part) for part in (one, other)]
+    return float(np.abs(shares[0] - shares[1]).sum()) / 2
+
+
 def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:
     """Train a LOMtree: in several passes over rows that can be read again, else once on each row as it comes.
 
@@ -272,14 +331,8 @@ def estimate_lomtree(data: TrainingSet, parameters: LomtreeParameters, tools: To
     n_used = len(np.unique(data.rows.indices))
     slots = 2 * (parameters.memory_mb << 20) // 3 // _WEIGHT_SLOT_BYTES
     bound = min((leaves - 1) * n_used, int(slots * _LOAD))
-    flat = n_used * len(np.unique(data.labels.indices))
     tools.progress("estimate", 1, 1)
-    return SizeEstimate(
-        nonzeros_bound=bound,
-        bytes_bound=bound * WEIGHT_BYTES,
-        ratio_to_ovr=bound * WEIGHT_BYTES / max(1, flat * FLAT_WEIGHT_BYTES),
-        alpha_per_depth=(),
-    )
+    return SizeEstimate.of(bound, n_used, len(np.unique(data.labels.indices)))
 
 
 LOMTREE = TrainerSpec(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import itertools
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +14,8 @@ from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from service.base.rows import offsets
 from service.trainers.plt.fobos import Shard, Topology, train_shard, used_keys
-from service.trainers.plt.shown import Shown
-from service.trainers.plt.trees import parents_of
-from service.trainers.shape import Shape
-from service.trainers.source import Census, RowSource, TrainingSet
+from service.trainers.shape import Shape, parents_of
+from service.trainers.source import Census, OnRows, RowSource, TrainingSet
 from service.trainers.windows import RowWindows, dealt
 from service.trainers.work import Crew, Tools, derived_seed
 
@@ -27,6 +27,9 @@ _SLOT_BYTES = 16
 _SLOTS_MIN = 8
 _SHUFFLE = 1
 """What the seeds of shuffles are derived from besides the tree's: trees and windows have others."""
+
+PARTS = 10
+"""So many parts of the rows: one is shown with the trees that have learnt from those before it."""
 
 
 class Descent(NamedTuple):
@@ -81,7 +84,7 @@ def train_trees(
         trees = [_harvest(tree, descent, census.n_features) for tree in growing]
         return build_ensemble(trees, len(census.label_rows), census.n_features)
 
-    shown = None if tools.on_rows is None else Shown(tools.on_rows, census.n_rows, so_far)
+    shown = None if tools.on_rows is None else _Shown(tools.on_rows, census.n_rows, so_far)
     with dealt(source, tools.seed, tools.progress) as windows:
         for epoch in range(descent.epochs):
             _epoch(windows, census.n_rows, growing, descent, epoch, tools, shown if epoch == 0 else None)
@@ -92,6 +95,28 @@ def train_trees(
         trees.append(_harvest(tree, descent, census.n_features))
         tree.shards.clear()
     return trees, {"weights": trained, "passed_over": passed_over}
+
+
+class _Shown:
+    """Shows all rows but those of the first part; the trees are asked for once a part."""
+
+    def __init__(self, on_rows: OnRows, n_rows: int, trees: Callable[[], TreeEnsemble]) -> None:
+        self._on_rows = on_rows
+        self._begins = {part * n_rows // PARTS for part in range(1, PARTS)} - {0}
+        self._trees = trees
+        self._ensemble: TreeEnsemble | None = None
+
+    def pieces(self, gone: int, window: TrainingSet, order: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
+        """Yield the order of a window, after `gone` rows before it, in pieces, each after it was shown."""
+        end = gone + len(order)
+        cuts = sorted({gone, end, *(begin for begin in self._begins if gone < begin < end)})
+        for low, high in itertools.pairwise(cuts):
+            piece = order[low - gone : high - gone]
+            if low in self._begins:
+                self._ensemble = self._trees()
+            if self._ensemble is not None:
+                self._on_rows(self._ensemble, window.take(piece))
+            yield piece
 
 
 def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int) -> list[_Growing]:
@@ -115,7 +140,7 @@ def _epoch(
     descent: Descent,
     epoch: int,
     tools: Tools,
-    shown: Shown | None,
+    shown: _Shown | None,
 ) -> None:
     gone = epoch * n_rows
     for number, window in windows.visit(epoch):
@@ -249,7 +274,4 @@ def _harvest(tree: _Growing, descent: Descent, n_features: int) -> Tree:
                 weight=weights[kept],
                 bias=shard.bias[children] / np.float32(product),
             )
-    node_label = np.full(len(shape.first), -1, np.int32)
-    is_leaf = np.diff(shape.child_ptr) == 0
-    node_label[is_leaf] = shape.labels[shape.first[is_leaf]]
-    return Tree(shape.child_ptr, node_label, chunks)
+    return Tree(shape.child_ptr, shape.node_label, chunks)

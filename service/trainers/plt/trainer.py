@@ -9,7 +9,6 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from model_store.build import build_ensemble
 from model_store.ensemble import Tree
 from service.base.errors import BadParameter
 from service.base.faults import fault
@@ -17,12 +16,10 @@ from service.base.parameters import Parameters
 from service.base.rows import LabelRows
 from service.trainers.classifiers import Members, Solving, members_of
 from service.trainers.clustering import balanced_shape
-from service.trainers.label_tree import grow
+from service.trainers.label_tree import assemble, exact_vectors, grow
 from service.trainers.plt.descent import Descent, train_trees
-from service.trainers.plt.trees import huffman_shape, random_shape
-from service.trainers.projected import projected_vectors
-from service.trainers.representations import Representations, label_representations
-from service.trainers.shape import Shape
+from service.trainers.representations import Representations, projected_vectors
+from service.trainers.shape import Shape, huffman_shape, random_shape
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.source import Census, MemorySource, RowSource, TrainingSet, all_rows
 from service.trainers.spec import Trained, TrainerSpec, rows_by_label
@@ -34,51 +31,70 @@ class PltParameters(Parameters):
     """Parameters of `plt`."""
 
     tree: Literal["kmeans", "random", "huffman"] = Field(
-        "kmeans",
+        default="kmeans",
         description="balanced 2-means of the labels, random and complete, or least deep for frequent labels",
     )
     arity: int = Field(
-        16, ge=2, le=4096, description="most children of a node (kmeans: above the labels, a power of two)"
+        default=16,
+        ge=2,
+        le=4096,
+        description="most children of a node (kmeans: above the labels, a power of two)",
     )
     leaf_size: int = Field(
-        100, ge=1, le=1_000_000, description="kmeans: parts of no more labels are not divided"
+        default=100, ge=1, le=1_000_000, description="kmeans: parts of no more labels are not divided"
     )
-    trees: int = Field(1, ge=1, le=100, description="trees of the ensemble; their probabilities are averaged")
+    trees: int = Field(
+        default=1, ge=1, le=100, description="trees of the ensemble; their probabilities are averaged"
+    )
     solver: Literal["batch", "sgd"] = Field(
-        "batch", description="how node classifiers are trained; sgd can stream"
+        default="batch", description="how node classifiers are trained; sgd can stream"
     )
     cost: float = Field(
-        4.0, ge=1e-6, le=1e6, description="batch: weight of the loss against the penalty (C), at the root"
+        default=4.0,
+        ge=1e-6,
+        le=1e6,
+        description="batch: weight of the loss against the penalty (C), at the root",
     )
     cost_decay: float = Field(
-        0.25,
+        default=0.25,
         ge=0.0,
         le=1.0,
         description="batch: a node of n of the root's N has the cost C * (N / n)^cost_decay",
     )
     rare_decay: float = Field(
-        0.15,
+        default=0.15,
         ge=0.0,
         le=1.0,
         description="batch: a child with p of its node's n rows has the cost of the node times (n / "
         "p)^rare_decay",
     )
     eps: float = Field(
-        0.1, ge=1e-4, le=10.0, description="batch: a classifier is done when no dual gradient is larger"
+        default=0.1,
+        ge=1e-4,
+        le=10.0,
+        description="batch: a classifier is done when no dual gradient is larger",
     )
     max_epochs: int = Field(
-        100, ge=1, le=100_000, description="batch: a classifier is given up after so many passes"
+        default=100, ge=1, le=100_000, description="batch: a classifier is given up after so many passes"
     )
-    idf: Idf = Field("auto", description=f"batch: {IDF_ABOUT}")
-    epochs: int = Field(10, ge=1, le=1000, description="sgd: passes over the rows")
+    idf: Idf = Field(default="auto", description=f"batch: {IDF_ABOUT}")
+    epochs: int = Field(default=10, ge=1, le=1000, description="sgd: passes over the rows")
     rate: float = Field(
-        0.5, ge=1e-6, le=1e3, description="sgd: the first step g; step t of a node is g / (1 + l2 * g * t)"
+        default=0.5,
+        ge=1e-6,
+        le=1e3,
+        description="sgd: the first step g; step t of a node is g / (1 + l2 * g * t)",
     )
-    l2: float = Field(1e-5, ge=0.0, le=1e3, description="sgd: weight of the penalty, lambda")
+    l2: float = Field(default=1e-5, ge=0.0, le=1e3, description="sgd: weight of the penalty, lambda")
     memory_mib: int = Field(
-        4096, ge=1, le=1 << 24, description="sgd: weights take no more; late features are left out then"
+        default=4096,
+        ge=1,
+        le=1 << 24,
+        description="sgd: weights take no more; late features are left out then",
     )
-    prune: float = Field(0.1, ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
+    prune: float = Field(
+        default=0.1, ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all"
+    )
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
@@ -88,15 +104,8 @@ class PltParameters(Parameters):
 
     def solving(self) -> Solving:
         """Return what the batch solver takes."""
-        return Solving(
-            "logistic",
-            self.cost,
-            self.cost_decay,
-            self.rare_decay,
-            self.eps,
-            self.max_epochs,
-            self.prune,
-        )
+        costs = self.cost, self.cost_decay, self.rare_decay
+        return Solving("logistic", *costs, self.eps, self.max_epochs, self.prune)
 
     def descent(self) -> Descent:
         """Return what gradient descent takes."""
@@ -122,7 +131,7 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
     trees: list[Tree] = []
     weighed = weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
-    vectors = _exact_vectors(data, tools) if parameters.tree == "kmeans" else None
+    vectors = exact_vectors(data, tools) if parameters.tree == "kmeans" else None
     for of_tree, shape in _shapes(source.census, parameters, vectors, tools):
         trees.append(grow(weighed, shape, _members(data.labels, shape), parameters.solving(), of_tree))
     return _assemble(trees, source.census, parameters)
@@ -153,7 +162,7 @@ def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> 
     if parameters.tree == "kmeans":
         if parameters.solver == "batch":
             weighed = weigh(data.rows, parameters.idf)
-            vectors = _exact_vectors(data._replace(rows=weighed.rows), tools)
+            vectors = exact_vectors(data._replace(rows=weighed.rows), tools)
         else:
             vectors = projected_vectors(source, tools)
     shapes = [shape for _, shape in _shapes(source.census, parameters, vectors, tools)]
@@ -184,21 +193,8 @@ def _members(labels: LabelRows, shape: Shape) -> Members:
     return Members(np.append(members.ptr, end), np.concatenate([members.rows, without]))
 
 
-def _exact_vectors(data: TrainingSet, tools: Tools) -> Representations:
-    tools.progress("label representations", 0, 1)
-    vectors = label_representations(data.rows, data.labels)
-    tools.progress("label representations", 1, 1)
-    return vectors
-
-
 def _assemble(trees: list[Tree], census: Census, parameters: PltParameters) -> Trained:
-    return Trained(
-        ensemble=build_ensemble(trees, len(census.label_rows), census.n_features),
-        kind="label-tree",
-        link="logistic",
-        parameters=parameters.model_dump(),
-        n_nonzeros=sum(len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None),
-    )
+    return assemble(trees, len(census.label_rows), census.n_features, "logistic", parameters)
 
 
 PLT = TrainerSpec(

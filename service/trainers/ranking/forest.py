@@ -1,8 +1,8 @@
-"""What trainers `fastxml` and `pfastrexml` share: a forest of trees whose splits rank labels well."""
+"""Trainers `fastxml` and `pfastrexml`: forests of decision trees whose splits rank labels well."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,12 @@ from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
 from service.base.parameters import Parameters
 from service.base.rows import SparseRows
+from service.evaluation.propensity import A, B, propensities
 from service.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
-from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
-from service.trainers.source import TrainingSet
-from service.trainers.spec import Trained
+from service.trainers.representations import rerank_arrays
+from service.trainers.size import SizeEstimate
+from service.trainers.source import RowSource, TrainingSet, all_rows
+from service.trainers.spec import Trained, TrainerSpec
 from service.trainers.weighing import IDF_ABOUT, Idf, weigh
 from service.trainers.work import Tools, derived_seed
 
@@ -31,26 +33,33 @@ class ForestParameters(Parameters):
     `cost` and `eps` were chosen on held-out training rows.
     """
 
-    trees: int = Field(50, ge=1, le=1000, description="trees of the ensemble; their scores are averaged")
-    max_leaf: int = Field(10, ge=1, le=1_000_000, description="a node of no more rows is not split")
-    max_depth: int = Field(64, ge=1, le=1000, description="most splits between the root and a leaf")
+    trees: int = Field(
+        default=50, ge=1, le=1000, description="trees of the ensemble; their scores are averaged"
+    )
+    max_leaf: int = Field(default=10, ge=1, le=1_000_000, description="a node of no more rows is not split")
+    max_depth: int = Field(default=64, ge=1, le=1000, description="most splits between the root and a leaf")
     leaf_labels: int = Field(
-        100, ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones"
+        default=100, ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones"
     )
     cost: float = Field(
-        0.45,
+        default=0.45,
         ge=1e-6,
         le=1e6,
         description="weight of the separators' logistic loss against their L1 penalty, for values of about 1",
     )
     eps: float = Field(
-        0.1, ge=1e-6, le=0.99, description="a separator is done when its violations have fallen to this share"
+        default=0.1,
+        ge=1e-6,
+        le=0.99,
+        description="a separator is done when its violations have fallen to this share",
     )
     max_steps: int = Field(
-        10, ge=1, le=10_000, description="a separator is given up after so many Newton steps"
+        default=10, ge=1, le=10_000, description="a separator is given up after so many Newton steps"
     )
-    prune: float = Field(0.0, ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
-    idf: Idf = Field("auto", description=IDF_ABOUT)
+    prune: float = Field(
+        default=0.0, ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all"
+    )
+    idf: Idf = Field(default="auto", description=IDF_ABOUT)
 
     def growth(self, rows: SparseRows) -> Growth:
         """Return how the trees are grown on rows: `cost` is divided by their typical value."""
@@ -58,6 +67,54 @@ class ForestParameters(Parameters):
         return Growth(
             self.max_leaf, self.max_depth, self.leaf_labels, cost, self.eps, self.max_steps, self.prune
         )
+
+    def worths(self, data: TrainingSet) -> NDArray[np.float32]:
+        """Return what each label is worth in the splits' nDCG, float32[K], > 0."""
+        return np.ones(data.labels.n_labels, np.float32)
+
+    def extra(self, data: TrainingSet) -> dict[str, NDArray[Any]]:
+        """Return the arrays that a version has besides its trees."""
+        return {}
+
+
+class FastXmlParameters(ForestParameters):
+    """Parameters of `fastxml`."""
+
+
+class PfastreXmlParameters(ForestParameters):
+    """Parameters of `pfastrexml`; alpha and gamma were chosen on held-out training rows."""
+
+    propensity_a: float = Field(
+        default=A, ge=0.0, le=10.0, description="constant A of the propensities of labels"
+    )
+    propensity_b: float = Field(
+        default=B, ge=0.0, le=1e6, description="constant B of the propensities of labels"
+    )
+    rerank: Literal["yes", "no"] = Field(
+        default="yes", description="re-rank the labels of the trees by the labels' mean rows"
+    )
+    alpha: float = Field(
+        default=0.5,
+        ge=0.0,
+        le=1.0,
+        description="share of the trees in the re-ranked score; 1: the trees alone",
+    )
+    gamma: float = Field(
+        default=30.0,
+        ge=0.0,
+        le=1e4,
+        description="how fast the score falls with the distance from a label's mean row",
+    )
+
+    def worths(self, data: TrainingSet) -> NDArray[np.float32]:
+        """Return 1 / propensity of each label, float32[K], >= 1."""
+        counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
+        known = propensities(counts, data.rows.n_rows, self.propensity_a, self.propensity_b)
+        return (1.0 / known).astype(np.float32)
+
+    def extra(self, data: TrainingSet) -> dict[str, NDArray[Any]]:
+        """Return the labels' mean rows, if they re-rank."""
+        return rerank_arrays(data.rows, data.labels, self.alpha, self.gamma) if self.rerank == "yes" else {}
 
 
 def typical_value(rows: SparseRows) -> float:
@@ -135,49 +192,45 @@ def tree_of(grown: Grown, leaf_weight: NDArray[np.float32]) -> Tree:
     return Tree(grown.child_ptr, np.full(n_nodes, -1, np.int32), chunks, histograms)
 
 
-def assemble_forest(
-    data: TrainingSet,
-    parameters: ForestParameters,
-    forest: list[Grown],
-    leaf_weight: NDArray[np.float32],
-    extra: dict[str, NDArray[Any]],
-) -> Trained:
-    """Pack the trees."""
-    trees = [tree_of(grown, leaf_weight) for grown in forest]
+def fit_forest(source: RowSource, parameters: ForestParameters, tools: Tools) -> Trained:
+    """Train nDCG splits with sparse linear separators; a leaf has the label shares of its rows.
+
+    Source: Prabhu, Varma 2014, "FastXML: a fast, accurate and stable tree-classifier for extreme multi-label
+    learning", algorithms 1 and 2; deviations: `grow_tree`, `solve_separator`. Rows without labels are left
+    out of the trees.
+
+    PFastreXML: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions for recommendation, tagging,
+    ranking & other missing label applications": a label gains 1 / its propensity in the splits' nDCG; its
+    value in a leaf is its propensity-scored share, scaled by the least propensity into [0, 1]; re-ranking:
+    `rerank_arrays`. Deviation: gamma and alpha as measured (the authors' code: 30 and 0.8).
+    """
+    data = all_rows(source)
+    worths = parameters.worths(data)
+    forest = grow_forest(data, parameters, worths, parameters.trees, tools)
+    trees = [tree_of(grown, worths / worths.max()) for grown in forest]
     return Trained(
         ensemble=build_ensemble(trees, data.labels.n_labels, data.rows.n_features),
         kind="decision-tree",
         link="argmax",
         parameters=parameters.model_dump(),
         n_nonzeros=sum(len(grown.weight) for grown in forest),
-        extra=extra,
+        extra=parameters.extra(data),
     )
 
 
-def estimate_forest(
-    data: TrainingSet,
-    parameters: ForestParameters,
-    label_weight: NDArray[np.float32],
-    tools: Tools,
-) -> SizeEstimate:
+def estimate_forest(data: TrainingSet, parameters: ForestParameters, tools: Tools) -> SizeEstimate:
     """Return the size of a forest, from its first tree.
 
     What a tree's separators keep cannot be known without solving them, so the first tree is grown, as the
     training will, and each other one is allowed SPARE times its weights and one separator that keeps every
-    feature: a forecast with room to spare, not a proof. alpha_per_depth is of the first tree. Cost: that of
-    a tree.
+    feature: a forecast with room to spare, not a proof. alpha_per_depth is of the first tree. The mean rows
+    that re-rank are not counted: 8 bytes for each feature of each label. Cost: that of a tree.
     """
-    first = grow_forest(data, parameters, label_weight, 1, tools)[0]
+    first = grow_forest(data, parameters, parameters.worths(data), 1, tools)[0]
     n_weights = len(first.weight)
-    n_features = len(np.unique(data.rows.indices))
-    n_labels = len(np.unique(data.labels.indices))
+    n_features, n_labels = len(np.unique(data.rows.indices)), len(np.unique(data.labels.indices))
     bound = n_weights + (parameters.trees - 1) * (int(SPARE * n_weights) + n_features)
-    return SizeEstimate(
-        nonzeros_bound=bound,
-        bytes_bound=bound * WEIGHT_BYTES,
-        ratio_to_ovr=bound * WEIGHT_BYTES / max(1, n_features * n_labels * FLAT_WEIGHT_BYTES),
-        alpha_per_depth=_alphas(first),
-    )
+    return SizeEstimate.of(bound, n_features, n_labels, _alphas(first))
 
 
 def _alphas(grown: Grown) -> tuple[float, ...]:
@@ -191,3 +244,20 @@ def _alphas(grown: Grown) -> tuple[float, ...]:
         share = float(grown.n_used[node] / max(1, grown.n_used[above]))
         sums.setdefault(int(depth[node]), []).append(share)
     return tuple(sum(sums[d]) / len(sums[d]) for d in sorted(sums))
+
+
+FASTXML = TrainerSpec(
+    name="fastxml",
+    about="decision trees with nDCG splits: few sparse products a row, whatever the number of labels",
+    parameters=FastXmlParameters,
+    fit=fit_forest,
+    estimate=estimate_forest,
+)
+
+PFASTREXML = TrainerSpec(
+    name="pfastrexml",
+    about="fastxml for rare labels: gains by propensity, and re-ranking by the labels' mean rows",
+    parameters=PfastreXmlParameters,
+    fit=fit_forest,
+    estimate=estimate_forest,
+)

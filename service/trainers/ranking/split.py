@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
 from service.kernels.training.random import next_random
+from service.trainers.node_labels import localise_labels
 
 ROUNDS_MAX = 100
 """Rankings and sides are alternated at most so often; some ten rounds are usual."""
@@ -51,33 +52,12 @@ def gains_of(
     ideal         float64[K + 1]  sum of the first k discounts
     seen          int32[K], workspace: zero at the call and on return
     """
-    nnz = 0
-    n_used = 0
-    for row in rows:
-        nnz += label_ptr[row + 1] - label_ptr[row]
-    found = np.empty(min(nnz, len(seen)), np.int32)
-    for row in rows:
-        for e in range(label_ptr[row], label_ptr[row + 1]):
-            if seen[labels[e]] == 0:
-                seen[labels[e]] = 1
-                found[n_used] = labels[e]
-                n_used += 1
-    used = np.sort(found[:n_used])
-    for k in range(n_used):
-        seen[used[k]] = k
-    ptr = np.empty(len(rows) + 1, np.int64)
-    label = np.empty(nnz, np.int32)
-    gain = np.empty(nnz, np.float64)
-    at = 0
-    ptr[0] = 0
+    ptr, label, used = localise_labels(label_ptr, labels, rows, seen)
+    gain = np.empty(len(label), np.float64)
     for i in range(len(rows)):
-        first, last = label_ptr[rows[i]], label_ptr[rows[i] + 1]
-        for e in range(first, last):
-            label[at] = seen[labels[e]]
-            gain[at] = label_weight[labels[e]] / ideal[last - first]
-            at += 1
-        ptr[i + 1] = at
-    seen[used] = 0
+        share = ideal[ptr[i + 1] - ptr[i]]
+        for at in range(ptr[i], ptr[i + 1]):
+            gain[at] = label_weight[used[label[at]]] / share
     return Gains(ptr, label, gain, used)
 
 

@@ -1,13 +1,15 @@
-"""Parameters that trainers of softmax trees share, and what they mean together."""
+"""Parameters of trainers of softmax trees, and what they mean together."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from service.base.errors import BadParameter
+from service.base.faults import fault
 from service.base.parameters import Parameters
+from service.trainers.softmax.dealing import Rule
 
 _RATES = {"sgd": 0.5, "adagrad": 0.1}
 _EPOCHS = {"labels": 15, "text": 4}
@@ -23,33 +25,49 @@ class SoftmaxDescent(NamedTuple):
     by_probability: bool
 
 
+class TreeLearning(NamedTuple):
+    """How the tree is learnt.
+
+    updates    how often labels are dealt anew, evenly over the first `share` of all steps
+    rule       how labels are dealt
+    by_means   by the labels' mean representations; else by sums of probabilities along their paths
+    settles    whether nodes begin anew once the tree is settled
+    """
+
+    updates: int
+    share: float
+    rule: Rule
+    by_means: bool
+    settles: bool
+
+
 class SoftmaxParameters(Parameters):
     """Parameters of trees of softmax nodes over embeddings."""
 
     task: Literal["labels", "text"] = Field(
-        "labels", description="labels of rows; or text: the next words of texts, without labels"
+        default="labels", description="labels of rows; or text: the next words of texts, without labels"
     )
-    dim: int = Field(50, ge=1, le=1024, description="dimensions of the representation of rows")
-    arity: int = Field(20, ge=2, le=4096, description="most children of a node")
-    epochs: int = Field(0, ge=0, le=1000, description="passes over the rows; 0: 15, with task=text 4")
-    rate: float = Field(0.0, ge=0.0, le=1e3, description="the first step; 0: 0.5, with adagrad 0.1")
+    dim: int = Field(default=50, ge=1, le=1024, description="dimensions of the representation of rows")
+    arity: int = Field(default=20, ge=2, le=4096, description="most children of a node")
+    epochs: int = Field(default=0, ge=0, le=1000, description="passes over the rows; 0: 15, with task=text 4")
+    rate: float = Field(default=0.0, ge=0.0, le=1e3, description="the first step; 0: 0.5, with adagrad 0.1")
     optimiser: Literal["auto", "sgd", "adagrad"] = Field(
-        "auto", description="auto: sgd, whose rate falls to 0; with task=text adagrad"
+        default="auto", description="auto: sgd, whose rate falls to 0; with task=text adagrad"
     )
     pooling: Literal["mean", "sum"] = Field(
-        "mean", description="labels: a row is the mean or the sum of its features' embeddings"
+        default="mean", description="labels: a row is the mean or the sum of its features' embeddings"
     )
     gradient: Literal["log-probability", "probability"] = Field(
-        "log-probability",
+        default="log-probability",
         description="what steps raise: the logarithm of a child's probability, or the probability, as "
         "the paper's algorithm 1",
     )
-    window: int = Field(4, ge=1, le=16, description="text: how many words before the next one count")
+    window: int = Field(default=4, ge=1, le=16, description="text: how many words before the next one count")
     transition: Literal["diagonal", "full"] = Field(
-        "diagonal", description="text: a factor a dimension for each place of the window, or a matrix"
+        default="diagonal", description="text: a factor a dimension for each place of the window, or a matrix"
     )
     min_count: int = Field(
-        2, ge=1, le=1_000_000, description="text: words that occur less often are one word, <unk>"
+        default=2, ge=1, le=1_000_000, description="text: words that occur less often are one word, <unk>"
     )
 
     def descent(self) -> SoftmaxDescent:
@@ -76,3 +94,71 @@ class SoftmaxParameters(Parameters):
             raise BadParameter(
                 f"task: expected labels for rows that are no windows of words, found {self.task}"
             )
+
+
+class HuffmanTreeParameters(SoftmaxParameters):
+    """Parameters of `huffman-tree`."""
+
+    tree: Literal["huffman", "random", "kmeans", "clustered", "flat"] = Field(
+        default="huffman",
+        description="least deep for frequent labels, random, alike labels together by their rows or by "
+        "embeddings (which trains twice), or one node of all labels",
+    )
+
+
+class LearnedTreeParameters(SoftmaxParameters):
+    """Parameters of `learned-tree`."""
+
+    start: Literal["auto", "kmeans", "huffman", "random"] = Field(
+        default="auto", description="the first tree; auto: huffman, with task=text random"
+    )
+    updates: int = Field(
+        default=50,
+        ge=0,
+        le=10_000,
+        description="how often labels are dealt to nodes anew; 0: the first tree stays",
+    )
+    learning: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=1.0,
+        description="the tree is learnt over this share of the passes; 0: one pass, or half of one",
+    )
+    depth: int = Field(default=0, ge=0, le=64, description="the most levels of nodes; 0: no bound")
+    slack: float = Field(
+        default=1.3,
+        ge=0.0,
+        le=4096.0,
+        description="a child has at most slack / arity of its node's labels; 0: no bound. With depth=0 "
+        "and slack=0 the tree is well-formed, as the paper's algorithm 2 has it",
+    )
+    assignment: Literal["eq10", "eq12"] = Field(
+        default="eq10", description="by which gradient of the paper's J labels are dealt"
+    )
+    statistics: Literal["means", "paths"] = Field(
+        default="means",
+        description="what is known of a label: its mean representation, or as in the paper the "
+        "probabilities on its path",
+    )
+    settle: Literal["yes", "no"] = Field(
+        default="yes", description="whether nodes begin anew once the tree is learnt; the paper's go on"
+    )
+
+    @model_validator(mode="after")
+    def _slack_is_enough(self) -> Self:
+        if 0 < self.slack < 1:
+            raise fault(f"expected 0 or at least 1, found {self.slack:g}", "slack")
+        return self
+
+    def first_tree(self) -> str:
+        """Return the tree that training begins with."""
+        if self.start != "auto":
+            return self.start
+        return "random" if self.task == "text" else "huffman"
+
+    def learns(self) -> TreeLearning:
+        """Return how the tree is learnt, with what was left open."""
+        p = self.descent()
+        share = self.learning or min(0.5, 1 / p.epochs)
+        rule = Rule(self.depth, self.slack, self.assignment == "eq12")
+        return TreeLearning(self.updates, share, rule, self.statistics == "means", self.settle == "yes")

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.trainers.softmax.dealing import Rule
-from service.trainers.softmax.parameters import SoftmaxParameters
+from service.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
 from service.trainers.source import RowSource, TrainingSet
 from service.trainers.windows import dealt
 from service.trainers.work import Tools, derived_seed
@@ -19,22 +18,6 @@ PIECE_ROWS = 1 << 16
 
 _ORDER = 1
 """What the seeds of shuffles are derived from, besides the training's."""
-
-
-class TreeLearning(NamedTuple):
-    """How the tree is learnt.
-
-    updates    how often labels are dealt anew, evenly over the first `share` of all steps
-    rule       how labels are dealt
-    by_means   by the labels' mean representations; else by sums of probabilities along their paths
-    settles    whether nodes begin anew once the tree is settled
-    """
-
-    updates: int
-    share: float
-    rule: Rule
-    by_means: bool
-    settles: bool
 
 
 class Piece(NamedTuple):

@@ -12,11 +12,11 @@ from model_store.embedding import EMBEDDING, Embedding
 from model_store.ensemble import LANES
 from service.base.errors import BadParameter
 from service.base.settings import memory_bytes
-from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
+from service.trainers.size import SizeEstimate
 from service.trainers.softmax.assignment import assign_labels
 from service.trainers.softmax.dealing import Rule
-from service.trainers.softmax.parameters import SoftmaxParameters
-from service.trainers.softmax.passes import Piece, TreeLearning, marks_of, pieces
+from service.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
+from service.trainers.softmax.passes import Piece, marks_of, pieces
 from service.trainers.softmax.shapes import empty_topology, tree_of
 from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree, Steps, train_rows
 from service.trainers.source import Census, RowSource, TrainingSet
@@ -72,8 +72,7 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
     n_labels, n_used = len(np.unique(data.labels.indices)), len(np.unique(data.rows.indices))
     weights = p.dim * 2 * n_labels
     tools.progress("estimate", 1, 1)
-    flat = max(1, n_used * n_labels * FLAT_WEIGHT_BYTES)
-    return SizeEstimate(weights, weights * WEIGHT_BYTES, weights * WEIGHT_BYTES / flat, (1.0,))
+    return SizeEstimate.of(weights, n_used, n_labels, (1.0,))
 
 
 def _descend(

@@ -7,8 +7,8 @@ import pytest
 
 from service.base.rows import LabelRows
 from service.evaluation import PredictedRows, Truth, evaluation_report
-from service.evaluation.bands import frequency_bands
 from service.evaluation.decisions import count_labels, mark_true, ranks_of
+from service.evaluation.kept_figures import frequency_bands
 from service.evaluation.reliability import (
     N_BINS,
     ThresholdSweep,

@@ -17,7 +17,7 @@ from model_store.names import name_of
 from service.base.errors import BadData, BadParameter
 from service.base.rows import SparseRows
 from service.features import feature_names, featurizer_arrays, featurizer_config, load_featurizer
-from service.features.blocks import BLOCK_TEXTS
+from service.features.characters import BLOCK_TEXTS
 from service.features.chars import CharsFeaturizer, fit_chars
 from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
 from service.features.tfidf import fit_tfidf

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from service.base.errors import BadInput
 from service.base.settings import Limits
-from service.features.sparse_lines import read_sparse_lines
+from service.features.text_lines import read_sparse_lines
 from service.serving.parse import parse_line
 from service.serving.schemas.predict import SparseLine
 

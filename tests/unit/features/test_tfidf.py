@@ -17,7 +17,7 @@ from model_store.names import NAME_BYTES_MAX, name_of
 from service.base.errors import BadData, BadParameter
 from service.base.rows import SparseRows
 from service.features import featurizer_arrays, featurizer_config, load_featurizer
-from service.features.blocks import BLOCK_TEXTS
+from service.features.characters import BLOCK_TEXTS
 from service.features.parameters import TfidfParameters
 from service.features.tfidf import TfidfFeaturizer, fit_tfidf
 from tests.datasets_helpers import check_sparse

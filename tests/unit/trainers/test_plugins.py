@@ -21,7 +21,7 @@ ROWS = "".join(
 
 GOOD = """
 from dataclasses import replace
-from service.trainers.ovr import OVR
+from service.trainers.label_tree import OVR
 SPEC = replace(OVR, name="{name}")
 """
 

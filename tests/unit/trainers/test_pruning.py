@@ -7,7 +7,7 @@ import pytest
 
 from service.base.rows import LabelRows, SparseRows
 from service.trainers import parse_parameters, train
-from service.trainers.pruning import prune_of
+from service.trainers.label_tree import prune_of
 from tests.oracles.problems import to_labels, to_rows
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
-from service.trainers.rerank import rerank_arrays
+from service.trainers.representations import rerank_arrays
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels, to_rows
 
 

@@ -9,17 +9,16 @@ from hypothesis import strategies as st
 
 from service.kernels.training.problem import localise
 from service.kernels.training.random import shuffle
-from service.trainers.ldsm.children import share_out
 from service.trainers.ldsm.objective import (
     Tally,
     best_directions,
     count_labels,
     empty_tally,
-    localise_labels,
     split_quality,
 )
 from service.trainers.ldsm.regressors import NAG, SGD, Learning, begin_regressors, train_regressors
-from service.trainers.ldsm.split import Examples, route_rows, split_node
+from service.trainers.ldsm.split import Examples, route_rows, share_out, split_node
+from service.trainers.node_labels import localise_labels
 from tests.oracles.ldsm_oracle import Means, best_set, quality, sigmoid, train_nag, train_sgd
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels
 

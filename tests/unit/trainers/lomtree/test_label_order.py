@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from service.base.rows import LabelRows, offsets
-from service.trainers.lomtree.label_order import LabelOrder
+from service.trainers.lomtree.trainer import LabelOrder
 
 
 def _labels(of_row: np.ndarray) -> LabelRows:

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from service.base.rows import LabelRows, SparseRows
-from service.trainers.lomtree.learning import learn_rows
+from service.trainers.lomtree.learning import learn_rows, make_scratch
 from service.trainers.lomtree.packing import pack_weights, route_rows
-from service.trainers.lomtree.regressors import make_scratch
 from service.trainers.lomtree.tables import (
     LINE_BYTES,
     TABLE,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from service.trainers.plt import descent as sgd
 from service.trainers.plt.descent import Descent, train_trees
-from service.trainers.plt.trees import huffman_shape, random_shape
+from service.trainers.shape import huffman_shape, random_shape
 from service.trainers.source import MemorySource, TrainingSet
 from service.trainers.work import Crew, Tools, derived_seed
 from tests.oracles.label_trees import fobos

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.trainers.plt.trees import huffman_shape, parents_of, random_shape
+from service.trainers.shape import huffman_shape, parents_of, random_shape
 from tests.oracles.label_trees import depths, labels_below, least_weighted_depth
 
 counts_of_labels = st.lists(st.integers(1, 30), min_size=1, max_size=6)

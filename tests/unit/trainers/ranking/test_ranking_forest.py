@@ -13,11 +13,14 @@ from service.base.errors import BadData, BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.evaluation.propensity import propensities
 from service.trainers import estimate, parse_parameters, train
-from service.trainers.ranking.fastxml import FastXmlParameters
-from service.trainers.ranking.forest import grow_forest, typical_value
-from service.trainers.ranking.pfastrexml import PfastreXmlParameters
+from service.trainers.ranking.forest import (
+    FastXmlParameters,
+    PfastreXmlParameters,
+    grow_forest,
+    typical_value,
+)
 from service.trainers.ranking.tree import Grown
-from service.trainers.rerank import rerank_arrays
+from service.trainers.representations import rerank_arrays
 from service.trainers.source import TrainingSet
 from service.trainers.work import Crew, Tools
 from tests.oracles.problems import (

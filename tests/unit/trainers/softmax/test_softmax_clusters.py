@@ -12,8 +12,7 @@ from service.inference.predictors import make_predictor
 from service.trainers import parse_parameters, train
 from service.trainers.shape import Shape
 from service.trainers.softmax import training as softmax_training
-from service.trainers.softmax.clusters import _fill, clustered_shape, label_vectors
-from service.trainers.softmax.shapes import FLAT_MAX
+from service.trainers.softmax.shapes import FLAT_MAX, _fill, clustered_shape, label_vectors
 from service.trainers.source import MemorySource, TrainingSet
 from service.trainers.work import Crew, Tools
 from service.workflows.choose_features import trial_model

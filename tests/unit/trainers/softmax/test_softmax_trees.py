@@ -21,7 +21,7 @@ from service.serving.opening import serve_model
 from service.serving.schemas.score import ScoreRequest
 from service.serving.scores import answer_scores
 from service.trainers import parse_parameters, train
-from service.trainers.plt.trees import huffman_shape
+from service.trainers.shape import huffman_shape
 from service.trainers.softmax.shapes import even_shape, topology_of, tree_of
 from service.trainers.softmax.training import _settle, _start
 from service.trainers.source import TrainingSet, count

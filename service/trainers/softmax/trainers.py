@@ -1,31 +1,23 @@
-"""Trainer `huffman-tree`: embeddings and a fixed tree of softmax nodes; scores are exact probabilities."""
+"""Trainers `huffman-tree` and `learned-tree`: embeddings and a tree of softmax nodes, exact probabilities."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
+from service.base.errors import BadParameter
 from service.trainers.shape import Shape
-from service.trainers.softmax.clusters import clustered_shape, label_vectors
-from service.trainers.softmax.parameters import SoftmaxParameters
-from service.trainers.softmax.shapes import first_shape, topology_of
+from service.trainers.softmax.parameters import (
+    HuffmanTreeParameters,
+    LearnedTreeParameters,
+    SoftmaxParameters,
+)
+from service.trainers.softmax.shapes import clustered_shape, first_shape, label_vectors, topology_of
 from service.trainers.softmax.training import estimate_softmax, train_embeddings, train_softmax
 from service.trainers.source import RowSource
 from service.trainers.spec import Trained, TrainerSpec
 from service.trainers.work import Tools
-
-
-class HuffmanTreeParameters(SoftmaxParameters):
-    """Parameters of `huffman-tree`."""
-
-    tree: Literal["huffman", "random", "kmeans", "clustered", "flat"] = Field(
-        "huffman",
-        description="least deep for frequent labels, random, alike labels together by their rows or by "
-        "embeddings (which trains twice), or one node of all labels",
-    )
 
 
 def fit_huffman_tree(source: RowSource, parameters: HuffmanTreeParameters, tools: Tools) -> Trained:
@@ -35,16 +27,37 @@ def fit_huffman_tree(source: RowSource, parameters: HuffmanTreeParameters, tools
     softmax of fastText. Raises BadParameter for a flat tree of too many labels, BadData where no row carries
     a label.
     """
-    census = source.census
-    parameters.check_features(census.n_features)
-    census.check_labelled()
+    _check_rows(source, parameters)
     if parameters.tree == "clustered":
         shape = _clustered(source, parameters, tools)
     else:
         shape = first_shape(parameters.tree, parameters.arity, source, tools)
     arity = max(parameters.arity, len(shape.labels)) if parameters.tree == "flat" else parameters.arity
-    topology = topology_of(shape, arity, len(census.label_rows))
+    topology = topology_of(shape, arity, len(source.census.label_rows))
     return train_softmax(source, parameters, topology, None, tools)
+
+
+def fit_learned_tree(source: RowSource, parameters: LearnedTreeParameters, tools: Tools) -> Trained:
+    """Train embeddings, nodes and the tree, on rows that are read for each pass.
+
+    Source: Jernite, Choromanska and Sontag 2017, algorithms 1 and 2; deviations stand in
+    docs/trainers/learned-tree.md. Raises BadParameter for a depth that has no room for all labels, BadData
+    where no row carries a label.
+    """
+    _check_rows(source, parameters)
+    shape = first_shape(parameters.first_tree(), parameters.arity, source, tools)
+    n_labels, depth = len(shape.labels), parameters.depth
+    if depth and parameters.arity**depth < n_labels:
+        room = f"{parameters.arity}^{depth} = {parameters.arity**depth}"
+        raise BadParameter(f"depth: expected room for {n_labels} labels, found {room}")
+    topology = topology_of(shape, parameters.arity, len(source.census.label_rows))
+    return train_softmax(source, parameters, topology, parameters.learns(), tools)
+
+
+def _check_rows(source: RowSource, parameters: SoftmaxParameters) -> None:
+    """Raise BadParameter for rows that the task does not take, BadData where no row carries a label."""
+    parameters.check_features(source.census.n_features)
+    source.census.check_labelled()
 
 
 def _clustered(source: RowSource, parameters: HuffmanTreeParameters, tools: Tools) -> Shape:
@@ -66,6 +79,16 @@ HUFFMAN_TREE = TrainerSpec(
     about="embeddings and a fixed tree: exact probabilities of all labels, next words of texts",
     parameters=HuffmanTreeParameters,
     fit=fit_huffman_tree,
+    estimate=estimate_softmax,
+    reads="passes",
+    is_exact=True,
+)
+
+LEARNED_TREE = TrainerSpec(
+    name="learned-tree",
+    about="label tree and embeddings learned together: exact probabilities, next words of texts",
+    parameters=LearnedTreeParameters,
+    fit=fit_learned_tree,
     estimate=estimate_softmax,
     reads="passes",
     is_exact=True,
