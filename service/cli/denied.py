@@ -124,7 +124,7 @@ def parse_alias(text: str) -> tuple[str, str]:
 
 def names_of(label: Collection[str] | None, labels: Path | None) -> list[str]:
     """Return the labels that were given by name and in a file. Raises BadData."""
-    from service.datasets.label_names import read_label_names
+    from service.datasets.sparse_text import read_label_names
 
     return [*(label or ()), *(() if labels is None else read_label_names(labels))]
 

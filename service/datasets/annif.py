@@ -5,26 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from model_store.names import NameTable
 from service.base.errors import BadData
 from service.datasets.delimited import text_lines
-from service.datasets.json_lines import JsonLines, RowCollector
-from service.datasets.stream import BLOCK_BYTES, LINE_BYTES_MAX, DataFile, Progress
+from service.datasets.json_lines import TextRow
+from service.datasets.stream import LINE_BYTES_MAX, DataFile, Progress
 
 DOCUMENT = ".txt"
 
 _URIS = re.compile(r"\s*(<[^<>\s]+>\s*)*")
 _URI_LINE = re.compile(r"<[^<>\s]+>")
-
-
-class Document(NamedTuple):
-    """A text with its labels; `place` is the number of the document, or of the line that it stands in."""
-
-    place: int
-    text: str
-    labels: list[str]
 
 
 class CorpusDirectory(DataFile):
@@ -61,11 +51,11 @@ class CorpusDirectory(DataFile):
             f"{self.n_without} of {len(self.names)} documents have no file of subjects: rows without labels"
         )
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[TextRow]:
         """Yield each document. Raises BadData, naming file and line. Memory: a document and its subjects."""
         for number, name in enumerate(self.names):
             text = "\n".join(line for _, line in self._lines(self.path / name)).strip()
-            yield Document(number, text, self._subjects(self.path / name))
+            yield TextRow(number, text, self._subjects(self.path / name))
             if self._on_progress:
                 self._on_progress(number + 1, len(self.names))
 
@@ -91,26 +81,6 @@ class CorpusDirectory(DataFile):
         self._digest = file._digest
 
 
-def read_directory(corpus: CorpusDirectory, model: NameTable | None) -> JsonLines:
-    """Read a directory as `read_jsonl` reads lines of JSON. Raises what `documents` does."""
-    collector = RowCollector(corpus)
-    for documents in _blocks(corpus):
-        for document in documents:
-            collector.add_text(*document)
-        collector.flush()
-    return collector.finish(model)
-
-
-def parts_of_directory(corpus: CorpusDirectory, ids: dict[str, int]) -> Iterator[JsonLines]:
-    """Yield what `read_directory` reads, some documents at a time, as `parts_of_jsonl` does."""
-    collector = RowCollector(corpus, ids)
-    for documents in _blocks(corpus):
-        for document in documents:
-            collector.add_text(*document)
-        collector.flush()
-        yield collector.taken()
-
-
 def is_corpus(file: Path) -> bool:
     """Tell whether the first line of a .tsv file is a text, a tab and URIs in angle brackets, or none.
 
@@ -121,7 +91,7 @@ def is_corpus(file: Path) -> bool:
     return bool(text and tab) and _URIS.fullmatch(uris) is not None
 
 
-def corpus_lines(file: DataFile) -> Iterator[Document]:
+def corpus_lines(file: DataFile) -> Iterator[TextRow]:
     """Yield the rows of a .tsv file of texts and URIs, without a header; quotes are part of the text.
 
     Empty lines are passed over. Raises BadData, naming the line.
@@ -132,7 +102,7 @@ def corpus_lines(file: DataFile) -> Iterator[Document]:
             if not tab or _URIS.fullmatch(uris) is None:
                 expected = "expected a text, a tab, and URIs in angle brackets with blanks between"
                 raise file.fault(number, f"{expected}, found {(uris if tab else line)[:60]!r}")
-            yield Document(number, text, uris_in(uris))
+            yield TextRow(number, text, uris_in(uris))
 
 
 def uris_in(cell: str) -> list[str]:
@@ -151,17 +121,3 @@ def _label_of(file: Path, number: int, line: str) -> str:
 
 def _label_as_it_is(file: Path, number: int, line: str) -> str:
     return line.strip()
-
-
-def _blocks(corpus: CorpusDirectory) -> Iterator[list[Document]]:
-    """Yield documents in lists of about BLOCK_BYTES characters."""
-    documents: list[Document] = []
-    size = 0
-    for document in corpus.documents():
-        documents.append(document)
-        size += len(document.text) + 64 * (1 + len(document.labels))
-        if size >= BLOCK_BYTES:
-            yield documents
-            documents, size = [], 0
-    if documents:
-        yield documents

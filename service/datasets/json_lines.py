@@ -1,8 +1,8 @@
-"""Reader of `.jsonl` and `.ndjson`: an object a line, text or named features, and names of labels."""
+"""Rows with names of labels: `.jsonl` and `.ndjson`, an object a line, and the texts of other formats."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from model_store.errors import BadNames
 from model_store.names import NameTable, build_names
 from service.base.rows import Growing, LabelRows, offsets
 from service.datasets.dataset import N_ROWS_MAX, ids_in_model, renumber_labels
-from service.datasets.stream import DataFile
+from service.datasets.stream import BLOCK_BYTES, DataFile
 from service.kernels.text.sort_and_sum import sort_labels
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -32,40 +32,63 @@ class JsonLines(NamedTuple):
     unknown_names: Sequence[str] = ()
 
 
-def read_jsonl(file: DataFile, model: NameTable | None) -> JsonLines:
-    """Read `{"text": ..., "labels": [...]}` or `{"features": {name: number}, "labels": [...]}`, one a line.
+class TextRow(NamedTuple):
+    """A text with its labels; `place` is the number of its line, row or document, as faults name it."""
+
+    place: int
+    text: str
+    labels: list[str]
+
+
+def json_blocks(collector: RowCollector) -> Iterator[None]:
+    """Collect lines `{"text": ..., "labels": [...]}` or `{"features": {name: number}, "labels": [...]}`.
 
     In place of `labels` there may be `subjects`, `[{"uri": ..., "label": ...}]`: the label is the URI.
     A file is all text or all features. Other keys (an id, say) and empty lines are passed over. Types are
-    strict: `true` is no number, 1 is no label. A repeated label counts once. Without a model, label ids
-    follow the names sorted by their bytes, so the order of the lines does not matter; with one they are its
-    ids.
-    Raises BadData, naming the line. Memory: the texts or features, the labels' names, a block.
+    strict: `true` is no number, 1 is no label. A repeated label counts once.
+    Yields after each block of lines.
     """
-    reader = RowCollector(file)
+    file = collector.file
     for block in file.lines():
         for number, line in enumerate(block.split(b"\n"), file.line):
             if line and line != b"\r":
-                reader.add(number, line)
-        reader.flush()
-    return reader.finish(model)
+                collector.add(number, line)
+        yield
 
 
-def parts_of_jsonl(file: DataFile, ids: dict[str, int]) -> Iterator[JsonLines]:
-    """Yield what `read_jsonl` reads, a block at a time; labels have provisional ids.
+def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[None]:
+    """Collect texts; yields after about BLOCK_BYTES characters each time."""
+    size = 0
+    for row in rows:
+        collector.add_text(*row)
+        size += len(row.text) + 64 * (1 + len(row.labels))
+        if size >= BLOCK_BYTES:
+            yield
+            size = 0
+    yield
 
-    ids  the id of each label's name, by first appearance; new names are added. Each part has as many labels
-         as there are names by its end.
+
+def read_blocks(collector: RowCollector, blocks: Iterator[None], model: NameTable | None) -> JsonLines:
+    """Return all rows that blocks collect.
+
+    Without a model, label ids follow the names sorted by bytes, so the order of rows does not matter; with
+    one they are its ids. Raises BadData, naming the line. Memory: texts or features, names, a block.
     """
-    reader = RowCollector(file, ids)
-    for block in file.lines():
-        for number, line in enumerate(block.split(b"\n"), file.line):
-            if line and line != b"\r":
-                reader.add(number, line)
-        reader.flush()
-        if reader.counts.n:
-            yield reader.taken()
-    reader.refuse_empty()
+    for _ in blocks:
+        collector.flush()
+    return collector.finish(model)
+
+
+def parts_of_blocks(collector: RowCollector, blocks: Iterator[None]) -> Iterator[JsonLines]:
+    """Yield what `read_blocks` reads, a block at a time, with provisional ids of labels.
+
+    Each part has as many labels as `collector.ids` has names by its end.
+    """
+    for _ in blocks:
+        collector.flush()
+        if collector.counts.n:
+            yield collector.taken()
+    collector.refuse_empty()
 
 
 class RowCollector:

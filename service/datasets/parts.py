@@ -8,18 +8,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from service.base.columns import DEFAULT_COLUMNS, TABLES, TableColumns
+from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows
-from service.datasets.annif import CorpusDirectory, parts_of_directory
+from service.datasets.annif import CorpusDirectory
 from service.datasets.dataset import renumber_labels
-from service.datasets.json_lines import parts_of_jsonl
-from service.datasets.label_names import read_label_names
-from service.datasets.reader import DIRECTORY, NAMED, refuse_names_file, source_of, suffix_of
-from service.datasets.sparse_text import parts_of_svm, parts_of_txt
+from service.datasets.json_lines import RowCollector, json_blocks, parts_of_blocks
+from service.datasets.reader import DIRECTORY, NAMED, named_blocks, refuse_names_file, source_of, suffix_of
+from service.datasets.sparse_text import parts_of_svm, parts_of_txt, read_label_names
 from service.datasets.standard_input import StandardInput
 from service.datasets.stream import DataFile, Progress
-from service.datasets.tables import parts_of_table
 
 STDIN = Path("-")
 """The data file that is standard input: JSON lines, which are read once."""
@@ -106,13 +104,12 @@ class DataStream:
             yield self._part(rows, None, None, labels)
 
     def _texts(self, file: DataFile) -> Iterator[Dataset]:
-        if isinstance(file, CorpusDirectory):
-            parts = parts_of_directory(file, self._ids)
-        elif self._suffix in TABLES:
-            parts = parts_of_table(file, self._columns, self._ids)
+        collector = RowCollector(file, self._ids)
+        if self.is_read_once:
+            blocks = json_blocks(collector)
         else:
-            parts = parts_of_jsonl(file, self._ids)
-        for found in parts:
+            blocks = named_blocks(file, self._columns, collector)
+        for found in parts_of_blocks(collector, blocks):
             labels = found.labels
             self.n_labels = len(self._ids)
             if self.is_read_once and self.n_labels > LABELS_MAX:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +11,14 @@ from model_store.names import NameTable
 from service.base.columns import DEFAULT_COLUMNS, TABLES, TableColumns
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset
-from service.datasets.annif import CorpusDirectory, read_directory
+from service.datasets.annif import CorpusDirectory
 from service.datasets.dataset import first_features, first_labels, ids_in_model, renumber_labels
-from service.datasets.json_lines import JsonLines, read_jsonl
-from service.datasets.label_names import read_label_names
+from service.datasets.json_lines import RowCollector, json_blocks, read_blocks, text_blocks
 from service.datasets.npz_pair import partner, read_npz
 from service.datasets.parquet import check_installed
-from service.datasets.sparse_text import read_svm, read_txt
+from service.datasets.sparse_text import read_label_names, read_svm, read_txt
 from service.datasets.stream import DataFile, Progress
-from service.datasets.tables import read_table
+from service.datasets.tables import table_rows
 
 JSON_LINES = (".jsonl", ".ndjson")
 
@@ -145,18 +144,22 @@ def refuse_names_file(label_names_file: Path | None) -> None:
         )
 
 
+def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector) -> Iterator[None]:
+    """Collect the rows of a format that has the names of labels. Raises BadData."""
+    if isinstance(file, CorpusDirectory):
+        return text_blocks(collector, file.documents())
+    if suffix_of(file.path) in TABLES:
+        return text_blocks(collector, table_rows(file, columns))
+    return json_blocks(collector)
+
+
 def _read_named(
     path: Path, suffix: str, model: NameTable | None, columns: TableColumns, on_progress: Progress | None
 ) -> Dataset:
     """Return the rows of a format that has the names of labels. Raises BadData."""
-    if suffix == DIRECTORY:
-        corpus = CorpusDirectory(path, on_progress)
-        return replace(_dataset(corpus, read_directory(corpus, model)), warning=corpus.warning)
-    file = DataFile(path, on_progress)
-    return _dataset(file, read_table(file, columns, model) if suffix in TABLES else read_jsonl(file, model))
-
-
-def _dataset(file: DataFile, found: JsonLines) -> Dataset:
+    file = (CorpusDirectory if suffix == DIRECTORY else DataFile)(path, on_progress)
+    collector = RowCollector(file)
+    found = read_blocks(collector, named_blocks(file, columns, collector), model)
     return Dataset(
         source=source_of(file.path),
         sha256=file.sha256,
@@ -168,4 +171,5 @@ def _dataset(file: DataFile, found: JsonLines) -> Dataset:
         unknown_labels=found.unknown_labels,
         label_names=found.label_names,
         unknown_names=found.unknown_names,
+        warning=file.warning if isinstance(file, CorpusDirectory) else None,
     )

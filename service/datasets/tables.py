@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from model_store.names import NameTable
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.datasets.annif import corpus_lines, is_corpus, uris_in
 from service.datasets.delimited import DELIMITERS, delimited_rows
-from service.datasets.json_lines import JsonLines, RowCollector
+from service.datasets.json_lines import TextRow
 from service.datasets.parquet import ParquetTable
-from service.datasets.stream import BLOCK_BYTES, DataFile
+from service.datasets.stream import DataFile
 
 _SHOWN_MAX = 10
 
@@ -24,16 +23,8 @@ _OTHER_LABELS = (_URIS, "subjects")
 """Columns of labels where none is named and there is no `labels`, the first that there is."""
 
 
-class TableRow(NamedTuple):
-    """A row; `line` is its first one in the file, from 1, and of Parquet the number of the row."""
-
-    line: int
-    text: str
-    labels: list[str]
-
-
-def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = True) -> Generator[TableRow]:
-    """Yield the rows of a table.
+def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = True) -> Generator[TextRow]:
+    """Yield the rows of a table, each with its first line in the file, of Parquet with its number.
 
     with_labels  False: there need be no column of labels, and rows have none
     A cell without a value is an empty text, or no label. Without a header, a .tsv file may have a text and
@@ -42,7 +33,7 @@ def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = Tru
     """
     suffix = Path(file.path.name.removesuffix(".gz")).suffix
     if suffix == ".tsv" and columns == DEFAULT_COLUMNS and is_corpus(file.path):
-        yield from (TableRow(*row) for row in corpus_lines(file))
+        yield from corpus_lines(file)
         return
     wanted = [column.name for column in columns.texts]
     label_column = _label_column(file.path, suffix, columns) if with_labels else ""
@@ -55,7 +46,7 @@ def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = Tru
         # a text counts as often as its column weighs
         pairs = zip(cells, columns.texts, strict=True)
         texts = (cell or "" for cell, column in pairs for _ in range(column.weight))
-        yield TableRow(line, "\n".join(texts), labels)
+        yield TextRow(line, "\n".join(texts), labels)
 
 
 def _label_column(path: Path, suffix: str, columns: TableColumns) -> str:
@@ -69,41 +60,6 @@ def _label_column(path: Path, suffix: str, columns: TableColumns) -> str:
         _, header = next(delimited_rows(DataFile(path), DELIMITERS[suffix]), (1, []))
     found = [name for name in (columns.labels, *_OTHER_LABELS) if name in header]
     return found[0] if found else columns.labels
-
-
-def read_table(file: DataFile, columns: TableColumns, model: NameTable | None) -> JsonLines:
-    """Read a table as `read_jsonl` reads lines of JSON. Raises what `table_rows` does."""
-    collector = RowCollector(file)
-    for rows in _blocks(file, columns):
-        for row in rows:
-            collector.add_text(*row)
-        collector.flush()
-    return collector.finish(model)
-
-
-def parts_of_table(file: DataFile, columns: TableColumns, ids: dict[str, int]) -> Iterator[JsonLines]:
-    """Yield what `read_table` reads, some rows at a time, as `parts_of_jsonl` does."""
-    collector = RowCollector(file, ids)
-    for rows in _blocks(file, columns):
-        for row in rows:
-            collector.add_text(*row)
-        collector.flush()
-        yield collector.taken()
-    collector.refuse_empty()
-
-
-def _blocks(file: DataFile, columns: TableColumns) -> Iterator[list[TableRow]]:
-    """Yield rows in lists of about BLOCK_BYTES characters."""
-    rows: list[TableRow] = []
-    size = 0
-    for row in table_rows(file, columns):
-        rows.append(row)
-        size += len(row.text) + 64 * (1 + len(row.labels))
-        if size >= BLOCK_BYTES:
-            yield rows
-            rows, size = [], 0
-    if rows:
-        yield rows
 
 
 def _delimited_rows(file: DataFile, delimiter: str, wanted: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:

@@ -15,10 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.evaluation.decisions import mark_true, ranks_of
 from service.evaluation.fmeasure import EmptyConvention, f_scores
 from service.evaluation.ranking import KS
-from service.evaluation.report import PredictedRows, Truth
+from service.evaluation.report import PredictedRows, Truth, mark_true, ranks_of
 
 NDCG_K = 5
 RESAMPLES = 1000

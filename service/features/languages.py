@@ -16,42 +16,21 @@ from service.base.faults import fault, unknown
 
 EXTRA = "pip install 'xylem-serve[languages]'"
 
-STEMMERS = {
-    "ar": "arabic",
-    "ca": "catalan",
-    "cs": "czech",
-    "da": "danish",
-    "de": "german",
-    "el": "greek",
-    "en": "english",
-    "eo": "esperanto",
-    "es": "spanish",
-    "et": "estonian",
-    "eu": "basque",
-    "fa": "persian",
-    "fi": "finnish",
-    "fr": "french",
-    "ga": "irish",
-    "hi": "hindi",
-    "hu": "hungarian",
-    "hy": "armenian",
-    "id": "indonesian",
-    "it": "italian",
-    "lt": "lithuanian",
-    "nb": "norwegian",
-    "ne": "nepali",
-    "nl": "dutch",
-    "pl": "polish",
-    "pt": "portuguese",
-    "ro": "romanian",
-    "ru": "russian",
-    "sr": "serbian",
-    "st": "sesotho",
-    "sv": "swedish",
-    "ta": "tamil",
-    "tr": "turkish",
-    "yi": "yiddish",
-}
+_NAME_PAIRS = (
+    "ar=arabic bg=bulgarian ca=catalan cs=czech da=danish de=german el=greek en=english eo=esperanto "
+    "es=spanish et=estonian eu=basque fa=persian fi=finnish fr=french ga=irish gu=gujarati he=hebrew "
+    "hi=hindi hu=hungarian hy=armenian id=indonesian it=italian ja=japanese ko=korean lt=lithuanian "
+    "ms=malaysian nb=norwegian ne=nepali nl=dutch pl=polish pt=portuguese ro=romanian ru=russian "
+    "sk=slovak sr=serbian st=sesotho sv=swedish ta=tamil tr=turkish uk=ukrainian vi=vietnamese yi=yiddish "
+    "zh=chinese"
+)
+_NAMES = dict(pair.split("=") for pair in _NAME_PAIRS.split(" "))
+"""What libraries call the languages, by their codes."""
+
+_STEMMER_CODES = (
+    "ar ca cs da de el en eo es et eu fa fi fr ga hi hu hy id it lt nb ne nl pl pt ro ru sr st sv ta tr yi"
+)
+STEMMERS = {code: _NAMES[code] for code in _STEMMER_CODES.split(" ")}
 """What snowballstemmer calls the languages that it stems."""
 
 _LEMMA_CODES = (
@@ -61,41 +40,10 @@ _LEMMA_CODES = (
 LEMMAS = tuple(_LEMMA_CODES.split(" "))
 """The languages of simplemma that have a code of two letters."""
 
-STOP_LISTS = {
-    "ar": "arabic",
-    "bg": "bulgarian",
-    "ca": "catalan",
-    "cs": "czech",
-    "da": "danish",
-    "de": "german",
-    "el": "greek",
-    "en": "english",
-    "es": "spanish",
-    "fa": "persian",
-    "fi": "finnish",
-    "fr": "french",
-    "gu": "gujarati",
-    "he": "hebrew",
-    "hi": "hindi",
-    "hu": "hungarian",
-    "id": "indonesian",
-    "it": "italian",
-    "ja": "japanese",
-    "ko": "korean",
-    "ms": "malaysian",
-    "nb": "norwegian",
-    "nl": "dutch",
-    "pl": "polish",
-    "pt": "portuguese",
-    "ro": "romanian",
-    "ru": "russian",
-    "sk": "slovak",
-    "sv": "swedish",
-    "tr": "turkish",
-    "uk": "ukrainian",
-    "vi": "vietnamese",
-    "zh": "chinese",
-}
+_STOP_LIST_CODES = (
+    "ar bg ca cs da de el en es fa fi fr gu he hi hu id it ja ko ms nb nl pl pt ro ru sk sv tr uk vi zh"
+)
+STOP_LISTS = {code: _NAMES[code] for code in _STOP_LIST_CODES.split(" ")}
 """What stop-words calls the languages that it has lists of."""
 
 FILE_SUFFIX = ".txt"
@@ -103,7 +51,7 @@ FILE_SUFFIX = ".txt"
 
 STOP_FILE_BYTES_MAX = 1 << 20
 
-_CODES = {name: code for names in (STEMMERS, STOP_LISTS) for code, name in names.items()}
+_CODES = {name: code for code, name in _NAMES.items()}
 _LIBRARIES = {"stem": "snowballstemmer", "lemmas": "simplemma", "stop_words": "stop-words"}
 
 

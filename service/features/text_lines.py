@@ -1,6 +1,7 @@
-"""Lines of NDJSON that are texts and nothing else, read and made rows of without the interpreter's lock.
+"""Lines of NDJSON that are sparse rows, or texts, and nothing else, read without the interpreter's lock.
 
-As `service.features.text_lines` does with sparse rows: what is more, or not right, is left to others.
+Reading a line by a JSON library and checking each number costs more than to predict it. Other lines are left
+to that way, which says what is wrong with them: the kernels take a part of what JSON allows, read as JSON is.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from model_store.names import NameTable, build_names
 from model_store.store import Store
 from model_store.version import Draft
 from service.base.errors import BadData, BadModel, BadParameter
-from service.datasets.label_names import read_label_names
+from service.datasets.sparse_text import read_label_names
 from service.features.parameters import N_FEATURES_MAX, RawParameters, as_config
 from service.importers.files import ModelFiles
 from service.importers.foreign import Imported

@@ -16,7 +16,6 @@ from model_store.rerank import has_rerank
 from model_store.version import Model
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows, Report, evaluation_report
-from service.evaluation.decisions import LabelCounts, count_labels, mark_true
 from service.evaluation.fmeasure import empty_convention as empty_convention
 from service.evaluation.kept_figures import frequency_bands, kept_figures
 from service.evaluation.propensity import constants_of
@@ -28,6 +27,7 @@ from service.evaluation.reliability import (
     calibration_error,
     reliability,
 )
+from service.evaluation.report import LabelCounts, count_labels, mark_true
 from service.inference.answering import Predictions
 from service.inference.chunks import CHUNK_LABELS
 from service.inference.parts import joined, labels_of, predict_chunked_parts, predict_parts

@@ -12,7 +12,7 @@ from model_store.names import build_names
 from service.base.columns import DEFAULT_COLUMNS
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset
-from service.datasets import annif, check_readable, read_dataset
+from service.datasets import check_readable, json_lines, read_dataset
 from service.datasets.parts import DataStream
 from service.datasets.table_lines import TableLines
 from tests.datasets_helpers import check_dataset
@@ -63,7 +63,7 @@ def test_a_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [1, 1 << 20])
 def test_a_directory_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(annif, "BLOCK_BYTES", block)
+    monkeypatch.setattr(json_lines, "BLOCK_BYTES", block)
     path = directory(tmp_path / "corpus")
     stream = DataStream(path)
     first = list(stream.parts())
@@ -110,7 +110,7 @@ def test_keys_are_labels(tmp_path: Path) -> None:
 def test_faults_name_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], fault: str
 ) -> None:
-    monkeypatch.setattr(annif, "LINE_BYTES_MAX", 60)
+    monkeypatch.setattr("service.datasets.annif.LINE_BYTES_MAX", 60)
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     with pytest.raises(BadData, match=fault):

@@ -141,7 +141,7 @@ def test_what_a_writer_writes_is_read_as_lines_of_json_are(tmp_path: Path, seed:
 def test_a_stream_of_parts_is_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,labels\n" + "".join(f"row {i},l{i * 7 % 31}\n" for i in range(500)))
-    monkeypatch.setattr("service.datasets.tables.BLOCK_BYTES", 2000)
+    monkeypatch.setattr("service.datasets.json_lines.BLOCK_BYTES", 2000)
     parts = DataStream(path)
     assert len(list(parts.parts())) > 10
     final = parts.settle()

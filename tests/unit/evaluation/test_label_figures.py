@@ -7,7 +7,6 @@ import pytest
 
 from service.base.rows import LabelRows
 from service.evaluation import PredictedRows, Truth, evaluation_report
-from service.evaluation.decisions import count_labels, mark_true, ranks_of
 from service.evaluation.kept_figures import frequency_bands
 from service.evaluation.reliability import (
     N_BINS,
@@ -15,6 +14,7 @@ from service.evaluation.reliability import (
     calibration_error,
     reliability,
 )
+from service.evaluation.report import count_labels, mark_true, ranks_of
 
 K, N = 12, 60
 NAMES = {"0": (0, 0), "1-9": (1, 9), "10-99": (10, 99), "100-999": (100, 999), "1000+": (1000, 10**9)}

@@ -9,7 +9,7 @@ import pytest
 
 from model_store.label_info import LabelInfo, Subject, build_label_info
 from service.base.errors import BadData, BadInput, BadParameter
-from service.datasets.xml_entities import ENTITY_LENGTH_MAX
+from service.datasets.skos import ENTITY_LENGTH_MAX
 from service.workflows.label_info import read_label_info
 
 PREFIXES = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
