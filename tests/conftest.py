@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -29,6 +30,7 @@ from service.base import logs
 from service.base.settings import Settings, read_settings
 from service.server.app import create_app
 from tests.served_models import publish_all
+from tests.small_models import small_draft
 
 READY_SECONDS = 240.0
 
@@ -124,6 +126,36 @@ def run_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str])
         return subprocess.CompletedProcess(sys.argv, status, *capfd.readouterr())
 
     return run
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(run_here: Run, tmp_path: Path) -> Command:
+    """As `run_here`, over the store beside a test; its exit status, and what it said on both outputs."""
+
+    def run(*arguments: object, store: Path = tmp_path / "store") -> tuple[int, str, str]:
+        done = run_here(*arguments, store=store)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def answer(done: tuple[int, str, str]) -> Any:
+    """The object on the last line of what a command said; it succeeded and complained of nothing."""
+    status, out, err = done
+    assert (status, err) == (0, "")
+    return json.loads(out.splitlines()[-1])
+
+
+@pytest.fixture
+def versions_of_m(tmp_path: Path) -> Store:
+    """The store beside a test, with three versions of a small model `m`."""
+    made = Store(tmp_path / "store")
+    for _ in range(3):
+        made.publish("m", small_draft(n_labels=3, n_features=40, n_trees=1))
+    return made
 
 
 Call = Callable[[httpx.AsyncClient], Coroutine[Any, Any, Any]]

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 
 from model_store.store import Store
-from service import cli
 from service.db.engine import Database, default_url
 from service.db.tables import CHECKPOINTS, EVENTS, LOG, SHADOWS, VERSIONS
 from service.thresholds.live.shadow import ShadowDatabase
 from service.thresholds.store.state import ThresholdDatabase
+from tests.conftest import Command, answer
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import Replica, token_event
-
-
-def delete(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    """Run `xylem models delete` in this process; return its exit status."""
-    monkeypatch.setattr(sys, "argv", ["xylem", "models", "delete", *map(str, arguments)])
-    return cli.run()
 
 
 def counts(database: Database) -> list[int]:
@@ -68,7 +60,7 @@ def test_the_command_deletes_thresholds_unless_they_are_to_stay(
     own_store: Store,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
     url = default_url(own_store.root) if is_own else f"sqlite:///{tmp_path}/shared.db"
     if not is_own:
@@ -78,29 +70,26 @@ def test_the_command_deletes_thresholds_unless_they_are_to_stay(
     for version in (1, 2):
         ThresholdDatabase(database).save("raw", version, replica.live.start_state())
     own_store.promote("raw", 2, "stable")
-    assert delete(monkeypatch, "raw@1", "--store", own_store.root, "--json", *options) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = answer(command("models", "delete", "raw@1", "--json", *options, store=own_store.root))
     assert said == {"model": "raw", "version": 1, "deleted": True, "thresholds_deleted": goes}
     assert counts(database) == ([1, 0, 1, 0] if goes else [2, 0, 2, 0])
     database.close()
     replica.close()
 
 
-def test_a_version_without_thresholds_goes_and_makes_no_database(
-    own_store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_version_without_thresholds_goes_and_makes_no_database(own_store: Store, command: Command) -> None:
     own_store.promote("raw", 2, "stable")
-    assert delete(monkeypatch, "raw@1", "--store", own_store.root) == 0
-    assert "thresholds" not in capsys.readouterr().out
+    status, said, _ = command("models", "delete", "raw@1", store=own_store.root)
+    assert (status, "thresholds" in said) == (0, False)
     assert not Path(own_store.root / "xylem.db").exists()
 
 
 def test_a_database_that_does_not_answer_is_told_after_the_version_is_gone(
-    own_store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    own_store: Store, command: Command
 ) -> None:
     (own_store.root / "xylem.db").mkdir()
     own_store.promote("raw", 2, "stable")
-    assert delete(monkeypatch, "raw@1", "--store", own_store.root) == 1
-    said = capsys.readouterr().err
+    status, _, said = command("models", "delete", "raw@1", store=own_store.root)
+    assert status == 1
     assert "raw@1 is deleted, its thresholds are not: expected a database that answers" in said
     assert own_store.versions("raw") == (2,)

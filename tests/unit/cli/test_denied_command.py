@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import pytest
 
 from model_store.store import Store
+from tests.conftest import Run
 from tests.served_models import publish_model
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
 LINE = '{"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0], "labels": ["label::1"]}\n'
 
 

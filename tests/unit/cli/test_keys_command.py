@@ -5,58 +5,29 @@ from __future__ import annotations
 import getpass
 import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from model_store.store import Store
-from service import cli
 from service.access.audit import AuditLog
 from service.access.ring import KeyRing
 from service.access.scopes import AccessScope
 from service.base.settings import Settings
 from service.db.engine import Database, default_url
-from tests.small_models import small_draft
+from tests.conftest import Command, answer
 
-Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    made = Store(tmp_path / "store")
-    for _ in range(3):
-        made.publish("m", small_draft(n_labels=3, n_features=40, n_trees=1))
-    return made
+pytestmark = pytest.mark.usefixtures("versions_of_m")
 
 
-@pytest.fixture
-def command(store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["xylem", *map(str, arguments), "--store", str(store.root)])
-        status = cli.run()
-        said = capsys.readouterr()
-        return status, said.out, said.err
-
-    return run
-
-
-def answer(done: tuple[int, str, str]) -> Any:
-    status, out, err = done
-    assert (status, err) == (0, "")
-    return json.loads(out.splitlines()[-1])
-
-
-def test_keys_from_the_command_open_a_ring(command: Command, store: Store) -> None:
+def test_keys_from_the_command_open_a_ring(command: Command, versions_of_m: Store) -> None:
     made = answer(command("keys", "create", "web app", "--scope", "predict", "--expires", "90d", "--json"))
     assert made["key"].startswith(f"xk_{made['id']}_")
     assert (made["scopes"], made["state"]) == (["predict"], "active")
     status, out, _ = command("keys", "create", "ops", "--scope", "admin")
     (shown,) = re.findall(r"^xk_[a-z2-7]{12}_[A-Za-z0-9_-]{43}$", out, re.MULTILINE)
     assert status == 0
-    database = Database(default_url(store.root))
+    database = Database(default_url(versions_of_m.root))
     ring = KeyRing(database, Settings(host="0.0.0.0"), pytest.fail)  # an admin key is there: none is made
     ring.refresh()
     assert ring.check(f"Bearer {made['key']}".encode(), AccessScope.PREDICT).name == "web app"
@@ -118,20 +89,9 @@ def test_who_moved_what_is_shown(command: Command) -> None:
     assert command("models", "history", "other")[0] == 2
 
 
-def test_a_database_that_is_gone_stops_no_rollback(command: Command, store: Store) -> None:
-    (store.root / "xylem.db").mkdir()
-    assert answer(command("models", "rollback", "m", "--json"))["version"] == 2
-    status, _, err = command("models", "delete", "m@1")
-    assert (status, store.versions("m")) == (1, (2, 3))
-    assert "m@1 is deleted, its thresholds are not" in err
-
-
-def test_where_there_is_no_store_none_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_there_is_no_store_none_is_made(command: Command, tmp_path: Path) -> None:
     place = tmp_path / "nowhere"
     for arguments in (["promote", "m@1"], ["rollback", "m"], ["history", "m"], ["delete", "m@1"]):
-        monkeypatch.setattr(sys, "argv", ["xylem", "models", *arguments, "--store", str(place)])
-        assert cli.run() == 2
-        assert "expected a model, found none named 'm'" in capsys.readouterr().err
+        status, _, err = command("models", *arguments, store=place)
+        assert (status, "expected a model, found none named 'm'" in err) == (2, True)
     assert not place.exists()

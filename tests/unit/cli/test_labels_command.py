@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,8 @@ import pytest
 from model_store.label_info import Subject, build_label_info
 from model_store.store import Store
 from tests.alias_helpers import deny
+from tests.conftest import Run
 from tests.served_models import publish_model
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture

@@ -2,84 +2,53 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from model_store.alias import PARTS, Beside
 from model_store.documents import render_sealed
 from model_store.store import Store
-from service import cli
 from service.registry.remote import RemoteStore
-from tests.small_models import small_draft
+from tests.conftest import Command, answer
 
-Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    made = Store(tmp_path / "store")
-    for _ in range(3):
-        made.publish("m", small_draft(n_labels=3, n_features=40, n_trees=1))
-    return made
+pytestmark = pytest.mark.usefixtures("versions_of_m")
 
 
-@pytest.fixture
-def command(store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        argv = ["xylem", "models", *map(str, arguments), "--store", str(store.root)]
-        monkeypatch.setattr(sys, "argv", argv)
-        status = cli.run()
-        said = capsys.readouterr()
-        return status, said.out, said.err
-
-    return run
-
-
-def answer(done: tuple[int, str, str]) -> Any:
-    status, out, err = done
-    assert (status, err) == (0, "")
-    return json.loads(out.splitlines()[-1])
-
-
-def test_a_canary_comes_grows_and_is_promoted(command: Command, store: Store) -> None:
-    assert command("canary", "m@2", "--weight", "10%")[1] == "m: latest -> 3, canary 2 at 0.1\n"
-    assert answer(command("canary", "m@2", "--weight", "0.5", "--json")) == {
+def test_a_canary_comes_grows_and_is_promoted(command: Command, versions_of_m: Store) -> None:
+    assert command("models", "canary", "m@2", "--weight", "10%")[1] == "m: latest -> 3, canary 2 at 0.1\n"
+    assert answer(command("models", "canary", "m@2", "--weight", "0.5", "--json")) == {
         "model": "m",
         "alias": "latest",
         "version": 3,
         "canary": {"version": 2, "weight": 0.5},
         "shadow": None,
     }
-    assert command("shadow", "m@1")[1] == "m: latest -> 3, canary 2 at 0.5, shadow 1 at 1\n"
-    assert "latest -> 3, canary 2 at 0.5, shadow 1 at 1" in command("list")[1]
-    listed = answer(command("list", "--json"))["models"][0]["splits"]
+    assert command("models", "shadow", "m@1")[1] == "m: latest -> 3, canary 2 at 0.5, shadow 1 at 1\n"
+    assert "latest -> 3, canary 2 at 0.5, shadow 1 at 1" in command("models", "list")[1]
+    listed = answer(command("models", "list", "--json"))["models"][0]["splits"]
     assert listed["latest"]["shadow"] == {"version": 1, "share": 1.0}
-    status, _, err = command("delete", "m@2")
+    status, _, err = command("models", "delete", "m@2")
     assert (status, "found canary of latest" in err) == (2, True)
-    assert answer(command("promote", "m", "--json"))["version"] == 2
-    assert store.alias("m").others == ()
-    assert command("promote", "m")[0] == 2
+    assert answer(command("models", "promote", "m", "--json"))["version"] == 2
+    assert versions_of_m.alias("m").others == ()
+    assert command("models", "promote", "m")[0] == 2
 
 
-def test_a_rollback_ends_a_canary(command: Command, store: Store) -> None:
-    assert command("canary", "m@2", "--weight", "0.01%")[0] == 0
-    assert store.alias("m").canary == Beside(2, 1)
-    assert answer(command("rollback", "m", "--json"))["version"] == 3
-    assert store.alias("m").others == ()
-    assert answer(command("rollback", "m", "--json"))["version"] == 2
+def test_a_rollback_ends_a_canary(command: Command, versions_of_m: Store) -> None:
+    assert command("models", "canary", "m@2", "--weight", "0.01%")[0] == 0
+    assert versions_of_m.alias("m").canary == Beside(2, 1)
+    assert answer(command("models", "rollback", "m", "--json"))["version"] == 3
+    assert versions_of_m.alias("m").others == ()
+    assert answer(command("models", "rollback", "m", "--json"))["version"] == 2
 
 
-def test_each_ends_alone(command: Command, store: Store) -> None:
-    command("canary", "m@2", "--weight", "10%")
-    command("shadow", "m@1", "--share", "25%")
-    assert command("canary", "m", "--end")[1] == "m: latest -> 3, shadow 1 at 0.25\n"
-    assert command("shadow", "m", "--end")[1] == "m: latest -> 3\n"
-    assert store.alias("m").others == ()
+def test_each_ends_alone(command: Command, versions_of_m: Store) -> None:
+    command("models", "canary", "m@2", "--weight", "10%")
+    command("models", "shadow", "m@1", "--share", "25%")
+    assert command("models", "canary", "m", "--end")[1] == "m: latest -> 3, shadow 1 at 0.25\n"
+    assert command("models", "shadow", "m", "--end")[1] == "m: latest -> 3\n"
+    assert versions_of_m.alias("m").others == ()
 
 
 @pytest.mark.parametrize(
@@ -102,34 +71,37 @@ def test_each_ends_alone(command: Command, store: Store) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(
-    command: Command, store: Store, arguments: list[str], fault: str
+    command: Command, versions_of_m: Store, arguments: list[str], fault: str
 ) -> None:
-    status, out, err = command(*arguments)
+    status, out, err = command("models", *arguments)
     assert (status, out) == (2, "")
     assert fault in err
-    assert store.alias("m").others == ()
+    assert versions_of_m.alias("m").others == ()
 
 
 def test_a_split_is_pushed(command: Command, tmp_path: Path) -> None:
     url = f"file://{tmp_path}/remote"
-    assert command("push", "m@1", url, "--alias", "latest")[0] == 0
-    status, out, _ = command("push", "m@2", url, "--alias", "latest", "--canary", "10%")
+    assert command("models", "push", "m@1", url, "--alias", "latest")[0] == 0
+    status, out, _ = command("models", "push", "m@2", url, "--alias", "latest", "--canary", "10%")
     assert (status, out.splitlines()[-1]) == (0, "m: latest -> 1, canary 2 at 0.1")
-    assert command("push", "m@3", url, "--alias", "latest", "--shadow", "100%")[0] == 0
+    assert command("models", "push", "m@3", url, "--alias", "latest", "--shadow", "100%")[0] == 0
     there = RemoteStore(url).model("m").aliases["latest"]
     assert (there.version, there.canary, there.shadow) == (1, Beside(2, 1000), Beside(3, PARTS))
-    assert command("push", "m@2", url, "--canary", "10%")[0] == 2
-    assert command("push", "m@2", url, "--alias", "latest", "--canary", "10%", "--shadow", "1%")[0] == 2
-    assert command("push", "m@2", url, "--alias", "latest")[0] == 0
+    assert command("models", "push", "m@2", url, "--canary", "10%")[0] == 2
+    assert (
+        command("models", "push", "m@2", url, "--alias", "latest", "--canary", "10%", "--shadow", "1%")[0]
+        == 2
+    )
+    assert command("models", "push", "m@2", url, "--alias", "latest")[0] == 0
     assert RemoteStore(url).model("m").aliases["latest"].versions == (2,)
 
 
-def test_a_store_of_before_is_migrated_by_a_command(command: Command, store: Store) -> None:
-    aliases = store.root / "models" / "m" / "aliases"
+def test_a_store_of_before_is_migrated_by_a_command(command: Command, versions_of_m: Store) -> None:
+    aliases = versions_of_m.root / "models" / "m" / "aliases"
     (aliases / "latest.json").unlink()
     (aliases / "latest").write_bytes(render_sealed({"version": 2, "history": [1]}))
-    status, _, err = command("list")
+    status, _, err = command("models", "list")
     assert (status, "which xylem models migrate makes of those of an earlier release" in err) == (1, True)
-    assert answer(command("migrate", "--json")) == {"models": ["m"]}
-    assert store.alias("m").versions == (2,)
-    assert command("migrate")[1] == "aliases of 0 models migrated\n"
+    assert answer(command("models", "migrate", "--json")) == {"models": ["m"]}
+    assert versions_of_m.alias("m").versions == (2,)
+    assert command("models", "migrate")[1] == "aliases of 0 models migrated\n"

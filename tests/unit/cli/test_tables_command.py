@@ -5,15 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import Run
 from tests.jobs_helpers import write_data
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
 OPTIONS = (
     "--text-column",
     "title",

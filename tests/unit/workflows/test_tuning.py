@@ -11,7 +11,6 @@ import pytest
 
 from model_store.store import Store
 from model_store.version import Model
-from service import cli
 from service.base.errors import BadData, BadParameter
 from service.base.rows import LabelRows
 from service.db.engine import Database, default_url
@@ -294,41 +293,34 @@ def test_labels_that_the_model_lacks_count_as_missed(tmp_path):
     assert found[0].tuned.thresholds.tobytes() == found[1].tuned.thresholds.tobytes()
 
 
-def command(monkeypatch, capsys, *arguments: object) -> tuple[int, str, str]:
-    monkeypatch.setattr("sys.argv", ["xylem", *map(str, arguments)])
-    status = cli.run()
-    done = capsys.readouterr()
-    return status, done.out, done.err
-
-
-def test_the_command_keeps_the_first_method_and_evaluate_uses_it(store, file, monkeypatch, capsys):
+def test_the_command_keeps_the_first_method_and_evaluate_uses_it(store, file, command):
     root = ("--store", store.root, "--json")
-    before = command(monkeypatch, capsys, "evaluate", "small", "--data", file, *root)
+    before = command("evaluate", "small", "--data", file, *root)
     assert json.loads(before[1])["threshold"] == 0.5
     methods = ("--method", "fta", "--method", "ofo")
-    status, out, _ = command(monkeypatch, capsys, "thresholds", "small@1", "--data", file, *methods, *root)
+    status, out, _ = command("thresholds", "small@1", "--data", file, *methods, *root)
     kept = json.loads(out)
     assert status == 0
     assert (kept["method"], kept["labels"], kept["epoch"] > 0) == ("fta", K, True)
     assert [method["method"] for method in kept["methods"]] == ["fta", "ofo"]
     assert {"validation_macro_f", "validation_micro_f", "validation_instance_f"} <= kept.keys()
     assert "test_macro_f" not in kept
-    _, out, _ = command(monkeypatch, capsys, "evaluate", "small", "--data", file, *root)
+    _, out, _ = command("evaluate", "small", "--data", file, *root)
     after = json.loads(out)
     assert after["threshold"] == "tuned"
     assert after["macro_f"] == kept["validation_macro_f"]
     one = ("--empty-labels", "one")
-    _, out, _ = command(monkeypatch, capsys, "evaluate", "small", "--data", file, *one, *root)
+    _, out, _ = command("evaluate", "small", "--data", file, *one, *root)
     assert (after["empty_label_convention"], json.loads(out)["empty_label_convention"]) == ("zero", "one")
 
 
-def test_the_command_keeps_a_candidate_and_switches_it_on(kind, file, tmp_path, monkeypatch, capsys):
+def test_the_command_keeps_a_candidate_and_switches_it_on(kind, file, tmp_path, command):
     store = Store(tmp_path / "store")
     store.publish("small", small_draft(3, n_trees=2, features=RAW))
     root = ("--store", store.root)
 
     def thresholds(*arguments: object) -> tuple[int, str, str]:
-        return command(monkeypatch, capsys, "thresholds", "small", *arguments, *root)
+        return command("thresholds", "small", *arguments, *root)
 
     tune_by = ("--data", file, "--method")
     assert thresholds(*tune_by, "fta", "--shadow")[0] == 2
@@ -356,27 +348,27 @@ def test_the_command_keeps_a_candidate_and_switches_it_on(kind, file, tmp_path, 
         assert (status, "expected --data FILE to tune on" in said) == (2, True)
 
 
-def test_the_command_tunes_by_ofo_where_no_method_is_named(store, file, monkeypatch, capsys):
+def test_the_command_tunes_by_ofo_where_no_method_is_named(store, file, command):
     given = ("small", "--data", file, "--store", store.root, "--json")
-    status, out, _ = command(monkeypatch, capsys, "thresholds", *given)
+    status, out, _ = command("thresholds", *given)
     found = json.loads(out)
     assert (status, found["method"], [one["method"] for one in found["methods"]]) == (0, "ofo", ["ofo"])
-    named = command(monkeypatch, capsys, "thresholds", *given, "--method", "ofo")[1]
+    named = command("thresholds", *given, "--method", "ofo")[1]
     assert json.loads(named) == {**found, "epoch": found["epoch"] + 1}
 
 
-def test_the_command_says_the_kappa_that_it_chose(store, file, monkeypatch, capsys):
+def test_the_command_says_the_kappa_that_it_chose(store, file, command):
     given = ("small", "--data", file, "--store", store.root, "--method", "fta", "--kappa")
-    found = json.loads(command(monkeypatch, capsys, "thresholds", *given, "auto", "--json")[1])
-    status, out, _ = command(monkeypatch, capsys, "thresholds", *given, "auto")
+    found = json.loads(command("thresholds", *given, "auto", "--json")[1])
+    status, out, _ = command("thresholds", *given, "auto")
     assert (status, "kappa" in out) == (0, True)
-    fixed = json.loads(command(monkeypatch, capsys, "thresholds", *given, str(found["kappa"]), "--json")[1])
+    fixed = json.loads(command("thresholds", *given, str(found["kappa"]), "--json")[1])
     assert "kappa" not in fixed and fixed["validation_macro_f"] == found["validation_macro_f"]
 
 
-def test_the_command_shows_all_methods_with_a_test_file(store, file, monkeypatch, capsys):
+def test_the_command_shows_all_methods_with_a_test_file(store, file, command):
     arguments = ("small", "--data", file, "--test", file, "--method", "all", "--store", store.root)
-    status, out, _ = command(monkeypatch, capsys, "thresholds", *arguments)
+    status, out, _ = command("thresholds", *arguments)
     assert status == 0
     assert all(method in out for method in METHODS)
     assert "validation" in out
@@ -394,37 +386,35 @@ def test_the_command_shows_all_methods_with_a_test_file(store, file, monkeypatch
         (("--method", "ofo", "--empty-labels", "half"), "expected zero or one, found 'half'"),
     ],
 )
-def test_the_command_refuses_in_one_line(store, file, arguments, message, monkeypatch, capsys):
+def test_the_command_refuses_in_one_line(store, file, arguments, message, command):
     root = ("--store", store.root, "--json")
-    found = command(monkeypatch, capsys, "thresholds", "small", "--data", file, *arguments, *root)
+    found = command("thresholds", "small", "--data", file, *arguments, *root)
     assert (found[0], len(found[2].splitlines())) == (2, 1)
     assert message in found[2]
 
 
-def test_predict_at_tuned_thresholds(tmp_path, file, monkeypatch, capsys):
+def test_predict_at_tuned_thresholds(tmp_path, file, command):
     store = Store(tmp_path / "store")
     store.publish("small", small_draft(3, n_trees=2, features=RAW))
     lines = tmp_path / "rows.jsonl"
     lines.write_text('{"indices": [1, 5, 9], "values": [1.0, 0.5, -1.0]}\n')
     arguments = ("predict", "small", "--data", lines, "--threshold", "tuned", "--top-r", K)
     root = ("--store", store.root)
-    status, _, err = command(monkeypatch, capsys, *arguments, *root)
+    status, _, err = command(*arguments, *root)
     assert (status, "expected tuned thresholds, found none" in err) == (2, True)
-    tuned = command(
-        monkeypatch, capsys, "thresholds", "small", "--data", file, "--method", "fta", *root, "--json"
-    )
+    tuned = command("thresholds", "small", "--data", file, "--method", "fta", *root, "--json")
     assert tuned[0] == 0
-    assert command(monkeypatch, capsys, *arguments, *root)[0] == 0
+    assert command(*arguments, *root)[0] == 0
 
 
-def test_a_label_of_every_row_is_found_by_a_re_ranked_version_too(tmp_path, monkeypatch, capsys):
+def test_a_label_of_every_row_is_found_by_a_re_ranked_version_too(tmp_path, command):
     """Its score is far below the least threshold that a probability could have."""
     rows = "".join(f"{i % 5},5 {i % 5}:2 {i % 7 + 5}:1\n" for i in range(120))
     (tmp_path / "rows.svm").write_text(rows)
     given = ("--data", tmp_path / "rows.svm", "--store", tmp_path / "store", "--json")
-    trained = command(monkeypatch, capsys, "train", "pfastrexml", "--model", "m", "-p", "trees=3", *given)
+    trained = command("train", "pfastrexml", "--model", "m", "-p", "trees=3", *given)
     assert trained[0] == 0
-    status, out, _ = command(monkeypatch, capsys, "thresholds", "m", "--method", "all", *given)
+    status, out, _ = command("thresholds", "m", "--method", "all", *given)
     assert status == 0
     for found in json.loads(out)["methods"]:
         assert found["validation_macro_f"] > 95, found

@@ -68,13 +68,6 @@ def test_without_a_validation_file_there_are_no_metrics(file: Path, tmp_path: Pa
     assert report.metrics == {}
 
 
-def test_a_validation_file_that_cannot_be_read_publishes_nothing(file: Path, tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    with pytest.raises(BadData, match="none"):
-        train_and_publish(store, "colours", TrainRequest("ovr", file, valid=tmp_path / "none.jsonl"))
-    assert store.models() == []
-
-
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
@@ -98,13 +91,12 @@ def test_a_validation_file_that_cannot_be_used_is_refused_before_the_training(
     if content is not None:
         valid.write_text(content)
     phases: list[str] = []
-    request = TrainRequest("ovr", file, valid=valid)
+    store, request = Store(tmp_path / "store"), TrainRequest("ovr", file, valid=valid)
     with pytest.raises(BadInput) as refused:
-        train_and_publish(
-            Store(tmp_path / "store"), "colours", request, lambda phase, *_: phases.append(phase)
-        )
+        train_and_publish(store, "colours", request, lambda phase, *_: phases.append(phase))
     assert words in str(refused.value)
     assert "classifiers" not in phases
+    assert store.models() == []
 
 
 def test_a_validation_file_that_cannot_be_read_is_refused_before_a_stream(file: Path, tmp_path: Path) -> None:
