@@ -31,6 +31,7 @@ from service.base.errors import (
     XylemError,
 )
 from service.base.logs import log
+from service.base.repeating import Repeating
 from service.base.settings import Settings
 from service.db.engine import Database
 
@@ -96,8 +97,7 @@ class KeyRing:
         self._wrote_uses_at = ticks()
         self._is_first = settings.admin_key is None
         self._refreshing = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="access-keys", daemon=True)
+        self._following = Repeating("access-keys", self._look, REFRESH_SECONDS, at_once=True)
         self._is_failing = False
 
     def check(self, authorization: bytes | None, scope: AccessScope) -> Principal:
@@ -144,13 +144,12 @@ class KeyRing:
 
     def start(self) -> None:
         """Begin to follow the database; the first admin key is made where there is none."""
-        self._thread.start()
+        self._following.start()
 
     def close(self) -> None:
         """Stop following, and write which keys were used last. Blocking, as long as the database takes."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._following.stop()
+        self._try(self._write_uses)
 
     def refresh(self) -> None:
         """Read the keys now: after one was made or revoked in this process. Raises DatabaseUnavailable."""
@@ -166,14 +165,11 @@ class KeyRing:
             self._keys = {key.id.encode(): key for key in keys}
             self._read_at = began
 
-    def _follow(self) -> None:
-        """Read the keys each second until the end."""
-        while not self._stopping.is_set():
-            self._try(self.refresh)
-            if self._ticks() - self._wrote_uses_at >= USE_SECONDS:
-                self._try(self._write_uses)
-            self._stopping.wait(REFRESH_SECONDS)
-        self._try(self._write_uses)
+    def _look(self) -> None:
+        """Read the keys, and now and then write which were used."""
+        self._try(self.refresh)
+        if self._ticks() - self._wrote_uses_at >= USE_SECONDS:
+            self._try(self._write_uses)
 
     def _write_uses(self) -> None:
         used, self._used = self._used, set()

@@ -25,6 +25,7 @@ from service.access.ring import KeyRing
 from service.access.scopes import AccessScope
 from service.base.errors import DatabaseUnavailable, Unavailable, XylemError
 from service.base.logs import log
+from service.base.repeating import Repeating
 from service.base.settings import Settings
 from service.db.engine import Database
 from service.db.tables import JOB_TOTALS, JOBS
@@ -60,18 +61,8 @@ class JobFigures(Collector):
     def __init__(self, database: Database) -> None:
         self._database = database
         self._found: _Figures | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="job-figures", daemon=True)
-
-    def start(self) -> None:
-        """Begin to read."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop, and wait for the read under way. Blocking."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        following = Repeating("job-figures", self.read, READ_SECONDS, at_once=True)
+        self.start, self.close = following.start, following.stop
 
     def read(self) -> None:
         """Read the figures now. Blocking. A database that does not answer is others' to tell of."""
@@ -101,11 +92,6 @@ class JobFigures(Collector):
                 ended.add_metric((row.kind, row.state), row.n)
                 seconds.add_metric((row.kind, row.state), row.seconds)
         yield from (jobs, oldest, ended, seconds)
-
-    def _follow(self) -> None:
-        while not self._stopping.is_set():
-            self.read()
-            self._stopping.wait(READ_SECONDS)
 
 
 def _figures(connection: Connection) -> _Figures:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 
 from model_store.alias import Alias
 from model_store.errors import Conflict, NotFound, StoreError
@@ -13,6 +12,7 @@ from model_store.moves import FOUND, Cause
 from model_store.store import LATEST, Store
 from service.base.errors import XylemError
 from service.base.logs import log
+from service.base.repeating import Repeating
 from service.registry.remote import INDEX, RemoteStore
 from service.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion
 
@@ -24,30 +24,21 @@ class RemoteFollower:
 
     The remote aliases are the truth for the models that are there; local models of other names stay.
 
+    `start` begins to follow, and `stop` waits for a version that is being fetched at most so many seconds.
+
     keep  versions of a model, besides those that aliases name, that stay in the store: the newest ones
     """
 
     def __init__(self, remote: RemoteStore, store: Store, *, poll_seconds: float, keep: int) -> None:
         self._remote = remote
         self._store = store
-        self._poll_seconds = poll_seconds
         self._keep = keep
         self._cause = Cause(why=f"as {remote.url} has it")
         self._brought: dict[str, RemoteModel] = {}
         self._seen: RemoteIndex | None = None
         self._failed: dict[str, str] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="xylem-remote", daemon=True)
-
-    def start(self) -> None:
-        """Begin to follow."""
-        self._thread.start()
-
-    def stop(self, seconds: float) -> None:
-        """Stop following; a version that is being fetched is waited for so long, and then given up."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(seconds)
+        self._following = Repeating("xylem-remote", self.look, poll_seconds, at_once=False)
+        self.start, self.stop = self._following.start, self._following.stop
 
     def look(self) -> bool:
         """Bring the store up to date now; return whether nothing failed. A fault is logged once.
@@ -63,13 +54,11 @@ class RemoteFollower:
         no_index = f"{self._remote.url}: expected {INDEX}, which xylem models push --alias writes, found none"
         self._note("", None if is_there else no_index)
         if index is not self._seen and is_there:
-            tried = [self._try(*model) for model in index.models.items() if not self._stopping.is_set()]
+            tried = [
+                self._try(*model) for model in index.models.items() if not self._following.stopping.is_set()
+            ]
             self._seen = index if all(tried) and len(tried) == len(index.models) else None
         return index is self._seen
-
-    def _follow(self) -> None:
-        while not self._stopping.wait(self._poll_seconds):
-            self.look()
 
     def _try(self, model: str, wanted: RemoteModel) -> bool:
         try:

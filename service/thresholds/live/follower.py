@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from service.base.errors import DatabaseUnavailable, XylemError
 from service.base.logs import log
+from service.base.repeating import Repeating
 from service.db.engine import Database
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.store.state import Head, all_heads
@@ -35,8 +36,8 @@ class Follower:
         self._on_answer = on_answer
         self._followed: weakref.WeakSet[ServedThresholds] = weakref.WeakSet()
         self._adding = threading.Lock()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="xylem-thresholds", daemon=True)
+        self._following = Repeating("xylem-thresholds", self.look, refresh_seconds, at_once=False)
+        self.start = self._following.start
         self._answered_at = time.monotonic()
         self.fault: str | None = None
         """What the database said when it was last asked and did not answer."""
@@ -71,25 +72,15 @@ class Follower:
     @property
     def _hangs(self) -> bool:
         """Return whether the look that is due neither ends nor fails."""
-        return self._thread.is_alive() and self.lag_seconds > self._refresh_seconds + HANG_SECONDS
-
-    def start(self) -> None:
-        """Begin to follow."""
-        self._thread.start()
+        return self._following.is_alive and self.lag_seconds > self._refresh_seconds + HANG_SECONDS
 
     def close(self) -> None:
         """Stop, and wait for it, unless the database hangs."""
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(HANG_SECONDS)
+        self._following.stop(HANG_SECONDS)
 
     def look(self) -> None:
         """Bring all thresholds up to date. Blocking. Never raises: see `fault`."""
         self._look(self.followed)
-
-    def _run(self) -> None:
-        while not self._stopped.wait(self._refresh_seconds):
-            self.look()
 
     def _look(self, followed: list[ServedThresholds]) -> None:
         fault: DatabaseUnavailable | None = None

@@ -11,9 +11,19 @@ import pytest
 from service.base.columns import columns_of
 from service.base.errors import BadFields, BadRequest
 from service.base.settings import Limits
+from service.features.parameters import PARAMETERS
 from service.jobs.data import DataRoot
-from service.jobs.kinds import KINDS, METRICS, check_request, read_request
+from service.jobs.kinds import (
+    KINDS,
+    METRICS,
+    check_request,
+    parameter_faults,
+    parameter_schemas,
+    read_request,
+)
 from service.serving.problems import code_of, describe_error
+from service.trainers import TRAINERS
+from tests.schemas import openapi
 
 TRAINING: dict[str, Any] = {
     "model": "debtags",
@@ -221,3 +231,27 @@ def test_the_figures_of_a_rule_are_those_of_an_evaluation(tmp_path: Path) -> Non
     from tests.unit.jobs.test_runs import evaluated
 
     assert set(METRICS) <= evaluated(tmp_path).keys()
+
+
+def test_every_trainer_and_every_kind_of_features_is_there() -> None:
+    found = parameter_schemas()
+    assert found["trainers"].keys() >= TRAINERS.keys()
+    assert found["features"].keys() == PARAMETERS.keys()
+    assert openapi()["x-parameters"]["trainers"].keys() == found["trainers"].keys()
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_the_defaults_of_a_schema_are_taken_and_said(trainer: str) -> None:
+    schema = parameter_schemas()["trainers"][trainer]["parameters"]
+    assert schema["properties"].keys() == TRAINERS[trainer].parameters.model_fields.keys()
+    defaults = {name: said["default"] for name, said in schema["properties"].items()}
+    assert list(parameter_faults(trainer, defaults)) == []
+    for name, said in schema["properties"].items():
+        assert said["description"], name
+
+
+@pytest.mark.parametrize("kind", PARAMETERS)
+def test_the_defaults_of_features_are_taken(kind: str) -> None:
+    properties = parameter_schemas()["features"][kind]["properties"]
+    defaults = {f"features.{name}": said["default"] for name, said in properties.items()}
+    assert list(parameter_faults("label-tree", {"features.kind": kind, **defaults})) == []
