@@ -348,10 +348,18 @@ def nearest_name(table: NameTable, name: str) -> str | None:
 
 def find_all(table: NameTable, names: Iterable[str]) -> NDArray[np.int32]:
     """Return the ids, int32[m], of m names; -1 for those that the table does not have."""
-    # a lone surrogate becomes bytes that no name has
-    queries = [name.encode(errors="surrogatepass") for name in names]
-    offsets = np.array([0, *accumulate(map(len, queries))], np.int64)
+    queries = encoded_names(names)
+    offsets = np.fromiter(accumulate(map(len, queries), initial=0), np.int64, len(queries) + 1)
     return find_names(table, np.frombuffer(b"".join(queries), np.uint8), offsets)
+
+
+def encoded_names(names: Iterable[str]) -> list[bytes]:
+    """Return names as UTF-8; a lone surrogate becomes bytes that no name has."""
+    names = list(names)
+    encoded = "\0".join(names).encode(errors="surrogatepass").split(b"\0")
+    if len(encoded) == len(names):
+        return encoded
+    return [name.encode(errors="surrogatepass") for name in names]  # none, or one has a NUL
 
 
 def find_name(table: NameTable, name: str) -> int:

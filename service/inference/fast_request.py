@@ -20,6 +20,7 @@ from model_store.names import NameTable
 from model_store.version import Model
 from service.base.stages import N_TIMES, StageTimes
 from service.features import Featurizer
+from service.features.named import NamedFeaturizer
 from service.features.sparse_request import SparseQuery, read_body
 from service.features.tensor_request import TensorBodies, read_tensors
 from service.features.weights import NORM_CODES
@@ -50,6 +51,9 @@ from service.kernels.text.tensors import IDENTITY, IDENTITY_END, write_tensors
 _FIRST_NEED = Need(1, 256, 10, 10)
 _KIND = 4
 """The place of the kind of threshold among what was asked."""
+
+_FEATURES = b'"features"'
+"""What stands in bodies of named features, which kernels do not read."""
 
 _BODY_END = b"\n\0"
 """What readers of bodies need behind one."""
@@ -140,6 +144,7 @@ class BeamRequests:
         self._pool = predictor.pool
         self._bodies = TensorBodies(forms.bodies, featurizer)
         self._limits = handle_of(forms.limits)
+        self._is_named = isinstance(featurizer, NamedFeaturizer)
         self._names = model.labels
         self._allowed = ALL_ALLOWED if mask is None else mask
         self._given = np.zeros(len(SparseQuery._fields), np.int64)
@@ -178,7 +183,7 @@ class BeamRequests:
 
         read   rows that were read elsewhere, of texts for example; the message is empty then
         """
-        if read is not None and not self._give(read):
+        if (self._is_named and _FEATURES in message) or (read is not None and not self._give(read)):
             return None
         data = np.frombuffer(message + _BODY_END, np.uint8)
         (start, end), (present, epoch, serial), kind = span, signed, writer.kind

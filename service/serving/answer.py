@@ -54,9 +54,8 @@ class SearchDialect(Dialect[Query]):
         self, query: Query, served: ServedVersion, limits: Limits, notes: StageNotes
     ) -> Reply | Longer:
         """Do as `Dialect.answer_read`."""
-        longer = Longer(partial(self.answer_fully, query, served, notes=notes), query.options.deadline_ms)
         if not is_short(query, served):
-            return longer
+            return self._longer(query, served, notes)
         chunked = query.to_rows(served.featurizer)
         notes.end(FEATURES)
         epoch = served.thresholds.epoch
@@ -71,11 +70,14 @@ class SearchDialect(Dialect[Query]):
         options = to_options(query.options, served)
         found = served.predictor.predict_shortly(chunked.rows, options)
         if found is None:
-            return longer
+            return self._longer(query, served, notes)
         notes.end(SEARCH)
         reply = self.wrap(query.write(found, chunked, options, epoch, served), epoch, served)
         notes.end(WRITE)
         return reply
+
+    def _longer(self, query: Query, served: ServedVersion, notes: StageNotes) -> Longer:
+        return Longer(partial(self.answer_fully, query, served, notes=notes), query.options.deadline_ms)
 
     def answer_fully(
         self,

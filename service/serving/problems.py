@@ -78,8 +78,11 @@ PROBLEMS: dict[str, ProblemType] = {
 
 def code_of(error: Exception) -> str:
     """Return the code of an error: its own, else that of the nearest class above it that the table knows."""
-    codes = (vars(part).get("code") for part in (error, *type(error).__mro__))
-    return next((code for code in codes if code in PROBLEMS), "internal-error")
+    for part in (error, *type(error).__mro__):
+        code = vars(part).get("code")
+        if code in PROBLEMS:
+            return str(code)
+    return "internal-error"
 
 
 def describe_error(error: Exception) -> dict[str, Any]:

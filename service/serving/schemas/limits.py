@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import PydanticCustomError, core_schema
+
+from model_store.names import encoded_names
 
 Validate = Callable[[Any], Any]
 
@@ -25,9 +27,9 @@ def utf8_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def longest(names: Any) -> int:
+def longest(names: Iterable[str]) -> int:
     """Return the bytes of the longest of some names."""
-    return max(map(utf8_length, names), default=0)
+    return max(map(len, encoded_names(names)), default=0)
 
 
 def exceeded(message: str, path: str = "") -> PydanticCustomError:

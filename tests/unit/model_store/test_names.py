@@ -46,7 +46,7 @@ def test_an_empty_table_has_no_names() -> None:
 
 def test_a_list_of_names_is_found_as_each_of_them_is() -> None:
     table = build_names(NAMES)
-    asked = [*NAMES[::-1], "b", "", "\ud800", NAMES[0], "a\n"]
+    asked = [*NAMES[::-1], "b", "", "\ud800", "a\0b", "\0", NAMES[0], "a\n"]
     found = find_all(table, iter(asked))
     assert found.tolist() == [find_name(table, name) for name in asked]
     assert found.dtype == np.int32

@@ -71,7 +71,7 @@ def test_a_bad_line_is_answered_in_its_place(in_process: Run) -> None:
             b'{"indices": [true], "values": [1]}',
             b'{"text": "a"}',
             b'{"indices": [99999999999999999999], "values": [1]}',
-            b"[" * 100_000,
+            b"[" * 60_000,
             GOOD + b"\r",
             GOOD,
         ]
