@@ -18,7 +18,6 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.ours import one_row
 from benchmarks.runs import Settings, in_fresh_process, note, show
 from benchmarks.systems import Figures
 from model_store.build import build_ensemble
@@ -172,7 +171,7 @@ def measure(store: Path, n_rows: int = 4096, repeats: int = 10) -> Figures:
         seconds.append(time.perf_counter() - start)
     figures["batch_us_per_row"] = min(seconds) / n_rows * 1e6
     one_call = []
-    for row in [one_row(rows, i) for i in range(n_rows)]:
+    for row in [rows.cut(i, i + 1) for i in range(n_rows)]:
         start = time.perf_counter()
         predictor.predict(row, _OPTIONS)
         one_call.append(time.perf_counter() - start)

@@ -12,12 +12,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks.peers.figures import (
-    arguments,
-    say,
-    say_batch,
-    say_calls,
-)
+from benchmarks.peers.figures import arguments, say, say_batch, say_calls
 from model_store.calibration import NO_CALIBRATION
 from model_store.ensemble import LINK_CODES
 from model_store.store import Store
@@ -65,7 +60,7 @@ def predict(work: Path, trees: int, options: PredictOptions, repeats: int, calls
     model, predictor = load(work, trees)
     predictor.warm_up()
     say_batch(lambda: predictor.predict_batch(rows, options, 1), rows.n_rows, repeats)
-    single = [one_row(rows, i % rows.n_rows) for i in range(calls)]
+    single = [rows.cut(i % rows.n_rows, i % rows.n_rows + 1) for i in range(calls)]
     say_calls("one_call", [partial(predictor.predict, row, options) for row in single])
     alone = below(model, options)
     say_calls("one_call_below", [partial(alone, row) for row in single])
@@ -117,12 +112,6 @@ def instances_of(rows: SparseRows) -> list[dict[str, list[float]]]:
 def labels_of(matrix: sp.csr_matrix) -> LabelRows:
     matrix.sort_indices()
     return LabelRows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.shape[1])
-
-
-def one_row(rows: SparseRows, i: int) -> SparseRows:
-    cut = slice(int(rows.indptr[i]), int(rows.indptr[i + 1]))
-    indptr = np.array([0, cut.stop - cut.start], np.int64)
-    return SparseRows(indptr, rows.indices[cut].copy(), rows.values[cut].copy(), rows.n_features)
 
 
 def main() -> None:

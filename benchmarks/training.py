@@ -24,6 +24,7 @@ import scipy.sparse as sp
 
 from benchmarks.data import Prepared, prepare
 from benchmarks.ours import labels_of, rows_of
+from benchmarks.predictions import SHOWN
 from benchmarks.runs import Settings, able, show, spread, train
 from service.base.rows import LabelRows, SparseRows
 from service.evaluation import propensities, ranking_metrics
@@ -36,7 +37,6 @@ from service.workflows.train import peak_memory_bytes
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = 20
 HELD_OUT = 0.2
-_SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 Split = tuple[SparseRows, LabelRows, SparseRows, LabelRows]
 
 
@@ -133,12 +133,12 @@ def main() -> None:
                 measure(parts, given.trainer, [*given.items, *variant], seed, given.threads)
                 for seed in range(given.seeds)
             ]
-            cells = [f"{mean(r[key] for r in runs):.2f}" for key in _SHOWN]
+            cells = [f"{mean(r[key] for r in runs):.2f}" for key in SHOWN]
             seconds = spread([r["seconds"] for r in runs], 2)
             rows.append((" ".join(variant) or "defaults", *cells, seconds, f"{runs[-1]['nonzeros']:,.0f}"))
         what = "held-out rows of the training file" if given.held_out else "test file"
         title = f"{one.name}: {parts[0].n_rows:,} rows, {parts[1].n_labels:,} labels; percent on the {what}"
-        show(settings, title, ("", *_SHOWN, "seconds", "weights"), rows)
+        show(settings, title, ("", *SHOWN, "seconds", "weights"), rows)
     print(f"peak memory {peak_memory_bytes() / 1e6:,.0f} MB", file=sys.stderr)
 
 
