@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,6 +203,24 @@ def violations(name: str, names: set[str]) -> list[str]:
 def test_every_import_is_allowed_by_the_table() -> None:
     found = [line for name, tree in MODULES.items() for line in violations(name, imported(name, tree))]
     assert not found, "\n".join(found)
+
+
+def floors() -> dict[str, int]:
+    """The floor of each room, as docs/architecture.md draws them."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    drawn = re.findall(r"^(\d)  (.+?)(?:   |$)", page.partition("```\n")[2].partition("```")[0], re.MULTILINE)
+    return {room.partition("/")[0]: int(floor) for floor, rooms in drawn for room in rooms.split("  ")}
+
+
+def test_every_room_imports_rooms_of_lower_floors_alone() -> None:
+    of_room = floors()
+    assert set(of_room.values()) == set(range(1, 10))
+    for name, tree in MODULES.items():
+        room = name.removeprefix("service.").split(".")[0]
+        for other in imported(name, tree):
+            below = other.removeprefix("service.").split(".")[0]
+            if name != "service" and other.split(".")[0] in PACKAGES and other != "service" and below != room:
+                assert of_room[below] < of_room[room], f"{name} imports {other}"
 
 
 @pytest.mark.parametrize(
