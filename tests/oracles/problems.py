@@ -72,6 +72,18 @@ def random_labels(rng: np.random.Generator, n_rows: int, n_labels: int, share: f
     return to_labels(carried)
 
 
+def learnable(
+    seed: int, n_rows: int, n_labels: int, *, n_features: int = 50, rarity: float = 0.95, without: int = 4
+) -> tuple[SparseRows, LabelRows]:
+    """Rows whose labels can be read off their features; some have none, label `without` is on none."""
+    rng = np.random.default_rng(seed)
+    x = dense_rows(random_rows(rng, n_rows, n_features, 0.15))
+    near = x @ rng.standard_normal((n_features, n_labels))
+    carried = (near > np.quantile(near, rarity, axis=0)) & x.any(axis=1, keepdims=True)
+    carried[:, without] = False
+    return to_rows(x), to_labels(carried)
+
+
 def to_rows(dense: np.ndarray) -> SparseRows:
     """Dense rows as SparseRows."""
     x = sparse.csr_array(dense.astype(np.float32))

@@ -8,26 +8,23 @@ import numpy as np
 import pytest
 from sklearn.svm import LinearSVC
 
-from model_store.manifest import TrainerInfo
-from model_store.names import build_names
-from model_store.store import Store
 from service.base.errors import BadData, BadParameter
 from service.base.rows import LabelRows
-from service.inference.predictor import PredictOptions, Predictor
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import make_predictor
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.classifiers import Solving, members_of, train_classifiers
 from service.trainers.shape import join
 from service.trainers.spec import rows_by_label
 from service.trainers.work import Crew, Tools
+from service.workflows.choose_features import trial_model
 from tests.oracles.problems import (
     dense_labels,
     dense_rows,
     hinge_objective,
-    random_rows,
-    to_labels,
+    learnable,
     to_rows,
 )
-from tests.small_models import small_draft
 
 VARIANTS = {
     "balanced": ("label-tree", ["leaf_size=5", "arity=4", "trees=2"]),
@@ -39,30 +36,12 @@ variants = pytest.mark.parametrize("variant", VARIANTS)
 
 
 def _data(seed=0, n_rows=400, n_labels=70):
-    """Rows whose labels can be read off their features."""
-    rng = np.random.default_rng(seed)
-    x = dense_rows(random_rows(rng, n_rows, 50, 0.15))
-    near = x @ rng.standard_normal((50, n_labels))
-    carried = (near > np.quantile(near, 0.97, axis=0)) & (x.any(axis=1, keepdims=True))
-    carried[:, 4] = False
-    return to_rows(x), to_labels(carried)
+    return learnable(seed, n_rows, n_labels, rarity=0.97)
 
 
-def _train(variant, data, seed=0, threads=1, extra=()):
+def _train(variant, data):
     name, items = VARIANTS[variant]
-    return train(name, parse_parameters(name, [*items, *extra]), *data, seed, threads)
-
-
-@variants
-def test_same_bits_for_any_number_of_threads(variant):
-    data = _data()
-    one = _train(variant, data, seed=3)
-    for threads in (2, 3):
-        other = _train(variant, data, seed=3, threads=threads)
-        for field, array in one.ensemble._asdict().items():
-            assert array.tobytes() == getattr(other.ensemble, field).tobytes(), field
-    different = _train(variant, data, seed=4)
-    assert one.ensemble.dense.tobytes() != different.ensemble.dense.tobytes()
+    return train(name, parse_parameters(name, items), *data)
 
 
 @variants
@@ -102,22 +81,10 @@ def test_estimate_by_hand():
 
 
 @variants
-def test_what_is_trained_can_be_published_and_has_learnt(variant, tmp_path):
+def test_what_is_trained_has_learnt(variant):
     rows, labels = _data(2)
-    trained = _train(variant, (rows, labels))
-    store = Store(tmp_path)
-    draft = small_draft(
-        kind=trained.kind,
-        link=trained.link,
-        weights="float32",
-        n_features=rows.n_features,
-        trainer=TrainerInfo(VARIANTS[variant][0], trained.parameters),
-        ensemble=trained.ensemble,
-        labels=build_names(f"label {i}" for i in range(labels.n_labels)),
-        extra={},
-    )
-    store.publish("learnt", draft)
-    found = Predictor(store.open("learnt")).predict(rows, PredictOptions(top_r=1))
+    model = trial_model(_train(variant, (rows, labels)), labels.n_labels, rows.n_features)
+    found = make_predictor(model).predict(rows, PredictOptions(top_r=1))
     assert np.array_equal(found.ptr, np.arange(rows.n_rows + 1))
     carried = dense_labels(labels)
     some = carried.any(axis=1)
@@ -189,19 +156,15 @@ def test_stages_are_reported_to_their_end():
     assert all(done == total for done, total in seen.values())
 
 
-@pytest.mark.parametrize("name", ["label-tree", "ovr"])
-def test_data_that_cannot_be_used_is_refused(name):
+def test_data_and_settings_that_cannot_be_used_are_refused():
     rows, labels = _data(0)
-    parameters = parse_parameters(name, [])
-    none = LabelRows(np.zeros(rows.n_rows + 1, np.int64), np.zeros(0, np.int32), 5)
-    with pytest.raises(BadData, match="expected rows with labels, found none in 400 rows"):
-        train(name, parameters, rows, none)
+    parameters = parse_parameters("label-tree", [])
     with pytest.raises(BadData, match="expected labels for 399 rows, found them for 400"):
-        train(name, parameters, rows._replace(indptr=rows.indptr[:-1]), labels)
+        train("label-tree", parameters, rows._replace(indptr=rows.indptr[:-1]), labels)
     with pytest.raises(BadParameter, match="threads >= 1"):
-        train(name, parameters, rows, labels, threads=0)
+        train("label-tree", parameters, rows, labels, threads=0)
     with pytest.raises(BadParameter, match="seed >= 0"):
-        estimate(name, parameters, rows, labels, seed=-1)
+        estimate("label-tree", parameters, rows, labels, seed=-1)
 
 
 def test_parameters_of_another_trainer_are_refused():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,38 +10,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_store.manifest import TrainerInfo
-from model_store.names import build_names
-from model_store.store import Store
-from model_store.version import Model
 from service.base.errors import BadData, BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
+from service.inference.searcher import Searcher
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.ldsm.trainer import LdsmParameters
 from service.trainers.spec import Trained
+from service.workflows.choose_features import trial_model
 from tests.oracles.problems import (
     dense_labels,
     dense_rows,
+    learnable,
     random_labels,
     random_rows,
     to_labels,
     to_rows,
 )
-from tests.small_models import small_draft
 
 SMALL = {"trees": "3", "max_nodes": "60", "epochs": "5"}
 
 
-def _data(seed: int = 0, n_rows: int = 300, n_labels: int = 30) -> tuple[SparseRows, LabelRows]:
-    """Rows whose labels can be read off their features; label 4 has no row."""
-    rng = np.random.default_rng(seed)
-    x = dense_rows(random_rows(rng, n_rows, 50, 0.15))
-    near = x @ rng.standard_normal((50, n_labels))
-    carried = (near > np.quantile(near, 0.95, axis=0)) & (x.any(axis=1, keepdims=True))
-    carried[:, 4] = False
-    return to_rows(x), to_labels(carried)
+def _data(seed: int = 0, n_rows: int = 300) -> tuple[SparseRows, LabelRows]:
+    return learnable(seed, n_rows, 30)
 
 
 def _train(data: tuple[SparseRows, LabelRows], *items: str, seed: int = 0, threads: int = 1) -> Trained:
@@ -51,35 +42,13 @@ def _train(data: tuple[SparseRows, LabelRows], *items: str, seed: int = 0, threa
     return train("ldsm", parameters, *data, seed, threads)
 
 
-def _published(root: Path, data: tuple[SparseRows, LabelRows], trained: Trained) -> Model:
-    rows, labels = data
-    draft = small_draft(
-        kind=trained.kind,
-        link=trained.link,
-        weights="float32",
-        n_features=rows.n_features,
-        trainer=TrainerInfo("ldsm", trained.parameters),
-        ensemble=trained.ensemble,
-        labels=build_names(f"label {i}" for i in range(labels.n_labels)),
-        extra=trained.extra,
-    )
-    store = Store(root)
-    store.publish("learnt", draft)
-    return store.open("learnt")
+def _predictor(data: tuple[SparseRows, LabelRows], trained: Trained) -> Searcher:
+    return make_predictor(trial_model(trained, data[1].n_labels, data[0].n_features))
 
 
 def _same_bits(one: Trained, other: Trained) -> bool:
     pairs = zip(one.ensemble, other.ensemble, strict=True)
     return all(a.tobytes() == b.tobytes() for a, b in pairs) and one.report == other.report
-
-
-@pytest.mark.parametrize("items", [[], ["optimiser=nag", "rerank=yes"]])
-def test_same_bits_for_any_number_of_threads(items: list[str]) -> None:
-    data = _data()
-    one = _train(data, *items, seed=3)
-    for threads in (2, 3):
-        assert _same_bits(one, _train(data, *items, seed=3, threads=threads))
-    assert not _same_bits(one, _train(data, *items, seed=4))
 
 
 def test_the_trees_of_an_ensemble_differ() -> None:
@@ -93,12 +62,11 @@ def test_the_trees_of_an_ensemble_differ() -> None:
 @pytest.mark.parametrize(
     "items", [[], ["optimiser=nag", "arity=2"], ["rerank=yes", "shares=labels", "arity=8"]]
 )
-def test_what_is_trained_can_be_published_and_has_learnt(tmp_path: Path, items: list[str]) -> None:
+def test_what_is_trained_has_learnt(items: list[str]) -> None:
     data = _data(2)
     trained = _train(data, "max_nodes=300", "epochs=10", *items)
     assert ("tail/ptr" in trained.extra) == ("rerank=yes" in items)
-    model = _published(tmp_path, data, trained)
-    found = make_predictor(model).predict(data[0], PredictOptions(top_r=1))
+    found = _predictor(data, trained).predict(data[0], PredictOptions(top_r=1))
     carried = dense_labels(data[1])
     some = np.flatnonzero(carried.any(axis=1) & (np.diff(found.ptr) == 1))
     assert len(some) > 0.9 * carried.any(axis=1).sum()
@@ -191,19 +159,19 @@ def test_rows_without_labels_are_left_out() -> None:
     assert _same_bits(with_all, with_some)
 
 
-def test_rows_that_are_alike_become_one_leaf(tmp_path: Path) -> None:
+def test_rows_that_are_alike_become_one_leaf() -> None:
     x = np.tile([0.6, 0.0, 0.8], (12, 1))
     carried = np.tile(np.eye(4, dtype=bool), (3, 1))
     data = to_rows(x), to_labels(carried)
     trained = _train(data)
     assert trained.report["nodes_mean"] == 1
     assert trained.report["splits_given_up"] == 3
-    found = make_predictor(_published(tmp_path, data, trained)).predict(data[0], PredictOptions(top_r=4))
+    found = _predictor(data, trained).predict(data[0], PredictOptions(top_r=4))
     assert found.scores.tolist() == [0.25] * 48
 
 
 @pytest.mark.parametrize("empty", [True, False])
-def test_one_label_or_rows_without_features(tmp_path: Path, empty: bool) -> None:
+def test_one_label_or_rows_without_features(empty: bool) -> None:
     """One label: a leaf says all. No features: nothing tells the rows apart."""
     x = np.zeros((10, 6)) if empty else np.eye(10, 6)
     carried = np.zeros((10, 5), bool)
@@ -213,7 +181,7 @@ def test_one_label_or_rows_without_features(tmp_path: Path, empty: bool) -> None
     data = to_rows(x), to_labels(carried)
     trained = _train(data)
     assert trained.n_nonzeros == 0
-    found = make_predictor(_published(tmp_path, data, trained)).predict(data[0], PredictOptions(top_r=2))
+    found = _predictor(data, trained).predict(data[0], PredictOptions(top_r=2))
     one_row = slice(found.ptr[0], found.ptr[1])
     assert found.labels[one_row].tolist() == [2, 3][: 1 + empty]
     assert found.scores[one_row].tolist() == [1.0, 0.5][: 1 + empty]

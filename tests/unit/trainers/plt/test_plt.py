@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from model_store.manifest import TrainerInfo
-from model_store.names import build_names
-from model_store.store import Store
-from service.base.errors import BadData, BadParameter
+from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.inference.predictor import PredictOptions, Predictor
+from service.inference.predictors import make_predictor
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.spec import Trained
-from tests.oracles.problems import dense_labels, dense_rows, random_rows, to_labels, to_rows
-from tests.small_models import small_draft
+from service.workflows.choose_features import trial_model
+from tests.oracles.problems import dense_labels, dense_rows, learnable, random_rows, to_labels, to_rows
 
 VARIANTS = {
     "kmeans": ["tree=kmeans", "leaf_size=5", "arity=4", "trees=2"],
@@ -29,48 +24,23 @@ VARIANTS = {
 variants = pytest.mark.parametrize("variant", VARIANTS)
 
 
-def _data(seed: int = 0, n_rows: int = 300, n_labels: int = 40) -> tuple[SparseRows, LabelRows]:
-    """Rows whose labels can be read off their features; some have none, label 4 is on none."""
-    rng = np.random.default_rng(seed)
-    x = dense_rows(random_rows(rng, n_rows, 50, 0.15))
-    near = x @ rng.standard_normal((50, n_labels))
-    carried = (near > np.quantile(near, 0.95, axis=0)) & x.any(axis=1, keepdims=True)
-    carried[:, 4] = False
-    return to_rows(x), to_labels(carried)
+def _train(items: list[str], data: tuple[SparseRows, LabelRows]) -> Trained:
+    return train("plt", parse_parameters("plt", items), *data)
 
 
-def _train(items: list[str], data: tuple[SparseRows, LabelRows], seed: int = 0, threads: int = 1) -> Trained:
-    return train("plt", parse_parameters("plt", items), *data, seed, threads)
-
-
-def _served(directory: Path, trained: Trained, data: tuple[SparseRows, LabelRows]) -> Predictor:
-    rows, labels = data
-    store = Store(directory)
-    names = build_names([f"label {i}" for i in range(labels.n_labels)])
-    store.publish(
-        "m",
-        replace(
-            small_draft(1),
-            kind=trained.kind,
-            link=trained.link,
-            weights="float32",
-            n_features=rows.n_features,
-            trainer=TrainerInfo("plt", trained.parameters),
-            ensemble=trained.ensemble,
-            labels=names,
-            extra={},
-        ),
-    )
-    return Predictor(store.open("m"))
+def _served(trained: Trained, data: tuple[SparseRows, LabelRows]) -> Predictor:
+    predictor = make_predictor(trial_model(trained, data[1].n_labels, data[0].n_features))
+    assert isinstance(predictor, Predictor)
+    return predictor
 
 
 @variants
-def test_scores_follow_the_chain_rule(variant: str, tmp_path: Path) -> None:
-    data = _data()
+def test_scores_follow_the_chain_rule(variant: str) -> None:
+    data = learnable(0, 300, 40)
     rows, labels = data
     trained = _train(VARIANTS[variant], data)
     assert (trained.kind, trained.link) == ("label-tree", "logistic")
-    predictor = _served(tmp_path, trained, data)
+    predictor = _served(trained, data)
     found = predictor.predict(rows, PredictOptions(top_r=labels.n_labels, exact=True))
     assert (np.diff(found.ptr) == labels.n_labels - 1).all(), "all but the label without rows"
     assert 4 not in found.labels
@@ -90,10 +60,10 @@ def test_scores_follow_the_chain_rule(variant: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variant", ["random", "huffman", "sgd-huffman"])
-def test_errors_add_up_at_most_along_a_path(variant: str, tmp_path: Path) -> None:
+def test_errors_add_up_at_most_along_a_path(variant: str) -> None:
     """Jasinska et al. 2016, bound (11): whatever the true probabilities of the nodes are."""
-    data, rng = _data(), np.random.default_rng(5)
-    predictor = _served(tmp_path, _train(VARIANTS[variant], data), data)
+    data, rng = learnable(0, 300, 40), np.random.default_rng(5)
+    predictor = _served(_train(VARIANTS[variant], data), data)
     for row in (0, 17, 100):
         for label in (0, 7, 31):
             (path,) = predictor.explain(data[0], row, label).trees
@@ -104,10 +74,10 @@ def test_errors_add_up_at_most_along_a_path(variant: str, tmp_path: Path) -> Non
 
 
 @variants
-def test_it_learns_and_its_probabilities_add_up(variant: str, tmp_path: Path) -> None:
-    data = _data(1)
+def test_it_learns_and_its_probabilities_add_up(variant: str) -> None:
+    data = learnable(1, 300, 40)
     rows, labels = data
-    found = _served(tmp_path, _train(VARIANTS[variant], data), data).predict(
+    found = _served(_train(VARIANTS[variant], data), data).predict(
         rows, PredictOptions(top_r=labels.n_labels, exact=True)
     )
     scores = np.zeros((rows.n_rows, labels.n_labels))
@@ -119,24 +89,8 @@ def test_it_learns_and_its_probabilities_add_up(variant: str, tmp_path: Path) ->
 
 
 @variants
-def test_same_bits_for_any_number_of_threads(variant: str) -> None:
-    data = _data(2)
-    one = _train(VARIANTS[variant], data, seed=3)
-    for threads in (2, 3):
-        other = _train(VARIANTS[variant], data, seed=3, threads=threads)
-        for name, array in one.ensemble._asdict().items():
-            np.testing.assert_array_equal(array, other.ensemble._asdict()[name], err_msg=name)
-
-
-def test_another_seed_makes_another_tree() -> None:
-    data = _data(2)
-    one, other = (_train(VARIANTS["random"], data, seed=seed).ensemble for seed in (1, 2))
-    assert not np.array_equal(one.node_label, other.node_label)
-
-
-@variants
 def test_the_estimate_bounds_the_model(variant: str) -> None:
-    data = _data(3)
+    data = learnable(3, 300, 40)
     trained = _train([*VARIANTS[variant], "prune=0"], data)
     bound = estimate("plt", parse_parameters("plt", VARIANTS[variant]), *data)
     assert 0 < trained.n_nonzeros <= bound["nonzeros_bound"]
@@ -144,13 +98,13 @@ def test_the_estimate_bounds_the_model(variant: str) -> None:
 
 
 @pytest.mark.parametrize("items", [["solver=batch"], ["solver=sgd", "epochs=100", "rate=0.05"]])
-def test_rows_without_labels_lower_the_probabilities(items: list[str], tmp_path: Path) -> None:
+def test_rows_without_labels_lower_the_probabilities(items: list[str]) -> None:
     x = np.tile(np.eye(2), (100, 1))
     carried = np.zeros((200, 2), bool)
     carried[::2, 0] = carried[1::2, 1] = True
     carried[::4] = False  # half of the rows with feature 0
     data = to_rows(x), to_labels(carried)
-    predictor = _served(tmp_path, _train([*items, "tree=random"], data), data)
+    predictor = _served(_train([*items, "tree=random"], data), data)
     found = predictor.predict(to_rows(np.eye(2)), PredictOptions(top_r=1, exact=True))
     assert found.labels.tolist() == [0, 1]
     assert found.scores[0] == pytest.approx(0.5, abs=0.1)
@@ -159,26 +113,20 @@ def test_rows_without_labels_lower_the_probabilities(items: list[str], tmp_path:
 
 @pytest.mark.parametrize("solver", ["solver=batch", "solver=sgd"])
 @pytest.mark.parametrize("tree", ["tree=kmeans", "tree=random", "tree=huffman"])
-def test_out_of_the_ordinary(solver: str, tree: str, tmp_path: Path) -> None:
+def test_out_of_the_ordinary(solver: str, tree: str) -> None:
     rng = np.random.default_rng(1)
     x = dense_rows(random_rows(rng, 30, 8, 0.3))
     x[3] = 0  # a row without features
-    for number, n_labels in enumerate((1, 2, 5)):  # one label only; more children than labels
+    for n_labels in (1, 2, 5):  # one label only; more children than labels
         carried = np.zeros((30, n_labels), bool)
         carried[np.arange(30), np.arange(30) % n_labels] = True
         carried[5] = False
         data = to_rows(x), to_labels(carried)
         trained = _train([solver, tree, "arity=64"], data)
-        predictor = _served(tmp_path / str(number), trained, data)
+        predictor = _served(trained, data)
         found = predictor.predict(data[0], PredictOptions(top_r=n_labels, exact=True))
         assert (np.diff(found.ptr) == n_labels).all()
         assert np.isfinite(found.scores).all()
-
-
-@pytest.mark.parametrize("solver", ["solver=batch", "solver=sgd"])
-def test_no_labels_at_all_are_refused(solver: str) -> None:
-    with pytest.raises(BadData, match="expected rows with labels, found none in 3 rows"):
-        _train([solver], (to_rows(np.eye(3)), to_labels(np.zeros((3, 2), bool))))
 
 
 @pytest.mark.parametrize(

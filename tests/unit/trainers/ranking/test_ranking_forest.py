@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.base.errors import BadData, BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.evaluation.propensity import propensities
 from service.trainers import estimate, parse_parameters, train
@@ -26,6 +25,7 @@ from service.trainers.work import Crew, Tools
 from tests.oracles.problems import (
     dense_labels,
     dense_rows,
+    learnable,
     random_labels,
     random_rows,
     to_labels,
@@ -36,14 +36,8 @@ NAMES = ["fastxml", "pfastrexml"]
 trainers = pytest.mark.parametrize("name", NAMES)
 
 
-def learnable(seed=0, n_rows=300, n_labels=20) -> tuple[SparseRows, LabelRows]:
-    """Rows whose labels can be read off their features; some rows have no label, and label 3 has no row."""
-    rng = np.random.default_rng(seed)
-    x = dense_rows(random_rows(rng, n_rows, 40, 0.15))
-    near = x @ rng.standard_normal((40, n_labels))
-    carried = (near > np.quantile(near, 0.9, axis=0)) & x.any(axis=1, keepdims=True)
-    carried[:, 3] = False
-    return to_rows(x), to_labels(carried)
+def rows_and_labels(seed: int = 0, n_rows: int = 300) -> tuple[SparseRows, LabelRows]:
+    return learnable(seed, n_rows, 20, n_features=40, rarity=0.9, without=3)
 
 
 def forest(data, parameters: FastXmlParameters, seed=0, threads=1) -> list[Grown]:
@@ -126,7 +120,7 @@ def test_any_data_gives_the_same_bits_for_any_number_of_threads(data, name, seed
 
 
 def test_another_seed_and_another_tree_are_different():
-    data = learnable()
+    data = rows_and_labels()
     first, second = forest(data, FastXmlParameters(trees=2), seed=1)
     assert first.weight.tobytes() != second.weight.tobytes()
     assert first.weight.tobytes() != forest(data, FastXmlParameters(trees=1), seed=2)[0].weight.tobytes()
@@ -134,7 +128,7 @@ def test_another_seed_and_another_tree_are_different():
 
 @trainers
 def test_an_ensemble_tells_the_labels_of_its_rows(name):
-    rows, labels = learnable(1)
+    rows, labels = rows_and_labels(1)
     trained = train(name, parse_parameters(name, ["trees=10"]), rows, labels, threads=2)
     assert (trained.kind, trained.link) == ("decision-tree", "argmax")
     assert trained.n_nonzeros > 0
@@ -151,7 +145,7 @@ def test_an_ensemble_tells_the_labels_of_its_rows(name):
 
 
 def test_values_of_leaves_are_shares():
-    rows, labels = learnable(2)
+    rows, labels = rows_and_labels(2)
     trained = train("fastxml", FastXmlParameters(trees=1), rows, labels, 5)
     grown = forest((rows, labels), FastXmlParameters(trees=1), 5)[0]
     share = grown.leaf_count / np.repeat(grown.n_rows, np.diff(grown.leaf_ptr))
@@ -161,7 +155,7 @@ def test_values_of_leaves_are_shares():
 
 
 def test_propensities_raise_rare_labels_and_come_with_mean_rows():
-    rows, labels = learnable(3)
+    rows, labels = rows_and_labels(3)
     # every label occurs as often as the next, so one is made rare
     carried = dense_labels(labels)
     carried[np.flatnonzero(carried[:, 5])[2:], 5] = False
@@ -181,7 +175,7 @@ def test_propensities_raise_rare_labels_and_come_with_mean_rows():
 
 @trainers
 def test_the_estimate_has_room_and_says_something(name):
-    data = learnable(4, n_rows=500)
+    data = rows_and_labels(4, n_rows=500)
     parameters = parse_parameters(name, ["trees=6"])
     trained = train(name, parameters, *data, 3)
     found = estimate(name, parameters, *data, 3)
@@ -212,7 +206,7 @@ def test_rows_that_cannot_or_need_not_be_split_are_one_leaf():
 
 
 def test_the_scale_of_the_rows_is_nothing():
-    rows, labels = learnable(9)
+    rows, labels = rows_and_labels(9)
     larger = rows._replace(values=rows.values * np.float32(64))
     one, other = (forest((x, labels), FastXmlParameters(trees=1))[0] for x in (rows, larger))
     # the constant term's column stays 1, so only the first splits are sure to be alike
@@ -224,7 +218,7 @@ def test_the_scale_of_the_rows_is_nothing():
 
 
 def test_depth_is_bounded():
-    data = learnable(5)
+    data = rows_and_labels(5)
     for depth in (1, 3):
         for grown in forest(data, FastXmlParameters(trees=2, max_leaf=1, max_depth=depth)):
             level = np.zeros(len(grown.n_rows), int)
@@ -234,7 +228,7 @@ def test_depth_is_bounded():
 
 
 def test_a_stopped_crew_ends_soon_with_what_there_is():
-    data, crew = learnable(6), Crew(1)
+    data, crew = rows_and_labels(6), Crew(1)
     crew.stop[0] = 1
     ones = np.ones(20, np.float32)
     grown = grow_forest(TrainingSet(*data), FastXmlParameters(trees=2), ones, 2, Tools(0, crew))
@@ -246,24 +240,9 @@ def test_trees_are_reported_to_their_end():
     train(
         "fastxml",
         FastXmlParameters(trees=3),
-        *learnable(7),
+        *rows_and_labels(7),
         0,
         2,
         lambda stage, done, total: seen.append((stage, done, total)),
     )
     assert seen == [("trees", 1, 3), ("trees", 2, 3), ("trees", 3, 3)]
-
-
-@trainers
-def test_data_that_cannot_be_used_is_refused(name):
-    rows, labels = learnable(0)
-    parameters = parse_parameters(name, [])
-    none = LabelRows(np.zeros(rows.n_rows + 1, np.int64), np.zeros(0, np.int32), 5)
-    with pytest.raises(BadData, match="expected rows with labels, found none in 300 rows"):
-        train(name, parameters, rows, none)
-    values = rows.values.copy()
-    values[int(rows.indptr[7])] = np.nan
-    with pytest.raises(BadData, match="row 7: expected finite values, found nan"):
-        train(name, parameters, rows._replace(values=values), labels)
-    with pytest.raises(BadParameter, match="max_leaf: expected an integer from 1 to 1000000, found 0"):
-        parse_parameters(name, ["max_leaf=0"])
