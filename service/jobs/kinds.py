@@ -28,8 +28,7 @@ from service.serving.parse import PREDICT_ONLY
 from service.serving.schemas.faults import all_faults_of
 from service.serving.schemas.instances import RequestModel
 from service.thresholds.methods.ofo import Start, check_start
-from service.trainers.plugins import installed
-from service.trainers.registry import TRAINERS
+from service.trainers.registry import TRAINERS, installed
 from service.trainers.registry import trainer as find_trainer
 from service.workflows.request import from_json
 

@@ -70,12 +70,6 @@ def numeric_gradient(net: Net, row: dict[int, float], path: Path, is_mean: bool,
     return Net(*found)
 
 
-def objective(q: np.ndarray, p: np.ndarray) -> float:
-    """Return J of a node, equation 6: q[K] shares of the labels, p[K, M] their children's probabilities."""
-    p_j = q @ p
-    return float(2 / p.shape[1] * sum(q[i] * np.abs(p_j - p[i]).sum() for i in range(len(q))))
-
-
 def greedy(  # noqa: C901
     q: np.ndarray, p: np.ndarray, is_known: np.ndarray, capacity: int, n_pads: int, *, times_p: bool
 ) -> list[int]:
@@ -129,29 +123,3 @@ def greedy(  # noqa: C901
     for i in [*rest, *range(n, n + n_pads)]:
         enter(i, min((j for j in range(m) if is_open(j)), key=lambda j: (mass[j], sizes[j], j)))
     return child
-
-
-def huffman_cost(counts: list[int], arity: int) -> int:
-    """Return the least sum of count * depth over all trees of up to `arity` children, by brute force."""
-
-    def best(parts: tuple[int, ...]) -> int:
-        if len(parts) == 1:
-            return 0
-        found = None
-        for size in range(2, min(arity, len(parts)) + 1):
-            for chosen in itertools.combinations(range(len(parts)), size):
-                merged = sum(parts[i] for i in chosen)
-                rest = tuple(sorted([*(x for i, x in enumerate(parts) if i not in chosen), merged]))
-                cost = merged + best_of(rest)
-                found = cost if found is None else min(found, cost)
-        assert found is not None
-        return found
-
-    known: dict[tuple[int, ...], int] = {}
-
-    def best_of(parts: tuple[int, ...]) -> int:
-        if parts not in known:
-            known[parts] = best(parts)
-        return known[parts]
-
-    return best_of(tuple(sorted(counts)))

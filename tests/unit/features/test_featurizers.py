@@ -61,19 +61,73 @@ def as_dicts(rows: SparseRows) -> list[dict[int, float]]:
     return [dict(pairs[a:b]) for a, b in zip(ptr, ptr[1:])]  # noqa: B905, RUF007
 
 
-@pytest.mark.parametrize("kind", FILES)
-def test_every_kind_is_stored_and_loaded(kind: str, tmp_path: Path) -> None:
+WITHOUT_IDF = [(kind, {"use_idf": False}) for kind in ("tfidf", "chars", "words+chars")]
+
+
+@pytest.mark.parametrize(("kind", "given"), [*((kind, {}) for kind in FILES), *WITHOUT_IDF])
+def test_every_kind_is_stored_and_loaded(kind: str, given: dict[str, Any], tmp_path: Path) -> None:
     dataset = dataset_for(kind, tmp_path)
-    featurizer, rows = fit_featurizer(dataset, parameters_of({"kind": kind}))
+    featurizer, rows = fit_featurizer(dataset, parameters_of({"kind": kind, **given}))
     check_sparse(rows)
     assert featurizer.kind == kind and rows.n_features == featurizer.n_features
-    arrays, config = featurizer_arrays(featurizer), featurizer_config(featurizer)
+    arrays = {name: array.copy() for name, array in featurizer_arrays(featurizer).items()}
+    config = featurizer_config(featurizer)
     assert all(name.startswith("features/") for name in arrays)
+    for array in arrays.values():
+        array.flags.writeable = False
     loaded = load_featurizer(config, arrays, featurizer.n_features)
+    assert loaded.parameters == featurizer.parameters
     assert as_dicts(loaded.transform_dataset(dataset)) == as_dicts(rows)
     names = feature_names(config, arrays)
     assert (names is not None) == (kind not in ("hashing", "raw"))
     assert default_kind(dataset) == (kind if kind in ("named", "raw") else "tfidf")
+
+
+DAMAGES: list[tuple[str, Any, str]] = [
+    ("features/idf", None, "features/idf: expected the array, found none"),
+    ("features/idf", lambda a: a[1:], "features/idf: expected float32[3], found float32[2]"),
+    ("features/idf", lambda a: a.astype(np.float64), "expected float32[3], found float64[3]"),
+    ("features/idf", lambda a: a * np.float32("nan"), "features/idf: expected finite weights above 0"),
+    ("features/idf", lambda a: -a, "features/idf: expected finite weights above 0"),
+    ("features/names/slots", None, "features/names: expected the arrays offsets, utf8, slots"),
+    ("features/names/slots", lambda a: a[::-1].copy(), "features/names: expected a table of names"),
+    ("features/names/utf8", lambda a: a + np.uint8(200), "features/names: expected a table of names"),
+    ("features/names/offsets", lambda a: a[:-1].copy(), "features/names: expected a table of names"),
+    ("features/char_idf", None, "features/char_idf: expected the array, found none"),
+    ("features/char_idf", lambda a: a[1:], "features/char_idf: expected float32"),
+    ("features/chars/slots", None, "features/chars: expected the arrays offsets, utf8, slots"),
+    ("features/chars/slots", lambda a: a[::-1].copy(), "features/chars: expected a table of names"),
+]
+"""An array of a version, what becomes of it, and what is told."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "fault"),
+    [
+        *(("tfidf", *damage) for damage in DAMAGES if "char" not in damage[0]),
+        *(("words+chars", *damage) for damage in DAMAGES),
+    ],
+)
+def test_damaged_state_is_refused(kind: str, name: str, change: Any, fault: str, tmp_path: Path) -> None:
+    dataset = dataset_for("tfidf", tmp_path)
+    given = {"char_min_df": 1} if kind == "words+chars" else {}
+    featurizer, _ = fit_featurizer(dataset, parameters_of({"kind": kind, **given}))
+    arrays = dict(featurizer_arrays(featurizer))
+    if change is None:
+        del arrays[name]
+    else:
+        arrays[name] = change(arrays[name])
+    with pytest.raises(Corrupt, match=re.escape(fault)):
+        load_featurizer(featurizer_config(featurizer), arrays, featurizer.n_features)
+
+
+@pytest.mark.parametrize(
+    ("kind", "group"), [("tfidf", "names"), ("named", "names"), ("words+chars", "chars")]
+)
+def test_another_number_of_features_is_refused(kind: str, group: str, tmp_path: Path) -> None:
+    featurizer, _ = fitted(kind, tmp_path)
+    with pytest.raises(Corrupt, match=f"features/{group}: expected 99 names"):
+        load_featurizer(featurizer_config(featurizer), featurizer_arrays(featurizer), 99)
 
 
 @pytest.mark.parametrize("kind", FILES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from model_store.errors import Corrupt
 from model_store.names import NAME_BYTES_MAX, name_of
 from service.base.errors import BadData, BadParameter
 from service.base.rows import SparseRows
@@ -181,46 +179,3 @@ def test_no_texts_and_empty_texts() -> None:
     featurizer, _ = fit_tfidf(["aa bb"], TfidfParameters())
     assert featurizer.transform_texts([]).indptr.tolist() == [0]
     assert featurizer.transform_texts(["", "zz"]).indptr.tolist() == [0, 0, 0]
-
-
-@pytest.mark.parametrize("use_idf", [True, False])
-def test_state_is_arrays(use_idf: bool) -> None:
-    featurizer, rows = fit_tfidf(TEXTS, TfidfParameters(use_idf=use_idf, max_features=500))
-    arrays = {name: array.copy() for name, array in featurizer_arrays(featurizer).items()}
-    for array in arrays.values():
-        array.flags.writeable = False
-    loaded = load_featurizer(featurizer_config(featurizer), arrays, featurizer.n_features)
-    assert loaded.parameters == featurizer.parameters
-    again = loaded.transform_texts(TEXTS)
-    assert all(np.array_equal(a, b) for a, b in zip(again, rows, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "fault"),
-    [
-        ("features/idf", None, "features/idf: expected the array, found none"),
-        ("features/idf", lambda a: a[1:], "features/idf: expected float32[2], found float32[1]"),
-        ("features/idf", lambda a: a.astype(np.float64), "expected float32[2], found float64[2]"),
-        ("features/idf", lambda a: a * np.float32("nan"), "features/idf: expected finite weights above 0"),
-        ("features/idf", lambda a: -a, "features/idf: expected finite weights above 0"),
-        ("features/names/slots", None, "features/names: expected the arrays offsets, utf8, slots"),
-        ("features/names/slots", lambda a: a[::-1].copy(), "features/names: expected a table of names"),
-        ("features/names/utf8", lambda a: a + np.uint8(200), "features/names: expected a table of names"),
-    ],
-)
-def test_damaged_state_is_refused(name: str, change: Any, fault: str) -> None:
-    featurizer, _ = fit_tfidf(["aa bb", "aa"], TfidfParameters())
-    arrays = dict(featurizer_arrays(featurizer))
-    config = featurizer_config(featurizer)
-    if change is None:
-        del arrays[name]
-    else:
-        arrays[name] = change(arrays[name])
-    with pytest.raises(Corrupt, match=re.escape(fault)):
-        load_featurizer(config, arrays, 2)
-
-
-def test_another_number_of_features_is_refused() -> None:
-    featurizer, _ = fit_tfidf(["aa bb", "aa"], TfidfParameters())
-    with pytest.raises(Corrupt, match="features/names: expected 3 names, found 2"):
-        load_featurizer(featurizer_config(featurizer), featurizer_arrays(featurizer), 3)

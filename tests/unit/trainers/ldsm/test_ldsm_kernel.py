@@ -38,6 +38,12 @@ def _examples(rows, labels):
     return Examples(rows.indptr, rows.indices, rows.values, labels.indptr, labels.indices, *ranks)
 
 
+def _of_node(labels):
+    """The labels of a node with all rows."""
+    everything, rank = np.arange(labels.n_rows, dtype=np.int32), np.zeros(labels.n_labels, np.int32)
+    return localise_labels(labels.indptr, labels.indices, everything, rank)
+
+
 def _local(rows, labels):
     """The problem and the labels of a node with all rows."""
     e, everything = _examples(rows, labels), np.arange(rows.n_rows, dtype=np.int32)
@@ -80,9 +86,7 @@ def test_labels_are_renumbered_to_those_that_occur():
 def test_the_chosen_directions_have_the_least_objective(seed, n_children, lambda1, lambda2):
     rng = np.random.default_rng(seed)
     labels = _labelled(seed, 12, 6)
-    of_node = localise_labels(
-        labels.indptr, labels.indices, np.arange(12, dtype=np.int32), np.zeros(6, np.int32)
-    )
+    of_node = _of_node(labels)
     lists = [labels.indices[a:b].tolist() for a, b in zip(labels.indptr, labels.indptr[1:], strict=False)]
     means = Means(6, n_children)
     for i in range(12):
@@ -100,9 +104,7 @@ def test_the_chosen_directions_have_the_least_objective(seed, n_children, lambda
 def test_of_equal_objectives_the_smallest_set_is_chosen(seed, n_children, quarters1, quarters2):
     """With weights that are quarters and nothing seen before, no sum is rounded."""
     labels = _labelled(seed, 12, 6)
-    of_node = localise_labels(
-        labels.indptr, labels.indices, np.arange(12, dtype=np.int32), np.zeros(6, np.int32)
-    )
+    of_node = _of_node(labels)
     means = Means(6, n_children)
     carried = labels.indices[labels.indptr[0] : labels.indptr[1]].tolist()
     chosen = best_directions(_tally_of(means), of_node, 0, quarters1 / 4, quarters2 / 4)
@@ -119,9 +121,7 @@ def test_quality_is_that_of_the_definitions_and_within_the_lemmas(seed, n_childr
     lambda2 = lambda1 * max(0, n_children - 3) + 0.001 + more
     labels = _labelled(seed, 15, 7)
     directions = rng.integers(1, 1 << n_children, 15).astype(np.uint16)
-    of_node = localise_labels(
-        labels.indptr, labels.indices, np.arange(15, dtype=np.int32), np.zeros(7, np.int32)
-    )
+    of_node = _of_node(labels)
     counts = count_labels(of_node, directions, n_children)
     sent = (directions[:, None] >> np.arange(n_children)) & 1 == 1
     carried = dense_labels(labels)[:, of_node.used]
@@ -136,9 +136,7 @@ def test_quality_is_that_of_the_definitions_and_within_the_lemmas(seed, n_childr
 
 def test_a_pure_and_balanced_split_reaches_the_least_objective():
     labels = to_labels(np.repeat(np.eye(4, dtype=bool), 3, axis=0))
-    of_node = localise_labels(
-        labels.indptr, labels.indices, np.arange(12, dtype=np.int32), np.zeros(4, np.int32)
-    )
+    of_node = _of_node(labels)
     counts = count_labels(of_node, np.repeat([1, 2, 4, 8], 3).astype(np.uint16), 4)
     assert split_quality(of_node, counts, 2.0, 4.0) == pytest.approx((-6.0, 0.0, 0.0))
     everywhere = count_labels(of_node, np.full(12, 15, np.uint16), 4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,13 +60,3 @@ def test_a_huffman_tree_has_the_least_weighted_depth(counts, arity):
     weighted = sum(count * depth[label] for count, label in zip(counts, labels.tolist(), strict=True))
     expected = least_weighted_depth(tuple(counts), arity) if len(counts) > 1 else counts[0]
     assert weighted == expected
-
-
-@pytest.mark.parametrize("arity", [2, 3, 16])
-def test_huffman_frequent_labels_are_near_the_root(arity):
-    counts = np.array([1000, 1, 1, 1, 1, 1, 1, 1, 1, 500])
-    shape = huffman_shape(np.arange(10, dtype=np.int32), counts, arity)
-    depth = depths(shape)
-    assert depth[0] == 1
-    assert depth[9] <= 2
-    assert max(depth.values()) == max(depth[label] for label in range(1, 9))

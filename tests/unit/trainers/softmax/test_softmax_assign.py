@@ -9,19 +9,11 @@ import pytest
 
 from service.trainers.softmax.assignment import assign_labels
 from service.trainers.softmax.dealing import Rule, deal_labels
+from service.trainers.softmax.shapes import empty_topology
 from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
-from tests.oracles.softmax_trees import greedy, objective
+from tests.oracles.softmax_trees import greedy
 
 PADDED = 16
-
-
-def empty_tree(n_nodes: int, arity: int, n_labels: int) -> SoftmaxTree:
-    def none(*shape: int) -> np.ndarray:
-        return np.full(shape, -1, np.int32)
-
-    return SoftmaxTree(
-        none(n_nodes, arity), none(n_nodes), none(n_nodes), none(n_nodes), none(n_labels), none(n_labels)
-    )
 
 
 def network_of(n_nodes: int, arity: int, rng: np.random.Generator) -> Network:
@@ -70,7 +62,7 @@ def test_a_node_deals_as_the_slow_greedy(times_p: bool, arity: int, bound: str) 
         if bound != "well-formed":
             most = arity ** (depth - 1) if depth else math.ceil(1.3 * n / arity)
             capacity = 1 if n <= arity else min(n - 1, most)
-        tree = empty_tree(1, arity, n)
+        tree = empty_topology(1, arity, n)
         tree.child[0], tree.level[0] = 0, 0
         tree.leaf_node[:] = 0
         known = by_sums(n, arity, 1, rng)
@@ -130,12 +122,12 @@ def test_trees_stay_within_their_bounds_update_after_update(arity: int, n_labels
     share[labels] = np.sort(rng.random(n_labels))[::-1] + 0.1
     depth = max(1, math.ceil(math.log(n_labels, arity) - 1e-9)) if bound == "depth" else 0
     rule = Rule(depth, 1.3 if bound == "slack" else 0.0, False)
-    tree, n_nodes = empty_tree(1, arity, n_labels + 3), 1
+    tree, n_nodes = empty_topology(1, arity, n_labels + 3), 1
     nobody = LabelStatistics(*by_means(n_labels + 3, rng)[:3], np.zeros(n_labels + 3, np.int32))
     moved = 0
     for update in range(6):
         statistics = nobody if update == 0 else by_means(n_labels + 3, rng)
-        made = empty_tree(max(n_labels, n_nodes), arity, n_labels + 3)
+        made = empty_topology(max(n_labels, n_nodes), arity, n_labels + 3)
         network = network_of(len(tree.child), arity, rng)
         n_nodes, is_new = assign_labels(labels, share, rule, tree, network, statistics, made)
         check(made, n_nodes, labels, rule)
@@ -143,23 +135,3 @@ def test_trees_stay_within_their_bounds_update_after_update(arity: int, n_labels
         assert not is_new[n_nodes:].any()
         tree = made
     assert moved >= 1
-
-
-def test_the_objective_lies_between_0_and_its_bound() -> None:
-    """Lemmas 2 to 5 of the paper."""
-    rng = np.random.default_rng(1)
-    for _ in range(200):
-        m, k = int(rng.integers(2, 6)), int(rng.integers(2, 9))
-        q, p = rng.dirichlet(np.ones(k)), rng.dirichlet(np.full(m, 0.3), k)
-        most = 4 / m * (1 - 1 / m)
-        assert -1e-12 <= objective(q, p) <= most + 1e-12
-        pure = np.eye(m)[rng.integers(0, m, k)]
-        beta = (q @ pure).min()
-        assert beta >= 1 / m - math.sqrt(m * (most - objective(q, pure)) + 1e-12) / 2 - 1e-9
-        even = np.repeat(np.eye(m), 2, axis=0) * 0.5 + 0.5 / m
-        share = np.full(2 * m, 0.5 / m)
-        alpha = (share[:, None] * np.minimum(even, 1 - even)).sum() / m
-        assert alpha <= (most - objective(share, even)) / 2 + 1e-12
-    for m in (2, 3, 5):
-        balanced = objective(np.full(m, 1 / m), np.eye(m))
-        assert balanced == pytest.approx(4 / m * (1 - 1 / m))

@@ -78,6 +78,20 @@ def statistics_of(*, means: bool, sums: bool) -> LabelStatistics:
     )
 
 
+def learn(
+    rows: SparseRows,
+    labels: LabelRows,
+    network: Network,
+    found: LabelStatistics,
+    steps: Steps,
+    squares: Network = NOTHING,
+) -> float:
+    """Take a step on each row in order; return the loss."""
+    order, state = np.arange(rows.n_rows, dtype=np.int32), np.ones(1, np.uint64)
+    never = np.zeros(1, np.uint8)
+    return train_rows(rows, labels, order, TREE, network, squares, found, steps, state, never)
+
+
 def data_of(kind: str, n_rows: int, seed: int) -> tuple[list[dict[int, float]], SparseRows, LabelRows]:
     rng = np.random.default_rng(seed)
     n_features = N_WORDS * (1 if kind == "bag" else WINDOW)
@@ -110,21 +124,9 @@ def test_steps_follow_the_gradient(kind: str, is_mean: bool, by_probability: boo
     squares = Network(*(np.zeros_like(part) for part in network)) if is_adaptive else NOTHING
     slow = [None if part is None else np.zeros_like(part) for part in net]
     rate = 0.05
-    order = np.arange(3, dtype=np.int32)
     found = statistics_of(means=True, sums=True)
     steps = Steps(rate, rate, is_mean, by_probability)
-    loss = train_rows(
-        sparse,
-        labels,
-        order,
-        TREE,
-        network,
-        squares,
-        found,
-        steps,
-        np.ones(1, np.uint64),
-        np.zeros(1, np.uint8),
-    )
+    loss = learn(sparse, labels, network, found, steps, squares)
     expected_loss = 0.0
     for row, label in zip(rows, labels.indices.tolist(), strict=True):
         path = path_of(label)
@@ -157,19 +159,7 @@ def test_statistics_are_sums_of_softmaxes_and_moving_means() -> None:
     rows, sparse, labels = data_of("bag", 30, seed=6)
     found = statistics_of(means=True, sums=True)
     steps = Steps(0.0, 0.0, is_mean=True, by_probability=False)
-    order = np.arange(30, dtype=np.int32)
-    train_rows(
-        sparse,
-        labels,
-        order,
-        TREE,
-        network,
-        NOTHING,
-        found,
-        steps,
-        np.ones(1, np.uint64),
-        np.zeros(1, np.uint8),
-    )
+    learn(sparse, labels, network, found, steps)
     sums, counts = np.full((7, 2, 3), 1 / 3), np.ones((7, 2))
     means: dict[int, np.ndarray] = {}
     for row, label in zip(rows, labels.indices.tolist(), strict=True):
@@ -205,18 +195,9 @@ def test_a_row_without_features_moves_biases_only() -> None:
     _, network = network_of("bag", 11)
     before = copy.deepcopy(network)
     empty = SparseRows(np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), N_WORDS)
-    train_rows(
-        empty,
-        LabelRows(np.array([0, 1]), np.array([4], np.int32), 7),
-        np.zeros(1, np.int32),
-        TREE,
-        network,
-        NOTHING,
-        statistics_of(means=True, sums=False),
-        Steps(0.1, 0.1, is_mean=True, by_probability=False),
-        np.ones(1, np.uint64),
-        np.zeros(1, np.uint8),
-    )
+    label = LabelRows(np.array([0, 1]), np.array([4], np.int32), 7)
+    steps = Steps(0.1, 0.1, is_mean=True, by_probability=False)
+    learn(empty, label, network, statistics_of(means=True, sums=False), steps)
     np.testing.assert_array_equal(network.weights, before.weights)
     np.testing.assert_array_equal(network.embedding, before.embedding)
     assert (network.bias[[0, 2]] != before.bias[[0, 2]]).all()

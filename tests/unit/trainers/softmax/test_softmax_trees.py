@@ -21,7 +21,6 @@ from service.serving.opening import serve_model
 from service.serving.schemas.score import ScoreRequest
 from service.serving.scores import answer_scores
 from service.trainers import parse_parameters, train
-from service.trainers.shape import huffman_shape
 from service.trainers.softmax.shapes import even_shape, topology_of, tree_of
 from service.trainers.softmax.training import _settle, _start
 from service.trainers.source import TrainingSet, count
@@ -30,18 +29,6 @@ from service.workflows.choose_features import trial_model
 from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.oracles.problems import to_labels, to_rows
-from tests.oracles.softmax_trees import huffman_cost
-
-
-@pytest.mark.parametrize("arity", [2, 3, 4])
-def test_huffman_trees_are_the_least_deep(arity: int) -> None:
-    rng = np.random.default_rng(arity)
-    for n in range(2, 8):
-        counts = rng.integers(1, 30, n)
-        shape = huffman_shape(np.arange(n, dtype=np.int32), counts.astype(np.int64), arity)
-        topology = topology_of(shape, arity, n)
-        cost = int(((topology.level[topology.leaf_node] + 1) * counts).sum())
-        assert cost == huffman_cost(counts.tolist(), arity)
 
 
 @pytest.mark.parametrize(("n", "arity"), [(1, 2), (2, 2), (9, 3), (10, 3), (100, 7), (5, 64)])
