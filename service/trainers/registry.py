@@ -1,7 +1,7 @@
 """The trainers by name: a new one is a file with a TrainerSpec and its line here, or an entry point.
 
-Entry points stand in the group `xylem.trainers`, each by its trainer's name (docs/add_a_trainer.md). A package
-is only loaded when its trainer is asked for; what is wrong with it is told then, with the name of its
+Entry points stand in the group `xylem.trainers`, each by its trainer's name (docs/add_a_trainer.md). A
+package is only loaded when its trainer is asked for; what is wrong with it is told then, with the name of its
 distribution. Nothing that is installed can take the place of a trainer of our own, or stop one.
 """
 
