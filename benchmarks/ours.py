@@ -24,7 +24,7 @@ from service.inference.predictor import PredictOptions, Predictor
 from service.kernels.search.beam import beam_rows
 from service.kernels.search.beam_workspace import BeamShape, BeamWorkspace
 from service.kernels.search.call import set_rows, set_search
-from service.kernels.search.routing_rerank import NO_RERANK
+from service.kernels.search.routing_leaves import NO_RERANK
 from service.workflows.train import TrainRequest, train_and_publish
 
 

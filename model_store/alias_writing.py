@@ -14,9 +14,8 @@ from model_store.alias import Alias, render_alias
 from model_store.alias_changes import Change, apply, promoted, removed, rolled_back
 from model_store.errors import AliasNotFound, Conflict, Corrupt, NotFound
 from model_store.fs import Buffer, write_file
-from model_store.identifiers import check_alias, check_version
+from model_store.identifiers import ALIASES, LATEST, MOVES, alias_file, check_alias, check_version
 from model_store.label_writing import LabelWriter
-from model_store.layout import ALIASES, LATEST, MOVES, alias_file
 from model_store.moves import (
     MOVES_BYTES_MAX,
     PROMOTED,

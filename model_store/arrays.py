@@ -7,7 +7,7 @@ import hashlib
 import io
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.errors import Corrupt
-from model_store.fs import FileSystem, Mapped, write_file
-from model_store.mapping import read_head
+from model_store.fs import FileSystem, Mapped, read_head, write_file
 
 ALIGNMENT = 64
 """The data of a file begin at a multiple of this many bytes."""
@@ -181,3 +180,29 @@ def _check_header(where: str, head: bytes, info: ArrayInfo) -> int:
     if found != expected or [type(size) for size in found["shape"]] != [int] * len(info.shape):
         raise Corrupt(where, f"the header {expected}", found)
     return length
+
+
+def take(
+    arrays: Mapping[str, NDArray[Any]], name: str, dtype: str, shape: tuple[int | None, ...]
+) -> NDArray[Any]:
+    """Return an array as a read-only view, having checked its type and the sizes that are known.
+
+    Raises Corrupt when it is missing or another one. Reads no data.
+    """
+    if name not in arrays:
+        raise Corrupt("manifest.json: arrays", f"an array {name}", "none")
+    array = arrays[name]
+    fits = array.ndim == len(shape) and all(
+        size is None or size == found for size, found in zip(shape, array.shape, strict=True)
+    )
+    if array.dtype != dtype or not fits or not array.flags.c_contiguous:
+        sizes = ", ".join("*" if size is None else str(size) for size in shape)
+        raise Corrupt(file_name(name), f"{dtype}[{sizes}]", f"{array.dtype}{list(array.shape)}")
+    view = array.view()
+    view.flags.writeable = False  # one compiled form of every kernel, and nobody writes by mistake
+    return view
+
+
+def at(name: str, index: int) -> str:
+    """Return how a refusal names an element of an array."""
+    return f"{file_name(name)}[{index}]"

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.array_access import at, take
-from model_store.arrays import file_name
+from model_store.arrays import at, file_name, take
 from model_store.compiled.handles import F32_1, handle
 from model_store.errors import Corrupt
 from model_store.manifest import CALIBRATION, Manifest, has_calibration

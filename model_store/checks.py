@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.array_access import at, take
-from model_store.arrays import file_name
+from model_store.arrays import at, file_name, take
 from model_store.calibration import assemble_calibration, check_calibration
 from model_store.chunk_checks import CHUNK_WORDS_MAX, Fault, check_chunks
 from model_store.compiled.bits import n_groups
@@ -25,7 +24,7 @@ from model_store.ensemble import LANES, TreeEnsemble
 from model_store.errors import BadNames, Corrupt
 from model_store.manifest import Manifest
 from model_store.names import NameTable, check_names
-from model_store.report import read_report
+from model_store.origin import read_report
 from model_store.rerank import assemble_rerank, check_rerank, has_rerank
 
 ENSEMBLE = "ensemble"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.array_access import at, take
+from model_store.arrays import at, take
 from model_store.ensemble import TreeEnsemble
 from model_store.errors import Corrupt
 

@@ -1,20 +1,70 @@
 """The only file-system calls of the store: a seam, so that tests can make any of them fail.
 
-Everything here is POSIX. Errors are the plain OSErrors of the system; `model_store.store` gives them types.
+Everything here is POSIX. Errors are the plain OSErrors of the system; `reading` gives them types.
+
+Files are mapped without a descriptor that stays open. Python's `mmap` keeps one for each map until 3.13
+(`trackfd`). A version has twenty arrays, so that 60 models would take up the 1,024 of a process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import stat
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from model_store.mapping import map_bytes
+from model_store.errors import Corrupt, StoreUnreadable
+
+_FAILED = ctypes.c_void_p(-1).value
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+def map_bytes(fd: int, n_bytes: int) -> memoryview:
+    """Return the first bytes of an open file, mapped read-only; `fd` may be closed.
+
+    n_bytes is 1 at least, and no more than the file has. They are mapped until the last view of them is gone.
+    Raises OSError.
+    """
+    address = _libc.mmap(None, n_bytes, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    if address == _FAILED:
+        raise _error()
+    mapped = (ctypes.c_ubyte * n_bytes).from_address(address)
+    weakref.finalize(mapped, _libc.munmap, address, n_bytes).atexit = False
+    return memoryview(mapped).cast("B").toreadonly()
+
+
+def read_head(mapped: memoryview, n_bytes: int) -> bytes:
+    """Return the first bytes of a map, without having the system read megabytes ahead of them."""
+    array: Any = mapped.obj
+    address = ctypes.addressof(array)
+    _libc.madvise(address, len(mapped), mmap.MADV_RANDOM)
+    head = bytes(mapped[:n_bytes])
+    _libc.madvise(address, len(mapped), mmap.MADV_NORMAL)
+    return head
+
+
+def _error() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))
+
 
 Buffer = bytes | memoryview
 
@@ -187,3 +237,30 @@ def remove_tree(fs: FileSystem, path: Path) -> None:
         else:
             fs.unlink(path / entry.name)
     fs.rmdir(path)
+
+
+_NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
+"""What opening gives for a link, a pipe, a directory or a socket where a file should be."""
+
+
+@contextlib.contextmanager
+def reading(root: Path, path: Path) -> Iterator[None]:
+    """Give the errors of reading a file of the store at `root` their types, but for missing files."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            name = _name_within(root, error.filename or path)
+            raise Corrupt(name, "a regular file", "something else") from error
+        found = error.strerror or type(error).__name__
+        raise StoreUnreadable.of(path, f"to read {_name_within(root, path)}", found) from error
+
+
+def _name_within(root: Path, path: Path | str) -> str:
+    """Return a file's path within the store, for messages that clients see."""
+    try:
+        return str(Path(path).relative_to(root))
+    except ValueError:
+        return Path(path).name

@@ -1,4 +1,5 @@
-"""Names of models and aliases and numbers of versions: checked before any path is built from them."""
+"""Names of models and aliases and numbers of versions, checked before any path is built from them; and where
+in a store things are (FORMAT.md)."""
 
 from __future__ import annotations
 
@@ -59,3 +60,23 @@ def parse_ref(ref: object) -> str | int:
 def _shown(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:80]}... ({len(text)} characters)"
+
+
+LATEST = "latest"
+"""The alias that every publication moves."""
+
+MODELS, VERSIONS, ALIASES = "models", "versions", "aliases"
+LAST, MOVES = "last_version", "moves"
+
+_SUFFIX = ".json"
+
+
+def alias_file(alias: str) -> str:
+    """Return the name of the file that an alias's document is in."""
+    return alias + _SUFFIX
+
+
+def alias_in(file: str) -> str | None:
+    """Return the alias whose document is in a file of this name, None where it is another file."""
+    alias = file.removesuffix(_SUFFIX)
+    return alias if alias != file and is_alias(alias) else None

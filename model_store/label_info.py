@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.documents import Fields, parse, render, seal
+from model_store.documents import parse_sealed, render_sealed
 from model_store.errors import BadNames, Corrupt
 from model_store.fs import FileSystem, Mapped, write_file
 from model_store.names import NameTable, build_names, check_names, check_texts
@@ -225,8 +225,7 @@ def head_digest(head: Head) -> str:
 
 
 def _sealed(head: Head) -> bytes:
-    body = render({**head._asdict(), "schema_version": _SCHEMA})
-    return body + seal(body, "-")
+    return render_sealed({**head._asdict(), "schema_version": _SCHEMA})
 
 
 def write_label_info(fs: FileSystem, path: Path, info: LabelInfo) -> None:
@@ -248,11 +247,7 @@ def parse_head(data: bytes, where: str) -> Head:
     """Return what the first HEAD_BYTES of a file say; raise Corrupt naming `where`."""
     if len(data) < HEAD_BYTES:
         raise Corrupt(where, f"a head of {HEAD_BYTES} bytes", f"{len(data)} bytes")
-    sealed = data[:HEAD_BYTES].rstrip(b"\n") + b"\n"
-    end = sealed.rfind(b"\n", 0, -1) + 1
-    if sealed[end:] != seal(sealed[:end], "-"):
-        raise Corrupt(where, "a line with the sha256 of the lines before it", ascii(sealed[end:][:80]))
-    fields = Fields(parse(sealed[:end], where), where)
+    fields = parse_sealed(data[:HEAD_BYTES].rstrip(b"\n") + b"\n", where)
     fields.integer("schema_version", _SCHEMA, _SCHEMA)
     columns = fields.take("columns")
     well_formed = (

@@ -33,10 +33,7 @@ class LabelWriter(StoreWriter):
         with self._writing(needed), self._stage() as stage:
             self._require_space(needed)
             write_label_info(self._fs, stage / LABEL_INFO, info)
-            with self._locked(name):
-                self._require_model(name)
-                self._fs.rename(stage / LABEL_INFO, self._home(name) / LABEL_INFO)
-                self._fs.fsync_dir(self._home(name))
+            self._replace_label_info(name, stage / LABEL_INFO)
 
     def export_label_info(self, name: str, file: Writable) -> Head | None:
         """Write the file of a model's label info, verified first; return its head, None: there is none.
@@ -65,10 +62,7 @@ class LabelWriter(StoreWriter):
             found = head_digest(map_label_info(self._fs, stage / LABEL_INFO, LABEL_INFO).head)
             if found != digest:
                 raise Corrupt(LABEL_INFO, f"that of {digest}", f"that of {found}")
-            with self._locked(name):
-                self._require_model(name)
-                self._fs.rename(stage / LABEL_INFO, self._home(name) / LABEL_INFO)
-                self._fs.fsync_dir(self._home(name))
+            self._replace_label_info(name, stage / LABEL_INFO)
 
     def delete_label_info(self, name: str) -> bool:
         """Remove the label info of a model; return whether there was any. Raises as `put_label_info`."""
@@ -82,6 +76,13 @@ class LabelWriter(StoreWriter):
         """Raise ModelNotFound for a model without a version."""
         if not self.versions(name):
             raise self._missing(name, ModelNotFound(name))
+
+    def _replace_label_info(self, name: str, staged: Path) -> None:
+        """Make a staged file the label info of a model."""
+        with self._locked(name):
+            self._require_model(name)
+            self._fs.rename(staged, self._home(name) / LABEL_INFO)
+            self._fs.fsync_dir(self._home(name))
 
     def _adopt_label_info(self, name: str, staged: Path) -> None:
         """Make a staged file the label info of a model that has none; under the lock."""

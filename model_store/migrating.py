@@ -8,8 +8,7 @@ from pathlib import Path
 from model_store.alias import ALIAS_BYTES_MAX, Alias, Beside
 from model_store.alias_writing import AliasWriter
 from model_store.documents import Fields, parse_sealed
-from model_store.identifiers import is_alias, is_model
-from model_store.layout import ALIASES, LATEST, MODELS, alias_in
+from model_store.identifiers import ALIASES, LATEST, MODELS, alias_in, is_alias, is_model
 from model_store.moves import FOUND, move_of
 
 _OTHERS = ("splits", "denied")

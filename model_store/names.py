@@ -17,7 +17,22 @@ from numpy.typing import NDArray
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import read_only
 from model_store.errors import BadNames
-from model_store.hashing import slot_next, slot_start
+
+_32 = np.uint64(32)
+
+
+@inlined
+def slot_start(hash_32: np.uint64, n_slots: int) -> np.int64:
+    """Return the slot, in [0, n_slots), at which the probing for a hash of [0, 2^32) begins."""
+    return np.int64((hash_32 * np.uint64(n_slots)) >> _32)
+
+
+@inlined
+def slot_next(slot: np.int64, n_slots: int) -> np.int64:
+    """Return the slot to probe after `slot`: one further, the first one after the last."""
+    following = slot + np.int64(1)
+    return following if following < n_slots else np.int64(0)
+
 
 NAME_BYTES_MAX = 4096
 """The longest name, in bytes of UTF-8."""
@@ -31,7 +46,6 @@ _FNV_OFFSET = np.uint64(0xCBF29CE484222325)
 _FNV_PRIME = np.uint64(0x100000001B3)
 _MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
 _MIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
-_32 = np.uint64(32)
 _33 = np.uint64(33)
 
 _FAULTS = {

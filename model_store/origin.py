@@ -1,6 +1,7 @@
-"""The origin of a version: what the manifest does not say of where it came from.
+"""What a version tells besides its manifest: its report, its origin, and the id of what it was made for.
 
-A JSON object kept as an array of bytes: older readers pass it over, and an archive carries it. Its fields:
+Report and origin are JSON objects kept among the arrays as bytes: older readers pass them over, and an
+archive carries them. The report is what training told. The fields of the origin:
 
 parent   {"model", "version", "content"}: the version that this one was made to follow, which its promotion is
          measured against; `content` is its `content_digest`, by which it is known under any name. Or null
@@ -16,15 +17,80 @@ What came of the rule is not here: a published version never changes. The histor
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.json_arrays import json_array, read_json_array
-from model_store.made_for import MADE_FOR
+from model_store.arrays import file_name, info_of, take
+from model_store.documents import parse
+from model_store.errors import Corrupt
 from model_store.manifest import Manifest
+
+JSON_BYTES_MAX = 1 << 20
+
+
+def json_array(name: str, found: Mapping[str, Any]) -> NDArray[np.uint8]:
+    """Return the array `name`, as `report/json`, of an object; raise Corrupt for one no reader would take."""
+    what = name.partition("/")[0]
+    try:
+        text = json.dumps(found, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise Corrupt(what, "a JSON object, all numbers finite", str(error)) from error
+    array = np.frombuffer(text.encode("ascii"), np.uint8)
+    read_json_array({name: array}, name)
+    return array
+
+
+def read_json_array(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, Any]:
+    """Return the object that the array `name` holds, {} if there is none; raise Corrupt for a damaged one."""
+    if name not in arrays:
+        return {}
+    array = take(arrays, name, "uint8", (None,))
+    where = file_name(name)
+    if len(array) > JSON_BYTES_MAX:
+        raise Corrupt(where, f"at most {JSON_BYTES_MAX} bytes", len(array))
+    found = parse(array.tobytes(), where)
+    try:
+        json.dumps(found, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(where, "finite numbers", str(error)) from error
+    return found
+
+
+REPORT = "report/json"
+
+
+def report_array(report: Mapping[str, Any]) -> NDArray[np.uint8]:
+    """Return the array of a report; raise Corrupt for one that no reader would take."""
+    return json_array(REPORT, report)
+
+
+def read_report(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return the report among a version's arrays, {} if it has none; raise Corrupt when it is damaged."""
+    return read_json_array(arrays, REPORT)
+
+
+MADE_FOR = "origin/id"
+
+
+def made_for_array(made_for: str) -> NDArray[np.uint8]:
+    """Return the array that says what a version was made for: the id of a job."""
+    return np.frombuffer(made_for.encode(), np.uint8)
+
+
+def is_made_for(manifest: Manifest, made_for: str) -> bool:
+    """Return whether a version was made for it. Reads no file: the manifest has the digest of the array's."""
+    array = made_for_array(made_for)
+    return MADE_FOR in manifest.arrays and manifest.arrays[MADE_FOR] == info_of(MADE_FOR, array)
+
+
+def made_for_of(arrays: Mapping[str, NDArray[Any]]) -> str | None:
+    """Return what a version was made for, None where its arrays do not say it."""
+    return arrays[MADE_FOR].tobytes().decode("utf-8", "replace") if MADE_FOR in arrays else None
+
 
 ORIGIN = "origin/json"
 """The array's name, among `Draft.extra`."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,9 +21,17 @@ from model_store.errors import (
     StoreUnreadable,
     VersionNotFound,
 )
-from model_store.fs import Buffer, Entry, FileSystem
+from model_store.fs import Buffer, Entry, FileSystem, reading
 from model_store.identifiers import (
+    ALIASES,
+    LAST,
+    LATEST,
+    MODELS,
+    MOVES,
     VERSION_MAX,
+    VERSIONS,
+    alias_file,
+    alias_in,
     check_alias,
     check_model,
     check_version,
@@ -30,12 +40,9 @@ from model_store.identifiers import (
     parse_ref,
 )
 from model_store.label_info import HEAD_BYTES, LABEL_INFO, Head, LabelInfo, map_label_info, parse_head
-from model_store.layout import ALIASES, LAST, LATEST, MODELS, MOVES, VERSIONS, alias_file, alias_in
-from model_store.made_for import is_made_for
 from model_store.manifest import Manifest
 from model_store.moves import MOVES_BYTES_MAX, Move, parse_moves
-from model_store.read_faults import reading
-from model_store.verified import Verified
+from model_store.origin import is_made_for
 from model_store.version import (
     Model,
     map_version,
@@ -43,6 +50,37 @@ from model_store.version import (
     verify_version,
 )
 from model_store.watch import StoreWatch
+
+VERIFIED_MAX = 256
+"""How many versions are remembered; one that was forgotten is verified anew."""
+
+
+class Verified:
+    """The keys that were added or asked for last, VERIFIED_MAX at most; any number of threads may use it."""
+
+    def __init__(self) -> None:
+        self._keys: OrderedDict[Hashable, None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def knows(self, key: Hashable) -> bool:
+        """Return whether a key is remembered; it then counts as the newest."""
+        with self._lock:
+            known = key in self._keys
+            if known:
+                self._keys.move_to_end(key)
+            return known
+
+    def add(self, key: Hashable) -> None:
+        """Remember a key as the newest; beyond VERIFIED_MAX, the oldest is forgotten."""
+        with self._lock:
+            self._keys[key] = None
+            self._keys.move_to_end(key)
+            while len(self._keys) > VERIFIED_MAX:
+                self._keys.popitem(last=False)
+
 
 _OPEN_ATTEMPTS = 3
 _LAST_BYTES_MAX = 4096

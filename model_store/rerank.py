@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.array_access import at, take
+from model_store.arrays import at, take
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32_1, I32_1, I64_1, handle
 from model_store.errors import Corrupt

@@ -17,14 +17,13 @@ from model_store.archive import Readable, read_archive
 from model_store.documents import render_sealed
 from model_store.errors import Conflict, Corrupt, StoreUnwritable, VersionInUse
 from model_store.fs import write_file
-from model_store.identifiers import VERSION_MAX, check_model, check_version
+from model_store.identifiers import ALIASES, LAST, VERSION_MAX, VERSIONS, check_model, check_version
+from model_store.identifiers import LATEST as LATEST
+from model_store.identifiers import MODELS as MODELS
 from model_store.label_info import LABEL_INFO, map_label_info
-from model_store.layout import ALIASES, LAST, VERSIONS
-from model_store.layout import LATEST as LATEST
-from model_store.layout import MODELS as MODELS
-from model_store.made_for import made_for_of
 from model_store.manifest import Manifest, manifest_digest
 from model_store.moves import FOUND, PUBLISHED, REMOVED, Cause, move_of
+from model_store.origin import made_for_of
 from model_store.reading import ModelInfo as ModelInfo
 from model_store.reading import no_version
 from model_store.version import (
@@ -53,7 +52,7 @@ class Store(AliasWriter):
         """Write a draft as the model's next version, move `latest` to it, and return its manifest.
 
         Without `latest` that alias stays, but for a model's first version, which it always names. A draft
-        that says what it was made for (`model_store.made_for`) is published once: where such a version is
+        that says what it was made for (`model_store.origin`) is published once: where such a version is
         there already, it stays the only one, and its manifest is returned.
 
         When this returns, the version survives a loss of power. When it raises, `latest` is where it was:

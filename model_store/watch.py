@@ -10,10 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from model_store.alias import ALIAS_BYTES_MAX
 from model_store.errors import Corrupt, StoreUnreadable
-from model_store.fs import FileSystem, Stamp
+from model_store.fs import FileSystem, Stamp, reading
+from model_store.identifiers import ALIASES, MODELS, VERSIONS
 from model_store.label_info import HEAD_BYTES, LABEL_INFO
-from model_store.layout import ALIASES, MODELS, VERSIONS
-from model_store.read_faults import reading
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from model_store import staging
 from model_store.errors import StoreUnwritable
 from model_store.fs import FileSystem, make_dirs
-from model_store.layout import ALIASES, MODELS, VERSIONS
+from model_store.identifiers import ALIASES, MODELS, VERSIONS
 from model_store.moves import NOBODY, Cause
 from model_store.reading import StoreReader
 

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from model_store.ensemble import Weights
 from model_store.names import name_of
 from model_store.origin import parent_of
-from model_store.packed import Packed, pack, unpack
 from model_store.store import Store
-from model_store.version import Draft, Model, model_of
+from model_store.version import Draft, Model, Packed, model_of, pack, unpack
 from service.base.errors import BadData, BadParameter, NotTuned
 from service.base.rows import SparseRows
 from service.db.of_store import opened_database

@@ -13,7 +13,7 @@ from model_store.rerank import Rerank
 from service.kernels.search.answers import Answers
 from service.kernels.search.call import Call
 from service.kernels.search.query import Rows, Search
-from service.kernels.search.routing_rerank import NO_RERANK
+from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.scorer_kernels import scorer_of
 from service.kernels.search.workspace import Workspace
 

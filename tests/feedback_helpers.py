@@ -12,7 +12,6 @@ from model_store.store import Store
 from service.base.rows import SparseRows
 from service.db.engine import Database
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
-from service.inference.thresholded import Thresholded
 from service.thresholds.live.events import Event, Events, as_columns, event_keys
 from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
 from service.thresholds.live.served import ServedThresholds
@@ -35,7 +34,7 @@ class Replica:
     def __init__(self, url: str, halve_events: int | None = None) -> None:
         self.database = Database(url)
         self.writer = FeedbackWriter(self.database, queue_max=10_000, days_max=30, halve_events=halve_events)
-        self.live = ServedThresholds("m", 1, N_LABELS, Thresholded(predictor()))
+        self.live = ServedThresholds("m", 1, N_LABELS, predictor())
 
     def send(self, *events: Event) -> FeedbackOutcome:
         """Count events, and wait until they are durable."""

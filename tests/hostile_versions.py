@@ -20,7 +20,7 @@ import numpy as np
 from model_store.checks import assemble, check_version
 from model_store.errors import Corrupt
 from model_store.manifest import Manifest
-from model_store.report import REPORT, report_array
+from model_store.origin import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Model, manifest_of, write_arrays, write_manifest
 from service.base.rows import SparseRows

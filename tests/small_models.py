@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from model_store.build import build_ensemble
+from model_store.build import build_ensemble, to_bfloat16
 from model_store.calibration import Calibration, calibration_arrays
 from model_store.ensemble import Chunk, Tree, Weights
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
 from model_store.version import Draft
-from model_store.weights import to_bfloat16
 
 
 def random_chunk(rng: np.random.Generator, n_features: int, n_children: int, share: float) -> Chunk:

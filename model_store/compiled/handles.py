@@ -18,7 +18,17 @@ from __future__ import annotations
 
 import functools
 import typing
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+)
 
 import numba
 import numpy as np
@@ -225,3 +235,21 @@ def _read(context: Any, builder: Any, words: Any, place: int, kind: Any) -> Any:
     array.itemsize, array.nitems = word(item), functools.reduce(builder.mul, found[1:])
     array.meminfo, array.parent = null(array.meminfo.type), null(array.parent.type)
     return array._getvalue()
+
+
+def refuse_copy(holder: object) -> NoReturn:
+    """Raise TypeError for what holds addresses, or is of no use without what does."""
+    raise TypeError(
+        f"cannot copy or pickle {type(holder).__name__}: it holds addresses of arrays of this process; "
+        "copy the xylem.Model or the estimator that it is of"
+    )
+
+
+class Uncopyable:
+    """What holds addresses of this process's arrays: as numbers they would lead a copy to freed memory."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Raise TypeError: `copy.copy`, `copy.deepcopy` and `pickle` all ask here."""
+        refuse_copy(self)

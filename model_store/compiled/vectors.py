@@ -1,10 +1,11 @@
-"""Vectors of 16 floats in compiled kernels: a numba type and the operations on it.
+"""Vectors of 16 or 8 floats in compiled kernels: numba types and the operations on them.
 
-A `Vec16` value lives in vector registers (two of AVX2, one of AVX-512, four of SSE). It exists only inside
+A `Vec16` value lives in vector registers (two of AVX2, one of AVX-512, four of SSE), a `Vec8` in one of AVX2,
+where 16 would be two, half of them empty. They exist only inside
 kernels: there is no Python object for it, so a kernel neither takes nor returns one. Every operation is
 elementwise IEEE arithmetic without fusing or reordering: the same bits on every machine. Loads and stores
 need no alignment beyond that of the elements and are NOT bounds-checked (but with NUMBA_BOUNDSCHECK=1): the
-caller proves that elements i .. i + 15 exist.
+caller proves that elements i .. i + 15, or i + 7, exist.
 
 Sets of lanes are integers: bit k stands for lane k.
 """
@@ -24,44 +25,47 @@ from model_store.compiled.decorators import instruction
 _F32 = ir.FloatType()
 _I16 = ir.IntType(16)
 _I32 = ir.IntType(32)
-_V16F = ir.VectorType(_F32, 16)
-_V16H = ir.VectorType(_I16, 16)
-_V16B8 = ir.VectorType(ir.IntType(8), 16)
-_V16I = ir.VectorType(_I32, 16)
 _LANES = 16
+_V16F = ir.VectorType(_F32, _LANES)
+_V16I = ir.VectorType(_I32, _LANES)
+
+EIGHT = 8
+"""Lanes of a Vec8."""
 
 
-class Vec16Type(types.Type):
-    """The numba type of 16 float32 lanes."""
+class VectorType(types.Type):
+    """The numba type of so many float32 lanes: Vec16, Vec8."""
 
-    def __init__(self) -> None:
-        super().__init__(name="Vec16")
-
-
-vec16: Any = Vec16Type()
+    def __init__(self, lanes: int) -> None:
+        super().__init__(name=f"Vec{lanes}")
+        self.lanes = lanes
 
 
-@register_model(Vec16Type)
-class _Vec16Model(models.PrimitiveModel):
-    """Stored and passed as LLVM's <16 x float>."""
+vec16: Any = VectorType(_LANES)
+vec8: Any = VectorType(EIGHT)
+
+
+@register_model(VectorType)
+class _VectorModel(models.PrimitiveModel):
+    """Stored and passed as LLVM's <16 x float> or <8 x float>."""
 
     def __init__(self, dmm: Any, fe_type: Any) -> None:
-        models.PrimitiveModel.__init__(self, dmm, fe_type, _V16F)
+        models.PrimitiveModel.__init__(self, dmm, fe_type, ir.VectorType(_F32, fe_type.lanes))
 
 
 def _refuse(what: str, found: Any) -> None:
     raise errors.TypingError(f"expected {what}, found {found}")
 
 
-def _check_array(array: Any, dtype: Any) -> None:
-    if not (isinstance(array, types.Array) and array.dtype == dtype and array.layout == "C"):
-        _refuse(f"a C-contiguous array of {dtype}", array)
+def _check_array(array: Any, *dtypes: Any) -> None:
+    if not (isinstance(array, types.Array) and array.dtype in dtypes and array.layout == "C"):
+        _refuse(f"a C-contiguous array of {' or '.join(map(str, dtypes))}", array)
 
 
-def _check_vectors(*vectors: Any) -> None:
+def _check_vectors(*vectors: Any, kind: Any = vec16) -> None:
     for vector in vectors:
-        if not isinstance(vector, Vec16Type):
-            _refuse("Vec16", vector)
+        if vector != kind:
+            _refuse(kind.name, vector)
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any) -> Any:
@@ -71,19 +75,20 @@ def _pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any
 
 
 def _checked_pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any) -> Any:
-    """As `_pointer`; with NUMBA_BOUNDSCHECK, raise IndexError unless the array has all 16 elements."""
+    """As `_pointer`; with NUMBA_BOUNDSCHECK, raise IndexError unless the array has all elements."""
     if context.enable_boundscheck:
         check: Any = cgutils.do_boundscheck
         n_items = context.make_array(array_type)(context, builder, args[0]).nitems
-        for offset in (0, _LANES - 1):
+        for offset in (0, vector.count - 1):
             check(context, builder, builder.add(args[1], args[1].type(offset)), n_items)
     return _pointer(context, builder, array_type, args, vector)
 
 
 def _splat(builder: Any, scalar: Any, vector: Any) -> Any:
-    one = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, _I32(0))
-    zeros = ir.Constant(_V16I, [0] * _LANES)
-    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
+    nothing = ir.Constant(vector, ir.Undefined)
+    one = builder.insert_element(nothing, scalar, _I32(0))
+    zeros = ir.Constant(ir.VectorType(_I32, vector.count), [0] * vector.count)
+    return builder.shuffle_vector(one, nothing, zeros)
 
 
 def _lanes_of(builder: Any, bits: Any) -> Any:
@@ -98,55 +103,77 @@ def _bits_of(builder: Any, lanes: Any) -> Any:
     return builder.zext(builder.bitcast(lanes, _I16), ir.IntType(64))
 
 
+def _load(kind: Any) -> Any:
+    """Return an intrinsic that loads a vector of a kind."""
+
+    def load(typingctx: Any, array: Any, index: Any) -> Any:
+        """Return the elements of an array from an index on, counted through all its dimensions.
+
+        Of float32, of uint16 as the upper halves of float32 numbers, or of int8.
+        """
+        _check_array(array, types.float32, types.uint16, types.int8)
+        floats, integers = ir.VectorType(_F32, kind.lanes), ir.VectorType(_I32, kind.lanes)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            stored = ir.VectorType(context.get_value_type(array.dtype), kind.lanes)
+            pointer = _checked_pointer(context, builder, array, args, stored)
+            found = builder.load(pointer, align=array.dtype.bitwidth // 8)
+            if array.dtype == types.uint16:
+                upper = builder.shl(builder.zext(found, integers), ir.Constant(integers, [16] * kind.lanes))
+                return builder.bitcast(upper, floats)
+            if array.dtype == types.int8:
+                return builder.sitofp(builder.sext(found, integers), floats)
+            return found
+
+        return kind(array, types.intp), generate
+
+    return instruction(load)
+
+
+def _store(kind: Any) -> Any:
+    """Return an intrinsic that stores a vector of a kind."""
+
+    def store(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
+        """Write `vector` to the elements of a float32 array from an index on, counted as in vload."""
+        _check_array(array, types.float32)
+        _check_vectors(vector, kind=kind)
+        if not array.mutable:
+            _refuse("a writable array", array)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            floats = ir.VectorType(_F32, kind.lanes)
+            builder.store(args[2], _checked_pointer(context, builder, array, args, floats), align=4)
+            return context.get_dummy_value()
+
+        return types.void(array, types.intp, kind), generate
+
+    return instruction(store)
+
+
+vload, load8 = _load(vec16), _load(vec8)
+vstore, store8 = _store(vec16), _store(vec8)
+
+
 @instruction
-def vload(typingctx: Any, array: Any, index: Any) -> Any:
-    """Return elements index .. index + 15 of a float32 array, counted through all its dimensions."""
-    _check_array(array, types.float32)
+def zero8(typingctx: Any) -> Any:
+    """Return eight zeros."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_checked_pointer(context, builder, array, args, _V16F), align=4)
+        return ir.Constant(ir.VectorType(_F32, EIGHT), [0.0] * EIGHT)
 
-    return vec16(array, types.intp), generate
-
-
-@instruction
-def vload_bfloat16(typingctx: Any, array: Any, index: Any) -> Any:
-    """Return elements index .. index + 15 of a uint16 array as the upper halves of float32 numbers."""
-    _check_array(array, types.uint16)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        halves = builder.load(_checked_pointer(context, builder, array, args, _V16H), align=2)
-        wide = builder.shl(builder.zext(halves, _V16I), ir.Constant(_V16I, [16] * _LANES))
-        return builder.bitcast(wide, _V16F)
-
-    return vec16(array, types.intp), generate
+    return vec8(), generate
 
 
 @instruction
-def vload_int8(typingctx: Any, array: Any, index: Any) -> Any:
-    """Return elements index .. index + 15 of an int8 array as float32 numbers."""
-    _check_array(array, types.int8)
+def add_scaled8(typingctx: Any, vector: Any, scalar: Any, other: Any) -> Any:
+    """Return vector + scalar * other, the product rounded before it is added."""
+    _check_vectors(vector, other, kind=vec8)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        eights = builder.load(_checked_pointer(context, builder, array, args, _V16B8), align=1)
-        return builder.sitofp(builder.sext(eights, _V16I), _V16F)
+        scale = _splat(builder, args[1], ir.VectorType(_F32, EIGHT))
+        return builder.fadd(args[0], builder.fmul(scale, args[2]))
 
-    return vec16(array, types.intp), generate
-
-
-@instruction
-def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
-    """Write `vector` to elements index .. index + 15 of a float32 array, counted as in vload."""
-    _check_array(array, types.float32)
-    _check_vectors(vector)
-    if not array.mutable:
-        _refuse("a writable array", array)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _checked_pointer(context, builder, array, args, _V16F), align=4)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, vec16), generate
+    return vec8(vec8, types.float32, vec8), generate
 
 
 @instruction
@@ -188,26 +215,21 @@ vmin = _binary(
 )
 
 
-@instruction
-def vgreater(typingctx: Any, left: Any, right: Any) -> Any:
-    """Return the set of lanes (int64) where left > right."""
-    _check_vectors(left, right)
+def _comparison(operator: str) -> Any:
+    """Return an intrinsic: the set of lanes (int64) where left OPERATOR right."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _bits_of(builder, builder.fcmp_ordered(">", args[0], args[1]))
+    def compare(typingctx: Any, left: Any, right: Any) -> Any:
+        _check_vectors(left, right)
 
-    return types.int64(vec16, vec16), generate
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return _bits_of(builder, builder.fcmp_ordered(operator, args[0], args[1]))
+
+        return types.int64(vec16, vec16), generate
+
+    return instruction(compare)
 
 
-@instruction
-def vatleast(typingctx: Any, left: Any, right: Any) -> Any:
-    """Return the set of lanes (int64) where left >= right."""
-    _check_vectors(left, right)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _bits_of(builder, builder.fcmp_ordered(">=", args[0], args[1]))
-
-    return types.int64(vec16, vec16), generate
+vgreater, vatleast = _comparison(">"), _comparison(">=")
 
 
 @instruction

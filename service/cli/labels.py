@@ -178,7 +178,7 @@ def explain(
     several trees the weights are means. A weight above 0 speaks for the label, one below 0 against it.
     """
     from model_store.store import Store
-    from service.inference.label_features import label_features
+    from service.inference.label_weights import label_features
 
     name, reference = parse_reference(model)
     found = label_features(Store(store).open(name, reference), label, top)

@@ -83,8 +83,7 @@ def manifest_facts(manifest: Manifest) -> dict[str, Any]:
 def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Show what a version is and where it came from."""
     from model_store.identifiers import is_version
-    from model_store.origin import read_origin
-    from model_store.report import read_report
+    from model_store.origin import read_origin, read_report
 
     opened = _store(store)
     name, reference = parse_reference(model)
@@ -133,7 +132,7 @@ def draw(
 
 
 def _report_of(store: Store, name: str, version: int) -> dict[str, Any]:
-    from model_store.report import read_report
+    from model_store.origin import read_report
 
     return read_report(store.open(name, version, verify=False).arrays)
 

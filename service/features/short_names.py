@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
-from model_store.hashing import slot_next, slot_start
-from model_store.names import NameTable, hash_bytes, hash_end
+from model_store.names import NameTable, hash_bytes, hash_end, slot_next, slot_start
 
 SHORT_BYTES = 8
 """A name of so many bytes at most is its own key."""

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.calls import address_of
 from model_store.compiled.decorators import inlined, kernel
-from model_store.compiled.handles import Handle, handle_of, struct_at
-from model_store.compiled.uncopyable import Uncopyable
+from model_store.compiled.handles import Handle, Uncopyable, handle_of, struct_at
 from service.base.rows import RowArrays, SparseRows
 from service.features.featurizer import Featurizer
 from service.features.text_featurizer import TextFeaturizer, body_texts

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, NoReturn, SupportsIndex, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.handles import handle_of
-from model_store.compiled.uncopyable import refuse_copy
+from model_store.compiled.handles import handle_of, refuse_copy
 from service.base.rows import RowArrays, SparseRows
 from service.features.characters import encoded, in_blocks, ready_codes
 from service.features.featurizer import Featurizer

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from model_store.compiled.bits import n_groups
 from model_store.embedding import EMBEDDING
 from model_store.ensemble import TreeEnsemble
-from model_store.made_for import MADE_FOR
 from model_store.manifest import Manifest
-from model_store.origin import ORIGIN, origin_array, parent_of
+from model_store.origin import MADE_FOR, ORIGIN, origin_array, parent_of
 from model_store.store import Store
 from model_store.version import Draft, Model
 from service.base.errors import BadModel

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.calibration import Calibration
-from model_store.compiled.handles import empty_handle, handle_of, set_array, word_of
-from model_store.compiled.uncopyable import Uncopyable
+from model_store.compiled.handles import Uncopyable, empty_handle, handle_of, set_array, word_of
 from model_store.ensemble import TreeEnsemble
 from model_store.rerank import Rerank
 from service.inference.answering import NOT_WANTED, places_for

@@ -13,10 +13,10 @@ from model_store.version import Model
 from service.base.rows import SparseRows, offsets
 from service.inference.answering import Predictions, writeable
 from service.inference.explain import Explanation, top_features
-from service.inference.options import LabelScores, PredictOptions
+from service.inference.options import LabelScores, NodeThresholds, PredictOptions
 from service.inference.predictor import Predictor
 from service.kernels.search.embed_rows import embed_rows, turned_rows
-from service.kernels.search.threshold_update import RowSearch
+from service.kernels.search.subtrees import RowSearch
 
 
 class RowEmbedding:
@@ -78,9 +78,9 @@ class EmbeddedPredictor(Predictor):
         return dense._replace(indptr=offsets(sizes))
 
     @contextmanager
-    def row_search(self, options: PredictOptions, n_features: int) -> Iterator[RowSearch]:
+    def row_search(self, prepared: NodeThresholds, n_features: int) -> Iterator[RowSearch]:
         """Do as `Predictor.row_search`, for rows as `rows_to_search` returns them."""
-        with super().row_search(options, max(n_features, self.embedding.dim)) as search:
+        with super().row_search(prepared, max(n_features, self.embedding.dim)) as search:
             yield search
 
     def explain(self, rows: SparseRows, row: int, label: int) -> Explanation:

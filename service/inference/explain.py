@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.kernels.search.shares import FEATURES_MAX, keep_shares
+from service.kernels.search.explain import FEATURES_MAX, keep_shares
 
 
 class FeatureShare(NamedTuple):

@@ -7,8 +7,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.handles import handle_of
-from model_store.compiled.uncopyable import Uncopyable
+from model_store.compiled.handles import Uncopyable, handle_of
 from service.base.rows import SparseRows
 from service.features.sparse_request import BodyForms, SparseQuery
 from service.inference.options import NodeThresholds

@@ -28,9 +28,15 @@ from service.inference.answering import NOT_WANTED
 from service.inference.buffers import FIRST, Need
 from service.inference.fast_answers import FastAnswer, FastForms, RowsRead, Signed
 from service.inference.options import ALL_ALLOWED, ALL_EQUAL
-from service.inference.prediction_json import Spans, cut, predictions_json, text_room
+from service.inference.prediction_json import (
+    Spans,
+    cut,
+    predictions_json,
+    tensors_json,
+    tensors_of,
+    text_room,
+)
 from service.inference.predictor import Predictor
-from service.inference.tensors_json import tensors_json, tensors_of
 from service.kernels.search.beam import beam_rows
 from service.kernels.search.call import set_rows
 from service.kernels.search.fast_request import (

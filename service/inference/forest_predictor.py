@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -11,9 +10,7 @@ from numpy.typing import NDArray
 from model_store.rerank import assemble_rerank, has_rerank
 from model_store.version import Model
 from service.base.rows import SparseRows
-from service.inference.allowed import allowed_labels
 from service.inference.answering import Predictions, writeable
-from service.inference.base_searcher import BaseSearcher, SearchPlan, check_kind
 from service.inference.buffers import FIRST, Buffers, Need
 from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedStep, most_shares, told_shares
 from service.inference.options import (
@@ -26,15 +23,15 @@ from service.inference.options import (
     log_thresholds,
     logs_of,
 )
-from service.kernels.search.explain import depth_of
+from service.inference.searcher import Searcher, SearchPlan, check_kind
+from service.kernels.search.explain import depth_of, explain_route
 from service.kernels.search.routing import reach_leaves, route_rows
-from service.kernels.search.routing_explain import explain_route
-from service.kernels.search.routing_rerank import NO_RERANK
+from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.routing_workspace import RoutingShape, RoutingWorkspace
-from service.kernels.search.threshold_update import NO_PATHS, Paths, move_thresholds
+from service.kernels.search.subtrees import NO_PATHS, Paths
 
 
-class ForestPredictor(BaseSearcher):
+class ForestPredictor(Searcher):
     """Answers rows from one opened version of decision trees. Safe to call from several threads at once.
 
     The answers are always exact; only labels that a reached leaf names are answered, whatever the threshold.
@@ -123,37 +120,12 @@ class ForestPredictor(BaseSearcher):
         child_ptr = self._ensemble.child_ptr
         return int(child_ptr[0]) * self._n_levels * int(np.diff(child_ptr).max())
 
-    def label_mask(
-        self,
-        allow: Sequence[str] | None = None,
-        deny: Sequence[str] | None = None,
-        among: NDArray[np.uint8] | None = None,
-    ) -> NDArray[np.uint8] | None:
-        """Return the mask for PredictOptions of the labels that are allowed (None: all) and not denied.
-
-        among  uint8[K], 0 for labels that are denied in any case; None: there are none
-
-        Raises UnknownLabel. Cost: O(labels).
-        """
-        if allow is None and deny is None and among is None:
-            return None
-        return allowed_labels(self._labels, self.n_labels, allow, deny, among)
-
     def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
         """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(labels).
 
         They apply to the labels' scores, so there is one logarithm a label instead of one a node.
         """
         return NodeThresholds(logs_of(thresholds, self._knots))
-
-    def move_thresholds(
-        self, prepared: NodeThresholds, labels: NDArray[np.int32], thresholds: NDArray[np.float32]
-    ) -> None:
-        """Bring `prepared` up to date in place where thresholds[labels], float32[K] in [0, 1], have changed.
-
-        Predictions may go on meanwhile, see `service.thresholds.live.served`.
-        """
-        move_thresholds(*NO_PATHS, self._knots, labels, thresholds, prepared.log)
 
     def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
         """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions.
@@ -187,6 +159,9 @@ class ForestPredictor(BaseSearcher):
             RoutedStep(node, margin, told)
             for node, margin, told in zip(nodes.tolist(), margins, told_shares(features, shares), strict=True)
         ]
+
+    def _mask_of(self, allowed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return allowed
 
     def _paths(self) -> Paths:
         return NO_PATHS

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from service.inference.answering import writeable
 from service.kernels.search.calibrated import NO_KNOTS, Knots
-from service.kernels.search.threshold_update import set_logs
+from service.kernels.search.subtrees import set_logs
 
 ALL_ALLOWED = np.empty(0, np.uint8)
 ALL_EQUAL = np.empty(0, np.float32)

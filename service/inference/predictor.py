@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,26 +13,23 @@ from model_store.compiled.handles import read_only
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.version import Model
 from service.base.rows import SparseRows
-from service.inference.allowed import allowed_labels
 from service.inference.answering import Predictions, writeable
-from service.inference.base_searcher import BaseSearcher, SearchPlan
 from service.inference.buffers import FIRST, LAST, Need
 from service.inference.explain import Explanation, explain_path
 from service.inference.options import ALL_ALLOWED, ALL_EQUAL, LabelScores, log_thresholds, logs_of
 from service.inference.options import NodeThresholds as NodeThresholds
 from service.inference.options import NodeWeights as NodeWeights
 from service.inference.options import PredictOptions as PredictOptions
+from service.inference.searcher import Searcher, SearchPlan
 from service.kernels.search.beam import beam_rows
 from service.kernels.search.beam_workspace import BeamShape, BeamWorkspace, widest_level
 from service.kernels.search.best_first import best_first_rows
 from service.kernels.search.call import set_rows
 from service.kernels.search.explain import depth_of, explain_leaf
-from service.kernels.search.label_scores import score_rows
-from service.kernels.search.queue_workspace import QueueWorkspace, make_queue
-from service.kernels.search.routing_rerank import NO_RERANK
-from service.kernels.search.subtrees import greatest_below
+from service.kernels.search.routing_leaves import NO_RERANK
+from service.kernels.search.scores import QueueWorkspace, make_queue, score_rows
+from service.kernels.search.subtrees import Paths, greatest_below
 from service.kernels.search.threshold import threshold_rows
-from service.kernels.search.threshold_update import Paths, move_thresholds
 
 _BLOCK_ROWS_MIN = 32
 """From so many rows on, rows that need the same chunk are answered together."""
@@ -41,7 +38,7 @@ _BLOCK_ENTRIES_MAX = 1 << 16
 """Rows of a block times trees times the beam width, and times top_r, at most: a few megabytes."""
 
 
-class Predictor(BaseSearcher):
+class Predictor(Searcher):
     """Answers rows from one opened version of label trees. Safe to call from several threads at once."""
 
     def __init__(self, model: Model) -> None:
@@ -113,23 +110,6 @@ class Predictor(BaseSearcher):
         """Return a bound on the children that a beam search scores a row and level, over all trees."""
         return self.shape.n_trees * min(beam_width, self._n_chunks) * self._widest
 
-    def label_mask(
-        self,
-        allow: Sequence[str] | None = None,
-        deny: Sequence[str] | None = None,
-        among: NDArray[np.uint8] | None = None,
-    ) -> NDArray[np.uint8] | None:
-        """Return the mask for PredictOptions of the labels that are allowed (None: all) and not denied.
-
-        among  uint8[K], 0 for labels that are denied in any case; None: there are none
-
-        Raises UnknownLabel. Cost: O(nodes).
-        """
-        if allow is None and deny is None and among is None:
-            return None
-        allowed = allowed_labels(self._labels, self.n_labels, allow, deny, among)
-        return greatest_below(self._ensemble, allowed, 0)
-
     def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
         """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(nodes).
 
@@ -141,16 +121,6 @@ class Predictor(BaseSearcher):
     def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
         """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions. Cost: O(nodes)."""
         return NodeWeights(greatest_below(self._ensemble, logs_of(weights), -np.inf))
-
-    def move_thresholds(
-        self, prepared: NodeThresholds, labels: NDArray[np.int32], thresholds: NDArray[np.float32]
-    ) -> None:
-        """Bring `prepared` up to date in place where thresholds[labels], float32[K] in [0, 1], have changed.
-
-        Predictions may go on meanwhile, see `served`; two such calls may not. Cost: the
-        labels' paths to the roots.
-        """
-        move_thresholds(*self._paths(), self._knots, labels, thresholds, prepared.log)
 
     def warm_up(self) -> None:
         """Compile or load every kernel that a request can need, by answering empty rows in every way."""
@@ -170,6 +140,9 @@ class Predictor(BaseSearcher):
             self.predict(row, options)
         self.explain(row, 0, int(self._ensemble.node_label.max()))
         self.score_labels(row, np.array([0, 1]), np.zeros(1, np.int32))
+
+    def _mask_of(self, allowed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return greatest_below(self._ensemble, allowed, 0)
 
     def _paths(self) -> Paths:
         trees = self._ensemble

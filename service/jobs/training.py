@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from model_store.errors import VersionNotFound
 from model_store.manifest import Manifest
 from model_store.moves import Cause
-from model_store.report import read_report
+from model_store.origin import read_report
 from model_store.store import Store
 from service.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
 from service.base.errors import BadData

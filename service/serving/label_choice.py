@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from model_store.names import NameTable
 from service.base.errors import UnsupportedOption
 from service.evaluation.propensity import USUAL_CONSTANTS, PropensityConstants, propensities
-from service.inference.allowed import label_ids
 from service.inference.predictor import NodeWeights
-from service.inference.searcher import Searcher
+from service.inference.searcher import Searcher, label_ids
 
 
 class LabelWeights:

@@ -6,7 +6,6 @@ from model_store.version import Model
 from service.base.settings import Settings
 from service.db.engine import Database
 from service.inference.searcher import Searcher
-from service.inference.thresholded import Thresholded
 from service.thresholds.live.feedback import FeedbackWriter
 from service.thresholds.live.follower import Follower
 from service.thresholds.live.served import ServedThresholds
@@ -74,7 +73,7 @@ def live_thresholds(model: Model, predictor: Searcher) -> ServedThresholds:
         manifest.model,
         manifest.version,
         manifest.n_labels,
-        Thresholded(predictor),
+        predictor,
         counts_that_bound(model.arrays),
         manifest.data.rows,
         start_for(manifest.link, model.arrays),

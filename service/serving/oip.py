@@ -18,9 +18,8 @@ from service.features import Featurizer
 from service.inference.answering import Predictions
 from service.inference.fast_answers import FastAnswer
 from service.inference.fast_request import AS_TENSORS
-from service.inference.prediction_json import spans_of
+from service.inference.prediction_json import OUTPUTS, form_of, spans_of, tensors_json
 from service.inference.predictor import PredictOptions
-from service.inference.tensors_json import OUTPUTS, form_of, tensors_json
 from service.serving.answer import SearchDialect
 from service.serving.dialect import Body, Query, Reply
 from service.serving.parse import parse_json, validated

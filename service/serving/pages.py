@@ -10,11 +10,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from model_store.name_search import names_with
 from model_store.names import NameTable, find_name, name_of
-from model_store.report import read_report
+from model_store.origin import read_report
 from model_store.store import Store
 from service.base.errors import BadRequest, NotTuned, UnknownLabel
 from service.db.engine import Database
-from service.inference.label_features import label_features
+from service.inference.label_weights import label_features
 from service.serving.label_info import (
     LabelInfoOptions,
     label_info_options,

@@ -12,10 +12,16 @@ from numpy.typing import NDArray
 
 from model_store.calibration import Calibration, calibration_arrays
 from model_store.checks import ENSEMBLE, LABELS
-from model_store.made_for import MADE_FOR
 from model_store.manifest import CALIBRATION, DataInfo
-from model_store.origin import ORIGIN, origin_array, parent_of
-from model_store.report import REPORT, read_report, report_array
+from model_store.origin import (
+    MADE_FOR,
+    ORIGIN,
+    REPORT,
+    origin_array,
+    parent_of,
+    read_report,
+    report_array,
+)
 from model_store.store import Store
 from model_store.version import Draft, Model
 from service.base.columns import DEFAULT_COLUMNS, TableColumns

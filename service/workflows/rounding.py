@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.build import to_bfloat16
 from model_store.embedding import EMBEDDING
 from model_store.ensemble import Weights
 from model_store.version import Draft, model_of
-from model_store.weights import to_bfloat16
 from service.trainers import TrainingSet
 from service.workflows.evaluate import valid_figures
 from service.workflows.labelled import Labelled, OnProgress

@@ -12,10 +12,16 @@ import numpy as np
 
 from model_store.errors import StoreError
 from model_store.identifiers import check_model
-from model_store.made_for import MADE_FOR, made_for_array
 from model_store.manifest import TrainerInfo
-from model_store.origin import ORIGIN, origin_array, parent_of
-from model_store.report import REPORT, report_array
+from model_store.origin import (
+    MADE_FOR,
+    ORIGIN,
+    REPORT,
+    made_for_array,
+    origin_array,
+    parent_of,
+    report_array,
+)
 from model_store.store import Store
 from model_store.version import Draft, Model, model_of
 from service.base.rows import Dataset

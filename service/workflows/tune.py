@@ -22,7 +22,6 @@ from service.inference.answering import writeable
 from service.inference.parts import predict_all, predict_parts
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.inference.thresholded import Thresholded
 from service.thresholds.live.events import instances_of
 from service.thresholds.live.shadow import put_shadow
 from service.thresholds.live.threshold_counters import ThresholdCounters
@@ -334,7 +333,7 @@ def learn(
     counters = no_counts(truth.n_labels) if counters is None else counters
     begun = Tuned("ofo", USUAL_EMPTY, start, thresholds_of(counters, start, bounds), counters)
     counts = np.empty(0, np.int64) if label_counts is None else label_counts
-    moving = ThresholdCounters(begun, Thresholded(predictor), counts, n_rows)
+    moving = ThresholdCounters(begun, predictor, counts, n_rows)
     arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
     events = instances_of(SparseRows(*arrays, rows.n_features), truth)
     for first in range(0, rows.n_rows, 100):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from model_store.build import store_weights
 from model_store.ensemble import TreeEnsemble, Weights
 from model_store.manifest import WEIGHTS
-from model_store.weights import store_weights
 from service.base.errors import BadParameter
 
 

@@ -20,8 +20,7 @@ ENTRY_POINTS = {"service.cli.entry", "service.server"}
 """They may import everything; nothing but they, and `xylem serve`, imports them."""
 
 _KERNELS_USE = {
-    f"model_store.{name}"
-    for name in ("ensemble", "embedding", "hashing", "names", "compiled", "rerank", "calibration")
+    f"model_store.{name}" for name in ("ensemble", "embedding", "names", "compiled", "rerank", "calibration")
 }
 
 _COMMON = {"service.features", "service.inference", "service.thresholds", "service.db", "model_store"}

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from model_store.report import REPORT, report_array
+from model_store.origin import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model
 from service.base.rows import SparseRows

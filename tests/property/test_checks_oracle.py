@@ -10,7 +10,7 @@ import pytest
 
 from model_store.checks import check_version
 from model_store.errors import Corrupt
-from model_store.report import REPORT, report_array
+from model_store.origin import REPORT, report_array
 from model_store.version import manifest_of
 from tests.mutations import mutated
 from tests.oracles.version_oracle import is_version

@@ -14,7 +14,7 @@ from model_store.ensemble import LINK_CODES, TreeEnsemble
 from model_store.rerank import Rerank
 from service.kernels.search.query import Search
 from service.kernels.search.routing import route_rows
-from service.kernels.search.routing_rerank import NO_RERANK
+from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.routing_workspace import RoutingShape
 from service.kernels.search.workspace import make_workspace
 from tests.calls import dicts_of, make_call, no_answers

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.kernels.search.calibrated import NO_KNOTS
-from service.kernels.search.subtrees import greatest_below
-from service.kernels.search.threshold_update import move_thresholds, set_logs
+from service.kernels.search.subtrees import greatest_below, move_thresholds, set_logs
 from tests.oracles.trees import random_forest
 
 

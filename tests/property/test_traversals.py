@@ -15,7 +15,7 @@ from service.kernels.search.beam import beam_rows
 from service.kernels.search.beam_workspace import BeamShape
 from service.kernels.search.best_first import best_first_rows
 from service.kernels.search.query import Search
-from service.kernels.search.queue_workspace import make_queue
+from service.kernels.search.scores import make_queue
 from service.kernels.search.subtrees import greatest_below
 from service.kernels.search.threshold import threshold_rows
 from service.kernels.search.workspace import make_workspace

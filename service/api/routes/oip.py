@@ -13,7 +13,7 @@ from service.api.routes.requests import find_served, reply_in
 from service.api.routes.services import Wired
 from service.base.errors import Unavailable
 from service.features import Featurizer
-from service.inference.tensors_json import OUTPUTS
+from service.inference.prediction_json import OUTPUTS
 from service.serving.oip import HEADER, TENSORS
 from service.serving.schemas.oip import (
     INPUTS,

@@ -20,8 +20,7 @@ from service.kernels.search.calibrated import calibrate_answers
 from service.kernels.search.call import Call
 from service.kernels.search.heaps import keep_best, pop_frontier, push_frontier
 from service.kernels.search.query import Search, is_allowed, key_of
-from service.kernels.search.queue_workspace import QueueWorkspace
-from service.kernels.search.scores import expand, label_probability, start_row
+from service.kernels.search.scores import QueueWorkspace, expand, label_probability, start_row
 from service.kernels.search.scoring import Scorer
 from service.kernels.search.workspace import Workspace
 

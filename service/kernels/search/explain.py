@@ -1,4 +1,5 @@
-"""Why a label has its probability: the nodes on its path, and what each feature of the row added there."""
+"""Why a label has its probability, and why a row reached a leaf of a decision tree: the nodes on the
+path, and what each feature of the row added there."""
 
 from __future__ import annotations
 
@@ -13,8 +14,52 @@ from service.kernels.search.call import Call
 from service.kernels.search.links import log_links
 from service.kernels.search.query import Rows, Search
 from service.kernels.search.scoring import Scorer, score_alone, score_feature
-from service.kernels.search.shares import NO_FEATURE, keep_share
 from service.kernels.search.workspace import Workspace
+
+FEATURES_MAX = 5
+"""So many features a node are told, those that added or took away most."""
+
+NO_FEATURE = -1
+"""Stands behind the last feature where a node has fewer."""
+
+_LARGEST = np.float32(np.finfo(np.float32).max)
+
+
+@inlined
+def keep_share(
+    feature: int, share: np.float32, features_out: NDArray[np.int32], shares_out: NDArray[np.float32]
+) -> None:
+    """Put a feature among those that added most so far, if it belongs there; of equals the first one stays.
+
+    features_out  int32[FEATURES_MAX], NO_FEATURE behind the last one
+    shares_out    float32[FEATURES_MAX]: by absolute value, descending
+    A share of 0 or none is left out; one beyond a float32 counts as its largest number.
+    """
+    if abs(share) > 0:
+        share = min(max(share, -_LARGEST), _LARGEST)
+        size = abs(share)
+        place = FEATURES_MAX
+        while place > 0 and (features_out[place - 1] < 0 or abs(shares_out[place - 1]) < size):
+            if place < FEATURES_MAX:
+                features_out[place] = features_out[place - 1]
+                shares_out[place] = shares_out[place - 1]
+            place -= 1
+        if place < FEATURES_MAX:
+            features_out[place] = feature
+            shares_out[place] = share
+
+
+@kernel
+def keep_shares(
+    features: NDArray[np.int32],
+    shares: NDArray[np.float32],
+    features_out: NDArray[np.int32],
+    shares_out: NDArray[np.float32],
+) -> None:
+    """Choose among features, int32[n], by what each added, float32[n]; outputs as of `keep_share`."""
+    features_out[:] = NO_FEATURE
+    for i in range(len(features)):
+        keep_share(features[i], shares[i], features_out, shares_out)
 
 
 @kernel
@@ -91,3 +136,34 @@ def depth_of(parent: NDArray[np.int32], node: int) -> int:
         node = parent[node]
         depth += 1
     return depth
+
+
+@kernel
+def explain_route(
+    call_at: NDArray[np.int64],
+    leaf: int,
+    path_out: NDArray[np.int32],
+    margin_out: NDArray[np.float32],
+    features_out: NDArray[np.int32],
+    shares_out: NDArray[np.float32],
+) -> None:
+    """Walk a leaf's path from below the root to the leaf, of `depth` nodes.
+
+    call_at          of a Call: the row is its first one
+    path_out         int32[depth]: the nodes
+    margin_out       float32[depth]: their margins, with the bits that routing compares
+    features_out     int32[depth, FEATURES_MAX], and
+    shares_out       float32[depth, FEATURES_MAX]: what adds most to the node's margin, as of `explain_leaf`
+    Cost: a chunk a node, and a row of the chunk a feature and node.
+    """
+    call = struct_at(Call, call_at)
+    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
+    work = struct_at(Workspace, call.work)
+    node = leaf
+    for step in range(len(path_out) - 1, -1, -1):
+        above = ensemble.parent[node]
+        path_out[step] = node
+        score_alone(scorer, above, call.first)
+        margin_out[step] = work.margins[0, node - ensemble.child_ptr[above]]
+        keep_most(ensemble, node, call, scorer, features_out[step], shares_out[step])
+        node = above

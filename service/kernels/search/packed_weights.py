@@ -13,7 +13,6 @@ from numba import types
 from numba.extending import overload
 
 from model_store.compiled.decorators import instruction
-from model_store.compiled.vectors import vload, vload_bfloat16, vload_int8
 
 _LOW_32 = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
@@ -46,11 +45,6 @@ def word_weight(word: Any) -> Any:
     raise AssertionError("compiled code only")
 
 
-def load_weights(dense: Any, index: Any) -> Any:
-    """Return weights index .. index + 15 of dense rows as a Vec16."""
-    raise AssertionError("compiled code only")
-
-
 def number_at(numbers: Any, row: Any, column: Any) -> Any:
     """Return an element of a matrix of float32, or of uint16 that are bfloat16, as float32."""
     raise AssertionError("compiled code only")
@@ -80,18 +74,6 @@ def _weight_of_16(word: Any) -> Any:
     return np.float32(np.int8(word >> _8))
 
 
-def _load_float32(dense: Any, index: Any) -> Any:
-    return vload(dense, index)
-
-
-def _load_bfloat16(dense: Any, index: Any) -> Any:
-    return vload_bfloat16(dense, index)
-
-
-def _load_int8(dense: Any, index: Any) -> Any:
-    return vload_int8(dense, index)
-
-
 def _number_float32(numbers: Any, row: Any, column: Any) -> Any:
     return numbers[row, column]
 
@@ -108,13 +90,6 @@ def _word_child(word: Any) -> Any:
 @overload(word_weight, inline="always")
 def _word_weight(word: Any) -> Any:
     return {types.uint64: _weight_of_64, types.uint32: _weight_of_32, types.uint16: _weight_of_16}.get(word)
-
-
-@overload(load_weights, inline="always")
-def _load_weights(dense: Any, index: Any) -> Any:
-    return {types.float32: _load_float32, types.uint16: _load_bfloat16, types.int8: _load_int8}.get(
-        dense.dtype
-    )
 
 
 @overload(number_at, inline="always")

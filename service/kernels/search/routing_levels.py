@@ -16,8 +16,8 @@ from service.kernels.search.feature_map import (
     unmap_features,
 )
 from service.kernels.search.query import Rows
-from service.kernels.search.routing_narrow import is_narrow
 from service.kernels.search.routing_workspace import RoutingWorkspace
+from service.kernels.search.scorer import is_narrow
 from service.kernels.search.scoring import (
     Scorer,
     last_at_once,

@@ -8,6 +8,11 @@ first three has a branch that depends on the data. A chunk that many rows of a b
 from features to rows instead (`feature_map`), which takes the place of the first two steps.
 The additions have a fixed order (sparse rows, then dense rows, each by ascending feature, then the bias), so
 that a margin has the same bits in every traversal.
+
+Decision trees have few children a node, and all rows of a node of up to DENSE_SHARE children are dense. Such
+a chunk, spread over the map, is scored in one pass (`add_narrow_rows`): each feature is looked up and its row
+added at once, a feature without a row as the zeros that follow the last row. That changes no bits: a sum that
+begins with 0 is never -0, so that adding 0 or -0 leaves it as it is.
 """
 
 from __future__ import annotations
@@ -19,9 +24,21 @@ from numpy.typing import NDArray
 
 from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS, count_below, has, padded_width
 from model_store.compiled.decorators import nonallocating_inlined as inlined
-from model_store.compiled.vectors import prefetch, vadd, vbroadcast, vload, vmul, vstore
+from model_store.compiled.vectors import (
+    EIGHT,
+    add_scaled8,
+    load8,
+    prefetch,
+    store8,
+    vadd,
+    vbroadcast,
+    vload,
+    vmul,
+    vstore,
+    zero8,
+)
 from model_store.ensemble import LANES, TreeEnsemble
-from service.kernels.search.packed_weights import load_weights, word_child, word_weight
+from service.kernels.search.packed_weights import word_child, word_weight
 from service.kernels.search.query import Rows
 from service.kernels.search.workspace import STAGES, Entries, Workspace
 
@@ -234,10 +251,10 @@ def _add_dense_rows(
         for hit in range(n_dense):
             at = dense_at[hit] + tile
             value = vbroadcast(dense_value[hit])
-            first = vadd(first, vmul(value, load_weights(dense, at)))
-            second = vadd(second, vmul(value, load_weights(dense, at + LANES)))
-            third = vadd(third, vmul(value, load_weights(dense, at + 2 * LANES)))
-            fourth = vadd(fourth, vmul(value, load_weights(dense, at + 3 * LANES)))
+            first = vadd(first, vmul(value, vload(dense, at)))
+            second = vadd(second, vmul(value, vload(dense, at + LANES)))
+            third = vadd(third, vmul(value, vload(dense, at + 2 * LANES)))
+            fourth = vadd(fourth, vmul(value, vload(dense, at + 3 * LANES)))
         vstore(margins, tile, first)
         vstore(margins, tile + LANES, second)
         vstore(margins, tile + 2 * LANES, third)
@@ -246,7 +263,7 @@ def _add_dense_rows(
     for rest in range(tile, width, LANES):
         total = vload(margins, rest)
         for hit in range(n_dense):
-            weights = load_weights(dense, dense_at[hit] + rest)
+            weights = vload(dense, dense_at[hit] + rest)
             total = vadd(total, vmul(vbroadcast(dense_value[hit]), weights))
         vstore(margins, rest, total)
 
@@ -309,3 +326,35 @@ def find_all(
 def children_width(ensemble: TreeEnsemble, node: int) -> np.int64:
     """Return the width of a dense row of the node's chunk: its children, padded."""
     return np.int64(padded_width(ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]))
+
+
+@inlined
+def is_narrow(ensemble: TreeEnsemble, node: int) -> bool:
+    """Return whether the rows of a node's chunk are all dense and at most eight weights wide."""
+    chunk = ensemble.node_chunk[node]
+    has_sparse = ensemble.row_start[chunk + 1] - ensemble.row_start[chunk] > 1
+    return bool(not has_sparse and children_width(ensemble, node) <= EIGHT)
+
+
+@inlined
+def add_narrow_rows(
+    ensemble: TreeEnsemble, dense: NDArray[Any], node: int, row: int, rows: Rows, work: Workspace, slot: int
+) -> None:
+    """Do what `scoring.score_narrow` says for one row, into margins[slot].
+
+    The bits and the costs are those of `score_mapped`.
+    """
+    chunk = ensemble.node_chunk[node]
+    width = children_width(ensemble, node)
+    feature_row = work.feature_row
+    before = ensemble.dense_ptr[chunk] - width
+    zeros = np.int64(len(dense) - LANES)
+    total = zero8()
+    n_dense = np.int64(0)
+    for i in range(rows.indptr[row], rows.indptr[row + 1]):
+        entry = np.int64(feature_row[place(rows.indices[place(i)])])
+        at = before - entry * width if entry < 0 else zeros
+        total = add_scaled8(total, rows.values[place(i)], load8(dense, at))
+        n_dense += np.int64(entry < 0)
+    store8(work.margins[slot], 0, total)
+    finish_margins(ensemble, node, n_dense * width * dense.itemsize, work, slot)

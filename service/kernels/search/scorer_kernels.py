@@ -12,9 +12,9 @@ from model_store.compiled.handles import empty_handle, struct_at
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.call import Call
 from service.kernels.search.query import Rows
-from service.kernels.search.routing_narrow import add_narrow_rows
 from service.kernels.search.scorer import (
     Stored,
+    add_narrow_rows,
     add_rows,
     children_width,
     find_all,

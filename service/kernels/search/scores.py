@@ -1,4 +1,5 @@
-"""Log-scores of nodes, each chunk scored at most once a row: what exact and threshold traversals share.
+"""Log-scores of nodes, each chunk scored at most once a row: what exact and threshold traversals share; and
+the probabilities of labels that a caller names.
 
 `node_score[n]` is valid while `node_stamp[n]` equals the row's stamp. A label's probability is the mean over
 the trees of exp(log-score of its leaf), 0 in a tree without such a leaf.
@@ -6,15 +7,72 @@ the trees of exp(log-score of its leaf), 0 in a tree without such a leaf.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.calibration import Calibration
 from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.decorators import nonallocating_kernel as kernel
+from model_store.compiled.handles import F32_1, I32_1, I64_1, handle, struct_at
 from model_store.ensemble import TreeEnsemble
+from service.kernels.search.calibrated import calibrated
+from service.kernels.search.call import Call
 from service.kernels.search.links import log_links
-from service.kernels.search.queue_workspace import QueueWorkspace
+from service.kernels.search.query import Search
 from service.kernels.search.scoring import Scorer, score_alone
-from service.kernels.search.workspace import Workspace
+from service.kernels.search.workspace import Entries, Workspace
+
+
+@handle
+class QueueWorkspace(NamedTuple):
+    """Buffers, none of which carries anything from one row to the next; they grow with the number of nodes.
+
+    R is top_r, N nodes, I inner nodes, T trees, K labels.
+
+    row               [1]       the row
+    stamp             [1]       counts rows, so that stamps need no clearing
+    front_score/node  [I + T]   the queue
+    node_score/stamp  [N]       log-scores of nodes, valid where the stamp equals the row's
+    best_score/label  [R]       the heap of labels: the answer
+    leaf_seen         [K or 0]  several trees: a leaf of each label found so far, in that order
+    label_stamp       [K or 0]  the row for which a label was last found
+    """
+
+    row: I32_1
+    stamp: I64_1
+    front_score: F32_1
+    front_node: I32_1
+    node_score: F32_1
+    node_stamp: I64_1
+    best_score: F32_1
+    best_label: I32_1
+    leaf_seen: I32_1
+    label_stamp: I64_1
+
+    def entries(self) -> Entries:
+        """Return what is scored by a thresholded search: its queue is a list."""
+        return Entries(self.front_node, self.row)
+
+
+def make_queue(ensemble: TreeEnsemble, *, top_r: int) -> QueueWorkspace:
+    """Allocate the buffers for answers of up to top_r labels."""
+    n_trees, n_nodes = int(ensemble.child_ptr[0]), len(ensemble.parent)
+    n_labels = ensemble.label_leaf.shape[1] if n_trees > 1 else 0
+    n_front = len(ensemble.directory) + n_trees
+    return QueueWorkspace(
+        row=np.zeros(1, np.int32),
+        stamp=np.zeros(1, np.int64),
+        front_score=np.empty(n_front, np.float32),
+        front_node=np.empty(n_front, np.int32),
+        node_score=np.empty(n_nodes, np.float32),
+        node_stamp=np.zeros(n_nodes, np.int64),
+        best_score=np.empty(top_r, np.float32),
+        best_label=np.empty(top_r, np.int32),
+        leaf_seen=np.empty(n_labels, np.int32),
+        label_stamp=np.zeros(n_labels, np.int64),
+    )
 
 
 @inlined
@@ -74,3 +132,36 @@ def label_probability(
             expand(ensemble, link, node, scorer, queue, work)
         total += np.exp(queue.node_score[leaf])
     return total / np.float32(n_trees)
+
+
+@kernel
+def score_rows(
+    call_at: NDArray[np.int64],
+    label_ptr: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    score_out: NDArray[np.float32],
+    log_out: NDArray[np.float32],
+) -> None:
+    """Write the scores of the labels named for each row of a Call, whose `own` is a QueueWorkspace.
+
+    label_ptr          int64[rows + 1]: row i of the call's has labels[label_ptr[i] : label_ptr[i + 1]]
+    score_out, log_out  float32[labels]: the probability, the mean over the trees, with the bits of an exact
+                       search, calibrated as its scores are, and its logarithm; 0 and -inf where no tree has
+                       a leaf for the label
+
+    Cost: the chunks on the labels' paths, each once a row.
+    """
+    call = struct_at(Call, call_at)
+    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
+    link = struct_at(Search, call.search).link
+    work, queue = struct_at(Workspace, call.work), struct_at(QueueWorkspace, call.own)
+    knots = struct_at(Calibration, call.calibration)
+    for row in range(call.first, call.last):
+        start_row(ensemble, row, queue)
+        for i in range(label_ptr[row], label_ptr[row + 1]):
+            score_out[i] = label_probability(ensemble, link, labels[i], scorer, queue, work)
+            if len(knots.x) > 0:
+                score_out[i] = calibrated(knots.x, knots.y, score_out[i])
+            log_out[i] = np.log(score_out[i])
+            if len(knots.x) == 0 and len(ensemble.label_leaf) == 1 and ensemble.label_leaf[0, labels[i]] >= 0:
+                log_out[i] = queue.node_score[ensemble.label_leaf[0, labels[i]]]

@@ -19,8 +19,7 @@ from service.kernels.search.calibrated import calibrate_answers
 from service.kernels.search.call import Call
 from service.kernels.search.heaps import keep_best
 from service.kernels.search.query import Search, is_allowed, key_of, threshold_of
-from service.kernels.search.queue_workspace import QueueWorkspace
-from service.kernels.search.scores import label_probability, record_children, start_row
+from service.kernels.search.scores import QueueWorkspace, label_probability, record_children, start_row
 from service.kernels.search.scoring import Scorer, last_at_once, score_in_turn, start_turns
 from service.kernels.search.workspace import Workspace
 

@@ -1,6 +1,6 @@
 """The buffers of one thread's scoring: what every traversal writes to, allocated once.
 
-What a traversal needs besides is in `beam_workspace` and `queue_workspace`.
+What a traversal needs besides is in `beam_workspace`, `routing_workspace` and `scores`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import write_struct
 from service.kernels.search.calibrated import Knots
 from service.kernels.search.query import Rows
-from service.kernels.search.threshold_update import Paths, move_thresholds
+from service.kernels.search.subtrees import Paths, move_thresholds
 from service.thresholds.methods.ofo import lower_bound_at, threshold_at
 
 SEARCHES: Any = types.none

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.base.rows import SparseRows
-from service.kernels.search.threshold_update import RowSearch
+from service.kernels.search.subtrees import RowSearch
 from service.thresholds.live.events import ALL_COUNT, Events
 from service.thresholds.live.online import count_events, undo_events
 from service.thresholds.methods.ofo import Counters
@@ -20,18 +20,20 @@ _JOURNAL_MIN = 256
 
 
 class Traversal(Protocol):
-    """What predicts under thresholds; `service.inference.thresholded.Thresholded` over a predictor."""
+    """What predicts under thresholds; a `service.inference.searcher.Searcher`."""
 
-    def prepare(self, thresholds: NDArray[np.float32]) -> Any:
+    def node_thresholds(self, thresholds: NDArray[np.float32]) -> Any:
         """Return thresholds, float32[K], prepared for predictions."""
 
-    def move(self, prepared: Any, labels: NDArray[np.int32], thresholds: NDArray[np.float32]) -> None:
-        """Bring what `prepare` returned up to date where thresholds[labels] changed."""
+    def move_thresholds(
+        self, prepared: Any, labels: NDArray[np.int32], thresholds: NDArray[np.float32]
+    ) -> None:
+        """Bring what `node_thresholds` returned up to date where thresholds[labels] changed."""
 
     def rows_to_search(self, rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
         """Return as many rows, of which those chosen are what the search takes."""
 
-    def searching(self, prepared: Any, n_features: int) -> AbstractContextManager[RowSearch]:
+    def row_search(self, prepared: Any, n_features: int) -> AbstractContextManager[RowSearch]:
         """Return the search for labels that reach their thresholds; a row has so many features at most."""
 
 
@@ -65,7 +67,7 @@ class ThresholdCounters:
         self._label_counts = label_counts.view()
         self._label_counts.flags.writeable = False  # as a model's: kernels are compiled for one of the two
         self._n_rows = n_rows
-        self.prepared = traversal.prepare(tuned.thresholds)
+        self.prepared = traversal.node_thresholds(tuned.thresholds)
         self._counts = np.empty((3, _JOURNAL_MIN), np.int32)
         self._before = np.empty(_JOURNAL_MIN, np.float32)
         self.journal_end = 0
@@ -92,7 +94,7 @@ class ThresholdCounters:
         columns = *rows[:3], *true[:2], *predicted[:2], events.epochs
         n_counted = 0
         try:
-            with self._traversal.searching(self.prepared, longest) as search:
+            with self._traversal.row_search(self.prepared, longest) as search:
                 while True:
                     journal = self._counts, self._before
                     given = counters, columns, chosen, n_counted, ends, journal, allowed
@@ -139,7 +141,7 @@ class ThresholdCounters:
             last[1:] = 0  # after the copy that is back in place
         undo_events(self._hits, self._marks, self.thresholds, self._counts, self._before, self.journal_end)
         touched = np.unique(self._counts[0, : self.journal_end])
-        self._traversal.move(self.prepared, touched, self.thresholds)
+        self._traversal.move_thresholds(self.prepared, touched, self.thresholds)
         self.keep()
 
     def apply(self, deltas: Deltas) -> None:
@@ -147,7 +149,7 @@ class ThresholdCounters:
         self._hits[deltas.labels] += deltas.hits
         self._marks[deltas.labels] += deltas.marks
         self.thresholds[deltas.labels] = deltas.thresholds
-        self._traversal.move(self.prepared, deltas.labels, self.thresholds)
+        self._traversal.move_thresholds(self.prepared, deltas.labels, self.thresholds)
 
     def snapshot(self) -> Tuned:
         """Return a copy of the state."""

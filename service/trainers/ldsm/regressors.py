@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel, nonallocating_inlined, nonallocating_kernel
-from model_store.compiled.vectors_of_eight import EIGHT, add_scaled8, load8, store8, zero8
+from model_store.compiled.vectors import EIGHT, add_scaled8, load8, store8, zero8
 from service.kernels.search.scorer import place
 from service.kernels.training.problem import Problem
 from service.kernels.training.random import next_random, shuffle

@@ -15,7 +15,7 @@ from service.base.settings import Limits
 from service.features import Featurizer, load_featurizer
 from service.features.sparse_request import BodyForms
 from service.features.tensor_request import TensorBodies
-from service.inference.tensors_json import form_of
+from service.inference.prediction_json import form_of
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
 from service.kernels.text.tensors import FIRST_OUTPUT, IDENTITY, IDENTITY_END, N_OUTPUTS, PLACES
 from service.serving.oip import parse_infer

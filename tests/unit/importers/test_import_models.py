@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_store import weights as weights_module
+from model_store import build as weights_module
 from model_store.errors import InvalidName
 from model_store.manifest import Manifest
 from model_store.names import name_of

@@ -18,7 +18,7 @@ from service.inference.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
 from service.inference.predictor import PredictOptions, Predictor
 from service.kernels.search.explain import depth_of, explain_leaf
 from service.kernels.search.query import Search
-from service.kernels.search.queue_workspace import make_queue
+from service.kernels.search.scores import make_queue
 from service.kernels.search.workspace import make_workspace
 from tests.calls import make_call, no_answers
 from tests.oracles.trees import LINKS, node_margins, random_forest, random_rows

@@ -20,11 +20,10 @@ from service.inference.answering import Predictions
 from service.inference.fast_answers import FastAnswer, FastForms, FastLimits, Present, RowsRead
 from service.inference.fast_request import AS_PREDICTIONS, AS_TENSORS
 from service.inference.fast_steps import FastRequests, fast_requests
-from service.inference.prediction_json import predictions_json, spans_of
+from service.inference.prediction_json import OUTPUTS, form_of, predictions_json, spans_of, tensors_json
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.inference.tensors_json import OUTPUTS, form_of, tensors_json
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
 from service.thresholds.live.tokens import Tokens, model_hash
 from tests.oip_requests import csr

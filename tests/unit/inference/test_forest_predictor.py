@@ -19,10 +19,9 @@ from service.inference.explain import FEATURES_MAX
 from service.inference.forest_predictor import ForestPredictor
 from service.inference.predictor import PredictOptions, Predictor
 from service.inference.predictors import make_predictor
-from service.kernels.search.explain import depth_of
+from service.kernels.search.explain import depth_of, explain_route
 from service.kernels.search.routing import reach_leaves, route_rows
-from service.kernels.search.routing_explain import explain_route
-from service.kernels.search.threshold_update import set_logs
+from service.kernels.search.subtrees import set_logs
 from tests.oracles.routing import random_decision_forest, routed_scores, whole_rows
 from tests.small_models import random_rerank, small_draft
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_store.build import DENSE_SHARE, build_ensemble, padded
+from model_store.build import CHILDREN_MAX, DENSE_SHARE, build_ensemble, padded, store_weights, to_bfloat16
 from model_store.ensemble import LANES, Chunk, Tree, TreeEnsemble
-from model_store.weights import CHILDREN_MAX, store_weights, to_bfloat16
 from tests.oracles.trees import random_forest
 
 

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_store.build import build_ensemble
+from model_store.build import CHILDREN_MAX, build_ensemble
 from model_store.checks import FAULTS, check_version
 from model_store.ensemble import LANES, Tree, Weights
 from model_store.errors import Corrupt
 from model_store.names import build_names
 from model_store.version import Draft, manifest_of
-from model_store.weights import CHILDREN_MAX
 from tests.small_models import small_draft
 
 LABEL_TREE = small_draft(n_labels=9, n_features=70, n_trees=2, arity=9, share=0.2)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_store.mapping import map_bytes, read_head
+from model_store.fs import map_bytes, read_head
 from model_store.store import Store
 from tests.served_models import publish_model
 

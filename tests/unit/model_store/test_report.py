@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from model_store.errors import Corrupt
-from model_store.report import REPORT, REPORT_BYTES_MAX, read_report, report_array
+from model_store.origin import JSON_BYTES_MAX, REPORT, read_report, report_array
 from model_store.store import Store
 from tests.small_models import small_draft
 
@@ -24,14 +24,14 @@ def test_round_trip_through_a_store(tmp_path: Path) -> None:
     assert read_report(store.open("m").arrays) == {}
 
 
-@pytest.mark.parametrize("report", [{"x": float("nan")}, {"x": object()}, {"x": "y" * REPORT_BYTES_MAX}])
+@pytest.mark.parametrize("report", [{"x": float("nan")}, {"x": object()}, {"x": "y" * JSON_BYTES_MAX}])
 def test_what_no_report_is(report: dict[str, Any]) -> None:
     with pytest.raises(Corrupt, match="report"):
         report_array(report)
 
 
 def test_the_longest_report() -> None:
-    longest = {"x": "y" * (REPORT_BYTES_MAX - len('{"x":""}'))}
+    longest = {"x": "y" * (JSON_BYTES_MAX - len('{"x":""}'))}
     assert read_report({REPORT: report_array(longest)}) == longest
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model_store.build import CHILDREN_MAX, store_weights, to_bfloat16
 from model_store.ensemble import TreeEnsemble
-from model_store.weights import CHILDREN_MAX, store_weights, to_bfloat16
 from tests.small_models import small_draft
 
 ENSEMBLE = small_draft(3, n_labels=40, n_features=60, n_trees=2).ensemble

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from model_store import reading as reading_module
-from model_store import verified
+from model_store.reading import VERIFIED_MAX, Verified
 from model_store.store import Store
-from model_store.verified import VERIFIED_MAX, Verified
 from tests.faulty_fs import QuickFileSystem
 from tests.small_models import small_draft
 
@@ -27,7 +26,7 @@ def test_the_oldest_is_forgotten_and_asking_makes_new() -> None:
 def test_a_store_that_lives_long_remembers_so_many_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verified, "VERIFIED_MAX", 2)
+    monkeypatch.setattr(reading_module, "VERIFIED_MAX", 2)
     read: list[int] = []
 
     def counted(model: object, maps: object) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 import xylem
 from model_store.manifest import has_calibration
-from model_store.origin import ORIGIN, content_digest, read_origin
-from model_store.report import REPORT, read_report
+from model_store.origin import ORIGIN, REPORT, content_digest, read_origin, read_report
 from model_store.store import Store
 from service.base.errors import BadData, BadInput, BadParameter
 from service.workflows.calibrate import calibrate_and_publish, draft_of

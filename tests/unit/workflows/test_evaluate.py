@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from model_store.names import name_of
-from model_store.report import read_report
+from model_store.origin import read_report
 from model_store.store import Store
 from model_store.version import Model
 from service.base.errors import BadInput

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model_store.build import store_weights
 from model_store.version import model_of
-from model_store.weights import store_weights
 from service.base.errors import BadInput
 from service.base.rows import SparseRows
 from service.evaluation.size_report import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report

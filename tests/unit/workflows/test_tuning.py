@@ -16,7 +16,6 @@ from service.base.rows import LabelRows
 from service.db.engine import Database, default_url
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.inference.thresholded import Thresholded
 from service.thresholds.live.events import instances_of
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.methods.kappas import C_GRID
@@ -179,7 +178,7 @@ def test_ofo_goes_on_from_what_rows_before_have_added_up_to(model, labelled):
 def test_ofo_over_a_file_leaves_the_bits_that_feedback_leaves(model, file, labelled):
     (outcome,) = tune(model, TuneRequest(("ofo",), file), quiet)
     start, counts, n_rows = outcome.tuned.start, model.arrays["labels/counts"], model.manifest.data.rows
-    live = ServedThresholds("small", 1, K, Thresholded(make_predictor(model)), counts, n_rows)
+    live = ServedThresholds("small", 1, K, make_predictor(model), counts, n_rows)
     begun = thresholds_of(no_counts(K), start, lower_bounds(counts, n_rows, K))
     live.replace(Tuned("ofo", "one", start, begun, no_counts(K)), Head(1, "small", 1, 1, 1, 0))
     events = instances_of(labelled.rows, labelled.labels)

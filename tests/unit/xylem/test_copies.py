@@ -14,9 +14,8 @@ import pytest
 
 import xylem
 from model_store.errors import Corrupt
-from model_store.packed import pack, unpack
 from model_store.store import Store
-from model_store.version import Model
+from model_store.version import Model, pack, unpack
 from service.base.errors import BadInput
 from service.features import load_featurizer
 from service.features.sparse_request import BodyForms, SparseBodies

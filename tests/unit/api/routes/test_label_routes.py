@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import select
 
 from model_store.label_info import Subject, build_label_info
-from model_store.report import REPORT, report_array
+from model_store.origin import REPORT, report_array
 from model_store.store import Store
 from service.db.engine import Database, default_url
 from service.db.tables import CHECKPOINTS
-from service.inference.label_features import label_features
+from service.inference.label_weights import label_features
 from service.thresholds.store import label_history
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.train import TrainRequest, train_and_publish

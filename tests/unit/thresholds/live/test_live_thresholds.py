@@ -13,7 +13,6 @@ from service.base.errors import DatabaseUnavailable
 from service.base.rows import SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.inference.thresholded import Thresholded
 from service.thresholds.live.events import as_columns
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
@@ -141,7 +140,7 @@ def test_a_block_is_counted_as_its_events_are_one_by_one(tmp_path: Path, kind: s
     engine, start, rng = make_predictor(store.open("m")), Start(1.0, 30.0), np.random.default_rng(6)
     bounds = lower_bounds(None, 0, 60)
     begun = Tuned("ofo", "one", start, thresholds_of(no_counts(60), start, bounds), no_counts(60))
-    moving = ThresholdCounters(begun, Thresholded(engine), np.empty(0, np.int64), 0)
+    moving = ThresholdCounters(begun, engine, np.empty(0, np.int64), 0)
     events = [
         instance_event(f"e{i}", rng.integers(0, 60, 3).tolist(), i)
         if i % 5

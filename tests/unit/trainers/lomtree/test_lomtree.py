@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_store.report import report_array
+from model_store.origin import report_array
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.inference.predictor import PredictOptions
