@@ -15,7 +15,6 @@ from model_store.alias_changes import Change, apply, promoted, removed, rolled_b
 from model_store.errors import AliasNotFound, Conflict, Corrupt, NotFound
 from model_store.fs import Buffer, write_file
 from model_store.identifiers import ALIASES, LATEST, MOVES, alias_file, check_alias, check_version
-from model_store.label_writing import LabelWriter
 from model_store.moves import (
     MOVES_BYTES_MAX,
     PROMOTED,
@@ -30,6 +29,7 @@ from model_store.moves import (
     render_move,
 )
 from model_store.reading import no_version
+from model_store.writing import StoreWriter
 
 _ATTEMPTS = 16
 """Tries to change an alias that others change too."""
@@ -49,7 +49,7 @@ class AliasChange(NamedTuple):
         return None if self.after is None else self.after.version
 
 
-class AliasWriter(LabelWriter):
+class AliasWriter(StoreWriter):
     """A directory of models whose aliases may be changed; see `store.Store`."""
 
     def change_alias(

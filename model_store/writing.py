@@ -1,18 +1,114 @@
-"""What every writer of the store needs: a directory of its own, a model's lock, space, typed errors."""
+"""What every writer of the store needs: a directory of its own in which it prepares what it will rename,
+locks that tell the living apart, space, typed errors; and the part of the store that writes label info."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from model_store import staging
-from model_store.errors import StoreUnwritable
-from model_store.fs import FileSystem, make_dirs
+from model_store.archive import Readable, Writable, content_of
+from model_store.errors import Corrupt, ModelNotFound, StoreUnwritable
+from model_store.fs import FileSystem, make_dirs, remove_tree, write_file
 from model_store.identifiers import ALIASES, MODELS, VERSIONS
+from model_store.label_info import (
+    LABEL_INFO,
+    Head,
+    LabelInfo,
+    head_digest,
+    label_info_pieces,
+    map_label_info,
+    write_label_info,
+)
 from model_store.moves import NOBODY, Cause
 from model_store.reading import StoreReader
+from model_store.version import HEADROOM_BYTES
+
+STAGING = "staging"
+
+LOCK_SECONDS = 60.0
+"""How long a writer waits for another writer of the same model."""
+
+_LOCK = "lock"
+_POLL_SECONDS = 0.01
+_ATTEMPTS = 16
+
+
+@contextlib.contextmanager
+def stage(fs: FileSystem, root: Path) -> Iterator[Path]:
+    """Make a directory of our own under root/staging, locked while we live; remove it afterwards.
+
+    What cannot be removed now, `collect` removes later.
+    """
+    home = make_dirs(fs, root, STAGING)
+    path, lock = _claim(fs, home)
+    try:
+        yield path
+    finally:
+        with contextlib.suppress(OSError):
+            remove_tree(fs, path)
+        with contextlib.suppress(OSError):
+            fs.close(lock)
+
+
+def collect(fs: FileSystem, root: Path) -> list[Path]:
+    """Remove what dead writers left, and return it; who holds its lock lives."""
+    removed = []
+    with contextlib.suppress(FileNotFoundError):
+        for entry in fs.entries(root / STAGING):
+            path = root / STAGING / entry.name
+            if not entry.is_dir:
+                fs.unlink(path)
+                removed.append(path)
+            elif _remove_abandoned(fs, path):
+                removed.append(path)
+    return removed
+
+
+@contextlib.contextmanager
+def locked(fs: FileSystem, directory: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+    """Hold the lock of a directory; raise StoreUnwritable when another holds it for too long."""
+    deadline = time.monotonic() + seconds
+    while (lock := fs.lock(directory / _LOCK)) is None:
+        if time.monotonic() > deadline:
+            raise StoreUnwritable(
+                f"{directory}: expected its lock within {seconds:g} s, found it held by another writer"
+            )
+        time.sleep(_POLL_SECONDS)
+    try:
+        yield
+    finally:
+        fs.close(lock)
+
+
+def _claim(fs: FileSystem, home: Path) -> tuple[Path, int]:
+    """Return a new directory and the descriptor of its lock; a collector may have taken it before us."""
+    for _ in range(_ATTEMPTS):
+        path = home / secrets.token_hex(8)
+        fs.mkdir(path)
+        with contextlib.suppress(FileNotFoundError):
+            lock = fs.lock(path / _LOCK)
+            if lock is not None:
+                return path, lock
+    raise StoreUnwritable(f"{home}: expected a directory to stay, found {_ATTEMPTS} removed at once")
+
+
+def _remove_abandoned(fs: FileSystem, path: Path) -> bool:
+    """Remove a staging directory unless its lock is held; return whether it was removed."""
+    with contextlib.suppress(FileNotFoundError):  # its writer or another collector was faster
+        lock = fs.lock(path / _LOCK)
+        if lock is None:
+            return False
+        try:
+            remove_tree(fs, path)
+        finally:
+            fs.close(lock)
+        return True
+    return False
+
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -23,12 +119,59 @@ class StoreWriter(StoreReader):
     def collect(self) -> list[Path]:
         """Remove what dead writers left in the staging directory, and return it; the living keep theirs."""
         with self._writing(0):
-            return staging.collect(self._fs, self.root)
+            return collect(self._fs, self.root)
 
     def __init__(self, root: Path, *, fs: FileSystem | None = None, by: Cause = NOBODY) -> None:
         """Take the store's directory, and whose moves of aliases these are where a call does not say."""
         super().__init__(root, fs=fs)
         self._by = by
+
+    def put_label_info(self, name: str, info: LabelInfo) -> None:
+        """Make this the label info of a model, instead of what it had; who has that open keeps it.
+
+        In one step, which survives a loss of power. Raises ModelNotFound or StoreUnwritable.
+        """
+        needed = info.head.file_bytes + HEADROOM_BYTES
+        self._require_model(name)
+        with self._writing(needed), self._stage() as stage:
+            self._require_space(needed)
+            write_label_info(self._fs, stage / LABEL_INFO, info)
+            self._replace_label_info(name, stage / LABEL_INFO)
+
+    def export_label_info(self, name: str, file: Writable) -> Head | None:
+        """Write the file of a model's label info, verified first; return its head, None: there is none.
+
+        Raises Corrupt and StoreUnreadable, and what `file` raises.
+        """
+        info = self.label_info(name)
+        if info is None:
+            return None
+        for piece in label_info_pieces(info):
+            file.write(piece)
+        return info.head
+
+    def import_label_info(self, name: str, file: Readable, n_bytes: int, digest: str) -> None:
+        """Make what `export_label_info` wrote, so many bytes, the label info of a model; as `put_label_info`.
+
+        `file` is read once. All digests and invariants are checked before. Raises Corrupt, also for another
+        `head_digest` than was asked for.
+        """
+        self._require_model(name)
+        with self._writing(n_bytes), self._stage() as stage:
+            self._require_space(n_bytes + HEADROOM_BYTES)
+            write_file(self._fs, stage / LABEL_INFO, content_of(file, LABEL_INFO, n_bytes))
+            if file.read(1):
+                raise Corrupt(LABEL_INFO, f"{n_bytes} bytes", "more")
+            found = head_digest(map_label_info(self._fs, stage / LABEL_INFO, LABEL_INFO).head)
+            if found != digest:
+                raise Corrupt(LABEL_INFO, f"that of {digest}", f"that of {found}")
+            self._replace_label_info(name, stage / LABEL_INFO)
+
+    def delete_label_info(self, name: str) -> bool:
+        """Remove the label info of a model; return whether there was any. Raises as `put_label_info`."""
+        self._require_model(name)
+        with self._writing(0), self._stage() as stage, self._locked(name):
+            return self._remove_label_info(name, stage)
 
     # --- parts
 
@@ -39,7 +182,7 @@ class StoreWriter(StoreReader):
             self._make_root()
         with contextlib.suppress(StoreUnwritable):
             self.collect()
-        with staging.stage(self._fs, self.root) as path:
+        with stage(self._fs, self.root) as path:
             yield path
 
     def _make_root(self) -> None:
@@ -58,7 +201,7 @@ class StoreWriter(StoreReader):
         home = make_dirs(self._fs, self.root, MODELS, name)
         for part in (VERSIONS, ALIASES):
             make_dirs(self._fs, home, part)
-        with staging.locked(self._fs, home):
+        with locked(self._fs, home):
             yield
 
     def _require_space(self, needed_bytes: int) -> None:
@@ -83,3 +226,29 @@ class StoreWriter(StoreReader):
                     free = self._fs.free_bytes(self.root)
                     raise self._no_space(needed_bytes, free, error.strerror) from error
             raise StoreUnwritable(f"{self.root}: expected to write, found {error}") from error
+
+    def _require_model(self, name: str) -> None:
+        """Raise ModelNotFound for a model without a version."""
+        if not self.versions(name):
+            raise self._missing(name, ModelNotFound(name))
+
+    def _replace_label_info(self, name: str, staged: Path) -> None:
+        """Make a staged file the label info of a model."""
+        with self._locked(name):
+            self._require_model(name)
+            self._fs.rename(staged, self._home(name) / LABEL_INFO)
+            self._fs.fsync_dir(self._home(name))
+
+    def _adopt_label_info(self, name: str, staged: Path) -> None:
+        """Make a staged file the label info of a model that has none; under the lock."""
+        if LABEL_INFO not in [entry.name for entry in self._entries(self._home(name))]:
+            self._fs.rename(staged, self._home(name) / LABEL_INFO)
+            self._fs.fsync_dir(self._home(name))
+
+    def _remove_label_info(self, name: str, stage: Path) -> bool:
+        """Move label info away, if there is any, and sync; under the lock."""
+        if LABEL_INFO not in [entry.name for entry in self._entries(self._home(name))]:
+            return False
+        self._fs.rename(self._home(name) / LABEL_INFO, stage / LABEL_INFO)
+        self._fs.fsync_dir(self._home(name))
+        return True

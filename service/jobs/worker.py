@@ -21,7 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from model_store.fs import FileSystem
-from model_store.staging import collect
+from model_store.writing import collect
 from service.base.errors import DatabaseUnavailable
 from service.base.logs import configure, log
 from service.base.settings import Settings

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from model_store.fs import FileSystem, write_file
-from model_store.staging import locked
+from model_store.writing import locked
 
 _CONFLICTS = (404, 409, 412)
 """Answers of S3 to a write on a condition that does not hold: it is gone, being written, or another one."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from model_store import staging
+from model_store import writing
 from model_store.fs import FileSystem
 from model_store.store import Store
 from tests import foreign_models as foreign
@@ -269,7 +269,7 @@ def test_models_list_tells_of_aliases_that_cannot_be_read(run_here: Run, store: 
 def test_models_collect_removes_what_dead_writers_left(run_here: Run, store: Path) -> None:
     dead = store / "staging" / "dead"
     (dead / "version").mkdir(parents=True)
-    with staging.stage(FileSystem(), store) as living:
+    with writing.stage(FileSystem(), store) as living:
         assert answer(run_here("models", "collect", "--json", store=store)) == {"removed": [str(dead)]}
         assert list(dead.parent.iterdir()) == [living]
     done = run_here("models", "collect", store=store)

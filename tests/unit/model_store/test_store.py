@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_store import staging
+from model_store import writing
 from model_store.alias import BEFORE_MAX, Alias
 from model_store.errors import (
     AliasNotFound,
@@ -330,7 +330,7 @@ def test_threads_publish_at_once(store: Store) -> None:
 
 def test_collect_leaves_the_living(store: Store) -> None:
     store.publish("m", DRAFT)
-    with staging.stage(QuickFileSystem(), store.root) as living:
+    with writing.stage(QuickFileSystem(), store.root) as living:
         dead = store.root / "staging" / "dead"
         (dead / "version" / "arrays").mkdir(parents=True)
         (dead / "version" / "arrays" / "x.npy").write_text("x")
@@ -346,12 +346,12 @@ def test_a_lock_that_is_held_too_long(store: Store) -> None:
     store.publish("m", DRAFT)
     home = store.root / "models" / "m"
     with (
-        staging.locked(QuickFileSystem(), home),
+        writing.locked(QuickFileSystem(), home),
         pytest.raises(StoreUnwritable, match=r"expected its lock within 0\.05 s"),
-        staging.locked(QuickFileSystem(), home, seconds=0.05),
+        writing.locked(QuickFileSystem(), home, seconds=0.05),
     ):
         pass
-    with staging.locked(QuickFileSystem(), home, seconds=0):
+    with writing.locked(QuickFileSystem(), home, seconds=0):
         pass
 
 
