@@ -24,6 +24,9 @@ from service.serving.short import SHORT_BEAMS, is_short
 
 _NO_BODY = b"", (0, 0)
 
+_OF_KERNEL = frozenset({"instances", "top_r", "beam_width", "exact", "threshold", "binary_data_output"})
+"""What requests may say besides defaults for the kernel to search their rows."""
+
 
 class SearchDialect(Dialect[Query]):
     """Requests that are searched. One kernel reads, searches and writes; what it does not read, `read` does.
@@ -122,11 +125,10 @@ class SearchDialect(Dialect[Query]):
 
 def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:
     """Return what the kernel is asked for rows; None: it does not have an option."""
-    options = query.options
-    if options.allow_labels is not None or options.deny_labels is not None or options.language is not None:
-        return None
-    if options.statistics or options.explain or options.label_info:
-        return None
+    options, fields = query.options, type(query.options).model_fields
+    for name in options.model_fields_set - _OF_KERNEL:
+        if getattr(options, name) != fields[name].default:
+            return None
     kind, number = NO_THRESHOLD, 0.0
     if isinstance(options.threshold, float):
         kind, number = NUMBER, options.threshold

@@ -6,7 +6,7 @@ A client's heads are alike but for their lengths and ids. What the rest of one m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from starlette.types import Scope
@@ -72,8 +72,49 @@ NOTHING = RequestHeaders()
 OWN = "xylem.own"
 """The key of a request's scope under which its RequestHeaders are."""
 
-OWN_HEADERS = (b"x-request-id", b"traceparent", b"tracestate", KEY_HEADER.encode())
-"""The names of RequestHeaders."""
+
+class OwnHeader(NamedTuple):
+    """How a header is found and read that each request has of its own.
+
+    mark    bytes that a head with it has: to look for these costs a tenth of looking for the line
+    line    finds it, wherever it stands in a head, but for a name in capitals: such a request takes the route
+    choose  returns its value, of those that a request has; None: there is none that is sane
+    """
+
+    mark: bytes
+    line: re.Pattern[bytes]
+    choose: Callable[[list[bytes]], bytes | None]
+
+
+def _line(name: bytes, value: bytes) -> re.Pattern[bytes]:
+    """Return what finds a header of such a value, wherever it stands in a head."""
+    return re.compile(rb"\r\n%b:[ \t]*(%b)[ \t]*(?=\r\n|\Z)" % (name, value))
+
+
+OWN_HEADERS: dict[bytes, OwnHeader] = {
+    b"x-request-id": OwnHeader(
+        b"equest-",
+        _line(rb"[Xx]-[Rr]equest-[Ii][Dd]", _REQUEST_ID),
+        lambda ids: next(filter(_IS_REQUEST_ID, ids), None),
+    ),
+    b"traceparent": OwnHeader(
+        b"race",
+        _line(rb"[Tt]raceparent", rb"[!-~]+(?:[ \t]+[!-~]+)*"),
+        lambda parents: parents[0] if len(parents) == 1 else None,
+    ),
+    b"tracestate": OwnHeader(
+        b"race",
+        _line(rb"[Tt]racestate", rb"[!-~]+(?:[ \t]+[!-~]+)*"),
+        # a list of several headers, as others are (W3C Trace Context, 3.3.1)
+        lambda states: b",".join(states)[: TRACESTATE_MAX + 1],
+    ),
+    KEY_HEADER.encode(): OwnHeader(
+        b"anary-",
+        _line(rb"(?i:%b)" % KEY_HEADER.encode(), rb"[!-~]{1,256}"),
+        lambda keys: keys[0].strip() or None,
+    ),
+}
+"""By their names in small letters, in the order of RequestHeaders: a new one is added here."""
 
 
 def headers_of(given: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
@@ -84,14 +125,8 @@ def headers_of(given: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
             found.setdefault(name, []).append(value)
     if not found:
         return NOTHING
-    ids, parents, states, keys = (found.get(name, []) for name in OWN_HEADERS)
-    state = b",".join(states)  # a list of several headers, as others are (W3C Trace Context, 3.3.1)
-    return RequestHeaders(
-        next(filter(_IS_REQUEST_ID, ids), None),
-        parents[0] if len(parents) == 1 else None,
-        state[: TRACESTATE_MAX + 1] if states else None,
-        (keys[0].strip() or None) if keys else None,
-    )
+    values = (own.choose(found[name]) if name in found else None for name, own in OWN_HEADERS.items())
+    return RequestHeaders(*values)
 
 
 def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
@@ -142,27 +177,10 @@ def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
     return None if is_odd or len(head) > HEAD_LENGTH_KEPT or len(body) > bytes_max else head
 
 
-def _line(name: bytes, value: bytes) -> re.Pattern[bytes]:
-    """Return what finds a header of such a value, wherever it stands in a head."""
-    return re.compile(rb"\r\n%b:[ \t]*(%b)[ \t]*(?=\r\n|\Z)" % (name, value))
-
-
-_OWN_LINES = (
-    (b"equest-", _line(rb"[Xx]-[Rr]equest-[Ii][Dd]", _REQUEST_ID)),
-    (b"race", _line(rb"[Tt]raceparent", rb"[!-~]+(?:[ \t]+[!-~]+)*")),
-    (b"race", _line(rb"[Tt]racestate", rb"[!-~]+(?:[ \t]+[!-~]+)*")),
-    (b"anary-", _line(rb"(?i:%b)" % KEY_HEADER.encode(), rb"[!-~]{1,256}")),
-)
-"""What finds each of RequestHeaders, and bytes that a head with it has: to look for these costs a tenth.
-
-A name in capitals is not found so; such a request takes the route.
-"""
-
-
 def divide(head: bytes) -> tuple[bytes, RequestHeaders]:
     """Return a head without what is each request's own, and that. Of two headers of a name one is left."""
     values = []
-    for mark, line in _OWN_LINES:
+    for mark, line, _ in OWN_HEADERS.values():
         given = line.search(head) if mark in head else None
         values.append(None if given is None else given[1])
         if given is not None:

@@ -1,0 +1,125 @@
+"""An option of predict, and a header of all requests, that are not there: what each touches."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from numpy.typing import NDArray
+from pydantic import Field
+
+from service.api.door import heads
+from service.api.door.request_log import RequestLog
+from service.inference.predictor import PredictOptions
+from service.serving import answer, parse
+from service.serving.rows import to_options
+from service.serving.schemas.predict import Options, PredictRequest
+from service.serving.served import ServedVersion
+from tests.conftest import serving, settings_of
+
+PATH = "/v1/models/raw/predict"
+INSTANCES = [{"indices": [0, 3], "values": [1.0, 0.5]}]
+
+
+# 1. service/serving/schemas/predict.py
+class LonelyRequest(PredictRequest):
+    lonely: bool = Field(default=False, description="whether the best label is the only one")
+
+
+# 2. service/serving/rows.py
+def to_lonely_options(
+    options: Options, served: ServedVersion, stop: NDArray[Any] | None = None
+) -> PredictOptions:
+    found = to_options(options, served, stop)
+    return found._replace(top_r=1) if getattr(options, "lonely", False) else found
+
+
+def test_an_option_of_predict(shared_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parse, "PredictRequest", LonelyRequest)
+    monkeypatch.setattr(answer, "to_options", to_lonely_options)
+
+    async def main() -> None:
+        async with serving(settings_of(shared_store)) as (_, client):
+
+            async def labels(**options: Any) -> list[str]:
+                found = await client.post(PATH, json={"instances": INSTANCES, **options})
+                assert found.status_code == 200, found.text
+                return [label["label"] for label in found.json()["predictions"][0]["labels"]]
+
+            usual = await labels()
+            assert len(usual) == 5
+            assert await labels(lonely=False) == usual
+            assert await labels(lonely=True) == await labels(lonely=True, explain=True) == usual[:1]
+            assert await labels(lonely=True, deadline_ms=1000) == usual[:1]  # in a thread
+            refused = await client.post(PATH, json={"instances": INSTANCES, "lonely": 1})
+            assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "lonely")
+
+    asyncio.run(main())
+
+
+# 1. service/api/door/heads.py
+class TenantHeaders(NamedTuple):
+    request_id: bytes | None = None
+    traceparent: bytes | None = None
+    tracestate: bytes | None = None
+    canary_key: bytes | None = None
+    tenant: bytes | None = None
+
+
+TENANT = heads.OwnHeader(
+    b"enant", re.compile(rb"\r\n[Tt]enant: *([a-z]+)(?=\r\n|\Z)"), lambda tenants: tenants[0]
+)
+
+
+@pytest.fixture
+def tenants(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
+    """Note the tenants of requests, and return them."""
+    found: list[bytes | None] = []
+
+    # 2. service/api/door/request_log.py
+    def begin(log: RequestLog, own: Any, path: str = "") -> Any:
+        found.append(own.tenant)
+        return begin_as_ever(log, own, path)
+
+    begin_as_ever = RequestLog.begin
+    monkeypatch.setitem(heads.OWN_HEADERS, b"tenant", TENANT)
+    monkeypatch.setattr(heads, "RequestHeaders", TenantHeaders)
+    monkeypatch.setattr(heads, "NOTHING", TenantHeaders())
+    monkeypatch.setattr("service.api.door.answering.NOTHING", TenantHeaders())
+    monkeypatch.setattr(RequestLog, "begin", begin)
+    return found
+
+
+def message_of(tenant: str) -> bytes:
+    body = b'{"instances":[{"indices":[0,3],"values":[1.0,0.5]}]}'
+    head = f"POST {PATH} HTTP/1.1\r\nhost: x\r\ntenant: {tenant}\r\ncontent-type: application/json\r\n"
+    return head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
+
+
+def test_a_header_of_all_requests(shared_store: Path, tenants: list[bytes | None]) -> None:
+    async def main() -> None:
+        async with serving(settings_of(shared_store)) as (app, client):
+            tenants.clear()
+            for tenant in ("a", "b"):
+                found = await client.post(PATH, json={"instances": INSTANCES}, headers={"tenant": tenant})
+                assert found.status_code == 200
+            assert (await client.get("/v1/models")).status_code == 200
+            assert tenants == [b"a", b"b", None]
+            whole, lines = app.state.whole_requests, message_of("c").partition(b"\r\n\r\n")[0].split(b"\r\n")
+            scope = {
+                "type": "http",
+                "method": "POST",
+                "path": PATH,
+                "query_string": b"",
+                "http_version": "1.1",
+                "headers": [tuple(line.split(b": ")) for line in lines[1:]],
+            }
+            whole.learn(message_of("c"), scope)
+            for tenant in ("d", "e"):  # heads that are alike but for what is their own
+                assert whole.answer(message_of(tenant), b"").startswith(b"HTTP/1.1 200 OK")
+            assert tenants[3:] == [b"d", b"e"]
+
+    asyncio.run(main())
