@@ -99,9 +99,7 @@ def print_move(found: AliasChange, json: bool) -> None:
     """Print what an alias names now."""
     from service.registry.facts import move_facts
 
-    facts = move_facts(found)
-    del facts["recorded"]
-    print_result(json, f"{found.model}: {found.alias} -> {found.now}", **facts)
+    print_result(json, f"{found.model}: {found.alias} -> {found.now}", **move_facts(found))
 
 
 @app.command()
@@ -173,10 +171,8 @@ def print_split(found: AliasChange, json: bool) -> None:
     """Print what stands beside the version that an alias names now."""
     from service.registry.facts import split_facts
 
-    facts = split_facts(found)
-    del facts["recorded"]
     beside = "" if found.after is None else what_is_beside(found.after)
-    print_result(json, f"{found.model}: {found.alias} -> {found.now}{beside}", **facts)
+    print_result(json, f"{found.model}: {found.alias} -> {found.now}{beside}", **split_facts(found))
 
 
 def what_is_beside(alias: AliasDocument) -> str:

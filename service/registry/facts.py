@@ -17,13 +17,13 @@ from service.registry.registry import Registry
 def move_facts(change: AliasChange) -> dict[str, Any]:
     """Return what JSON says of what an alias names now, and named before."""
     named = {"version": change.now, "previous_version": change.before.version or None}
-    return {"model": change.model, "alias": change.alias, **named, "recorded": True}
+    return {"model": change.model, "alias": change.alias, **named}
 
 
 def split_facts(change: AliasChange) -> dict[str, Any]:
     """Return what JSON says of what stands beside the version that an alias names now."""
     split = (change.after or Alias(0)).split()
-    return {"model": change.model, "alias": change.alias, "version": change.now, **split, "recorded": True}
+    return {"model": change.model, "alias": change.alias, "version": change.now, **split}
 
 
 def denial_facts(denial: Denial) -> dict[str, Any]:

@@ -165,7 +165,6 @@ def test_promote_finishes_and_rollback_ends(here: ServerProcess, root: Path) -> 
             "version": 1,
             "canary": {"version": 2, "weight": 0.1},
             "shadow": None,
-            "recorded": True,
         }
         assert client.put_shadow("raw", 3, 0.5)["canary"] == {"version": 2, "weight": 0.1}
         assert client.model("raw").splits == {

@@ -106,7 +106,7 @@ def test_what_cannot_be_denied_is_refused(
 
 def test_the_client_denies_and_allows_again(replicas: list[ServerProcess]) -> None:
     with xylem.Client(f"http://127.0.0.1:{replicas[0].port}", KEY) as client:
-        assert client.put_denied("raw", DENIED, reason="retired")["recorded"] is True
+        assert client.put_denied("raw", DENIED, reason="retired")["labels"] == DENIED
         assert client.denied("raw")["labels"] == DENIED
         labels = {one.label for one in client.predict("raw", [ROW], top_r=11).predictions[0].labels}
         assert labels.isdisjoint(DENIED) and len(labels) == 9

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from xylem._async.streams import AsyncStreams
+from xylem._async.base import AsyncBase
 from xylem.calls import (
     JOBS,
     JsonObject,
@@ -35,7 +35,7 @@ _BYTES = (("content-type", "application/octet-stream"),)
 _TAR = (("content-type", "application/x-tar"),)
 
 
-class AsyncAdmin(AsyncStreams):
+class AsyncAdmin(AsyncBase):
     """The calls that need a key of the scope `admin`."""
 
     async def train(

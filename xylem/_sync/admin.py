@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from xylem._sync.streams import Streams
+from xylem._sync.base import Base
 from xylem.calls import (
     JOBS,
     JsonObject,
@@ -35,7 +35,7 @@ _BYTES = (("content-type", "application/octet-stream"),)
 _TAR = (("content-type", "application/x-tar"),)
 
 
-class Admin(Streams):
+class Admin(Base):
     """The calls that need a key of the scope `admin`."""
 
     def train(

@@ -19,7 +19,6 @@ from service.registry.facts import denial_facts, split_facts
 from service.serving.schemas.registry import (
     AliasDenied,
     CanaryRequest,
-    DeniedChanged,
     DeniedRequest,
     ShadowRequest,
     SplitChanged,
@@ -46,12 +45,12 @@ async def _split(services: Services, model: str, alias: str, change: Change, cau
 
 async def _deny(
     services: Services, model: str, alias: str, labels: Collection[str], cause: Cause
-) -> DeniedChanged:
+) -> AliasDenied:
     change = denying_known(services.store, model, alias, deny_only(labels))
     found = await services.change(services.registry.change, model, alias, DENIED, change, cause)
     assert found.after is not None  # it denies something else, and is not removed
     denial = await services.admin_work.run(denial_of, services.store, model, alias, found.after)
-    return DeniedChanged(**denial_facts(denial), recorded=True)
+    return AliasDenied(**denial_facts(denial))
 
 
 @router.put(
@@ -132,7 +131,7 @@ async def put_denied(
     body: Annotated[DeniedRequest, json_body(DeniedRequest)],
     request: Request,
     services: Wired,
-) -> DeniedChanged:
+) -> AliasDenied:
     """In place of those before. They stay denied when the alias is moved, until they are taken off."""
     return await _deny(services, model, alias, body.labels, cause_of(request, body.reason))
 
@@ -143,6 +142,6 @@ async def put_denied(
     summary="Deny no labels any more",
     responses=_WITHOUT_BODY,
 )
-async def end_denied(model: ModelName, alias: str, request: Request, services: Wired) -> DeniedChanged:
+async def end_denied(model: ModelName, alias: str, request: Request, services: Wired) -> AliasDenied:
     """Answers of the alias may have all labels of its version again."""
     return await _deny(services, model, alias, (), cause_of(request))

@@ -61,7 +61,6 @@ class SplitChanged(AliasSplit):
     model: str
     alias: str
     version: int
-    recorded: bool = Field(description="whether the history has it: always")
 
 
 class DeniedRequest(RequestModel):
@@ -83,12 +82,6 @@ class AliasDenied(BaseModel):
     unknown: list[str] = Field(description="those that the version does not have: kept for one that does")
 
 
-class DeniedChanged(AliasDenied):
-    """The labels that answers of an alias never have from now on."""
-
-    recorded: bool = Field(description="whether the history has the change: always")
-
-
 class AliasMoved(BaseModel):
     """What an alias names now, and named before; null: it is, or was, not there."""
 
@@ -96,7 +89,6 @@ class AliasMoved(BaseModel):
     alias: str
     version: int | None
     previous_version: int | None
-    recorded: bool = Field(description="whether the history has it: always")
 
 
 class Removed(BaseModel):

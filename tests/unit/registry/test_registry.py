@@ -99,7 +99,6 @@ def test_moves_are_made_and_told(house: House) -> None:
         "alias": "stable",
         "version": 2,
         "previous_version": None,
-        "recorded": True,
     }
     registry.promote("m", LATEST, "stable", ALICE)
     registry.promote("m", 4, "stable", ALICE)  # where it is already
