@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -18,58 +18,54 @@ from service.base.stages import STAGE_SECONDS, StageTimes
 from service.serving.shadows import TOPS, ShadowOutcome
 
 
-class StageCollector(Collector):
-    """How long the stages of answers took."""
+class Reading(Collector):
+    """Figures that a function reads when they are asked for."""
 
-    def __init__(self, stages: StageTimes) -> None:
-        self._stages = stages
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the figures."""
-        seconds = HistogramMetricFamily(
-            "xylem_stage_seconds", "Time that a stage of an answer took.", labels=("stage",)
-        )
-        bounds = (*map(floatToGoString, STAGE_SECONDS), "+Inf")
-        for stage, counts, total in self._stages.figures():
-            seconds.add_metric((stage,), list(zip(bounds, accumulate(counts), strict=True)), 1e-9 * total)
-        yield seconds
-
-
-class StreamCollector(Collector):
-    """The streams of lines: open, worked on, stalled, cut off."""
-
-    def __init__(self, streams: Mapping[str, Streams]) -> None:
-        self._streams = streams
+    def __init__(self, read: Callable[[], Iterator[Metric]]) -> None:
+        self._read = read
 
     def collect(self) -> Iterator[Metric]:
         """Yield the figures."""
-        labels = ("stream",)
-        open_now = GaugeMetricFamily("xylem_streams_open", "Streams being answered.", labels=labels)
-        blocks = GaugeMetricFamily(
-            "xylem_stream_blocks", "Blocks of streams being answered or waiting to be sent.", labels=labels
-        )
-        stalled = GaugeMetricFamily(
-            "xylem_streams_stalled",
-            "Streams that have waited for a second or longer for their client to read.",
-            labels=labels,
-        )
-        cut = CounterMetricFamily(
-            "xylem_streams_cut", "Streams ended because their client sent too little.", labels=labels
-        )
-        for name, streams in self._streams.items():
-            open_now.add_metric((name,), streams.open)
-            blocks.add_metric((name,), streams.blocks)
-            stalled.add_metric((name,), streams.stalled())
-            cut.add_metric((name,), streams.cut)
-        yield from (open_now, blocks, stalled, cut)
+        return self._read()
 
 
-class WorkerCollector(Collector):
-    """That this worker answers: of one that does not, those that do say so."""
+def read_stages(stages: StageTimes) -> Iterator[Metric]:
+    """Yield how long the stages of answers took."""
+    seconds = HistogramMetricFamily(
+        "xylem_stage_seconds", "Time that a stage of an answer took.", labels=("stage",)
+    )
+    bounds = (*map(floatToGoString, STAGE_SECONDS), "+Inf")
+    for stage, counts, total in stages.figures():
+        seconds.add_metric((stage,), list(zip(bounds, accumulate(counts), strict=True)), 1e-9 * total)
+    yield seconds
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the figure."""
-        yield GaugeMetricFamily("xylem_worker_up", "Whether a worker answered this scrape.", value=1)
+
+def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
+    """Yield the streams of lines: open, worked on, stalled, cut off."""
+    labels = ("stream",)
+    open_now = GaugeMetricFamily("xylem_streams_open", "Streams being answered.", labels=labels)
+    blocks = GaugeMetricFamily(
+        "xylem_stream_blocks", "Blocks of streams being answered or waiting to be sent.", labels=labels
+    )
+    stalled = GaugeMetricFamily(
+        "xylem_streams_stalled",
+        "Streams that have waited for a second or longer for their client to read.",
+        labels=labels,
+    )
+    cut = CounterMetricFamily(
+        "xylem_streams_cut", "Streams ended because their client sent too little.", labels=labels
+    )
+    for name, streams in streams_of.items():
+        open_now.add_metric((name,), streams.open)
+        blocks.add_metric((name,), streams.blocks)
+        stalled.add_metric((name,), streams.stalled())
+        cut.add_metric((name,), streams.cut)
+    yield from (open_now, blocks, stalled, cut)
+
+
+def read_worker() -> Iterator[Metric]:
+    """Yield that this worker answers: of one that does not, those that do say so."""
+    yield GaugeMetricFamily("xylem_worker_up", "Whether a worker answered this scrape.", value=1)
 
 
 _Version = tuple[str, str]

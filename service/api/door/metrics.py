@@ -6,7 +6,7 @@ import asyncio
 import platform
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version as version_of
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
@@ -24,12 +24,11 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from model_store.alias import PARTS
 from model_store.version import code_version
-from service.api.door.collectors import ShadowFigures, StageCollector, StreamCollector, WorkerCollector
+from service.api.door.collectors import Reading, ShadowFigures, read_stages, read_streams, read_worker
 from service.api.door.streams import Streams
 from service.base.stages import StageTimes
 from service.serving.split import LiveStatus, roles_of
@@ -87,9 +86,9 @@ class Metrics:
         self.stages = StageTimes()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.process)
-        self.registry.register(_RequestCollector(self))
-        self.registry.register(StageCollector(self.stages))
-        self.registry.register(WorkerCollector())
+        self.registry.register(Reading(partial(_read_requests, self)))
+        self.registry.register(Reading(partial(read_stages, self.stages)))
+        self.registry.register(Reading(read_worker))
         self.shadows = ShadowFigures(SECONDS)
         self.registry.register(self.shadows)
         self.settle: Callable[[], None] = lambda: None
@@ -149,7 +148,7 @@ class Metrics:
 
     def watch_thresholds(self, follower: Follower) -> None:
         """Report the thresholds that are served, read when the figures are."""
-        self.registry.register(_ThresholdCollector(follower))
+        self.registry.register(Reading(partial(_read_thresholds, follower)))
 
     def watch(
         self,
@@ -159,15 +158,15 @@ class Metrics:
     ) -> None:
         """Report the live models, read when the figures are."""
         self._open_versions = open_versions
-        self.registry.register(_LiveCollector(status, ready))
+        self.registry.register(Reading(partial(_read_live, status, ready)))
 
     def watch_queues(self, waiting: Mapping[str, Callable[[], int]]) -> None:
         """Report how much waits in each queue, read when the figures are."""
-        self.registry.register(_QueueCollector(waiting))
+        self.registry.register(Reading(partial(_read_queues, waiting)))
 
     def watch_streams(self, streams: Mapping[str, Streams]) -> None:
         """Report the streams of each kind, read when the figures are."""
-        self.registry.register(StreamCollector(streams))
+        self.registry.register(Reading(partial(read_streams, streams)))
 
     def collected(self) -> list[Metric]:
         """Return what the app has counted."""
@@ -211,61 +210,52 @@ class _Figures:
         return page
 
 
-class _RequestCollector(Collector):
-    """What requests counted."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the figures."""
-        metrics = self._metrics
-        requests = CounterMetricFamily(
-            "xylem_requests",
-            "Requests answered, by the version that answered.",
-            labels=("route", "status", "model", "version"),
-        )
-        seconds = HistogramMetricFamily(
-            "xylem_request_seconds",
-            "Time from a request's headers to the end of its answer.",
-            labels=("route", "model", "version"),
-        )
-        whole: defaultdict[tuple[str, str, str], Timing] = defaultdict(Timing)
-        for (route, status, model, version), timing in metrics.timings.items():
-            requests.add_metric((route, str(status), model, version), sum(timing.counts))
-            whole[route, model, version].add(timing)
-        for labels, timing in whole.items():
-            seconds.add_metric(labels, _buckets(timing), timing.seconds)
-        errors = CounterMetricFamily("xylem_errors", "Requests refused or failed, by code.", labels=("code",))
-        for code, n in metrics.errors.items():
-            errors.add_metric((code,), n)
-        rows = CounterMetricFamily("xylem_rows", "Instances predicted.", labels=("model",))
-        for model, n in metrics.rows.items():
-            rows.add_metric((model,), n)
-        events = CounterMetricFamily(
-            "xylem_feedback_events",
-            "Events of feedback by version and result.",
-            labels=("model", "version", "result"),
-        )
-        for event, n in metrics.events.items():
-            events.add_metric(event, n)
-        yield from (requests, seconds, errors, rows, events)
-        yield GaugeMetricFamily(
-            "xylem_requests_in_flight", "Requests being answered.", value=metrics.in_flight
-        )
-        build = GaugeMetricFamily(
-            "xylem_build_info", "1, by what runs.", labels=("version", "python", "numba", "numpy")
-        )
-        build.add_metric((code_version(), platform.python_version(), _version_of("numba"), np.__version__), 1)
-        yield build
-        yield CounterMetricFamily(
-            "xylem_batch_lines_bad", "Lines of batches answered by an error.", value=metrics.lines_bad
-        )
-        yield CounterMetricFamily(
-            "xylem_connections_aborted",
-            "Connections ended because the client did not read its answer.",
-            value=metrics.aborted,
-        )
+def _read_requests(metrics: Metrics) -> Iterator[Metric]:
+    """Yield what requests counted."""
+    requests = CounterMetricFamily(
+        "xylem_requests",
+        "Requests answered, by the version that answered.",
+        labels=("route", "status", "model", "version"),
+    )
+    seconds = HistogramMetricFamily(
+        "xylem_request_seconds",
+        "Time from a request's headers to the end of its answer.",
+        labels=("route", "model", "version"),
+    )
+    whole: defaultdict[tuple[str, str, str], Timing] = defaultdict(Timing)
+    for (route, status, model, version), timing in metrics.timings.items():
+        requests.add_metric((route, str(status), model, version), sum(timing.counts))
+        whole[route, model, version].add(timing)
+    for labels, timing in whole.items():
+        seconds.add_metric(labels, _buckets(timing), timing.seconds)
+    errors = CounterMetricFamily("xylem_errors", "Requests refused or failed, by code.", labels=("code",))
+    for code, n in metrics.errors.items():
+        errors.add_metric((code,), n)
+    rows = CounterMetricFamily("xylem_rows", "Instances predicted.", labels=("model",))
+    for model, n in metrics.rows.items():
+        rows.add_metric((model,), n)
+    events = CounterMetricFamily(
+        "xylem_feedback_events",
+        "Events of feedback by version and result.",
+        labels=("model", "version", "result"),
+    )
+    for event, n in metrics.events.items():
+        events.add_metric(event, n)
+    yield from (requests, seconds, errors, rows, events)
+    yield GaugeMetricFamily("xylem_requests_in_flight", "Requests being answered.", value=metrics.in_flight)
+    build = GaugeMetricFamily(
+        "xylem_build_info", "1, by what runs.", labels=("version", "python", "numba", "numpy")
+    )
+    build.add_metric((code_version(), platform.python_version(), _version_of("numba"), np.__version__), 1)
+    yield build
+    yield CounterMetricFamily(
+        "xylem_batch_lines_bad", "Lines of batches answered by an error.", value=metrics.lines_bad
+    )
+    yield CounterMetricFamily(
+        "xylem_connections_aborted",
+        "Connections ended because the client did not read its answer.",
+        value=metrics.aborted,
+    )
 
 
 def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
@@ -281,97 +271,78 @@ def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemp
     return found
 
 
-class _QueueCollector(Collector):
-    """What waits."""
-
-    def __init__(self, waiting: Mapping[str, Callable[[], int]]) -> None:
-        self._waiting = waiting
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the figures."""
-        depth = GaugeMetricFamily("xylem_queue_depth", "Calls that wait for a thread.", labels=("queue",))
-        for name, waiting in self._waiting.items():
-            depth.add_metric((name,), waiting())
-        yield depth
+def _read_queues(waiting: Mapping[str, Callable[[], int]]) -> Iterator[Metric]:
+    """Yield how much waits in each queue."""
+    depth = GaugeMetricFamily("xylem_queue_depth", "Calls that wait for a thread.", labels=("queue",))
+    for name, n_waiting in waiting.items():
+        depth.add_metric((name,), n_waiting())
+    yield depth
 
 
-class _ThresholdCollector(Collector):
-    """The thresholds that are served."""
-
-    def __init__(self, follower: Follower) -> None:
-        self._follower = follower
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the figures. O(labels)."""
-        labels = ("model", "version")
-        epochs = GaugeMetricFamily("xylem_threshold_epoch", "The epoch of the thresholds.", labels=labels)
-        measures = GaugeMetricFamily(
-            "xylem_threshold_macro_f",
-            "Mean F-measure, 0 to 1, of the labels with tuning rows or feedback so far.",
-            labels=labels,
-        )
-        scored = GaugeMetricFamily(
-            "xylem_shadow_events", "Events that candidate thresholds were scored on.", labels=labels
-        )
-        shadows = GaugeMetricFamily(
-            "xylem_shadow_macro_f",
-            "Macro-F, 0 to 1, on these events: of the candidate, and of the thresholds in force.",
-            labels=(*labels, "thresholds"),
-        )
-        for live in self._follower.followed:
-            name = live.model, str(live.version)
-            if live.epoch:
-                epochs.add_metric(name, live.epoch)
-                measures.add_metric(name, live.macro_f())
-            shadow = live.shadow
-            if shadow is not None:
-                scored.add_metric(name, shadow.n_events)
-                for thresholds, macro_f in zip(("candidate", "served"), shadow.macro_f(), strict=True):
-                    shadows.add_metric((*name, thresholds), macro_f)
-        yield from (epochs, measures, scored, shadows)
-        yield GaugeMetricFamily(
-            "xylem_threshold_lag_seconds",
-            "Seconds since the database was last read, beyond which thresholds may be old.",
-            value=self._follower.lag_seconds,
-        )
-        yield GaugeMetricFamily(
-            "xylem_database_failed", "Whether the database does not answer.", value=bool(self._follower.fault)
-        )
+def _read_thresholds(follower: Follower) -> Iterator[Metric]:
+    """Yield the thresholds that are served. O(labels)."""
+    labels = ("model", "version")
+    epochs = GaugeMetricFamily("xylem_threshold_epoch", "The epoch of the thresholds.", labels=labels)
+    measures = GaugeMetricFamily(
+        "xylem_threshold_macro_f",
+        "Mean F-measure, 0 to 1, of the labels with tuning rows or feedback so far.",
+        labels=labels,
+    )
+    scored = GaugeMetricFamily(
+        "xylem_shadow_events", "Events that candidate thresholds were scored on.", labels=labels
+    )
+    shadows = GaugeMetricFamily(
+        "xylem_shadow_macro_f",
+        "Macro-F, 0 to 1, on these events: of the candidate, and of the thresholds in force.",
+        labels=(*labels, "thresholds"),
+    )
+    for live in follower.followed:
+        name = live.model, str(live.version)
+        if live.epoch:
+            epochs.add_metric(name, live.epoch)
+            measures.add_metric(name, live.macro_f())
+        shadow = live.shadow
+        if shadow is not None:
+            scored.add_metric(name, shadow.n_events)
+            for thresholds, macro_f in zip(("candidate", "served"), shadow.macro_f(), strict=True):
+                shadows.add_metric((*name, thresholds), macro_f)
+    yield from (epochs, measures, scored, shadows)
+    yield GaugeMetricFamily(
+        "xylem_threshold_lag_seconds",
+        "Seconds since the database was last read, beyond which thresholds may be old.",
+        value=follower.lag_seconds,
+    )
+    yield GaugeMetricFamily(
+        "xylem_database_failed", "Whether the database does not answer.", value=bool(follower.fault)
+    )
 
 
-class _LiveCollector(Collector):
-    """The state of the live models."""
-
-    def __init__(self, status: Callable[[], LiveStatus], ready: Callable[[], bool]) -> None:
-        self._status = status
-        self._ready = ready
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the figures."""
-        status = self._status()
-        yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=self._ready())
-        aliases = GaugeMetricFamily(
-            "xylem_model_version", "The version that an alias serves.", labels=("model", "alias")
-        )
-        for pointer in status.pointers:
-            aliases.add_metric((pointer.model, pointer.name), pointer.alias.version)
-        yield aliases
-        parts = GaugeMetricFamily(
-            "xylem_alias_part",
-            "The part of the requests to an alias that a version answers, by its role.",
-            labels=("model", "alias", "version", "role"),
-        )
-        for pointer in status.pointers:
-            for role, version, part in roles_of(pointer):
-                parts.add_metric((pointer.model, pointer.name, str(version), role), part / PARTS)
-        yield parts
-        failed = GaugeMetricFamily(
-            "xylem_model_failed", "Versions and aliases that cannot be served.", labels=("model", "ref")
-        )
-        for failure in status.failures:
-            failed.add_metric((failure.model, failure.ref), 1)
-        yield failed
-        yield CounterMetricFamily("xylem_model_swaps", "Aliases moved since the start.", value=status.swaps)
-        yield GaugeMetricFamily(
-            "xylem_store_failed", "Whether the last look at the store failed.", value=bool(status.store_error)
-        )
+def _read_live(status_of: Callable[[], LiveStatus], ready: Callable[[], bool]) -> Iterator[Metric]:
+    """Yield the state of the live models."""
+    status = status_of()
+    yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=ready())
+    aliases = GaugeMetricFamily(
+        "xylem_model_version", "The version that an alias serves.", labels=("model", "alias")
+    )
+    for pointer in status.pointers:
+        aliases.add_metric((pointer.model, pointer.name), pointer.alias.version)
+    yield aliases
+    parts = GaugeMetricFamily(
+        "xylem_alias_part",
+        "The part of the requests to an alias that a version answers, by its role.",
+        labels=("model", "alias", "version", "role"),
+    )
+    for pointer in status.pointers:
+        for role, version, part in roles_of(pointer):
+            parts.add_metric((pointer.model, pointer.name, str(version), role), part / PARTS)
+    yield parts
+    failed = GaugeMetricFamily(
+        "xylem_model_failed", "Versions and aliases that cannot be served.", labels=("model", "ref")
+    )
+    for failure in status.failures:
+        failed.add_metric((failure.model, failure.ref), 1)
+    yield failed
+    yield CounterMetricFamily("xylem_model_swaps", "Aliases moved since the start.", value=status.swaps)
+    yield GaugeMetricFamily(
+        "xylem_store_failed", "Whether the last look at the store failed.", value=bool(status.store_error)
+    )

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from model_store.alias_changes import Change, with_canary, with_shadow, without_canary, without_shadow
 from model_store.moves import DENIED, SPLIT, Cause
 from service.api.routes.admins import AuditedRoute, needs
-from service.api.routes.operations import ModelName, content, problems, takes
+from service.api.routes.operations import ModelName, problems, takes_json
 from service.api.routes.registry import cause_of
 from service.api.routes.requests import json_body
 from service.api.routes.services import Services, Wired
@@ -58,7 +58,7 @@ async def _deny(
     operation_id="putCanary",
     summary="Have a version answer a part of the requests to an alias",
     responses=_REFUSALS,
-    openapi_extra=takes(content("application/json", "CanaryRequest", _CANARY)),
+    openapi_extra=takes_json(CanaryRequest, _CANARY),
 )
 async def put_canary(
     model: ModelName,
@@ -83,7 +83,7 @@ async def end_canary(model: ModelName, alias: str, request: Request, services: W
     operation_id="putShadow",
     summary="Have a version answer requests to an alias too, without being returned",
     responses=_REFUSALS,
-    openapi_extra=takes(content("application/json", "ShadowRequest", _SHADOW)),
+    openapi_extra=takes_json(ShadowRequest, _SHADOW),
 )
 async def put_shadow(
     model: ModelName,
@@ -123,7 +123,7 @@ async def show_denied(model: ModelName, alias: str, services: Wired) -> AliasDen
     operation_id="putDenied",
     summary="Have answers of an alias never have these labels",
     responses=_REFUSALS,
-    openapi_extra=takes(content("application/json", "DeniedRequest", _DENIED)),
+    openapi_extra=takes_json(DeniedRequest, _DENIED),
 )
 async def put_denied(
     model: ModelName,

@@ -23,6 +23,8 @@ from service.serving.schemas.annif import (
     DocumentSuggestions,
     Project,
     Projects,
+    SuggestBatchRequest,
+    SuggestForm,
     Suggestions,
     SuggestOptions,
 )
@@ -38,8 +40,8 @@ _PATH: dict[str, Any] = {
     "schema": {"type": "string"},
     "description": "NAME: the version that the alias latest of this model names; or NAME@ALIAS, NAME@VERSION",
 }
-_FORM = content(next(iter(FORM)).decode(), "SuggestForm", {"text": "a text editor", "limit": 5})
-_DOCUMENTS = content("application/json", "SuggestBatchRequest", {"documents": [{"text": "a text editor"}]})
+_FORM = content(next(iter(FORM)).decode(), SuggestForm, {"text": "a text editor", "limit": 5})
+_DOCUMENTS = content("application/json", SuggestBatchRequest, {"documents": [{"text": "a text editor"}]})
 _OPTIONS = query_parameters(SuggestOptions)["parameters"]
 
 

@@ -16,14 +16,14 @@ from service.api.routes.requests import find_served
 from service.api.routes.services import Wired
 from service.serving.feedback import BLOCK_EVENTS_MAX
 from service.serving.lines import Answered, LineBlock
-from service.serving.schemas.feedback import FeedbackAnswer
+from service.serving.schemas.feedback import FeedbackAnswer, FeedbackEvent
 
 router = APIRouter(tags=["feedback"], dependencies=[needs("feedback")], route_class=RawRoute)
 
 _EVENT = {"event_id": "order-7", "instance": {"text": "a text editor"}, "labels": ["role::program"]}
 _BODIES = (
     content("application/json", "FeedbackRequest", {"events": [_EVENT]}),
-    content("application/x-ndjson", "FeedbackEvent", f"{json.dumps(_EVENT)}\n"),
+    content("application/x-ndjson", FeedbackEvent, f"{json.dumps(_EVENT)}\n"),
 )
 _SAYS = "What became of each event, in their order"
 

@@ -34,7 +34,7 @@ async def livez() -> Alive:
     operation_id="readyz",
     summary="Whether requests should be sent here, and what is served and what is not",
     response_description="Ready",
-    responses=answers(503, "Not ready", content("application/json", "Readiness")),
+    responses=answers(503, "Not ready", content("application/json", Readiness)),
 )
 async def readyz(services: Wired, response: Response) -> Readiness:
     """Ready once the kernels are compiled and the models verified; so is an empty store.

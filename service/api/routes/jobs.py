@@ -15,7 +15,7 @@ from service.api.door.admission import pieces, read_body
 from service.api.door.request_notes import span_of
 from service.api.door.responses import ClosingStream, json_response
 from service.api.routes.admins import AuditedRoute, needs
-from service.api.routes.operations import answers, content, problems, query_parameters, takes
+from service.api.routes.operations import answers, content, problems, query_parameters, takes, takes_json
 from service.api.routes.services import Services, Wired
 from service.base.errors import Overloaded
 from service.jobs.job import Job
@@ -89,7 +89,7 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
         description="The answer comes at once; workers do it. All faults of a request are told at once.",
         response_model=SubmittedJob,
         responses=problems(400, 401, 403, 408, 409, 413, 415, 422, 503),
-        openapi_extra={**takes(content("application/json", model, example)), "parameters": [_KEY]},
+        openapi_extra={**takes_json(model, example), "parameters": [_KEY]},
     )
     _add_views(kind, f"/{kind}-jobs", KindQuery)
 

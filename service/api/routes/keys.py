@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from service.access.keys import AccessKey, AccessKeys, MadeKey
 from service.access.scopes import parse_scopes
 from service.api.routes.admins import AuditedRoute, needs
-from service.api.routes.operations import content, problems, query_parameters, takes
+from service.api.routes.operations import problems, query_parameters, takes_json
 from service.api.routes.requests import json_body
 from service.api.routes.services import Services, Wired
 from service.base.errors import Unavailable
@@ -44,9 +44,7 @@ async def list_keys(services: Wired) -> KeyList:
     operation_id="createKey",
     summary="Make a key",
     responses=_REFUSALS,
-    openapi_extra=takes(
-        content("application/json", "CreateKeyRequest", {"name": "shop", "scopes": ["predict", "feedback"]})
-    ),
+    openapi_extra=takes_json(CreateKeyRequest, {"name": "shop", "scopes": ["predict", "feedback"]}),
 )
 async def create_key(
     body: Annotated[CreateKeyRequest, json_body(CreateKeyRequest)], services: Wired
@@ -64,7 +62,7 @@ async def create_key(
     operation_id="rotateKey",
     summary="Make the next key of the same name and scopes",
     responses=_REFUSALS,
-    openapi_extra=takes(content("application/json", "RotateKeyRequest", {"overlap_seconds": 86400})),
+    openapi_extra=takes_json(RotateKeyRequest, {"overlap_seconds": 86400}),
 )
 async def rotate_key(
     key: str, body: Annotated[RotateKeyRequest, json_body(RotateKeyRequest)], services: Wired

@@ -18,6 +18,7 @@ from service.serving.oip import HEADER, TENSORS
 from service.serving.schemas.oip import (
     INPUTS,
     InferAnswer,
+    InferRequest,
     ModelMetadata,
     ModelReady,
     ServerLive,
@@ -36,7 +37,7 @@ health_router = APIRouter(tags=["inference"])
 
 _BINARY = "application/octet-stream"
 _TENSOR = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a text editor"]}
-_BODY = content("application/json", "InferRequest", {"inputs": [_TENSOR], "parameters": {"top_r": 3}})
+_BODY = content("application/json", InferRequest, {"inputs": [_TENSOR], "parameters": {"top_r": 3}})
 _BINARY_BODY: dict[str, Any] = {_BINARY: {"schema": {"type": "string", "format": "binary"}}}
 _HEADER: dict[str, Any] = {
     "name": HEADER,

@@ -14,27 +14,14 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from model_store.version import code_version
-from service.api.routes.operations import problems
+from service.api.routes.operations import COMPONENTS, problems
 from service.base.settings import Limits
 from service.serving.problems import PROBLEMS
-from service.serving.schemas.annif import SuggestBatchRequest, SuggestForm
-from service.serving.schemas.feedback import FeedbackEvent, FeedbackLine, FeedbackRequest
-from service.serving.schemas.labels import CandidateRequest, RestoreRequest
+from service.serving.schemas.feedback import FeedbackLine, FeedbackRequest
 from service.serving.schemas.limits import LIMIT_KEY
-from service.serving.schemas.models import Readiness
-from service.serving.schemas.oip import InferAnswer, InferRequest
-from service.serving.schemas.predict import BatchLine, PredictRequest
+from service.serving.schemas.oip import InferAnswer
+from service.serving.schemas.predict import BatchLine
 from service.serving.schemas.predictions import BatchAnswerLine, ProblemDetails
-from service.serving.schemas.registry import (
-    CanaryRequest,
-    CreateKeyRequest,
-    DeniedRequest,
-    PromoteRequest,
-    RollbackRequest,
-    RotateKeyRequest,
-    ShadowRequest,
-)
-from service.serving.schemas.score import ScoreRequest
 
 TAGS = {
     "predict": "Labels of instances: a request, or lines streamed both ways",
@@ -50,30 +37,14 @@ TAGS = {
 }
 
 MODELS: dict[str, Any] = {
-    "PredictRequest": PredictRequest,
-    "ScoreRequest": ScoreRequest,
-    "InferRequest": InferRequest,
     "InferAnswer": InferAnswer,
     "BatchLine": BatchLine,
     "BatchAnswerLine": BatchAnswerLine,
-    "SuggestForm": SuggestForm,
-    "SuggestBatchRequest": SuggestBatchRequest,
     "FeedbackRequest": FeedbackRequest,
-    "FeedbackEvent": FeedbackEvent,
     "FeedbackLine": FeedbackLine,
-    "PromoteRequest": PromoteRequest,
-    "RollbackRequest": RollbackRequest,
-    "CanaryRequest": CanaryRequest,
-    "DeniedRequest": DeniedRequest,
-    "ShadowRequest": ShadowRequest,
-    "CreateKeyRequest": CreateKeyRequest,
-    "RotateKeyRequest": RotateKeyRequest,
-    "CandidateRequest": CandidateRequest,
-    "RestoreRequest": RestoreRequest,
-    "Readiness": Readiness,
     "Problem": ProblemDetails,
 }
-"""Models of bodies that routes read or write themselves, by the names under which operations name them."""
+"""What operations name besides the models that `content` was handed."""
 
 _MOST = {
     "integer": "maximum",
@@ -99,7 +70,7 @@ def openapi_document(app: FastAPI, limits: Limits) -> dict[str, Any]:
         routes=app.routes,
     )
     schemas = document["components"]["schemas"]
-    for name, model in {**MODELS, **_job_models()}.items():
+    for name, model in {**COMPONENTS, **MODELS, **_job_models()}.items():
         schema = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
         schemas |= schema.pop("$defs", {})
         schemas[name] = {**schema, "title": name}

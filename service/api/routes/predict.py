@@ -18,6 +18,7 @@ from service.api.routes.operations import (
     problems,
     query_parameters,
     takes,
+    takes_json,
 )
 from service.api.routes.requests import choose_served, reply_in, stale_headers
 from service.api.routes.services import Wired
@@ -27,14 +28,14 @@ from service.serving.lines import Answered, LineBlock
 from service.serving.parse import PREDICT_ONLY, parse_options
 from service.serving.predict import PREDICT
 from service.serving.rows import to_options
-from service.serving.schemas.predict import TUNED, InfoQuery, Options
+from service.serving.schemas.predict import TUNED, InfoQuery, Options, PredictRequest
 from service.serving.schemas.predictions import PredictAnswer
-from service.serving.schemas.score import ScoreAnswer
+from service.serving.schemas.score import ScoreAnswer, ScoreRequest
 from service.serving.scores import SCORES
 
 router = APIRouter(tags=["predict"], dependencies=[needs("predict")], route_class=RawRoute)
 
-_BODY = content("application/json", "PredictRequest", {"instances": [{"text": "a text editor"}]})
+_BODY = content("application/json", PredictRequest, {"instances": [{"text": "a text editor"}]})
 
 
 @of_version(
@@ -63,7 +64,7 @@ _EXAMPLE = {"instances": [{"text": "a text editor", "labels": ["role::program"]}
     response_model=ScoreAnswer,
     response_description="The scores of each instance's labels, in their order",
     responses=problems(400, 401, 403, 404, 408, 413, 415, 422, 503),
-    openapi_extra=takes(content("application/json", "ScoreRequest", _EXAMPLE)),
+    openapi_extra=takes_json(ScoreRequest, _EXAMPLE),
 )
 async def score(request: Request, services: Wired) -> Response:
     """Each label is scored along its path in the trees, without a search: the scores of an exact one.

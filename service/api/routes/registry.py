@@ -21,10 +21,10 @@ from service.api.routes.operations import (
     ModelName,
     VersionPath,
     answers,
-    content,
     problems,
     query_parameters,
     takes,
+    takes_json,
 )
 from service.api.routes.requests import json_body
 from service.api.routes.services import CATCH_UP_SECONDS, Services, Wired
@@ -80,9 +80,7 @@ async def _remove(services: Services, call: Callable[..., Removal], *arguments: 
     operation_id="promote",
     summary="Make an alias name a version",
     responses=_REFUSALS,
-    openapi_extra=takes(
-        content("application/json", "PromoteRequest", {"version": 3, "alias": "latest", "reason": "better"})
-    ),
+    openapi_extra=takes_json(PromoteRequest, {"version": 3, "alias": "latest", "reason": "better"}),
 )
 async def promote(
     model: ModelName,
@@ -100,7 +98,7 @@ async def promote(
     operation_id="rollback",
     summary="Let an alias go back to a version that it named before",
     responses=_REFUSALS,
-    openapi_extra=takes(content("application/json", "RollbackRequest", {"alias": "latest", "to": None})),
+    openapi_extra=takes_json(RollbackRequest, {"alias": "latest", "to": None}),
 )
 async def rollback(
     model: ModelName,

@@ -15,11 +15,10 @@ from service.api.door.responses import json_response
 from service.api.routes.admins import AuditedRoute, RawRoute, needs
 from service.api.routes.operations import (
     ModelName,
-    content,
     of_version,
     problems,
     query_parameters,
-    takes,
+    takes_json,
 )
 from service.api.routes.requests import find_served, json_body
 from service.api.routes.services import Services, Wired
@@ -53,10 +52,6 @@ _TUNING = "threshold-tuning"
 _REFUSALS = problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
 
 
-def _json(model: str, example: object) -> dict[str, object]:
-    return takes(content("application/json", model, example))
-
-
 @of_version(
     router,
     "GET",
@@ -83,7 +78,7 @@ async def thresholds(request: Request, services: Wired) -> Response:
     operation_id="restoreThresholds",
     summary="Put the thresholds of an earlier epoch in place again",
     responses=_REFUSALS,
-    openapi_extra=_json("RestoreRequest", {"epoch": 41}),
+    openapi_extra=takes_json(RestoreRequest, {"epoch": 41}),
 )
 async def restore(
     model: ModelName, body: Annotated[RestoreRequest, json_body(RestoreRequest)], services: Wired
@@ -98,7 +93,7 @@ async def restore(
     operation_id="switchThresholds",
     summary="Put the candidate's thresholds in force",
     responses=_REFUSALS,
-    openapi_extra=_json("CandidateRequest", {}),
+    openapi_extra=takes_json(CandidateRequest, {}),
 )
 async def switch(
     model: ModelName, body: Annotated[CandidateRequest, json_body(CandidateRequest)], services: Wired
@@ -112,7 +107,7 @@ async def switch(
     operation_id="dropThresholds",
     summary="Take the candidate's thresholds away",
     responses=_REFUSALS,
-    openapi_extra=_json("CandidateRequest", {}),
+    openapi_extra=takes_json(CandidateRequest, {}),
 )
 async def drop(
     model: ModelName, body: Annotated[CandidateRequest, json_body(CandidateRequest)], services: Wired
@@ -128,7 +123,9 @@ async def drop(
     response_model=TuneAnswer,
     response_description="What was found, and the new epoch",
     responses=_REFUSALS,
-    openapi_extra=_json("TuneThresholdsRequest", {"data": "valid.jsonl", "method": "ofo", "shadow": True}),
+    openapi_extra=takes_json(
+        "TuneThresholdsRequest", {"data": "valid.jsonl", "method": "ofo", "shadow": True}
+    ),
 )
 async def tune(model: ModelName, request: Request, services: Wired) -> Response:
     """The file is one below the service's data directory (`XYLEM_DATA_DIR`). The answer is that of
