@@ -62,7 +62,7 @@ def forest_report(ensemble: TreeEnsemble, train: Reached, test: Reached | None =
         n_children = np.diff(ensemble.child_ptr)[nodes]
         child_ptr = np.concatenate([[1], 1 + np.cumsum(n_children)]).astype(np.int32)
         counts = _counts(nodes, train_pairs, train.labels)
-        curve: dict[str, Any] = criteria_by_splits(child_ptr, counts)._asdict()
+        curve: dict[str, Any] = criteria_by_splits(child_ptr, counts)
         if test is not None and test_pairs is not None:
             curve["test_error"] = errors_by_splits(child_ptr, counts, _counts(nodes, test_pairs, test.labels))
         curves.append(curve)

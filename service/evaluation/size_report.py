@@ -7,7 +7,7 @@ as it is stored, where `service.trainers.size` bounds the same before the traini
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,28 +22,6 @@ FLAT_WEIGHT_BYTES = 8
 
 _DEPTHS_MAX = 200
 """So many depths are told: a report has a finite length."""
-
-
-class FeatureReductions(NamedTuple):
-    """How features fall away from a node to its children, of every inner node below the roots.
-
-    depth       int64[m]    edges from the root, >= 1
-    alpha       float64[m]  features used at the node over those used at its parent, in [0, 1]: equation 44
-    n_children  int64[m]    the weights of equation 45's mean over a depth
-    """
-
-    depth: NDArray[np.int64]
-    alpha: NDArray[np.float64]
-    n_children: NDArray[np.int64]
-
-
-def feature_reductions(ensemble: TreeEnsemble) -> FeatureReductions:
-    """Return alpha of every inner node below the roots. Cost: a pass over the blocks."""
-    used, depth = _features_used(ensemble), _depths(ensemble)
-    n_children = np.diff(ensemble.child_ptr).astype(np.int64)
-    nodes = np.flatnonzero((n_children > 0) & (depth > 0))
-    alpha = used[nodes] / np.maximum(1, used[ensemble.parent[nodes]])
-    return FeatureReductions(depth[nodes], alpha, n_children[nodes])
 
 
 def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:
@@ -62,9 +40,9 @@ def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:
     """
     used = _features_used(ensemble)
     depth = _depths(ensemble)
-    reductions = feature_reductions(ensemble)
     n_children = np.diff(ensemble.child_ptr)
     n_trees = int(ensemble.child_ptr[0])
+    alpha = used / np.maximum(1, used[ensemble.parent])  # equation 44, below the roots
     lines = []
     for d in range(min(_DEPTHS_MAX, int(depth[n_children > 0].max(initial=-1)) + 1)):
         here = np.flatnonzero((depth == d) & (n_children > 0))
@@ -75,9 +53,7 @@ def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:
             "features_mean": round(float(used[here].mean()), 1),
         }
         if d:
-            of_depth = reductions.depth == d
-            weights = reductions.n_children[of_depth]
-            line["alpha"] = round(float(np.average(reductions.alpha[of_depth], weights=weights)), 5)
+            line["alpha"] = round(float(np.average(alpha[here], weights=n_children[here])), 5)
         lines.append(line)
     n_bytes = sum(array.nbytes for array in ensemble)
     n_labels = int((ensemble.label_leaf >= 0).any(axis=0).sum())

@@ -60,20 +60,6 @@ class Criteria(NamedTuple):
     error: NDArray[np.float64]
 
 
-class CriteriaGrowth(NamedTuple):
-    """The criteria of a tree after 0, 1, 2 ... splits, each an array of that length.
-
-    splits  int64[..]    inner nodes so far
-    others  float64[..]  as in Criteria, the sum over the leaves so far of weight * criterion
-    """
-
-    splits: NDArray[np.int64]
-    shannon: NDArray[np.float64]
-    gini: NDArray[np.float64]
-    modified_gini: NDArray[np.float64]
-    error: NDArray[np.float64]
-
-
 class Splits(NamedTuple):
     """What the split of each inner node is worth.
 
@@ -151,15 +137,18 @@ def counts_of(
 
 def criteria_by_splits(
     child_ptr: NDArray[np.int32], counts: NodeCounts, c: float = MODIFIED_GINI_C
-) -> CriteriaGrowth:
+) -> dict[str, NDArray[Any]]:
     """Return the criteria while the tree is grown again from its root, the heaviest leaf first.
+
+    splits  int64[..]: 0, 1, 2 ...; each of Criteria, float64[..]: the sum over the leaves so far of weight *
+            criterion
 
     Source: section 4.1, where "the leaf node with the highest weight" is split next; equal weights: the
     smaller node. counts are those of every node. Cost: O(entries + n log n).
     """
     alone = np.stack(list(criteria_of(counts, c))) * counts.total
     points = _means_by_splits(child_ptr, counts.total, counts.total, alone)
-    return CriteriaGrowth(np.arange(points.shape[1]), *points)
+    return {"splits": np.arange(points.shape[1]), **dict(zip(Criteria._fields, points, strict=True))}
 
 
 def errors_by_splits(

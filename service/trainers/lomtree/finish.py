@@ -105,7 +105,7 @@ def report_of(
 ) -> dict[str, Any]:
     """Return what a training tells of the tree; rows int64[n] by node, points noted while it grew."""
     growth = criteria_by_splits(child_ptr, counts)
-    last = len(growth.splits) - 1
+    last = len(growth["splits"]) - 1
     kept = np.unique(np.linspace(0, last, min(last + 1, _GROWTH_POINTS)).astype(np.int64))
     depth, is_leaf = depths(child_ptr), np.diff(child_ptr) == 0
     return {
@@ -117,7 +117,7 @@ def report_of(
         "weights_left_out": n_refused(tree.weights),
         "labels_left_out": n_refused(tree.classes),
         "while_training": points,
-        "criteria_by_splits": {name: values[kept].tolist() for name, values in growth._asdict().items()},
+        "criteria_by_splits": {name: values[kept].tolist() for name, values in growth.items()},
         "splits_by_depth": splits_by_depth(child_ptr, counts),
     }
 
