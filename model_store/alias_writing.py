@@ -10,8 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from model_store.alias import Alias, render_alias
-from model_store.alias_changes import Change, apply, promoted, removed, rolled_back
+from model_store.alias import Alias, Change, apply, promoted, removed, render_alias, rolled_back
 from model_store.errors import AliasNotFound, Conflict, Corrupt, NotFound
 from model_store.fs import Buffer, write_file
 from model_store.identifiers import ALIASES, LATEST, MOVES, alias_file, check_alias, check_version

@@ -10,8 +10,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from model_store.alias import Alias
-from model_store.alias_changes import promoted
+from model_store.alias import Alias, promoted
 from model_store.alias_writing import AliasWriter
 from model_store.archive import Readable, read_archive
 from model_store.documents import render_sealed

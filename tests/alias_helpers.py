@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from model_store.alias import Alias, Beside
-from model_store.alias_changes import denying
+from model_store.alias import Alias, Beside, denying
 from model_store.identifiers import ALIASES, LATEST, MODELS, alias_file
 from model_store.moves import DENIED, SPLIT
 from model_store.store import Store

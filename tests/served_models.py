@@ -10,7 +10,7 @@ from typing import Any
 from model_store.manifest import Manifest
 from model_store.store import Store
 from service.datasets import read_dataset
-from service.features import featurizer_arrays, featurizer_config, fit_featurizer, parameters_of
+from service.features import fit_featurizer, parameters_of
 from tests.small_models import small_draft
 
 TEXTS = [
@@ -43,8 +43,8 @@ def publish_model(
         n_labels=n_labels,
         n_trees=n_trees,
         n_features=featurizer.n_features,
-        features=featurizer_config(featurizer),
-        extra=featurizer_arrays(featurizer),
+        features=featurizer.config(),
+        extra=featurizer.arrays(),
     )
     return store.publish(name, draft)
 

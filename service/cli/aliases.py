@@ -15,7 +15,7 @@ from service.db.of_store import opened_database
 
 if TYPE_CHECKING:
     from model_store.alias import Alias as AliasDocument
-    from model_store.alias_changes import Change
+    from model_store.alias import Change
     from model_store.alias_writing import AliasChange
     from model_store.moves import Cause
     from model_store.store import Store
@@ -129,7 +129,7 @@ def canary(
     json: Json = False,
 ) -> None:
     """Have a version answer a part of the requests to an alias; `promote` finishes it, `rollback` ends it."""
-    from model_store.alias_changes import with_canary, without_canary
+    from model_store.alias import with_canary, without_canary
 
     if end == (weight is not None):
         raise BadParameter("expected --weight or --end, one of them")
@@ -152,7 +152,7 @@ def shadow(
     json: Json = False,
 ) -> None:
     """Have a version answer requests to an alias too, to be compared and counted, and never returned."""
-    from model_store.alias_changes import with_shadow, without_shadow
+    from model_store.alias import with_shadow, without_shadow
 
     if end and share is not None:
         raise BadParameter("expected --share or --end, not both")

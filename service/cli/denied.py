@@ -14,7 +14,7 @@ from service.cli.console import print_json, print_line
 from service.cli.options import DEFAULT_STORE, Json, StoreDir, parse_reference
 
 if TYPE_CHECKING:
-    from model_store.alias_changes import LabelChange
+    from model_store.alias import LabelChange
     from service.registry.denials import Denial
 
 app = typer.Typer(help="Denied labels: a part of `xylem models`.")
@@ -95,7 +95,7 @@ def deny_there(
     That is looked up in the store, which has it where it was pushed from. Raises BadInput for an alias that
     is not there, and what the store raises.
     """
-    from model_store.alias_changes import denying
+    from model_store.alias import denying
     from model_store.store import Store
     from service.cli.remote import alias_there
     from service.registry.denials import Denial, check_known, unknown_in

@@ -14,8 +14,7 @@ from service.cli.console import mebibytes, print_result
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 
 if TYPE_CHECKING:
-    from model_store.alias import Alias
-    from model_store.alias_changes import Change
+    from model_store.alias import Alias, Change
     from model_store.store import Store
     from service.registry.remote import RemoteStore
     from service.registry.remote_index import RemoteVersion
@@ -51,7 +50,7 @@ def push(
 
     The model's label info goes with it, and what the aliases deny here is denied there too.
     """
-    from model_store.alias_changes import promoted
+    from model_store.alias import promoted
     from model_store.store import Store
     from service.registry.remote import RemoteStore
 
@@ -96,7 +95,7 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
 
 def _beside_of(version: int, canary: str | None, shadow: str | None) -> Change | None:
     """Return the change that puts a version beside another; None: none was asked for. Raises BadSplit."""
-    from model_store.alias_changes import with_canary, with_shadow
+    from model_store.alias import with_canary, with_shadow
 
     if canary is not None and shadow is not None:
         raise BadParameter("expected --canary or --shadow, not both")
@@ -110,7 +109,7 @@ def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Cha
     here: tuple[str, ...] = ()
     with contextlib.suppress(AliasNotFound):
         here = store.alias(model, alias).denied
-    from model_store.alias_changes import denying
+    from model_store.alias import denying
 
     deny = denying(lambda there: {*there, *here})
     return lambda before: change(deny(before) or before)

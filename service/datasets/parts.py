@@ -16,8 +16,7 @@ from service.datasets.dataset import renumber_labels
 from service.datasets.json_lines import RowCollector, json_blocks, parts_of_blocks
 from service.datasets.reader import DIRECTORY, NAMED, named_blocks, refuse_names_file, source_of, suffix_of
 from service.datasets.sparse_text import parts_of_svm, parts_of_txt, read_label_names
-from service.datasets.standard_input import StandardInput
-from service.datasets.stream import DataFile, Progress
+from service.datasets.stream import DataFile, Progress, StandardInput
 
 STDIN = Path("-")
 """The data file that is standard input: JSON lines, which are read once."""

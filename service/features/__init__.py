@@ -5,8 +5,6 @@ from service.features.parameters import FeatureParameters, parameters_of
 from service.features.registry import (
     default_kind,
     feature_names,
-    featurizer_arrays,
-    featurizer_config,
     fit_featurizer,
     load_featurizer,
     streaming_featurizer,
@@ -17,8 +15,6 @@ __all__ = [
     "Featurizer",
     "default_kind",
     "feature_names",
-    "featurizer_arrays",
-    "featurizer_config",
     "fit_featurizer",
     "load_featurizer",
     "parameters_of",

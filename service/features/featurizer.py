@@ -9,8 +9,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from service.base.errors import BadInstance
+from service.base.parameters import Scalar
 from service.base.rows import Dataset, SparseRows
-from service.features.parameters import FeatureParameters, RawParameters
+from service.features.parameters import FeatureParameters, RawParameters, as_config
 from service.features.raw import rows_of_csr
 from service.features.weights import normalise
 from service.features.word_forms import WordForms
@@ -44,6 +45,10 @@ class Featurizer(ABC):
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the fitted state, all of it, under the names that a model version stores it by."""
+
+    def config(self) -> dict[str, Scalar]:
+        """Return what a manifest keeps: the kind and its parameters."""
+        return as_config(self.parameters)
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text. Raises BadInstance when the kind takes none."""

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from model_store.errors import Corrupt
 from service.base.errors import BadData, BadParameter
-from service.base.parameters import Scalar
 from service.base.rows import Dataset, SparseRows
 from service.features.chars import fit_chars, load_chars
 from service.features.context import load_context
@@ -26,7 +25,6 @@ from service.features.parameters import (
     RawParameters,
     TfidfParameters,
     WordsCharsParameters,
-    as_config,
     completed,
     parameters_of,
 )
@@ -95,16 +93,6 @@ def streaming_featurizer(dataset: Dataset, given: Mapping[str, Any], n_features:
     if isinstance(parameters, RawParameters) and dataset.rows is not None:
         return RawFeaturizer(parameters, n_features)
     raise BadParameter(f"features.kind: expected {kind} for such data when streamed, found {parameters.kind}")
-
-
-def featurizer_arrays(featurizer: Featurizer) -> dict[str, NDArray[Any]]:
-    """Return the fitted state under the names that a model version stores it by (`features/...`)."""
-    return featurizer.arrays()
-
-
-def featurizer_config(featurizer: Featurizer) -> dict[str, Scalar]:
-    """Return what a manifest keeps of a featurizer: its kind and its parameters."""
-    return as_config(featurizer.parameters)
 
 
 def load_featurizer(

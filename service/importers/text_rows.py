@@ -13,7 +13,7 @@ from model_store.origin import MADE_FOR, ORIGIN, origin_array, parent_of
 from model_store.store import Store
 from model_store.version import Draft, Model
 from service.base.errors import BadModel
-from service.features import Featurizer, featurizer_arrays, featurizer_config
+from service.features import Featurizer
 from service.features.chars import CharsFeaturizer, WeightedNames, no_names
 from service.features.parameters import CharsParameters, Norm, RawParameters, TfidfParameters, parameters_of
 from service.features.tfidf import TfidfFeaturizer
@@ -67,10 +67,10 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
         seed=manifest.seed,
         data=manifest.data,
         metrics=manifest.metrics,
-        features=featurizer_config(featurizer),
+        features=featurizer.config(),
         ensemble=widened(model.ensemble, featurizer.n_features) if more else model.ensemble,
         labels=model.labels,
-        extra={**kept, **featurizer_arrays(featurizer), ORIGIN: origin_array(origin)},
+        extra={**kept, **featurizer.arrays(), ORIGIN: origin_array(origin)},
     )
 
 

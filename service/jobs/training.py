@@ -240,7 +240,7 @@ def split_lines(
 
 def _opened(data: Path, columns: TableColumns) -> BinaryIO:
     if is_table(data):
-        from service.datasets.table_lines import TableLines  # with it come kernels
+        from service.datasets.tables import TableLines  # with it come kernels
 
         return TableLines(data, columns, with_labels=True)  # type: ignore[return-value]
     return gzip.open(data) if data.suffix == ".gz" else data.open("rb")  # type: ignore[return-value]

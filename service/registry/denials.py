@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from model_store.alias import Alias
-from model_store.alias_changes import Change, LabelChange, denying
+from model_store.alias import Alias, Change, LabelChange, denying
 from model_store.errors import BadNames
 from model_store.names import NameTable, find_all, nearest_name
 from model_store.store import Store

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
-from model_store.alias_changes import Change, canary_promoted
+from model_store.alias import Change, canary_promoted
 from model_store.alias_writing import AliasChange
 from model_store.errors import Conflict, Corrupt, NotFound, VersionInUse
 from model_store.identifiers import check_alias, is_alias
@@ -64,7 +64,7 @@ class Registry:
             return None
 
     def change(self, model: str, alias: str, action: str, change: Change, cause: Cause) -> AliasChange:
-        """Change an alias that is there: any verb of `model_store.alias_changes`.
+        """Change an alias that is there: any verb of `model_store.alias`.
 
         action  the word for it in the history
 

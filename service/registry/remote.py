@@ -13,8 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from model_store.alias import Alias
-from model_store.alias_changes import Change, apply
+from model_store.alias import Alias, Change, apply
 from model_store.archive import Readable
 from model_store.errors import Conflict, Corrupt, StoreError, VersionNotFound
 from model_store.identifiers import check_alias, check_model

@@ -13,9 +13,9 @@ from service.base.errors import UnknownLabel
 from service.base.settings import Limits
 from service.base.stages import StageTimes
 from service.inference.fast_steps import fast_requests
+from service.serving.answer import fast_forms
 from service.serving.label_choice import LabelMasks
 from service.serving.served import DeniedLabels, ServedVersion
-from service.serving.short import fast_forms
 
 
 def with_denied(

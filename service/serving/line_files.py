@@ -45,7 +45,7 @@ def opened(data: str, columns: TableColumns = DEFAULT_COLUMNS) -> Iterator[Sourc
         return
     path = Path(data)
     if is_table(path):
-        from service.datasets.table_lines import TableLines  # and kernels: `xylem --help` needs neither
+        from service.datasets.tables import TableLines  # and kernels: `xylem --help` needs neither
 
         with TableLines(path, columns) as table:
             yield Source(table, table, table.n_bytes)  # type: ignore[arg-type]

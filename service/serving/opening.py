@@ -17,6 +17,7 @@ from service.features.long_json import PIECE_BYTES, load_in_pieces, size_of
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.inference.fast_steps import fast_requests
 from service.inference.predictors import make_predictor
+from service.serving.answer import fast_forms
 from service.serving.dialect import Body
 from service.serving.event_bodies import read_sparse_events
 from service.serving.label_choice import LabelMasks, LabelWeights
@@ -28,7 +29,6 @@ from service.serving.prediction_ids import NO_KEY, PredictionIds
 from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import PredictRequest
 from service.serving.served import ServedVersion
-from service.serving.short import fast_forms
 
 _TENSORS = (
     b'{"inputs":[{"name":"indptr","shape":[2],"datatype":"INT64","data":[0,1]},'

@@ -11,8 +11,15 @@ from numpy.typing import NDArray
 
 from model_store.ensemble import LANES, Chunk
 from service.base.rows import SparseRows, offsets, ranges
-from service.kernels.training.problem import Problem, forget_rows, localise, positives, rows_of
-from service.kernels.training.pruning import pack_tile, place_tile
+from service.kernels.training.problem import (
+    Problem,
+    forget_rows,
+    localise,
+    pack_tile,
+    place_tile,
+    positives,
+    rows_of,
+)
 from service.kernels.training.solver import Tile, solve_logistic, solve_squared_hinge
 from service.trainers.shape import Shape
 from service.trainers.work import Tools, derived_seed

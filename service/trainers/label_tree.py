@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from model_store.build import build_ensemble
 from model_store.ensemble import Link, Tree
 from service.base.faults import fault
 from service.base.parameters import Parameters
@@ -178,19 +177,6 @@ def grow(weighed: Weighed, shape: Shape, members: Members, solving: Solving, too
     return Tree(shape.child_ptr, shape.node_label, plain)
 
 
-def assemble(
-    trees: list[Tree], n_labels: int, n_features: int, link: Link, parameters: Parameters
-) -> Trained:
-    """Pack the trees."""
-    return Trained(
-        ensemble=build_ensemble(trees, n_labels, n_features),
-        kind="label-tree",
-        link=link,
-        parameters=parameters.model_dump(),
-        n_nonzeros=sum(len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None),
-    )
-
-
 def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: Tools) -> Trained:
     """Train an ensemble of linear label trees (Lin, Liu and Lin 2024, section 2).
 
@@ -203,7 +189,8 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
         grow(weighed, shape, members, solving, of_tree)
         for of_tree, shape, members in _shapes(data, parameters, tools)
     ]
-    return assemble(trees, data.labels.n_labels, data.rows.n_features, parameters.model_link(), parameters)
+    link = parameters.model_link()
+    return Trained.of(trees, data.labels.n_labels, data.rows.n_features, "label-tree", link, parameters)
 
 
 def estimate_label_tree(data: TrainingSet, parameters: ClassifierParameters, tools: Tools) -> SizeEstimate:

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
-from service.kernels.training.label_projection import add_projected
+from service.kernels.training.cluster import add_projected
 from service.trainers.source import RowSource
 from service.trainers.work import Tools
 

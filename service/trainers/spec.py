@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.ensemble import Kind, Link, TreeEnsemble
+from model_store.build import build_ensemble
+from model_store.ensemble import Kind, Link, Tree, TreeEnsemble
 from service.base.parameters import Parameters, Scalar
 from service.base.rows import LabelRows, offsets
 from service.trainers.size import SizeEstimate
@@ -39,6 +40,22 @@ class Trained:
     extra: dict[str, NDArray[Any]] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        trees: list[Tree],
+        n_labels: int,
+        n_features: int,
+        kind: Kind,
+        link: Link,
+        parameters: Parameters,
+        **more: Any,
+    ) -> Trained:
+        """Return what a training gives whose trees these are, with `extra`, `report` and `warnings`."""
+        n_nonzeros = sum(len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None)
+        ensemble = build_ensemble(trees, n_labels, n_features)
+        return cls(ensemble, kind, link, parameters.model_dump(), n_nonzeros, **more)
 
 
 @dataclass(frozen=True)

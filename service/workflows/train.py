@@ -28,7 +28,6 @@ from service.base.rows import Dataset
 from service.datasets import check_readable
 from service.evaluation.forest_report import Reached, forest_report
 from service.evaluation.size_report import size_report
-from service.features import featurizer_arrays, featurizer_config
 from service.features.languages import libraries_of
 from service.inference.forest_predictor import ForestPredictor
 from service.thresholds.store.state import ThresholdDatabase
@@ -229,11 +228,11 @@ def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
         seed=request.seed,
         data=source.data_info,
         metrics={},
-        features=featurizer_config(source.featurizer),
+        features=source.featurizer.config(),
         ensemble=trained.ensemble,
         labels=source.names,
         extra={
-            **featurizer_arrays(source.featurizer),
+            **source.featurizer.arrays(),
             "labels/counts": source.census.label_rows,
             **trained.extra,
         },

@@ -25,10 +25,15 @@ from service.inference.searcher import Searcher
 from service.thresholds.live.events import instances_of
 from service.thresholds.live.shadow import put_shadow
 from service.thresholds.live.threshold_counters import ThresholdCounters
-from service.thresholds.methods.calibration import fit_power
-from service.thresholds.methods.estimates import ESTIMATES_MAX, EstimateKeeper, Estimates, count_at, mark_hits
+from service.thresholds.methods.estimates import (
+    ESTIMATES_MAX,
+    EstimateKeeper,
+    Estimates,
+    count_at,
+    fit_power,
+    mark_hits,
+)
 from service.thresholds.methods.fta import fta
-from service.thresholds.methods.kappas import choose_kappa
 from service.thresholds.methods.ofo import (
     Counters,
     Start,
@@ -39,7 +44,7 @@ from service.thresholds.methods.ofo import (
     thresholds_of,
     usual_power,
 )
-from service.thresholds.methods.starts import choose_start, replay
+from service.thresholds.methods.starts import choose_kappa, choose_start, replay
 from service.thresholds.methods.sto import sto
 from service.thresholds.store.codec import METHODS, Method, Tuned
 from service.thresholds.store.state import TUNED, lock_head, replace_state

@@ -60,7 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.api.door": {"service.serving", "service.thresholds.live", "service.access", "model_store"},
     "service.serving": {*_COMMON, "service.evaluation.propensity"},
     # a table that is predicted is read as lines of JSON
-    "service.serving.line_files": {"service.serving.lines", "service.datasets.table_lines"},
+    "service.serving.line_files": {"service.serving.lines", "service.datasets.tables"},
     "service.workflows": {
         *_COMMON,
         "service.trainers",

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from model_store.alias import Alias, Beside
-from model_store.alias_changes import with_canary
+from model_store.alias import Alias, Beside, with_canary
 from model_store.fs import FileSystem
 from model_store.moves import SPLIT, Cause, Move
 from model_store.store import Store

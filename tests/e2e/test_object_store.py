@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from model_store.alias import Alias
-from model_store.alias_changes import promoted
+from model_store.alias import Alias, promoted
 from model_store.label_info import Subject, build_label_info
 from model_store.manifest import manifest_digest
 from model_store.store import Store

@@ -20,7 +20,7 @@ from model_store.origin import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model
 from service.base.rows import SparseRows
-from service.features import featurizer_arrays, featurizer_config, load_featurizer
+from service.features import load_featurizer
 from service.features.chars import fit_chars
 from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
 from service.features.tfidf import fit_tfidf
@@ -85,8 +85,8 @@ def text_draft(parameters: Any) -> Draft:
     fit: Any = fit_tfidf if type(parameters) is TfidfParameters else fit_chars
     featurizer, _ = fit(TEXTS, parameters)
     draft = small_draft(22, n_labels=9, arity=3, share=0.3, n_features=featurizer.n_features)
-    arrays = {**draft.extra, **featurizer_arrays(featurizer)}
-    return replace(draft, features=featurizer_config(featurizer), extra=arrays)
+    arrays = {**draft.extra, **featurizer.arrays()}
+    return replace(draft, features=featurizer.config(), extra=arrays)
 
 
 DRAFTS: dict[int, dict[str, Draft]] = {

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.evaluation.tree_criteria import Splits, counts_of, criteria_of, splits_of
+from service.kernels.training.problem import localise_labels
 from service.trainers.ldsm.objective import count_labels, split_quality
-from service.trainers.node_labels import localise_labels
 from tests.oracles.problems import to_labels
 
 seeds = st.integers(0, 2**32 - 1)

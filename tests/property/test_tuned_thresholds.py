@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.base.rows import LabelRows
-from service.thresholds.methods.calibration import fit_power
-from service.thresholds.methods.estimates import EstimateKeeper, count_at, mark_hits
+from service.thresholds.methods.estimates import EstimateKeeper, count_at, fit_power, mark_hits
 from service.thresholds.methods.fta import GRID, SUPPORT, fta
 from service.thresholds.methods.ofo import Start
 from service.thresholds.methods.starts import choose_start, replay

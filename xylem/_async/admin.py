@@ -21,13 +21,13 @@ from xylem.calls import (
     query,
     read_object,
     request_of,
+    segment,
     submission,
 )
 from xylem.errors import WaitTimeout
 from xylem.events import ServerEvent
 from xylem.results import DataFile, DataFiles, Job, Jobs, read_as
 from xylem.runtime import async_sleep
-from xylem.target import segment
 
 _POLL_SECONDS = 0.1
 _POLL_SECONDS_MAX = 2.0

@@ -11,7 +11,7 @@ import orjson
 from xylem import calls
 from xylem._async.admin import AsyncAdmin
 from xylem._async.batches import AsyncBatches
-from xylem.calls import Instance, PredictOptions
+from xylem.calls import Instance, PredictOptions, model_path
 from xylem.errors import BadAnswer
 from xylem.results import (
     Feedback,
@@ -24,7 +24,6 @@ from xylem.results import (
     Thresholds,
     read_as,
 )
-from xylem.target import model_path
 
 
 class AsyncClient(AsyncBatches, AsyncAdmin):

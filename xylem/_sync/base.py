@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
 
 from xylem._sync.wire import Answer, Wire
-from xylem.calls import JsonObject, Request, read_object, request_of
+from xylem.calls import JsonObject, Request, Target, read_object, request_of
 from xylem.errors import BadAnswer, ClientError, ConnectionFailed
 from xylem.events import EventParser, ServerEvent
 from xylem.results import read_as
 from xylem.retries import Attempts, Retries, wait_after
 from xylem.runtime import sleep
-from xylem.target import Target
 
 T = TypeVar("T")
 

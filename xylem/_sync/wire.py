@@ -10,10 +10,9 @@ from typing import Any, Self
 
 import httpcore
 
-from xylem.calls import Request
+from xylem.calls import Request, Target
 from xylem.errors import BadAnswer, ConnectionFailed, refusal_of
 from xylem.runtime import Slots, file_parts
-from xylem.target import Target
 
 ANSWER_BYTES_MAX = 256 << 20
 """Of an answer that is held in memory."""

@@ -39,12 +39,11 @@ from service.base.errors import AccessRefused, XylemError
 from service.base.logs import log
 from service.base.settings import Limits
 from service.base.stages import StageNotes
-from service.serving.answer import SearchDialect
+from service.serving.answer import SHORT_ITEMS, SearchDialect
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.oip import HEADER
 from service.serving.served import LiveServed, ServedVersion
 from service.serving.shadows import ShadowCopy, Shadows
-from service.serving.short import SHORT_ITEMS
 from service.serving.split import ChosenVersion, LiveSplit
 from service.traces.tracer import Trace
 

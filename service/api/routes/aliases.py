@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Request
 
-from model_store.alias_changes import Change, with_canary, with_shadow, without_canary, without_shadow
+from model_store.alias import Change, with_canary, with_shadow, without_canary, without_shadow
 from model_store.moves import DENIED, SPLIT, Cause
 from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.operations import ModelName, problems, takes_json

@@ -1,4 +1,5 @@
-"""The training problem of one node: its rows with features renumbered, and who is positive for which child.
+"""The training problem of one node: its rows with features and labels renumbered, and who is positive for
+which child; its weights packed into a sparse chunk.
 
 `label_ptr`, `label_rows`: the rows that carry each label, labels in the order of the tree's leaves, so
 that a node's labels, and each child's, are consecutive.
@@ -187,3 +188,107 @@ def count_features(
         for e in range(indptr[row], indptr[row + 1]):
             seen[indices[e]] = 0
     return count
+
+
+@kernel
+def pack_tile(
+    weights: NDArray[np.float32],
+    ascending: NDArray[np.int64],
+    n_children: int,
+    prune: float,
+    counts_out: NDArray[np.int32],
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return the weights of a tile that are kept (not 0, |w| >= prune), by ascending feature, then child.
+
+    counts_out  int32[m]  kept weights of each feature, in the order of `ascending`
+    """
+    nnz = 0
+    for k in range(len(ascending)):
+        count = 0
+        for c in range(n_children):
+            w = weights[ascending[k], c]
+            if w != 0 and abs(w) >= prune:
+                count += 1
+        counts_out[k] = count
+        nnz += count
+    lane = np.empty(nnz, np.uint8)
+    kept = np.empty(nnz, np.float32)
+    at = 0
+    for k in range(len(ascending)):
+        if counts_out[k]:
+            for c in range(n_children):
+                w = weights[ascending[k], c]
+                if w != 0 and abs(w) >= prune:
+                    lane[at] = c
+                    kept[at] = w
+                    at += 1
+    return lane, kept
+
+
+@kernel
+def place_tile(
+    counts: NDArray[np.int32],
+    lane: NDArray[np.uint8],
+    kept: NDArray[np.float32],
+    first_child: int,
+    next_out: NDArray[np.int64],
+    child_out: NDArray[np.int32],
+    weight_out: NDArray[np.float32],
+) -> None:
+    """Append a tile's weights to the rows of the node's chunk; next_out[k] is the end of row k so far."""
+    at = 0
+    for k in range(len(counts)):
+        for _ in range(counts[k]):
+            child_out[next_out[k]] = first_child + lane[at]
+            weight_out[next_out[k]] = kept[at]
+            next_out[k] += 1
+            at += 1
+
+
+class NodeLabels(NamedTuple):
+    """The labels of a node's n rows, renumbered.
+
+    ptr    int64[n + 1]
+    ranks  int32[nnz]    positions in `used`
+    used   int32[k]      the labels that occur, ascending
+    """
+
+    ptr: NDArray[np.int64]
+    ranks: NDArray[np.int32]
+    used: NDArray[np.int32]
+
+
+@kernel
+def localise_labels(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], rows: NDArray[np.int32], rank: NDArray[np.int32]
+) -> NodeLabels:
+    """Copy the labels of a node's rows and renumber them.
+
+    rank  int32[n_labels], workspace: zero at the call and on return
+    """
+    nnz = 0
+    for row in rows:
+        nnz += indptr[row + 1] - indptr[row]
+    found = np.empty(min(nnz, len(rank)), np.int32)
+    n_used = 0
+    for row in rows:
+        for e in range(indptr[row], indptr[row + 1]):
+            if rank[indices[e]] == 0:
+                rank[indices[e]] = 1
+                found[n_used] = indices[e]
+                n_used += 1
+    used = np.sort(found[:n_used])
+    for k in range(n_used):
+        rank[used[k]] = k
+    ptr = np.empty(len(rows) + 1, np.int64)
+    ptr[0] = 0
+    ranks = np.empty(nnz, np.int32)
+    at = 0
+    for i in range(len(rows)):
+        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            ranks[at] = rank[indices[e]]
+            at += 1
+        ptr[i + 1] = at
+    for label in used:
+        rank[label] = 0
+    return NodeLabels(ptr, ranks, used)

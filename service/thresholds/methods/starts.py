@@ -1,4 +1,4 @@
-"""Which start values OFO should have: those whose thresholds do best on the validation rows.
+"""Which start values OFO should have, and which kappa a method: those that do best on validation rows.
 
 Source: Jasinska et al. 2016 section 6.2 (a is 1, b of a list C that ends at 10,000) and appendix D (a of C
 as well, a / b in (nu_j, 0.5]). Deviations:
@@ -8,15 +8,20 @@ as well, a / b in (nu_j, 0.5]). Deviations:
   bound where nu_j is 0.01. So section 6.2's a = 1 with b above 100 is left out; measured, it was never best.
 * No a above 100 is above the number of validation rows: it would hold a label's threshold where it began,
   against all these rows and against as much feedback after them.
+Kappa (section 6.2): kappa_j = max(1 / c, nu_j), c validated over a list. Here kappa_j is never below 0.01
+(`ofo.LEAST`), so the list's values of c above 100 are left out: they say the same as 100.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
-from service.base.rows import LabelRows
+from service.base.rows import LabelRows, offsets
 from service.evaluation.fmeasure import EmptyConvention
 from service.thresholds.methods.estimates import Estimates, count_at, macro_f
 from service.thresholds.methods.ofo import Counters, Start, no_counts, threshold_at, thresholds_of
@@ -113,3 +118,60 @@ def _replay(
         for i in range(true_ptr[row], true_ptr[row + 1]):
             label = true_labels[i]
             thresholds[label] = threshold_at(hits[label], marks[label], a, b, power, bounds[label])
+
+
+C_GRID = (100, 50, 20, 10, 7, 5, 4, 3, 2)
+"""The paper's values of c, 1 / kappa, from the lowest kappa on."""
+
+FindThresholds: TypeAlias = Callable[[Estimates, LabelRows, NDArray[np.float32]], NDArray[np.float32]]
+"""Return a method's thresholds, float32[K], of estimates, their true labels, and bounds of probabilities."""
+
+
+def choose_kappa(
+    estimates: Estimates,
+    truth: LabelRows,
+    bounds: NDArray[np.float32],
+    find: FindThresholds,
+    empty: EmptyConvention,
+    seed: int = 0,
+) -> float:
+    """Return the kappa of the grid whose thresholds, found on one half of the rows, do best on the other.
+
+    That is by macro-F, both ways round.
+
+    bounds  float32[K], probabilities: nu_j, and none below the floor of the estimates
+    find    the method
+
+    Rows are halved by chance, the same for the same seed, and each half is measured on once. Of equals, the
+    lowest. Cost: the method twice for each value of the grid, on half of the estimates.
+    """
+    n_rows = len(estimates.ptr) - 1
+    is_first = np.random.default_rng(seed).permutation(n_rows) % 2 == 0
+    halves = [_some_rows(estimates, truth, chosen) for chosen in (is_first, ~is_first)]
+    best, best_f = 1 / C_GRID[0], -1.0
+    for c in C_GRID:
+        at_least = np.maximum(bounds, np.float32(1 / c))
+        f = 0.0
+        for found_on, measured_on in (halves, halves[::-1]):
+            f += macro_f(count_at(*measured_on, find(*found_on, at_least)), empty)
+        if f > best_f:
+            best, best_f = 1 / c, f
+    return best
+
+
+def _some_rows(
+    estimates: Estimates, truth: LabelRows, chosen: NDArray[np.bool_]
+) -> tuple[Estimates, LabelRows]:
+    """Return the estimates and the true labels of some rows, bool[rows]."""
+    ptr, labels, scores = _chosen(chosen, estimates.ptr, estimates.labels, estimates.scores)
+    indptr, indices = _chosen(chosen, truth.indptr, truth.indices)
+    return Estimates(ptr, labels, scores, estimates.floor), LabelRows(indptr, indices, truth.n_labels)
+
+
+def _chosen(
+    chosen: NDArray[np.bool_], ptr: NDArray[np.int64], *values: NDArray[Any]
+) -> tuple[NDArray[Any], ...]:
+    """Return offsets and values of the chosen rows, of rows values[ptr[i] : ptr[i + 1]]."""
+    sizes = np.diff(ptr)
+    stays = np.repeat(chosen, sizes)
+    return offsets(sizes[chosen]), *(array[stays] for array in values)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel, nonallocating_inlined
 from service.kernels.search.scorer import place
-from service.trainers.node_labels import NodeLabels
+from service.kernels.training.problem import NodeLabels
 
 Integer = int | np.int64
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from model_store.compiled.decorators import kernel, nonallocating_inlined, nonallocating_kernel
 from model_store.compiled.vectors import EIGHT, add_scaled8, load8, store8, zero8
 from service.kernels.search.scorer import place
-from service.kernels.training.problem import Problem
+from service.kernels.training.problem import NodeLabels, Problem
 from service.kernels.training.random import next_random, shuffle
 from service.trainers.ldsm.objective import (
     Tally,
@@ -23,7 +23,6 @@ from service.trainers.ldsm.objective import (
     count_share,
     empty_tally,
 )
-from service.trainers.node_labels import NodeLabels
 
 Integer = int | np.int64
 

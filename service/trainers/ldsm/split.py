@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
-from service.kernels.training.problem import Problem, localise
-from service.kernels.training.pruning import pack_tile
+from service.base.rows import LabelRows, SparseRows
+from service.kernels.training.problem import Problem, localise, localise_labels, pack_tile
 from service.trainers.ldsm.objective import (
     count_labels,
     split_quality,
 )
 from service.trainers.ldsm.regressors import Learning, Regressors, margins_of, train_regressors
-from service.trainers.node_labels import localise_labels
 
 RETRIES = 2
 """A split that serves nothing, or is lopsided, is trained anew, with lambda1 halved, so often; if it serves
@@ -55,16 +54,11 @@ class Split(NamedTuple):
 class Examples(NamedTuple):
     """The training set, and a thread's workspaces.
 
-    x_ptr, x_idx, x_val  features of each row
-    y_ptr, y_idx         labels of each row
-    feature_rank         int32[n_features], label_rank int32[n_labels]: zero between calls
+    feature_rank  int32[n_features], label_rank int32[n_labels]: zero between calls
     """
 
-    x_ptr: NDArray[np.int64]
-    x_idx: NDArray[np.int32]
-    x_val: NDArray[np.float32]
-    y_ptr: NDArray[np.int64]
-    y_idx: NDArray[np.int32]
+    rows: SparseRows
+    labels: LabelRows
     feature_rank: NDArray[np.int32]
     label_rank: NDArray[np.int32]
 
@@ -142,8 +136,9 @@ def split_node(
 
     rows  int32[n], ascending, n >= 1; each carries a label
     """
-    problem = localise(examples.x_ptr, examples.x_idx, examples.x_val, rows, examples.feature_rank)
-    labels = localise_labels(examples.y_ptr, examples.y_idx, rows, examples.label_rank)
+    x, y = examples.rows, examples.labels
+    problem = localise(x.indptr, x.indices, x.values, rows, examples.feature_rank)
+    labels = localise_labels(y.indptr, y.indices, rows, examples.label_rank)
     n = len(rows)
     n_kept = 0
     lambda1 = learning.lambda1

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
 from service.base.errors import BadData
 from service.base.faults import fault
@@ -155,7 +154,6 @@ class _Grown(NamedTuple):
     tree: Tree
     shape: LdsmShape
     splits: list[SplitFacts]
-    n_nonzeros: int
 
 
 class _Growth:
@@ -176,7 +174,7 @@ class _Growth:
         self.nodes: list[_Node] = []
         self.splits: list[SplitFacts] = []
         self.waiting: list[tuple[int, int, NDArray[np.int32]]] = []
-        labels, counts = np.unique(examples.y_idx, return_counts=True)
+        labels, counts = np.unique(examples.labels.indices, return_counts=True)
         self.nodes_max = parameters.most_nodes(len(labels))
         histogram = labels.astype(np.int32), counts.astype(np.int32)
         self._add(0, rows, histogram, int(counts.sum() - counts.max()))
@@ -239,8 +237,7 @@ class _Growth:
         )
         leaves = [node for node in nodes if not node.children]
         shape = LdsmShape(len(nodes), len(leaves), max(node.depth for node in leaves), self.rows_held)
-        n_nonzeros = sum(len(node.chunk.weight) for node in nodes if node.chunk is not None)
-        return _Grown(tree, shape, self.splits, n_nonzeros)
+        return _Grown(tree, shape, self.splits)
 
     def _values(self, node: _Node) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the labels of a leaf and their shares; equal counts: the smaller labels are kept."""
@@ -282,7 +279,7 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     def work(number: int) -> _Grown:
         if not hasattr(local, "examples"):
             ranks = np.zeros(x.n_features, np.int32), np.zeros(y.n_labels, np.int32)
-            local.examples = Examples(x.indptr, x.indices, x.values, y.indptr, y.indices, *ranks)
+            local.examples = Examples(x, y, *ranks)
         growth = _Growth(local.examples, labelled, parameters, derived_seed(tools.seed, number))
         growth.grow(tools.crew.stop)
         return growth.finish(weighed)
@@ -301,15 +298,9 @@ def _assemble(data: TrainingSet, parameters: LdsmParameters, forest: list[_Grown
     if parameters.rerank == "yes":
         extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
     n_labels = len(np.unique(data.labels.indices))
-    return Trained(
-        ensemble=build_ensemble([g.tree for g in forest], data.labels.n_labels, data.rows.n_features),
-        kind="decision-tree",
-        link="multiway",
-        parameters=parameters.model_dump(),
-        n_nonzeros=sum(grown.n_nonzeros for grown in forest),
-        extra=extra,
-        report=report_of([(grown.shape, grown.splits) for grown in forest], parameters.arity, n_labels),
-    )
+    report = report_of([(grown.shape, grown.splits) for grown in forest], parameters.arity, n_labels)
+    trees, sizes = [grown.tree for grown in forest], (data.labels.n_labels, data.rows.n_features)
+    return Trained.of(trees, *sizes, "decision-tree", "multiway", parameters, extra=extra, report=report)
 
 
 def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -> SizeEstimate:

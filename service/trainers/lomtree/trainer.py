@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from model_store.build import build_ensemble
 from model_store.ensemble import Tree
 from service.base.parameters import Parameters
 from service.base.rows import LabelRows
@@ -178,14 +177,9 @@ class OnlineLomtree:
         chunks = chunks_of(self._tree, order)
         histograms = histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels)
         tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
-        return Trained(
-            ensemble=build_ensemble([tree], n_labels, n_features),
-            kind="decision-tree",
-            link="argmax",
-            parameters=self._parameters.model_dump(),
-            n_nonzeros=sum(len(chunk.weight) for chunk in chunks if chunk is not None),
-            report=report_of(self._tree, child_ptr, counts, rows, self._points),
-        )
+        report = report_of(self._tree, child_ptr, counts, rows, self._points)
+        sizes = n_labels, n_features
+        return Trained.of([tree], *sizes, "decision-tree", "argmax", self._parameters, report=report)
 
     def _note_point(self) -> None:
         """Note the criteria of the leaves, and the error since the last point."""

@@ -16,7 +16,7 @@ from service.base.parameters import Parameters
 from service.base.rows import LabelRows
 from service.trainers.classifiers import Members, Solving, members_of
 from service.trainers.clustering import balanced_shape
-from service.trainers.label_tree import assemble, exact_vectors, grow
+from service.trainers.label_tree import exact_vectors, grow
 from service.trainers.plt.descent import Descent, train_trees
 from service.trainers.representations import Representations, projected_vectors
 from service.trainers.shape import Shape, huffman_shape, random_shape
@@ -194,7 +194,7 @@ def _members(labels: LabelRows, shape: Shape) -> Members:
 
 
 def _assemble(trees: list[Tree], census: Census, parameters: PltParameters) -> Trained:
-    return assemble(trees, len(census.label_rows), census.n_features, "logistic", parameters)
+    return Trained.of(trees, len(census.label_rows), census.n_features, "label-tree", "logistic", parameters)
 
 
 PLT = TrainerSpec(

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
 from service.base.parameters import Parameters
 from service.base.rows import SparseRows
@@ -131,10 +130,7 @@ def typical_value(rows: SparseRows) -> float:
 def _rows(data: TrainingSet, label_weight: NDArray[np.float32]) -> TrainingRows:
     discount = 1.0 / np.log2(np.arange(data.labels.n_labels) + 2.0)
     ideal = np.concatenate([[0.0], np.cumsum(discount)])
-    x, y = data
-    return TrainingRows(
-        x.indptr, x.indices, x.values, y.indptr, y.indices, label_weight, discount, ideal, x.n_features
-    )
+    return TrainingRows(*data, label_weight, discount, ideal)
 
 
 def grow_forest(
@@ -208,14 +204,8 @@ def fit_forest(source: RowSource, parameters: ForestParameters, tools: Tools) ->
     worths = parameters.worths(data)
     forest = grow_forest(data, parameters, worths, parameters.trees, tools)
     trees = [tree_of(grown, worths / worths.max()) for grown in forest]
-    return Trained(
-        ensemble=build_ensemble(trees, data.labels.n_labels, data.rows.n_features),
-        kind="decision-tree",
-        link="argmax",
-        parameters=parameters.model_dump(),
-        n_nonzeros=sum(len(grown.weight) for grown in forest),
-        extra=parameters.extra(data),
-    )
+    extra, sizes = parameters.extra(data), (data.labels.n_labels, data.rows.n_features)
+    return Trained.of(trees, *sizes, "decision-tree", "argmax", parameters, extra=extra)
 
 
 def estimate_forest(data: TrainingSet, parameters: ForestParameters, tools: Tools) -> SizeEstimate:

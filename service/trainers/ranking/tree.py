@@ -8,33 +8,139 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from service.base.rows import LabelRows, SparseRows
+from service.kernels.training.problem import localise_labels
+from service.kernels.training.random import next_random
 from service.trainers.ranking.separator import columns_of, solve_separator
-from service.trainers.ranking.split import ROUNDS_MAX, gains_of, split_by_ranking, toss_sides
+
+ROUNDS_MAX = 100
+"""Rankings and sides are alternated at most so often; some ten rounds are usual."""
+
+GAIN_MIN = 1e-6
+"""The alternation ends when a round raises the mean nDCG of a row by less."""
+
+
+class Gains(NamedTuple):
+    """The labels of a node's n rows, renumbered from 0, and what each is worth at the top of a ranking.
+
+    ptr    int64[n + 1]
+    label  int32[nnz]    ranks of labels, below len(used)
+    gain   float64[nnz]  > 0: the label's weight / the ideal DCG of the row
+    used   int32[k]      label of each rank, ascending
+    """
+
+    ptr: NDArray[np.int64]
+    label: NDArray[np.int32]
+    gain: NDArray[np.float64]
+    used: NDArray[np.int32]
+
+
+@kernel
+def gains_of(
+    label_ptr: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    rows: NDArray[np.int32],
+    label_weight: NDArray[np.float32],
+    ideal: NDArray[np.float64],
+    seen: NDArray[np.int32],
+) -> Gains:
+    """Return the gains of the labels of `rows`.
+
+    Source: Prabhu, Varma 2014, equation 1 (label_weight 1), and Jain et al. 2016, section 4 (1 / propensity):
+    the ideal DCG of a row of k labels is the sum of the first k discounts, whatever their weights.
+
+    labels        ascending within a row
+    label_weight  float32[K]
+    ideal         float64[K + 1]  sum of the first k discounts
+    seen          int32[K], workspace: zero at the call and on return
+    """
+    ptr, label, used = localise_labels(label_ptr, labels, rows, seen)
+    gain = np.empty(len(label), np.float64)
+    for i in range(len(rows)):
+        share = ideal[ptr[i + 1] - ptr[i]]
+        for at in range(ptr[i], ptr[i + 1]):
+            gain[at] = label_weight[used[label[at]]] / share
+    return Gains(ptr, label, gain, used)
+
+
+@inlined
+def _rank(
+    gains: Gains, side: NDArray[np.uint8], discount: NDArray[np.float64], lead_out: NDArray[np.float64]
+) -> float:
+    """Rank the labels of each side by falling gain (ties: smaller label first); return the sum of DCGs.
+
+    lead_out  float64[k]  how much higher the second side discounts each label than the first
+    """
+    sums = np.zeros((2, len(gains.used)))
+    for i in range(len(side)):
+        for e in range(gains.ptr[i], gains.ptr[i + 1]):
+            sums[side[i], gains.label[e]] += gains.gain[e]
+    total = 0.0
+    lead_out[:] = 0.0
+    for s in range(2):
+        order = np.argsort(-sums[s], kind="mergesort")
+        sign = 2.0 * s - 1.0
+        for place in range(len(order)):
+            total += discount[place] * sums[s, order[place]]
+            lead_out[order[place]] += sign * discount[place]
+    return total
+
+
+@kernel
+def split_by_ranking(
+    gains: Gains, discount: NDArray[np.float64], side: NDArray[np.uint8], totals_out: NDArray[np.float64]
+) -> int:
+    """Alternate between the best ranking of each side and the best side of each row; return the rounds.
+
+    Source: Prabhu, Varma 2014, section 4.2, algorithm 2 with w = 0: equation 7 (the ranking that is best for
+    a side sorts the labels by their summed gains) and equations 8-10 (a row goes to the side whose ranking
+    gives it the higher nDCG). A row that both serve alike stays.
+
+    discount    float64[>= k]  1 / log2(2 + place), falling
+    side        uint8[n]       0 or 1 at the call; overwritten
+    totals_out  float64[ROUNDS_MAX]  the sum of nDCGs before each round's new sides; it never falls
+
+    Cost: a round reads the labels of the rows twice and sorts the node's labels twice.
+    """
+    n_rows = len(side)
+    lead = np.empty(len(gains.used))
+    for step in range(ROUNDS_MAX):
+        totals_out[step] = _rank(gains, side, discount, lead)
+        for i in range(n_rows):
+            more = 0.0
+            for e in range(gains.ptr[i], gains.ptr[i + 1]):
+                more += gains.gain[e] * lead[gains.label[e]]
+            if more != 0.0:
+                side[i] = more > 0.0
+        if step and totals_out[step] - totals_out[step - 1] < GAIN_MIN * n_rows:
+            return step + 1
+    return ROUNDS_MAX
+
+
+@kernel
+def toss_sides(side_out: NDArray[np.uint8], state: NDArray[np.uint64]) -> None:
+    """Give each row a random side."""
+    for i in range(len(side_out)):
+        side_out[i] = next_random(state) >> np.uint64(63)
+
 
 ATTEMPTS = 3
 """A node whose split leaves a side empty is tried so often, from new random sides; then it is a leaf."""
 
 
 class TrainingRows(NamedTuple):
-    """What a tree is grown on: compressed rows and labels, and tables over all labels.
+    """What a tree is grown on, and tables over all labels.
 
-    x_ptr, x_idx, x_val  features of each row
-    y_ptr, y_idx         labels of each row, ascending
-    label_weight         float32[K]      gain of each label
-    discount             float64[K]      1 / log2(2 + place)
-    ideal                float64[K + 1]  sum of the first k discounts
-    n_features           all x_idx are below
+    label_weight  float32[K]      gain of each label
+    discount      float64[K]      1 / log2(2 + place)
+    ideal         float64[K + 1]  sum of the first k discounts
     """
 
-    x_ptr: NDArray[np.int64]
-    x_idx: NDArray[np.int32]
-    x_val: NDArray[np.float32]
-    y_ptr: NDArray[np.int64]
-    y_idx: NDArray[np.int32]
+    rows: SparseRows
+    labels: LabelRows
     label_weight: NDArray[np.float32]
     discount: NDArray[np.float64]
     ideal: NDArray[np.float64]
-    n_features: int
 
 
 class Growth(NamedTuple):
@@ -95,22 +201,22 @@ class _Split(NamedTuple):
 
 
 @inlined
-def _alike(rows: TrainingRows, order: NDArray[np.int32]) -> bool:
+def _alike(labels: LabelRows, order: NDArray[np.int32]) -> bool:
     """Return whether all rows carry the same labels."""
-    first, n = rows.y_ptr[order[0]], rows.y_ptr[order[0] + 1] - rows.y_ptr[order[0]]
+    first, n = labels.indptr[order[0]], labels.indptr[order[0] + 1] - labels.indptr[order[0]]
     for row in order:
-        start = rows.y_ptr[row]
-        if rows.y_ptr[row + 1] - start != n:
+        start = labels.indptr[row]
+        if labels.indptr[row + 1] - start != n:
             return False
         for e in range(n):
-            if rows.y_idx[start + e] != rows.y_idx[first + e]:
+            if labels.indices[start + e] != labels.indices[first + e]:
                 return False
     return True
 
 
 @kernel
 def _split(
-    rows: TrainingRows,
+    data: TrainingRows,
     order: NDArray[np.int32],
     growth: Growth,
     random: NDArray[np.uint64],
@@ -120,8 +226,9 @@ def _split(
 ) -> _Split:
     """Split the rows of a node; all on one side when no attempt could do better."""
     n_rows = len(order)
-    gains = gains_of(rows.y_ptr, rows.y_idx, order, rows.label_weight, rows.ideal, seen)
-    columns = columns_of(rows.x_ptr, rows.x_idx, rows.x_val, order, counts)
+    rows, labels = data.rows, data.labels
+    gains = gains_of(labels.indptr, labels.indices, order, data.label_weight, data.ideal, seen)
+    columns = columns_of(rows.indptr, rows.indices, rows.values, order, counts)
     totals = np.empty(ROUNDS_MAX)
     side = np.empty(n_rows, np.uint8)
     cost = np.empty(2)
@@ -130,7 +237,7 @@ def _split(
         if stop[0]:
             break
         toss_sides(side, random)
-        split_by_ranking(gains, rows.discount, side, totals)
+        split_by_ranking(gains, data.discount, side, totals)
         n_second = side.sum()
         if n_second == 0 or n_second == n_rows:
             continue
@@ -169,20 +276,20 @@ def _part(order: NDArray[np.int32], side: NDArray[np.uint8]) -> int:
 
 @kernel
 def _count_labels(
-    rows: TrainingRows, order: NDArray[np.int32], n_most: int, seen: NDArray[np.int32]
+    labels: LabelRows, order: NDArray[np.int32], n_most: int, seen: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the n_most labels that most rows carry (ties: smaller label first), ascending; how many."""
     nnz = 0
     for row in order:
-        nnz += rows.y_ptr[row + 1] - rows.y_ptr[row]
+        nnz += labels.indptr[row + 1] - labels.indptr[row]
     found = np.empty(min(nnz, len(seen)), np.int32)
     n_found = 0
     for row in order:
-        for e in range(rows.y_ptr[row], rows.y_ptr[row + 1]):
-            if seen[rows.y_idx[e]] == 0:
-                found[n_found] = rows.y_idx[e]
+        for e in range(labels.indptr[row], labels.indptr[row + 1]):
+            if seen[labels.indices[e]] == 0:
+                found[n_found] = labels.indices[e]
                 n_found += 1
-            seen[rows.y_idx[e]] += 1
+            seen[labels.indices[e]] += 1
     label = np.sort(found[:n_found])
     count = seen[label]
     seen[label] = 0
@@ -215,7 +322,7 @@ def _put(pairs: _Pairs, n: int, key: NDArray[np.int32], value: NDArray[Any]) -> 
 
 @kernel
 def grow_tree(
-    rows: TrainingRows, order: NDArray[np.int32], growth: Growth, seed: int, stop: NDArray[np.uint8]
+    data: TrainingRows, order: NDArray[np.int32], growth: Growth, seed: int, stop: NDArray[np.uint8]
 ) -> Grown:
     """Grow a tree on the rows of `order`.
 
@@ -239,7 +346,7 @@ def grow_tree(
     weights = _Pairs(np.empty(0, np.int32), np.empty(0, np.float32))
     leaves = _Pairs(np.empty(0, np.int32), np.empty(0, np.int32))
     random = np.array([seed], np.uint64)
-    counts, seen = np.zeros(rows.n_features, np.int32), np.zeros(len(rows.label_weight), np.int32)
+    counts, seen = np.zeros(data.rows.n_features, np.int32), np.zeros(len(data.label_weight), np.int32)
     n_rows[0] = len(order)
     n_nodes = 1
     node = 0
@@ -247,8 +354,8 @@ def grow_tree(
         weight_ptr[node + 1], leaf_ptr[node + 1] = weight_ptr[node], leaf_ptr[node]
         here = order[start[node] : start[node] + n_rows[node]]
         n_first = 0
-        if len(here) > growth.max_leaf and depth[node] < growth.max_depth and not _alike(rows, here):
-            split = _split(rows, here, growth, random, counts, seen, stop)
+        if len(here) > growth.max_leaf and depth[node] < growth.max_depth and not _alike(data.labels, here):
+            split = _split(data, here, growth, random, counts, seen, stop)
             n_first = _part(here, split.side)
         if 0 < n_first < len(here):
             weights = _put(weights, weight_ptr[node], split.feature, split.weight)
@@ -260,7 +367,7 @@ def grow_tree(
             bias[n_nodes + 1] = split.bias
             n_nodes += 2
         else:
-            label, count = _count_labels(rows, here, growth.leaf_labels, seen)
+            label, count = _count_labels(data.labels, here, growth.leaf_labels, seen)
             leaves = _put(leaves, leaf_ptr[node], label, count)
             leaf_ptr[node + 1] += len(label)
         node += 1

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from model_store.ensemble import Chunk, Tree
 from service.base.errors import BadParameter
-from service.kernels.training.cluster import kmeans
-from service.kernels.training.label_projection import add_embedded
+from service.kernels.training.cluster import add_embedded, kmeans
 from service.trainers.clustering import ROUNDS_MAX, balanced_shape
 from service.trainers.representations import projected_vectors
 from service.trainers.shape import Shape, huffman_shape, join, parents_of, random_shape, shape_of

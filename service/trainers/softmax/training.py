@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.build import build_ensemble
 from model_store.embedding import EMBEDDING, Embedding
 from model_store.ensemble import LANES
 from service.base.errors import BadParameter
@@ -347,12 +346,6 @@ def _trained(state: _State, parameters: SoftmaxParameters, census: Census, repor
         np.ascontiguousarray(turn),
         np.array([int(parameters.descent().is_mean)], np.int32),
     )
-    return Trained(
-        ensemble=build_ensemble([tree], len(census.label_rows), dim),
-        kind="label-tree",
-        link="softmax",
-        parameters=parameters.model_dump(),
-        n_nonzeros=sum(len(chunk.weight) for chunk in tree.chunks if chunk is not None),
-        extra={f"{EMBEDDING}/{name}": array for name, array in embedding._asdict().items()},
-        report=report,
-    )
+    extra = {f"{EMBEDDING}/{name}": array for name, array in embedding._asdict().items()}
+    sizes = len(census.label_rows), dim
+    return Trained.of([tree], *sizes, "label-tree", "softmax", parameters, extra=extra, report=report)

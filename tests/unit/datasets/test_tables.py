@@ -19,7 +19,7 @@ from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset
 from service.datasets import check_readable, delimited, parquet, read_dataset, stream
 from service.datasets.parts import DataStream
-from service.datasets.table_lines import TableLines
+from service.datasets.tables import TableLines
 from tests.datasets_helpers import check_dataset
 from tests.unit.datasets.test_json_lines import labels_of
 

@@ -16,7 +16,7 @@ from model_store.errors import Corrupt
 from model_store.names import name_of
 from service.base.errors import BadData, BadParameter
 from service.base.rows import SparseRows
-from service.features import feature_names, featurizer_arrays, featurizer_config, load_featurizer
+from service.features import feature_names, load_featurizer
 from service.features.characters import BLOCK_TEXTS
 from service.features.chars import CharsFeaturizer, fit_chars
 from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
@@ -113,7 +113,7 @@ def test_words_beside_characters_are_both_each_scaled_alone() -> None:
         found = _row(rows, i)
         assert np.array_equal(found[0], indices)
         np.testing.assert_allclose(found[1], values / max(np.linalg.norm(values), 1e-9), rtol=1e-6)
-    names = feature_names(featurizer_config(featurizer), featurizer_arrays(featurizer))
+    names = feature_names(featurizer.config(), featurizer.arrays())
     assert names is not None and not names.is_chars(words.n_features - 1) and names.is_chars(words.n_features)
     assert names.name(0) == name_of(words.names, 0)
     assert names.name(words.n_features) == name_of(featurizer.chars.names, 0)
@@ -177,7 +177,7 @@ def test_a_bound_that_leaves_nothing_is_refused() -> None:
 
 def test_missing_parameters_are_refused() -> None:
     featurizer, _ = fit_chars(["aa bb", "aa"], WordsCharsParameters())
-    config, arrays = featurizer_config(featurizer), featurizer_arrays(featurizer)
+    config, arrays = featurizer.config(), featurizer.arrays()
     for missing in ("unicode", "char_max"):
         less = {key: value for key, value in config.items() if key != missing}
         with pytest.raises(Corrupt, match=f"expected features.{missing}, found none"):

@@ -12,7 +12,7 @@ from model_store.errors import Corrupt
 from model_store.names import name_of
 from service.base.errors import BadData
 from service.datasets.texts import read_texts
-from service.features import featurizer_arrays, featurizer_config, load_featurizer
+from service.features import load_featurizer
 from service.features.context import ContextFeaturizer, fit_context, tokens_of
 from service.features.parameters import ContextParameters
 
@@ -66,7 +66,7 @@ def test_a_text_to_predict_is_its_last_window() -> None:
 
 def test_it_is_stored_and_loaded_and_refused_when_damaged() -> None:
     featurizer = fitted(2)
-    config, arrays = featurizer_config(featurizer), featurizer_arrays(featurizer)
+    config, arrays = featurizer.config(), featurizer.arrays()
     again = load_featurizer(config, arrays, featurizer.n_features)
     np.testing.assert_array_equal(
         again.transform_texts(TEXTS).indices, featurizer.transform_texts(TEXTS).indices

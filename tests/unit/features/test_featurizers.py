@@ -19,8 +19,6 @@ from service.features import (
     Featurizer,
     default_kind,
     feature_names,
-    featurizer_arrays,
-    featurizer_config,
     fit_featurizer,
     load_featurizer,
     parameters_of,
@@ -70,8 +68,8 @@ def test_every_kind_is_stored_and_loaded(kind: str, given: dict[str, Any], tmp_p
     featurizer, rows = fit_featurizer(dataset, parameters_of({"kind": kind, **given}))
     check_sparse(rows)
     assert featurizer.kind == kind and rows.n_features == featurizer.n_features
-    arrays = {name: array.copy() for name, array in featurizer_arrays(featurizer).items()}
-    config = featurizer_config(featurizer)
+    arrays = {name: array.copy() for name, array in featurizer.arrays().items()}
+    config = featurizer.config()
     assert all(name.startswith("features/") for name in arrays)
     for array in arrays.values():
         array.flags.writeable = False
@@ -112,13 +110,13 @@ def test_damaged_state_is_refused(kind: str, name: str, change: Any, fault: str,
     dataset = dataset_for("tfidf", tmp_path)
     given = {"char_min_df": 1} if kind == "words+chars" else {}
     featurizer, _ = fit_featurizer(dataset, parameters_of({"kind": kind, **given}))
-    arrays = dict(featurizer_arrays(featurizer))
+    arrays = dict(featurizer.arrays())
     if change is None:
         del arrays[name]
     else:
         arrays[name] = change(arrays[name])
     with pytest.raises(Corrupt, match=re.escape(fault)):
-        load_featurizer(featurizer_config(featurizer), arrays, featurizer.n_features)
+        load_featurizer(featurizer.config(), arrays, featurizer.n_features)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +125,7 @@ def test_damaged_state_is_refused(kind: str, name: str, change: Any, fault: str,
 def test_another_number_of_features_is_refused(kind: str, group: str, tmp_path: Path) -> None:
     featurizer, _ = fitted(kind, tmp_path)
     with pytest.raises(Corrupt, match=f"features/{group}: expected 99 names"):
-        load_featurizer(featurizer_config(featurizer), featurizer_arrays(featurizer), 99)
+        load_featurizer(featurizer.config(), featurizer.arrays(), 99)
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -248,7 +246,7 @@ def test_hashing_of_blocks_is_hashing_of_texts() -> None:
 
 def test_named_features(tmp_path: Path) -> None:
     featurizer, rows = fitted("named", tmp_path, norm="none")
-    names = feature_names(featurizer_config(featurizer), featurizer_arrays(featurizer))
+    names = feature_names(featurizer.config(), featurizer.arrays())
     assert names is not None and [names.name(i) for i in range(3)] == ["b", "x", "y"]
     assert as_dicts(rows) == [{1: 3.0, 2: 4.0}, {0: 1.0}]
     instances = [{"y": 1, "new": 5.0, "b": 0.5, "\ud800": 1}, {}, {"other": 1}]

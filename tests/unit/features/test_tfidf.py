@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from model_store.names import NAME_BYTES_MAX, name_of
 from service.base.errors import BadData, BadParameter
 from service.base.rows import SparseRows
-from service.features import featurizer_arrays, featurizer_config, load_featurizer
+from service.features import load_featurizer
 from service.features.characters import BLOCK_TEXTS
 from service.features.parameters import TfidfParameters
 from service.features.tfidf import TfidfFeaturizer, fit_tfidf
@@ -108,9 +108,9 @@ def test_reading_unicode_changes_nothing_in_english() -> None:
 def test_versions_from_before_unicode_keep_their_words(unicode: bool) -> None:
     text = "北京大学 cafe\u0301 ab"
     featurizer, _ = fit_tfidf([text], TfidfParameters(unicode=unicode))
-    config = featurizer_config(featurizer)
+    config = featurizer.config()
     assert config.get("unicode") is (True if unicode else None)
-    loaded = load_featurizer(config, featurizer_arrays(featurizer), featurizer.n_features)
+    loaded = load_featurizer(config, featurizer.arrays(), featurizer.n_features)
     assert loaded.parameters == featurizer.parameters
     names = [name_of(featurizer.names, i) for i in range(featurizer.n_features)]
     assert names == (

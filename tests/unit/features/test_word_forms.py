@@ -18,8 +18,6 @@ from model_store.names import name_of
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset, LabelRows
 from service.features import (
-    featurizer_arrays,
-    featurizer_config,
     fit_featurizer,
     load_featurizer,
     parameters_of,
@@ -123,10 +121,10 @@ def test_stop_words_are_left_out_as_scikit_learn_does(ngrams: tuple[int, int], t
         wanted.sort_indices()
         assert np.array_equal(found.indptr, wanted.indptr) and np.array_equal(found.indices, wanted.indices)
         np.testing.assert_allclose(found.values, wanted.data, rtol=2e-6)
-    config = featurizer_config(featurizer)
+    config = featurizer.config()
     assert config["stop_words"] == "stops.txt"
     file.unlink()  # the version has the words
-    loaded = load_featurizer(config, featurizer_arrays(featurizer), featurizer.n_features)
+    loaded = load_featurizer(config, featurizer.arrays(), featurizer.n_features)
     assert np.array_equal(
         loaded.transform_texts(TEXTS_UNSEEN).values, featurizer.transform_texts(TEXTS_UNSEEN).values
     )
@@ -144,7 +142,7 @@ def test_a_loaded_version_reads_texts_as_training_did(kind: str, chosen: dict[st
     libraries()
     parameters = parameters_of({"kind": kind, **KINDS[kind], **chosen, "ngram_max": 2})
     featurizer, rows = fit_featurizer(dataset(TEXTS[:200]), parameters)
-    config, arrays = featurizer_config(featurizer), featurizer_arrays(featurizer)
+    config, arrays = featurizer.config(), featurizer.arrays()
     loaded = load_featurizer(config, arrays, featurizer.n_features)
     for texts, expected in (
         (TEXTS[:200], rows),
@@ -180,9 +178,7 @@ def test_many_threads_read_the_same(tmp_path: Path) -> None:
     libraries()
     featurizer, _ = fit_featurizer(dataset(TEXTS[:200]), parameters_of({"kind": "tfidf", "stem": "de"}))
     expected = [featurizer.transform_texts([text]).indices for text in TEXTS_UNSEEN]
-    fresh = load_featurizer(
-        featurizer_config(featurizer), featurizer_arrays(featurizer), featurizer.n_features
-    )
+    fresh = load_featurizer(featurizer.config(), featurizer.arrays(), featurizer.n_features)
     wrong: list[str] = []
 
     def read(seed: int) -> None:
@@ -242,17 +238,17 @@ def test_without_the_library_it_is_named(monkeypatch: pytest.MonkeyPatch, option
 
 def test_a_version_is_not_opened_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
     featurizer, _ = fit_featurizer(dataset(["some text"]), parameters_of({"kind": "tfidf"}))
-    config = {**featurizer_config(featurizer), "stem": "en"}
+    config = {**featurizer.config(), "stem": "en"}
     monkeypatch.setitem(sys.modules, "snowballstemmer", None)
     with pytest.raises(BadParameter, match=r"features\.stem: expected snowballstemmer to be installed"):
-        load_featurizer(config, featurizer_arrays(featurizer), featurizer.n_features)
+        load_featurizer(config, featurizer.arrays(), featurizer.n_features)
 
 
 def test_a_version_without_its_stop_words_is_corrupt() -> None:
     featurizer, _ = fit_featurizer(dataset(["some text"]), parameters_of({"kind": "tfidf"}))
-    config = {**featurizer_config(featurizer), "stop_words": "en"}
+    config = {**featurizer.config(), "stop_words": "en"}
     with pytest.raises(Corrupt, match="features/stops"):
-        load_featurizer(config, featurizer_arrays(featurizer), featurizer.n_features)
+        load_featurizer(config, featurizer.arrays(), featurizer.n_features)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,9 @@ from service.base.rows import SparseRows
 from service.inference.answering import Predictions
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
 from service.kernels.search.beam import beam_rows
-from service.kernels.search.best_first import best_first_rows
+from service.kernels.search.best_first import best_first_rows, threshold_rows
 from service.kernels.search.explain import depth_of, explain_leaf
 from service.kernels.search.subtrees import lift
-from service.kernels.search.threshold import threshold_rows
 from tests.oracles.trees import random_rows
 from tests.small_models import small_draft
 

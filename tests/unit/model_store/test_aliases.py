@@ -18,13 +18,11 @@ from model_store.alias import (
     PARTS,
     Alias,
     Beside,
+    canary_promoted,
     denied_labels,
+    denying,
     parse_alias,
     render_alias,
-)
-from model_store.alias_changes import (
-    canary_promoted,
-    denying,
     with_canary,
     with_shadow,
     without_canary,

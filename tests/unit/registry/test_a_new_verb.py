@@ -12,8 +12,7 @@ import pytest
 from fastapi import Request
 from pydantic import SecretStr
 
-from model_store.alias import PARTS, Alias, Beside
-from model_store.alias_changes import promoted, with_canary
+from model_store.alias import PARTS, Alias, Beside, promoted, with_canary
 from model_store.errors import Conflict
 from model_store.store import Store
 from service.api.routes import aliases as routes
@@ -34,7 +33,7 @@ from tests.served_models import publish_model
 KEY = "correct-horse-battery-staple"
 
 
-# 1. model_store/alias_changes.py
+# 1. model_store/alias.py
 def swapped(alias: Alias) -> Alias:
     """Return an alias with its canary and the version that it names in each other's places."""
     if alias.canary is None:

@@ -11,8 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from model_store.alias import ALIAS_BYTES_MAX, Alias, Beside
-from model_store.alias_changes import denying, promoted, removed, with_canary, with_shadow
+from model_store.alias import (
+    ALIAS_BYTES_MAX,
+    Alias,
+    Beside,
+    denying,
+    promoted,
+    removed,
+    with_canary,
+    with_shadow,
+)
 from model_store.documents import render_sealed
 from model_store.errors import AliasNotFound, BadNames, BadSplit, Conflict, Corrupt, VersionNotFound
 from model_store.label_info import Subject, build_label_info

@@ -14,7 +14,7 @@ import service.serving.label_choice as module
 from model_store.store import Store
 from service.base.errors import UnknownLabel
 from service.base.settings import Limits
-from service.serving import short
+from service.serving import answer
 from service.serving.denied import with_denied
 from service.serving.dialect import Body
 from service.serving.label_choice import LabelMasks
@@ -116,12 +116,12 @@ def test_threads_get_the_masks_they_ask_for(served: ServedVersion, monkeypatch: 
 def test_a_list_that_is_kept_is_searched_at_once_however_many_labels_there_are(
     served: ServedVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(short, "MASKED_AN_ITEM", 1)  # as a million labels are of 64
-    monkeypatch.setattr(short, "SHORT_ITEMS", N_LABELS)
+    monkeypatch.setattr(answer, "MASKED_AN_ITEM", 1)  # as a million labels are of 64
+    monkeypatch.setattr(answer, "SHORT_ITEMS", N_LABELS)
     body = b'{"instances":[{"indices":[1],"values":[1.0]}],"deny_labels":["label::3","label::5"]}'
     query = PREDICT.read(Body(body), Limits())
-    assert not short.is_short(query, served)
+    assert not answer.is_short(query, served)
     first = in_thread(body, served)
-    assert short.is_short(query, served)
+    assert answer.is_short(query, served)
     second = orjson.loads(at_once(body, served) or b"{}")
     assert orjson.loads(first)["predictions"][0]["labels"] == second["predictions"][0]["labels"]

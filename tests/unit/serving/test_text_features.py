@@ -10,7 +10,6 @@ import pytest
 
 from model_store.store import Store
 from service.base.settings import Limits
-from service.features import featurizer_arrays
 from service.serving.blocks import answer_block
 from service.serving.lines import LineBlock
 from service.serving.opening import serve_model
@@ -75,4 +74,4 @@ def test_a_feature_of_characters_explains_by_its_ngram(served: ServedVersion) ->
             )
         else:
             assert share["feature"] in ("text", "editor") and served.featurizer.kind == "words+chars"
-    assert "features/chars/utf8" in featurizer_arrays(served.featurizer)
+    assert "features/chars/utf8" in served.featurizer.arrays()

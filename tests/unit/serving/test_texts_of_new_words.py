@@ -11,11 +11,11 @@ import pytest
 
 from model_store.store import Store
 from service.features.word_forms import LEMMA_ITEMS, STEM_ITEMS
+from service.serving.answer import SHORT_ITEMS
 from service.serving.oip import TENSORS
 from service.serving.opening import serve_model
 from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion
-from service.serving.short import SHORT_ITEMS
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.answers import at_once
 from tests.real_texts import TEXTS

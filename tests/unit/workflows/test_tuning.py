@@ -18,8 +18,8 @@ from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.thresholds.live.events import instances_of
 from service.thresholds.live.served import ServedThresholds
-from service.thresholds.methods.kappas import C_GRID
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
+from service.thresholds.methods.starts import C_GRID
 from service.thresholds.store.codec import METHODS, Tuned
 from service.thresholds.store.state import Head, ThresholdDatabase
 from service.workflows.labelled import Labelled, read_labelled

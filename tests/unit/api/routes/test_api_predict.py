@@ -21,12 +21,12 @@ from service.base.errors import UnsupportedOption
 from service.evaluation.propensity import propensities
 from service.features import load_featurizer
 from service.inference.predictor import PredictOptions, Predictor
+from service.serving.answer import SHORT_BEAMS, SHORT_NODES, is_short
 from service.serving.label_choice import LabelWeights
 from service.serving.predict import PredictQuery
 from service.serving.rows import to_chunked_rows, to_rows
 from service.serving.schemas.instances import SparseInstance
 from service.serving.schemas.predict import PredictRequest
-from service.serving.short import SHORT_BEAMS, SHORT_NODES, is_short
 from tests.conftest import READY_SECONDS, serving, settings_of
 from tests.served_models import TEXTS
 
@@ -528,7 +528,7 @@ def test_short_requests_are_told_from_long_ones(in_process: Run, shared_store: P
     assert not short(1, SparseInstance(indices=[1] * 9000, values=[1.0] * 9000))
     assert not short(1, beam_width=SHORT_BEAMS + 1)
     flat = served.predictor.children_scored(10)
-    with mock.patch("service.serving.short.SHORT_CHILDREN", 3 * flat):
+    with mock.patch("service.serving.answer.SHORT_CHILDREN", 3 * flat):
         assert short(3)
         assert not short(4)
     assert short(1, exact=True, threshold=0.5)

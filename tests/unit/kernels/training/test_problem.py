@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.kernels.training.problem import count_features, forget_rows, localise, positives, rows_of
-from service.kernels.training.pruning import pack_tile, place_tile
+from service.kernels.training.problem import (
+    count_features,
+    forget_rows,
+    localise,
+    pack_tile,
+    place_tile,
+    positives,
+    rows_of,
+)
 from service.trainers.classifiers import members_of
 from service.trainers.spec import rows_by_label
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, readonly

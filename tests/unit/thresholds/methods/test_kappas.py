@@ -7,7 +7,7 @@ import pytest
 
 from service.base.rows import LabelRows
 from service.thresholds.methods.estimates import Estimates
-from service.thresholds.methods.kappas import C_GRID, choose_kappa
+from service.thresholds.methods.starts import C_GRID, choose_kappa
 from tests.oracles.problems import to_labels
 from tests.oracles.thresholds import f_score
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.kernels.training.problem import localise
+from service.kernels.training.problem import localise, localise_labels
 from service.kernels.training.random import shuffle
 from service.trainers.ldsm.objective import (
     Tally,
@@ -18,7 +18,6 @@ from service.trainers.ldsm.objective import (
 )
 from service.trainers.ldsm.regressors import NAG, SGD, Learning, begin_regressors, train_regressors
 from service.trainers.ldsm.split import Examples, route_rows, share_out, split_node
-from service.trainers.node_labels import localise_labels
 from tests.oracles.ldsm_oracle import Means, best_set, quality, sigmoid, train_nag, train_sgd
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels
 
@@ -35,7 +34,7 @@ def _labelled(seed, n_rows, n_labels):
 
 def _examples(rows, labels):
     ranks = np.zeros(rows.n_features, np.int32), np.zeros(labels.n_labels, np.int32)
-    return Examples(rows.indptr, rows.indices, rows.values, labels.indptr, labels.indices, *ranks)
+    return Examples(rows, labels, *ranks)
 
 
 def _of_node(labels):
@@ -47,8 +46,8 @@ def _of_node(labels):
 def _local(rows, labels):
     """The problem and the labels of a node with all rows."""
     e, everything = _examples(rows, labels), np.arange(rows.n_rows, dtype=np.int32)
-    problem = localise(e.x_ptr, e.x_idx, e.x_val, everything, e.feature_rank)
-    of_node = localise_labels(e.y_ptr, e.y_idx, everything, e.label_rank)
+    problem = localise(*rows[:3], everything, e.feature_rank)
+    of_node = localise_labels(*labels[:2], everything, e.label_rank)
     assert not e.feature_rank.any()
     assert not e.label_rank.any()
     return problem, of_node
@@ -280,8 +279,8 @@ def test_a_lopsided_split_is_trained_anew_and_then_kept():
     labels = to_labels(np.arange(2) == (np.arange(20) == 19)[:, None])
     here = np.arange(20, dtype=np.int32)
     examples, learning = _examples(rows, labels), LEARNING._replace(n_children=2, lambda1=1.0, epochs=10)
-    problem = localise(*examples[:3], here, examples.feature_rank)
-    node_labels = localise_labels(examples.y_ptr, examples.y_idx, here, examples.label_rank)
+    problem = localise(*rows[:3], here, examples.feature_rank)
+    node_labels = localise_labels(*examples.labels[:2], here, examples.label_rank)
     state = np.array([3], np.uint64)
     first = train_regressors(problem, node_labels, learning, learning.lambda1, state, GO_ON)
     sent = route_rows(problem, first, 2)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.base.rows import LabelRows
-from service.trainers.ranking.split import (
+from service.trainers.ranking.tree import (
     GAIN_MIN,
     ROUNDS_MAX,
     gains_of,
