@@ -10,8 +10,7 @@ from model_store.calibration import NO_CALIBRATION, Calibration
 from model_store.compiled.handles import handle_of, set_array
 from model_store.ensemble import TreeEnsemble
 from model_store.rerank import Rerank
-from service.kernels.search.answers import Answers
-from service.kernels.search.call import Call
+from service.kernels.search.call import Answers, Call
 from service.kernels.search.query import Rows, Search
 from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.scorer_kernels import scorer_of

@@ -77,8 +77,8 @@ def evaluate(
     from model_store.store import Store
     from service.evaluation.fmeasure import empty_convention
     from service.inference.chunks import check_chunk_characters
+    from service.workflows.charts import PageSubject, prepare_files, write_files
     from service.workflows.evaluate import evaluate_rows
-    from service.workflows.evaluation_page import PageSubject, prepare_files, write_files
     from service.workflows.labelled import read_labelled
 
     columns = table.columns(data)

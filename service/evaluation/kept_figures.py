@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from model_store.names import NameTable, name_of
 from service.base.rows import LabelRows
 from service.evaluation.fmeasure import USUAL_EMPTY, EmptyConvention
+from service.evaluation.probabilities import calibration_error, reliability
 from service.evaluation.ranking import KS, RECALL_K
-from service.evaluation.reliability import calibration_error, reliability
 from service.evaluation.report import LabelCounts, PredictedRows, count_labels, mark_true, ranks_of
 
 STARTS = (0, 1, 10, 100, 1000)

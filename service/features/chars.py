@@ -18,12 +18,12 @@ from service.base.rows import RowArrays, SparseRows
 from service.features.char_ngrams import char_counts, char_spans, ngrams_a_character, pad_words
 from service.features.characters import classes, encoded, in_blocks
 from service.features.parameters import CharsParameters, WordsCharsParameters
+from service.features.rows import NORM_CODES, idf_of, normalise_rows, weighted_rows
 from service.features.short_names import short_names
 from service.features.tables import CHARS, NAMES, table_arrays, take_idf, take_names
 from service.features.text_featurizer import TextFeaturizer, TextRows, text_rows_by
 from service.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, word_table
 from service.features.vocabulary import Vocabulary, choose, rows_meant
-from service.features.weights import NORM_CODES, idf_of, normalise_rows, weighted_rows
 from service.features.word_forms import WordForms, load_forms
 from service.features.words import NgramSpans, Words, ngrams_a_word
 

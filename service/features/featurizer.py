@@ -12,8 +12,7 @@ from service.base.errors import BadInstance
 from service.base.parameters import Scalar
 from service.base.rows import Dataset, SparseRows
 from service.features.parameters import FeatureParameters, RawParameters, as_config
-from service.features.raw import rows_of_csr
-from service.features.weights import normalise
+from service.features.rows import normalise, rows_of_csr
 from service.features.word_forms import WordForms
 
 

@@ -15,9 +15,8 @@ from model_store.names import hash_bytes
 from service.base.rows import RowArrays, SparseRows, offsets
 from service.features.characters import classes
 from service.features.parameters import HashingParameters
-from service.features.raw import finite_values, tidied
+from service.features.rows import NORM_CODES, finite_values, normalise_rows, tidied
 from service.features.text_featurizer import TextFeaturizer, text_rows_by
-from service.features.weights import NORM_CODES, normalise_rows
 from service.features.word_forms import WordForms
 from service.features.words import Words, ngram_spans, ngrams_a_word, split
 from service.kernels.text.sort_and_sum import sort_and_sum_rows

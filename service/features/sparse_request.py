@@ -17,8 +17,8 @@ from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import Handle, Uncopyable, handle_of, struct_at
 from service.base.rows import RowArrays, SparseRows
 from service.features.featurizer import Featurizer
+from service.features.rows import NORM_CODES, normalise_rows
 from service.features.text_featurizer import TextFeaturizer, body_texts
-from service.features.weights import NORM_CODES, normalise_rows
 from service.kernels.search.query import NO_THRESHOLD as NO_THRESHOLD
 from service.kernels.search.query import NUMBER as NUMBER
 from service.kernels.search.query import TUNED as TUNED

@@ -15,11 +15,10 @@ from service.base.errors import BadData, BadParameter
 from service.base.rows import Growing, RowArrays, SparseRows, offsets
 from service.features.characters import classes, in_blocks
 from service.features.parameters import TfidfParameters
-from service.features.raw import tidied
+from service.features.rows import NORM_CODES, idf_of, tidied, weigh_counts, weighted_rows
 from service.features.tables import table_arrays, take_feature_names, take_idf
 from service.features.text_featurizer import TextFeaturizer, text_rows_by
 from service.features.vocabulary import Vocabulary, choose, rows_meant
-from service.features.weights import NORM_CODES, idf_of, weigh_counts, weighted_rows
 from service.features.word_forms import WordForms, fit_forms, load_forms
 from service.features.words import Words, find_ngrams, ngram_spans, ngrams_a_word, split, split_words
 from service.kernels.text.sort_and_sum import sort_and_sum_rows

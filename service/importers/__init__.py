@@ -3,8 +3,7 @@
 Only the command line imports this package: the service never reads a foreign file.
 """
 
-from service.importers.registry import IMPORTERS, import_model
-from service.importers.text_rows import publish_with_texts
+from service.importers.registry import IMPORTERS, import_model, publish_with_texts
 from service.importers.vectorizer import read_vectorizer
 
 __all__ = ["IMPORTERS", "import_model", "publish_with_texts", "read_vectorizer"]

@@ -21,9 +21,9 @@ from model_store.version import Model
 from service.base.stages import N_TIMES, StageTimes
 from service.features import Featurizer
 from service.features.named import NamedFeaturizer
+from service.features.rows import NORM_CODES
 from service.features.sparse_request import SparseQuery, read_body
 from service.features.tensor_request import TensorBodies, read_tensors
-from service.features.weights import NORM_CODES
 from service.inference.answering import NOT_WANTED
 from service.inference.buffers import FIRST, Need
 from service.inference.fast_answers import FastAnswer, FastForms, RowsRead, Signed

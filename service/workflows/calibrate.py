@@ -27,8 +27,13 @@ from model_store.version import Draft, Model
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
 from service.evaluation import PredictedRows
-from service.evaluation.isotonic import apply_calibration, fit_calibration
-from service.evaluation.reliability import ReliabilityBin, calibration_error, reliability
+from service.evaluation.probabilities import (
+    ReliabilityBin,
+    apply_calibration,
+    calibration_error,
+    fit_calibration,
+    reliability,
+)
 from service.evaluation.report import mark_true
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor

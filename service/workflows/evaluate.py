@@ -18,8 +18,7 @@ from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows, Report, evaluation_report
 from service.evaluation.fmeasure import empty_convention as empty_convention
 from service.evaluation.kept_figures import frequency_bands, kept_figures
-from service.evaluation.propensity import constants_of
-from service.evaluation.reliability import (
+from service.evaluation.probabilities import (
     LEAST_THRESHOLD,
     ReliabilityBin,
     ThresholdPoint,
@@ -27,6 +26,7 @@ from service.evaluation.reliability import (
     calibration_error,
     reliability,
 )
+from service.evaluation.propensity import constants_of
 from service.evaluation.report import LabelCounts, count_labels, mark_true
 from service.inference.answering import Predictions
 from service.inference.chunks import CHUNK_LABELS

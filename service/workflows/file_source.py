@@ -16,8 +16,8 @@ from model_store.names import NameTable, build_names
 from service.base.errors import BadData
 from service.base.rows import Dataset, SparseRows, offsets
 from service.datasets.parts import DataStream
+from service.datasets.reader import blocks_of_texts, check_texts
 from service.datasets.stream import DataFile
-from service.datasets.texts import check_texts, text_blocks
 from service.features import Featurizer, streaming_featurizer
 from service.features.context import ContextFeaturizer, context_of, tokens_of
 from service.features.parameters import ContextParameters
@@ -217,7 +217,7 @@ class TextSource:
     def parts(self) -> Iterator[TrainingSet]:
         """Yield the windows of the file, from the first to the last. Raises BadData if it has changed."""
         found, file = self._first_pass(), DataFile(self._path)
-        for texts in text_blocks(file):
+        for texts in blocks_of_texts(file):
             if texts:
                 yield TrainingSet(*found.featurizer.windows_of(texts))
         if file.sha256 != found.sha256:
@@ -234,7 +234,7 @@ class TextSource:
         counts: Counter[str] = Counter()
         n_texts = 0
         file = DataFile(self._path, lambda done, total: self._on_progress("read", done, total))
-        for texts in text_blocks(file):
+        for texts in blocks_of_texts(file):
             n_texts += len(texts)
             for text in texts:
                 counts.update(tokens_of(text))

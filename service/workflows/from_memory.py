@@ -18,7 +18,7 @@ from service.base.rows import Dataset, LabelRows, SparseRows, offsets
 from service.datasets.dataset import N_IDS_MAX
 from service.datasets.json_lines import RowCollector
 from service.datasets.stream import DataFile
-from service.features.raw import rows_of_csr
+from service.features.rows import rows_of_csr
 
 SOURCE = "python"
 """What the origin of a version says instead of a file's name."""

@@ -16,7 +16,7 @@ from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadInstance, BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows
 from service.datasets import read_dataset
-from service.datasets.texts import read_texts
+from service.datasets.reader import read_texts
 from service.evaluation import Truth
 from service.features import Featurizer, load_featurizer
 from service.features.context import ContextFeaturizer

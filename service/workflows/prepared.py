@@ -13,7 +13,7 @@ from service.base.errors import BadParameter
 from service.base.rows import Dataset
 from service.datasets import read_dataset
 from service.datasets.parts import STDIN, DataStream
-from service.datasets.texts import read_texts
+from service.datasets.reader import read_texts
 from service.features import Featurizer, default_kind, fit_featurizer, parameters_of
 from service.features.context import fit_context
 from service.features.parameters import AutoParameters, ContextParameters

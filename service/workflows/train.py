@@ -26,8 +26,7 @@ from model_store.store import Store
 from model_store.version import Draft, Model, model_of
 from service.base.rows import Dataset
 from service.datasets import check_readable
-from service.evaluation.forest_report import Reached, forest_report
-from service.evaluation.size_report import size_report
+from service.evaluation.model_reports import Reached, forest_report, size_report
 from service.features.languages import libraries_of
 from service.inference.forest_predictor import ForestPredictor
 from service.thresholds.store.state import ThresholdDatabase

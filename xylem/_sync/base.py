@@ -1,21 +1,199 @@
-"""What makes calls: where to, by which key, how patiently; answers whole, as events, or into files."""
+"""What makes calls: connections by httpcore, the key, patience; answers whole, as events, or into files."""
 
 from __future__ import annotations
 
 import os
 import re
 import ssl
-from collections.abc import Generator, Mapping
+import time
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
 
-from xylem._sync.wire import Answer, Wire
+import httpcore
+
 from xylem.calls import JsonObject, Request, Target, read_object, request_of
-from xylem.errors import BadAnswer, ClientError, ConnectionFailed
+from xylem.errors import BadAnswer, ClientError, ConnectionFailed, refusal_of
 from xylem.events import EventParser, ServerEvent
 from xylem.results import read_as
 from xylem.retries import Attempts, Retries, wait_after
-from xylem.runtime import sleep
+from xylem.runtime import Slots, file_parts, sleep
+
+ANSWER_BYTES_MAX = 256 << 20
+"""Of an answer that is held in memory."""
+
+_CALLS_MAX = 64
+_KEPT_SECONDS = 5.0
+_FAULTS = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException)
+_NOT_SENT = (httpcore.ConnectError, httpcore.ConnectTimeout)
+
+
+def _failure(error: Exception) -> ConnectionFailed:
+    """Return what an error of a connection says; none of those has headers in its message."""
+    detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    was_sent = not isinstance(error, _NOT_SENT)
+    return ConnectionFailed(f"expected an answer, found {detail}", was_sent=was_sent)
+
+
+class Wire:
+    """Connections to one server, each for one request at a time; the last one that was used is used first.
+
+    A pool of httpcore, or of httpx, looks at all its connections for each request: at 64 of them that took
+    more processor time than all else (docs/adr/0017-one-connection-a-call.md).
+    """
+
+    def __init__(self, target: Target, timeout: float) -> None:
+        self._target = target
+        self._timeout = timeout
+        self._origin = httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port)
+        self._headers = [(name.encode(), value.encode()) for name, value in target.headers.items()]
+        self._extensions = {"timeout": {"connect": timeout, "read": timeout, "write": timeout}}
+        self._slots = Slots(_CALLS_MAX)
+        self._idle: deque[tuple[httpcore.HTTPConnection, float]] = deque()
+        self._is_closed = False
+
+    def exchange(self, request: Request) -> bytes:
+        """Send a request; return the body of its answer, which may take as long as a wait after its head.
+
+        At most 64 are under way, others wait for their turn. Raises ClientError.
+        """
+        try:
+            self._slots.take(self._timeout)
+        except TimeoutError:
+            raise ConnectionFailed("expected a turn, found all connections in use", was_sent=False) from None
+        try:
+            answer = self.open(request)
+            return answer.read(self._timeout)
+        finally:
+            self._slots.give()
+
+    def open(self, request: Request, also: int = 200) -> Answer:
+        """Send a request; return its answer, with its body still to be read, to be closed by who asks.
+
+        also  a status that is no error, besides those of success
+
+        Raises ClientError: for another status than those, too. RuntimeError after `close`.
+        """
+        if self._is_closed:
+            raise RuntimeError("expected a client that is open, found one that was closed")
+        headers = [*self._headers, *((name.encode(), value.encode()) for name, value in request.headers)]
+        content: Any = request.body
+        if isinstance(content, Path):
+            headers.append((b"content-length", b"%d" % content.stat().st_size))
+            content = file_parts(content)
+        elif content is not None:
+            headers.append((b"content-length", b"%d" % len(content)))
+        url = httpcore.URL(
+            scheme=self._origin.scheme,
+            host=self._origin.host,
+            port=self._origin.port,
+            target=f"{self._target.prefix}{request.path}".encode("ascii"),
+        )
+        connection = self._taken()
+        try:
+            response = connection.handle_request(
+                httpcore.Request(
+                    request.method, url, headers=headers, content=content, extensions=self._extensions
+                )
+            )
+        except _FAULTS as error:
+            failure = _failure(error)
+        else:
+            answer = Answer(self, connection, response)
+            if 200 <= answer.status < 300 or answer.status == also:
+                return answer
+            body = answer.read(self._timeout)
+            raise refusal_of(answer.status, answer.headers, body)
+        raise failure
+
+    def release(self, connection: httpcore.HTTPConnection) -> None:
+        """Keep a connection for the next request, if it can have one; drop one that was idle for long."""
+        now = time.monotonic()
+        if connection.is_idle() and not self._is_closed:
+            self._idle.append((connection, now))
+        else:
+            connection.close()
+        while self._idle and now - self._idle[0][1] > _KEPT_SECONDS:
+            self._idle.popleft()[0].close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop()[0].close()
+
+    def _taken(self) -> httpcore.HTTPConnection:
+        while self._idle:
+            connection, _ = self._idle.pop()
+            if not connection.has_expired():  # closed by the server
+                return connection
+            connection.close()
+        return httpcore.HTTPConnection(
+            self._origin, ssl_context=self._target.tls, keepalive_expiry=_KEPT_SECONDS
+        )
+
+
+class Answer:
+    """The status and headers of an answer, with names in lower case, and a body to be read once."""
+
+    def __init__(self, wire: Wire, connection: httpcore.HTTPConnection, response: httpcore.Response) -> None:
+        self.status = response.status
+        self.headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers
+        }
+        self._wire = wire
+        self._connection = connection
+        self._response = response
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        """Return the answer."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of it."""
+        self.close()
+
+    def parts(self) -> Iterator[bytes]:
+        """Yield the body. Raises ConnectionFailed."""
+        try:
+            yield from self._response.iter_stream()
+        except _FAULTS as error:
+            failure = _failure(error)
+        else:
+            return
+        raise failure
+
+    def read(self, seconds_max: float) -> bytes:
+        """Return the body, and close the answer. Raises ConnectionFailed and BadAnswer."""
+        found: list[bytes] = []
+        n_bytes, deadline = 0, time.monotonic() + seconds_max
+        try:
+            for part in self._response.iter_stream():
+                found.append(part)
+                n_bytes += len(part)
+                if n_bytes > ANSWER_BYTES_MAX:
+                    raise BadAnswer(f"expected an answer of at most {ANSWER_BYTES_MAX} bytes, found more")
+                if time.monotonic() > deadline:
+                    raise ConnectionFailed(
+                        f"expected the whole answer within {seconds_max:g} seconds, found part of it"
+                    )
+        except _FAULTS as error:
+            failure = _failure(error)
+        else:
+            return b"".join(found)
+        finally:
+            self.close()
+        raise failure
+
+    def close(self) -> None:
+        """Let go of the answer: its connection is used again if all of it was read."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._response.close()
+            self._wire.release(self._connection)
+
 
 T = TypeVar("T")
 

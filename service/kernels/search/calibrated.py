@@ -16,8 +16,7 @@ from model_store.calibration import Calibration
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
-from service.kernels.search.answers import Answers
-from service.kernels.search.call import Call
+from service.kernels.search.call import Answers, Call
 from service.kernels.search.query import Search
 
 Knots: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]

@@ -31,10 +31,9 @@ from model_store.compiled.handles import (
     write_struct,
 )
 from service.base.stages import BEGAN, FEATURES, HAS_READ, MADE, READ, SEARCH, SEARCHED, WRITE, WRITTEN
-from service.kernels.search.answers import Answers
 from service.kernels.search.beam_workspace import widest_level
 from service.kernels.search.calibrated import log_reaching
-from service.kernels.search.call import Call
+from service.kernels.search.call import Answers, Call
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED, Search
 from service.kernels.text.texts import TEXTS, write_rows
 

@@ -17,9 +17,8 @@ from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
 from model_store.ensemble import TreeEnsemble
 from model_store.rerank import Rerank
-from service.kernels.search.answers import Answers, clear_cost
 from service.kernels.search.calibrated import calibrate_answers
-from service.kernels.search.call import Call
+from service.kernels.search.call import Answers, Call, clear_cost
 from service.kernels.search.query import Rows, Search
 from service.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
 from service.kernels.search.routing_levels import NO_ROOM, go_down

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.ensemble import LINK_CODES, TreeEnsemble
-from service.kernels.search.answers import charge, clear_cost
+from service.kernels.search.call import charge, clear_cost
 from service.kernels.search.feature_map import (
     end_of_run,
     end_of_turn,

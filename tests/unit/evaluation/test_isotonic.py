@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 from model_store.calibration import KNOTS_MAX, check_calibration
-from service.evaluation import isotonic
-from service.evaluation.isotonic import apply_calibration, fit_calibration
-from service.evaluation.reliability import calibration_error, reliability
+from service.evaluation import probabilities
+from service.evaluation.probabilities import (
+    apply_calibration,
+    calibration_error,
+    fit_calibration,
+    reliability,
+)
 
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.booleans()), min_size=1, max_size=120)
 
@@ -39,11 +43,11 @@ def test_knots_are_the_blocks_of_the_isotonic_fit(pairs):
     scores = np.array([place / 40 for place, _ in pairs], np.float32)
     are_true = np.array([truth for _, truth in pairs])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(isotonic, "BLOCK_MIN", 1)
+        patch.setattr(probabilities, "BLOCK_MIN", 1)
         found = fit_calibration(scores, are_true)
     check_calibration(found)
     blocks = [(x, y) for x, y in pooled(scores, are_true) if 0 < x < 1]
-    slope = isotonic.SLOPE_MIN
+    slope = probabilities.SLOPE_MIN
     expected = [(x, min(max(y, slope * x), 1 - slope * (1 - x))) for x, y in blocks]
     assert np.allclose(np.stack(found).T[1:-1], np.array(expected).reshape(-1, 2), atol=1e-6)
 
@@ -60,7 +64,7 @@ def test_every_fit_is_a_calibration(seed, n, power):
 
 
 def test_many_blocks_are_joined_until_their_knots_fit(monkeypatch):
-    monkeypatch.setattr(isotonic, "BLOCK_MIN", 1)
+    monkeypatch.setattr(probabilities, "BLOCK_MIN", 1)
     scores = np.linspace(0, 1, 20_000, dtype=np.float32)
     rng = np.random.default_rng(0)
     # each score sixty times, true as often as it says: more blocks than the format has knots
@@ -76,7 +80,7 @@ def test_blocks_have_enough_predictions():
     scores = rng.random(5000).astype(np.float32)
     found = fit_calibration(scores, rng.random(5000) < scores**2)
     within = np.histogram(scores, np.append(found.x[:-1], 1.0))[0]
-    assert within.min() >= isotonic.BLOCK_MIN // 2  # knots are at the means of blocks
+    assert within.min() >= probabilities.BLOCK_MIN // 2  # knots are at the means of blocks
     new = rng.random(50_000).astype(np.float32)
     error = calibration_error(reliability(apply_calibration(found, new), rng.random(50_000) < new**2))
     assert error < 0.02
@@ -101,7 +105,7 @@ def test_scores_at_an_end(score, truth):
 def test_blocks_are_those_of_scipy(places):
     n = np.array([count for count, _ in places], np.float64)
     hits = np.array([min(hit, count) for count, hit in places], np.float64)
-    starts = isotonic.pooled(hits, n)
+    starts = probabilities.pooled(hits, n)
     means = np.add.reduceat(hits, starts) / np.add.reduceat(n, starts)
     sizes = np.diff(np.append(starts, len(n)))
     assert np.allclose(np.repeat(means, sizes), isotonic_regression(hits / n, weights=n).x)

@@ -8,7 +8,7 @@ import pytest
 from service.base.rows import LabelRows
 from service.evaluation import PredictedRows, Truth, evaluation_report
 from service.evaluation.kept_figures import frequency_bands
-from service.evaluation.reliability import (
+from service.evaluation.probabilities import (
     N_BINS,
     ThresholdSweep,
     calibration_error,

@@ -11,7 +11,7 @@ import pytest
 from model_store.errors import Corrupt
 from model_store.names import name_of
 from service.base.errors import BadData
-from service.datasets.texts import read_texts
+from service.datasets.reader import read_texts
 from service.features import load_featurizer
 from service.features.context import ContextFeaturizer, fit_context, tokens_of
 from service.features.parameters import ContextParameters

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from service.base.errors import BadModel
 from service.importers import read_vectorizer, skops
-from service.importers.text_rows import featurizer_of
+from service.importers.registry import featurizer_of
 from tests.datasets_helpers import check_sparse
 from tests.skops_files import FOLDER, REFUSED, TAKEN, TEXTS
 

@@ -20,7 +20,7 @@ from model_store.store import Store
 from service.base.errors import BadModel
 from service.features import Featurizer, load_featurizer
 from service.importers import publish_with_texts, read_vectorizer
-from service.importers.text_rows import featurizer_of
+from service.importers.registry import featurizer_of
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.workflows.train import TrainRequest, train_and_publish

@@ -20,6 +20,7 @@ from service.base.errors import BadInput
 from service.evaluation import EmptyConvention, kept_figures
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
+from service.workflows.charts import label_lines
 from service.workflows.evaluate import (
     F_MEASURES,
     NAMES_MAX,
@@ -28,7 +29,6 @@ from service.workflows.evaluate import (
     list_unknown,
     valid_figures,
 )
-from service.workflows.evaluation_page import label_lines
 from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 

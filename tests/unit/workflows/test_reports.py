@@ -13,7 +13,7 @@ from model_store.build import store_weights
 from model_store.version import model_of
 from service.base.errors import BadInput
 from service.base.rows import SparseRows
-from service.evaluation.size_report import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
+from service.evaluation.model_reports import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
 from service.trainers import TrainingSet, estimate, parse_parameters, size, train
 from service.workflows.charts import draw_report
 from service.workflows.choose_features import trial_model

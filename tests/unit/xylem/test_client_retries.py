@@ -170,7 +170,7 @@ def test_an_answer_of_another_shape_is_refused(body: bytes) -> None:
 
 
 def test_a_huge_answer_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xylem._sync.wire.ANSWER_BYTES_MAX", 1000)
+    monkeypatch.setattr("xylem._sync.base.ANSWER_BYTES_MAX", 1000)
     with (
         ScriptedServer([answer(200, b" " * 10_000)]) as server,
         xylem.Client(server.url, retries=QUICK) as client,

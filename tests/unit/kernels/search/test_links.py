@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from model_store.compiled.decorators import nonallocating_kernel
 from model_store.ensemble import LINK_CODES
-from service.kernels.search.links import log_links
+from service.kernels.search.scores import log_links
 from tests.oracles.trees import LINKS
 
 links = st.sampled_from(list(LINKS))
