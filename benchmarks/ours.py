@@ -13,8 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.peers.figures import arguments, say, say_batch, say_calls
-from model_store.calibration import NO_CALIBRATION
 from model_store.ensemble import LINK_CODES
+from model_store.extras import NO_CALIBRATION
 from model_store.store import Store
 from model_store.version import Model
 from service.base.rows import LabelRows, SparseRows

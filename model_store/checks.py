@@ -15,17 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.arrays import at, file_name, take
-from model_store.calibration import assemble_calibration, check_calibration
 from model_store.chunk_checks import CHUNK_WORDS_MAX, Fault, check_chunks
 from model_store.compiled.bits import n_groups
 from model_store.compiled.decorators import kernel
-from model_store.embedding import assemble_embedding, check_embedding, has_embedding, is_full
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.errors import BadNames, Corrupt
+from model_store.extras import (
+    assemble_calibration,
+    assemble_embedding,
+    assemble_rerank,
+    check_calibration,
+    check_embedding,
+    check_rerank,
+    has_embedding,
+    has_rerank,
+    is_full,
+)
 from model_store.manifest import Manifest
 from model_store.names import NameTable, check_names
 from model_store.origin import read_report
-from model_store.rerank import assemble_rerank, check_rerank, has_rerank
 
 ENSEMBLE = "ensemble"
 

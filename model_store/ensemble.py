@@ -51,7 +51,7 @@ LINKS: dict[Kind, tuple[Link, ...]] = {
 
 Label trees: how a child's margin m becomes its probability given its parent: exp(-max(0, 1 - m)^2),
 exp(-max(0, 1 - m)^3), 1 / (1 + exp(-m)), or *softmax*: exp(m) over the sum of exp(m) of the node's children,
-of dense rows that an embedding makes (`model_store.embedding`). Decision trees: which children a row goes
+of dense rows that an embedding makes (`model_store.extras`). Decision trees: which children a row goes
 to. *multiway*: every child whose margin is > 0, and if there is none, the child of the greatest margin;
 *argmax*: the child of the greatest margin only; of equal margins always the child that comes first. (A binary
 separator w, b is an argmax node whose first child has no weights and bias 0, the second child w and b.)"""

@@ -45,7 +45,7 @@ UNICODE = "unicode"
 """The parameter of features that schema 3 has: how characters beyond ASCII are read."""
 
 CALIBRATION = "calibration"
-"""How the names of the arrays begin that schema 4 has: see `model_store.calibration`."""
+"""How the names of the arrays begin that schema 4 has: see `model_store.extras`."""
 WORD_FORMS = ("stem", "lemmas", "stop_words")
 """Parameters of features that schema 4 has: which words count, and by what form."""
 

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from model_store.calibration import NO_CALIBRATION, Calibration
 from model_store.compiled.handles import handle_of, set_array
 from model_store.ensemble import TreeEnsemble
-from model_store.rerank import Rerank
+from model_store.extras import NO_CALIBRATION, Calibration, Rerank
 from service.kernels.search.call import Answers, Call
 from service.kernels.search.query import Rows, Search
 from service.kernels.search.routing_leaves import NO_RERANK

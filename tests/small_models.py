@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from model_store.build import build_ensemble, to_bfloat16
-from model_store.calibration import Calibration, calibration_arrays
 from model_store.ensemble import Chunk, Tree, Weights
+from model_store.extras import Calibration, calibration_arrays
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
 from model_store.version import Draft

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from xylem.errors import ConnectionFailed as ConnectionFailed
     from xylem.errors import FieldError as FieldError
     from xylem.errors import ProblemError as ProblemError
+    from xylem.errors import Retries as Retries
     from xylem.errors import WaitTimeout as WaitTimeout
     from xylem.estimators import LabelTreeClassifier as LabelTreeClassifier
     from xylem.events import ServerEvent as ServerEvent
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from xylem.results import Promotion as Promotion
     from xylem.results import Scores as Scores
     from xylem.results import Thresholds as Thresholds
-    from xylem.retries import Retries as Retries
 
 _NAMES = {
     "_async.client": "AsyncClient",

@@ -237,9 +237,8 @@ def _lines(todo: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[by
 
 def _with_long(lines: list[bytes], first: int, long_lines: list[int], limits: Limits) -> list[bytes]:
     """Return answers, those to lines that were too long to send as the server gives them."""
-    from service.serving.lines import too_long
+    from service.serving.lines import dump, too_long
     from service.serving.problems import describe_error
-    from service.serving.wire import dump
 
     while long_lines and long_lines[0] < first + len(lines):
         number = long_lines.pop(0)

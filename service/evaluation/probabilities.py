@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.calibration import KNOTS_MAX, Calibration
+from model_store.extras import KNOTS_MAX, Calibration
 from service.kernels.search.calibrated import calibrate_scores
 
 BLOCK_MIN = 50

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from model_store.build import build_ensemble
 from model_store.compiled.bits import n_groups
-from model_store.embedding import EMBEDDING
 from model_store.ensemble import TreeEnsemble
+from model_store.extras import EMBEDDING
 from model_store.identifiers import check_model
 from model_store.manifest import DataInfo, Manifest, TrainerInfo
 from model_store.names import NameTable, build_names

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.calibration import Calibration
 from model_store.compiled.handles import Uncopyable, empty_handle, handle_of, set_array, word_of
 from model_store.ensemble import TreeEnsemble
-from model_store.rerank import Rerank
+from model_store.extras import Calibration, Rerank
 from service.inference.answering import NOT_WANTED, places_for
 from service.kernels.search.call import Answers, Call
 from service.kernels.search.query import Rows, Search

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.embedding import Embedding, assemble_embedding
+from model_store.extras import Embedding, assemble_embedding
 from model_store.version import Model
 from service.base.rows import SparseRows, offsets
 from service.inference.answering import Predictions, writeable

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.rerank import assemble_rerank, has_rerank
+from model_store.extras import assemble_rerank, has_rerank
 from model_store.version import Model
 from service.base.rows import SparseRows
 from service.inference.answering import Predictions, writeable

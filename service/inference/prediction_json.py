@@ -48,7 +48,7 @@ class Spans(NamedTuple):
 def predictions_json(
     names: NameTable, thresholds: NDArray[np.float32], seal: Seal, serial: int, spans: Spans
 ) -> list[bytes]:
-    """Return a Prediction of `service.serving.wire` for each row, byte for byte as orjson writes it.
+    """Return a Prediction of `service.serving.lines` for each row, byte for byte as orjson writes it.
 
     thresholds  float32[K] that a label's score must reach to be named by its prediction's token; [0]: none
     seal        what signs the tokens; serial: the number of the first one, the others' follow

@@ -11,12 +11,11 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from model_store.calibration import assemble_calibration
 from model_store.compiled.calls import address_of
 from model_store.compiled.handles import Uncopyable, refuse_copy
 from model_store.ensemble import LINK_CODES, Kind
+from model_store.extras import Rerank, assemble_calibration
 from model_store.names import NameTable, find_all
-from model_store.rerank import Rerank
 from model_store.version import Model
 from service.base.errors import Unavailable, UnknownLabel
 from service.base.rows import SparseRows

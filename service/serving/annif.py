@@ -15,6 +15,7 @@ from service.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageNotes
 from service.inference.answering import Predictions
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.label_info import LabelFacts, check_language, languages_of
+from service.serving.lines import dump
 from service.serving.parse import parse_body, split_fields, validated
 from service.serving.rows import to_options, to_rows
 from service.serving.schemas.annif import (
@@ -29,7 +30,6 @@ from service.serving.schemas.instances import TextInstance
 from service.serving.schemas.limits import limit_fault
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
-from service.serving.wire import dump
 
 FORM = frozenset({b"application/x-www-form-urlencoded"})
 """What HTML forms send, and clients of Annif."""

@@ -15,6 +15,7 @@ from service.inference.explain import FeatureShare, PathNode, ReachedLeaf, Route
 from service.inference.prediction_json import Spans, predictions_json, spans_of
 from service.inference.predictor import PredictOptions
 from service.serving.label_info import LabelInfoOptions, members_of
+from service.serving.lines import dump
 from service.serving.schemas.predictions import (
     ExplainedLeaf,
     ExplainedTree,
@@ -24,7 +25,6 @@ from service.serving.schemas.predictions import (
     TreesExplanation,
 )
 from service.serving.served import ServedVersion
-from service.serving.wire import dump
 
 ANSWER_END = b"]}"
 _HEADS_KEPT = 1024

@@ -17,7 +17,7 @@ from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.inference.predictor import PredictOptions
 from service.serving.answers import describe_labels, write_predictions
 from service.serving.label_info import LabelInfoOptions
-from service.serving.lines import Answered, LineBlock, value_of
+from service.serving.lines import Answered, LineBlock, dump, value_of
 from service.serving.parse import parse_line
 from service.serving.problems import describe_error
 from service.serving.rows import (
@@ -29,7 +29,6 @@ from service.serving.rows import (
 )
 from service.serving.schemas.predict import AnyLine
 from service.serving.served import ServedVersion
-from service.serving.wire import dump
 
 
 def answer_block(

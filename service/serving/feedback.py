@@ -26,11 +26,10 @@ from service.serving.events import (
     verdict_on,
 )
 from service.serving.learning import OnlineLearning
-from service.serving.lines import Answered, LineBlock, value_of
+from service.serving.lines import Answered, LineBlock, dump_line, value_of
 from service.serving.parse import parse_feedback
 from service.serving.schemas.feedback import FeedbackAnswer, FeedbackLineResult
 from service.serving.served import ServedVersion
-from service.serving.wire import dump_line
 from service.thresholds.live.events import ALL_COUNT, Event, Events
 from service.thresholds.live.feedback import FeedbackOutcome, Result
 

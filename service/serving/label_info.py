@@ -17,8 +17,8 @@ from model_store.names import NameTable, find_names
 from model_store.store import Store
 from service.base.errors import BadInput, UnsupportedOption, told_of
 from service.base.logs import log
+from service.serving.lines import dump
 from service.serving.schemas.predict import InfoQuery
-from service.serving.wire import dump
 
 
 class LabelFacts(NamedTuple):

@@ -1,9 +1,11 @@
-"""Blocks of lines, and of the lines that answer them."""
+"""Answers as JSON and lines of NDJSON; blocks of lines, and of the lines that answer them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import orjson
 
 from service.base.errors import BadInput, LimitExceeded
 from service.base.settings import Limits
@@ -49,3 +51,16 @@ def value_of(
         return parse(line, limits)
     except BadInput as error:
         return error.kept()
+
+
+_OPTIONS = orjson.OPT_SERIALIZE_NUMPY
+
+
+def dump(value: object) -> bytes:
+    """Return the JSON of an answer; numbers may be numpy's."""
+    return orjson.dumps(value, option=_OPTIONS)
+
+
+def dump_line(value: object) -> bytes:
+    """Return a value as a line of NDJSON."""
+    return orjson.dumps(value, option=_OPTIONS | orjson.OPT_APPEND_NEWLINE)

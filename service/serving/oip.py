@@ -22,6 +22,7 @@ from service.inference.prediction_json import OUTPUTS, form_of, spans_of, tensor
 from service.inference.predictor import PredictOptions
 from service.serving.answer import SearchDialect
 from service.serving.dialect import Body, Query, Reply
+from service.serving.lines import dump
 from service.serving.parse import parse_json, validated
 from service.serving.rows import ChunkedRows
 from service.serving.schemas.limits import limit_fault
@@ -29,7 +30,6 @@ from service.serving.schemas.oip import InferParameters, InferRequest, InferTens
 from service.serving.schemas.predict import TUNED
 from service.serving.served import ServedVersion
 from service.serving.tensors import binary_texts, check_kind, divide_binary, numbers_of, texts_of
-from service.serving.wire import dump
 
 HEADER = "inference-header-content-length"
 """The header that says how many bytes of a body are JSON, where binary data follow."""

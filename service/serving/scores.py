@@ -19,7 +19,7 @@ from service.base.stages import StageNotes
 from service.features.context import ContextFeaturizer
 from service.serving.denied import check_not_denied
 from service.serving.dialect import Body, Dialect, Longer, Reply
-from service.serving.lines import Answered, LineBlock, value_of
+from service.serving.lines import Answered, LineBlock, dump, dump_line, value_of
 from service.serving.parse import parse_body
 from service.serving.problems import describe_error
 from service.serving.rows import to_rows
@@ -35,7 +35,6 @@ from service.serving.schemas.score import (
     ScoreRequest,
 )
 from service.serving.served import ServedVersion
-from service.serving.wire import dump, dump_line
 
 SHORT_LABELS = 64
 """Labels of a request that are scored in a fraction of a millisecond."""

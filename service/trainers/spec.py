@@ -27,7 +27,7 @@ class Trained:
     ensemble    with float32 weights
     parameters  as the manifest keeps them
     n_nonzeros  weights in all chunks, biases not counted
-    extra       further arrays of the version by "group/name", such as those of model_store.rerank
+    extra       further arrays of the version by "group/name", such as those of model_store.extras
     report      what the trainer tells of the training, as JSON takes it: the version keeps it (FORMAT.md)
     warnings    what may be wrong with the model, if something is
     """

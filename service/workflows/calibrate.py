@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.calibration import Calibration, calibration_arrays
 from model_store.checks import ENSEMBLE, LABELS
+from model_store.extras import Calibration, calibration_arrays
 from model_store.manifest import CALIBRATION, DataInfo
 from model_store.origin import (
     MADE_FOR,

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.build import to_bfloat16
-from model_store.embedding import EMBEDDING
 from model_store.ensemble import Weights
+from model_store.extras import EMBEDDING
 from model_store.version import Draft, model_of
 from service.trainers import TrainingSet
 from service.workflows.evaluate import valid_figures

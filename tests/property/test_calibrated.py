@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_store.calibration import Calibration, check_calibration
 from model_store.compiled.decorators import kernel
+from model_store.extras import Calibration, check_calibration
 from model_store.version import Model, model_of
 from service.base.rows import SparseRows
 from service.inference.options import PredictOptions

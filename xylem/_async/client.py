@@ -16,7 +16,7 @@ from xylem._async.admin import AsyncAdmin
 from xylem._async.base import AsyncAnswer, AsyncBase
 from xylem.batches import Part, item_of, line_of, parts_of
 from xylem.calls import BatchOptions, Instance, PredictOptions, Request, batch_request, model_path
-from xylem.errors import BadAnswer, ClientError
+from xylem.errors import Attempts, BadAnswer, ClientError
 from xylem.results import (
     Feedback,
     FeedbackVerdict,
@@ -30,7 +30,6 @@ from xylem.results import (
     Thresholds,
     read_as,
 )
-from xylem.retries import Attempts
 from xylem.runtime import AsyncSource, async_each
 
 UNDER_WAY = 2

@@ -14,10 +14,9 @@ from typing import Any, BinaryIO, Self, TypeVar
 import httpcore
 
 from xylem.calls import JsonObject, Request, Target, read_object, request_of
-from xylem.errors import BadAnswer, ClientError, ConnectionFailed, refusal_of
+from xylem.errors import Attempts, BadAnswer, ClientError, ConnectionFailed, Retries, refusal_of, wait_after
 from xylem.events import EventParser, ServerEvent
 from xylem.results import read_as
-from xylem.retries import Attempts, Retries, wait_after
 from xylem.runtime import Slots, file_parts, sleep
 
 ANSWER_BYTES_MAX = 256 << 20

@@ -11,7 +11,7 @@ from typing import Any, Self
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from service.serving.wire import dump
+from service.serving.lines import dump
 
 _JSON = b"content-type", b"application/json"
 

@@ -20,9 +20,8 @@ from starlette.types import Receive, Scope, Send
 from service.api.door.line_reader import LineReader
 from service.base.errors import Overloaded, Unavailable
 from service.base.settings import Limits
-from service.serving.lines import Answered, LineBlock
+from service.serving.lines import Answered, LineBlock, dump_line
 from service.serving.problems import describe_error, log_untold
-from service.serving.wire import dump_line
 
 BLOCKS_QUEUED = 1
 """Blocks of a stream that wait for the one before to be written; with it and the next, three are in work."""

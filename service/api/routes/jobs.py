@@ -20,6 +20,7 @@ from service.api.routes.services import Services, Wired
 from service.base.errors import Overloaded
 from service.jobs.job import Job
 from service.jobs.jobs import submitted_json
+from service.serving.lines import dump
 from service.serving.parse import parse_json, parse_query
 from service.serving.schemas.jobs import (
     JobAnswer,
@@ -30,7 +31,6 @@ from service.serving.schemas.jobs import (
     UploadedFile,
     UploadedFileList,
 )
-from service.serving.wire import dump
 
 router = APIRouter(prefix="/v1/admin", tags=["jobs"], dependencies=[needs("admin")], route_class=AuditedRoute)
 

@@ -14,6 +14,7 @@ from service.api.routes.services import Wired
 from service.base.errors import Unavailable
 from service.features import Featurizer
 from service.inference.prediction_json import OUTPUTS
+from service.serving.lines import dump
 from service.serving.oip import HEADER, TENSORS
 from service.serving.schemas.oip import (
     INPUTS,
@@ -27,7 +28,6 @@ from service.serving.schemas.oip import (
     TensorMetadata,
 )
 from service.serving.served import ServedVersion
-from service.serving.wire import dump
 
 router = APIRouter(tags=["inference"], dependencies=[needs("predict")], route_class=RawRoute)
 

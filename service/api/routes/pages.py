@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fastapi import APIRouter, HTTPException, Request, Response
 
-from service.serving.wire import dump
+from service.serving.lines import dump
 
 CONSOLE = Path(__file__).parents[2] / "console"
 _STATIC = Path(__file__).parent / "static"

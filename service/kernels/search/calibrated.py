@@ -11,11 +11,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.calibration import NO_CALIBRATION as _NO_CALIBRATION
-from model_store.calibration import Calibration
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
+from model_store.extras import NO_CALIBRATION as _NO_CALIBRATION
+from model_store.extras import Calibration
 from service.kernels.search.call import Answers, Call
 from service.kernels.search.query import Search
 

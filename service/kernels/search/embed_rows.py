@@ -1,4 +1,4 @@
-"""Rows of features -> dense rows, by the embedding of a model (`model_store.embedding`)."""
+"""Rows of features -> dense rows, by the embedding of a model (`model_store.extras`)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def embed_rows(
 ) -> NDArray[np.float32]:
     """Return the dense row of each row, float32[n, d]; zeros for a row without features.
 
-    u, r, mean  as `model_store.embedding.Embedding` has them
+    u, r, mean  as `model_store.extras.Embedding` has them
     Cost: d (or d^2, with matrices) a feature. The row depends on its own features only.
     """
     n_rows, dim = len(indptr) - 1, u.shape[1]

@@ -13,7 +13,6 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from model_store.calibration import Calibration
 from model_store.compiled.calls import caller
 from model_store.compiled.clock import clock_ns
 from model_store.compiled.decorators import inlined, kernel
@@ -30,6 +29,7 @@ from model_store.compiled.handles import (
     word_of,
     write_struct,
 )
+from model_store.extras import Calibration
 from service.base.stages import BEGAN, FEATURES, HAS_READ, MADE, READ, SEARCH, SEARCHED, WRITE, WRITTEN
 from service.kernels.search.beam_workspace import widest_level
 from service.kernels.search.calibrated import log_reaching

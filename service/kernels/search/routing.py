@@ -16,7 +16,7 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
 from model_store.ensemble import TreeEnsemble
-from model_store.rerank import Rerank
+from model_store.extras import Rerank
 from service.kernels.search.calibrated import calibrate_answers
 from service.kernels.search.call import Answers, Call, clear_cost
 from service.kernels.search.query import Rows, Search

@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.calibration import Calibration
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import F32_1, I32_1, I64_1, handle, struct_at
 from model_store.compiled.vectors import vadd, vbroadcast, vexp, vload, vlog, vmax, vmin, vmul, vstore, vsub
 from model_store.ensemble import LANES, TreeEnsemble
+from model_store.extras import Calibration
 from service.kernels.search.calibrated import calibrated
 from service.kernels.search.call import Call
 from service.kernels.search.query import Search

@@ -11,8 +11,8 @@ import numpy as np
 
 from model_store.compiled.bits import GROUP_BITS
 from model_store.compiled.handles import F32_2, I32_1, I64_1, I64_2, U8_1, handle
-from model_store.embedding import full_features
 from model_store.ensemble import LANES, TreeEnsemble
+from model_store.extras import full_features
 
 STAGES = 4
 """How many chunks are on their way at once."""

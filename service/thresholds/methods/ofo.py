@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from model_store.checks import LABEL_COUNTS
 from model_store.compiled.decorators import inlined, kernel
 from model_store.ensemble import Link
+from model_store.extras import has_rerank
 from model_store.manifest import has_calibration
-from model_store.rerank import has_rerank
 from service.base.errors import BadParameter
 
 POWER_MIN, POWER_MAX = 0.1, 10.0

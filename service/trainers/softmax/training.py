@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.embedding import EMBEDDING, Embedding
 from model_store.ensemble import LANES
+from model_store.extras import EMBEDDING, Embedding
 from service.base.errors import BadParameter
 from service.base.settings import memory_bytes
 from service.trainers.size import SizeEstimate

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from model_store.calibration import KNOTS_MAX, check_calibration
+from model_store.extras import KNOTS_MAX, check_calibration
 from service.evaluation import probabilities
 from service.evaluation.probabilities import (
     apply_calibration,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from model_store.build import build_ensemble
-from model_store.embedding import assemble_embedding
+from model_store.extras import assemble_embedding
 from model_store.version import Model, model_of
 from service.base.rows import SparseRows
 from service.inference.embedded import EmbeddedPredictor

@@ -10,9 +10,9 @@ import pytest
 
 from model_store import manifest as manifests
 from model_store.arrays import file_name
-from model_store.calibration import KNOTS_MAX, NO_CALIBRATION, assemble_calibration, calibration_arrays
 from model_store.checks import check_version
 from model_store.errors import Corrupt, UnsupportedSchema
+from model_store.extras import KNOTS_MAX, NO_CALIBRATION, assemble_calibration, calibration_arrays
 from model_store.store import Store
 from model_store.version import Draft, manifest_of
 from tests.small_models import calibrated_draft, random_calibration, random_rerank, small_draft, softmax_draft

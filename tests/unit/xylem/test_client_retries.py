@@ -14,8 +14,7 @@ import pytest
 
 import xylem
 from tests.scripted_server import Script, ScriptedServer, answer, raw, reset
-from xylem.errors import retry_after
-from xylem.retries import Attempts
+from xylem.errors import Attempts, retry_after
 
 QUICK = xylem.Retries(times=3, first_seconds=0.001, retry_after_seconds_max=0.01, seed=1)
 MODELS = answer(200, b'{"models":[{"name":"a","versions":[1],"aliases":{"latest":1}}]}')

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_store.calibration import calibration_arrays
 from model_store.checks import LABEL_COUNTS
 from model_store.ensemble import LINK_CODES
+from model_store.extras import calibration_arrays
 from service.base.errors import BadParameter
 from service.thresholds.live.events import ALL_COUNT
 from service.thresholds.live.online import count_event
