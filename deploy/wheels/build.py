@@ -1,0 +1,80 @@
+"""Build wheels: `python deploy/wheels/build.py [PYTHON ...]`, by default for each of 3.11 to 3.13 at hand.
+
+The wheel for each of these Pythons holds the compiled kernels for two levels of x86-64 processors, made with
+the versions of requirements.txt. A pure wheel is for everything else. They are put into dist/.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from hook import VARIABLE
+
+ROOT = Path(__file__).resolve().parents[2]
+DIST = ROOT / "dist"
+PYTHONS = ("python3.11", "python3.12", "python3.13")
+
+
+def run(*command: str | Path, **environment: str) -> None:
+    """Run a command elsewhere than in the checkout; end with its status where it fails."""
+    found = subprocess.run(command, cwd=tempfile.gettempdir(), env={**os.environ, **environment}, check=False)
+    if found.returncode:
+        sys.exit(found.returncode)
+
+
+def pip(python: Path, *arguments: str | Path, **environment: str) -> None:
+    """Run a Python's pip."""
+    quietly = ("--disable-pip-version-check", "--no-input", "-q")
+    run(python, "-m", "pip", *quietly, *arguments, **environment)
+
+
+def wheel(python: Path, **environment: str) -> None:
+    """Put a wheel into dist/."""
+    pip(python, "wheel", "--no-deps", "--no-build-isolation", "-w", DIST, ROOT, **environment)
+
+
+def environment_of(python: str, directory: Path) -> Path:
+    """Make a virtual environment with what is pinned and the package; return its Python."""
+    run(python, "-m", "venv", directory)
+    made = directory / "bin" / "python"
+    pip(made, "install", "--only-binary", ":all:", "-r", ROOT / "requirements.txt")
+    pip(made, "install", "--no-deps", "--no-build-isolation", ROOT)
+    return made
+
+
+def compile_kernels(python: Path, cache: Path) -> Path:
+    """Compile all kernels for each level of processors that this machine can run; return their directory."""
+    run(python, "-m", "service.warm", XYLEM_KERNEL_CACHE=str(cache), XYLEM_KERNEL_CPU="portable")
+    for lock in cache.rglob("*.lock"):
+        lock.unlink()
+    return cache / "plain"
+
+
+def main(wanted: list[str]) -> None:
+    """Build the wheels."""
+    pythons = [found for name in wanted or PYTHONS if (found := shutil.which(name))]
+    if not pythons:
+        sys.exit(f"expected a Python, {', '.join(wanted or PYTHONS)}, found none")
+    for place, name in enumerate(pythons):
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as directory:
+            python = environment_of(name, Path(directory, "python"))
+            if platform.machine() == "x86_64":
+                kernels = compile_kernels(python, Path(directory, "kernels"))
+                wheel(python, **{VARIABLE: str(kernels)})
+            if place == 0:
+                wheel(python)
+        print(f"{name}: {time.monotonic() - began:.0f} s")
+    for file in sorted(DIST.glob("*.whl")):
+        print(f"{file.name}: {file.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
