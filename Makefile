@@ -14,7 +14,7 @@ LOWEST_TESTS := tests/unit/api tests/unit/base/test_settings.py tests/contract/t
 # What a change is tested with each time. The other tests start hundreds of servers, balancers and databases.
 QUICK_TESTS := tests/unit tests/property tests/contract tests/golden tests/e2e/test_modules_passed.py
 
-.PHONY: help venv demo console replicas test test-system kernels lint soak faults lowest peers image-test bench lock clean
+.PHONY: help venv demo console replicas test test-system kernels lint soak faults lowest peers image-test wheels bench lock clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
@@ -90,6 +90,9 @@ peers: $(VENV)/.dev ## install the other libraries, and import the models that t
 # An engine is needed: docker, podman or buildah. IMAGE=name tests one that is built already.
 image-test: $(VENV)/.dev ## build the image, run it, and do in it what users do (minutes; 15 on 2 cores)
 	IMAGE_TEST=1 $(BIN)/python -m pytest tests/e2e/test_image.py --timeout=0 -rs
+
+wheels: $(VENV)/.run  ## build wheels with compiled kernels for each Python of 3.11 to 3.13 at hand, into dist/
+	$(BIN)/python deploy/wheels/build.py $(PYTHONS)
 
 bench: $(VENV)/.dev ## the benchmarks against the peers; see benchmarks/README.md
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

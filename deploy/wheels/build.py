@@ -1,13 +1,12 @@
 """Build wheels: `python deploy/wheels/build.py [PYTHON ...]`, by default for each of 3.11 to 3.13 at hand.
 
-The wheel for each of these Pythons holds the compiled kernels for two levels of x86-64 processors, made with
-the versions of requirements.txt. A pure wheel is for everything else. They are put into dist/.
+The wheel for each of these Pythons holds the compiled kernels for the levels of processors that this machine
+can run, made with the versions of requirements.txt. A pure wheel is for everything else. dist/ has them then.
 """
 
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -35,17 +34,26 @@ def pip(python: Path, *arguments: str | Path, **environment: str) -> None:
     run(python, "-m", "pip", *quietly, *arguments, **environment)
 
 
-def wheel(python: Path, **environment: str) -> None:
+def copy_sources(directory: Path) -> Path:
+    """Copy what wheels are made of: an edit in the meantime would part kernels from their sources."""
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, directory)
+    for name in ("service", "model_store", "xylem", "deploy/wheels"):
+        shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return directory
+
+
+def wheel(python: Path, sources: Path, **environment: str) -> None:
     """Put a wheel into dist/."""
-    pip(python, "wheel", "--no-deps", "--no-build-isolation", "-w", DIST, ROOT, **environment)
+    pip(python, "wheel", "--no-deps", "--no-build-isolation", "-w", DIST, sources, **environment)
 
 
-def environment_of(python: str, directory: Path) -> Path:
+def environment_of(python: str, sources: Path, directory: Path) -> Path:
     """Make a virtual environment with what is pinned and the package; return its Python."""
     run(python, "-m", "venv", directory)
     made = directory / "bin" / "python"
     pip(made, "install", "--only-binary", ":all:", "-r", ROOT / "requirements.txt")
-    pip(made, "install", "--no-deps", "--no-build-isolation", ROOT)
+    pip(made, "install", "--no-deps", "--no-build-isolation", sources)
     return made
 
 
@@ -64,13 +72,15 @@ def main(wanted: list[str]) -> None:
         sys.exit(f"expected a Python, {', '.join(wanted or PYTHONS)}, found none")
     for place, name in enumerate(pythons):
         began = time.monotonic()
-        with tempfile.TemporaryDirectory() as directory:
-            python = environment_of(name, Path(directory, "python"))
-            if platform.machine() == "x86_64":
-                kernels = compile_kernels(python, Path(directory, "kernels"))
-                wheel(python, **{VARIABLE: str(kernels)})
+        with tempfile.TemporaryDirectory() as made:
+            directory = Path(made)
+            (directory / "sources").mkdir()
+            sources = copy_sources(directory / "sources")
+            python = environment_of(name, sources, directory / "python")
+            kernels = compile_kernels(python, directory / "kernels")
+            wheel(python, sources, **{VARIABLE: str(kernels)})
             if place == 0:
-                wheel(python)
+                wheel(python, sources)
         print(f"{name}: {time.monotonic() - began:.0f} s")
     for file in sorted(DIST.glob("*.whl")):
         print(f"{file.name}: {file.stat().st_size / 1e6:.1f} MB")

@@ -1,4 +1,4 @@
-"""The build hook of wheels: with $XYLEM_WHEEL_KERNELS a wheel holds kernels, and is for one platform.
+"""The build hook of wheels: with $KERNELS_OF_WHEEL a wheel holds kernels, and is for one platform.
 
 Without the variable the wheel is pure, and kernels are compiled where it is installed.
 """
@@ -6,15 +6,16 @@ Without the variable the wheel is pure, and kernels are compiled where it is ins
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-VARIABLE = "XYLEM_WHEEL_KERNELS"
+VARIABLE = "KERNELS_OF_WHEEL"
 """A directory of kernels as model_store.compiled.cache files them: one for each level of processors."""
 
-PLATFORM = "manylinux_2_17_x86_64"
+PLATFORM = f"manylinux_2_17_{platform.machine()}"
 
 
 class KernelHook(BuildHookInterface[Any]):
