@@ -19,10 +19,11 @@ QUICK_TESTS := tests/unit tests/property tests/contract tests/golden tests/e2e/t
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
 
+# Modules are translated when they are first imported: most of what is installed never is.
 $(VENV)/.run: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Xylem needs Python 3.11 or newer, found {v.major}.{v.minor}: call make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --require-hashes -r requirements.txt
+	$(PIP) install --no-compile --require-hashes -r requirements.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
