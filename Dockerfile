@@ -1,6 +1,6 @@
 # The service as an image: deploy/build_image.sh, or docker build -t xylem . (docs/image.md)
 #
-# Kernels are compiled while it is built, for two levels of processors, into a cache that a container only reads.
+# Kernels are compiled while it is built, for two levels of processors: they are in the wheel that is installed.
 #
 # It listens on 0.0.0.0, so every request needs a key until XYLEM_OPEN_SCOPES says what does not (docs/keys.md).
 # The store must be writable for jobs; with a read-only one set XYLEM_JOBS=0. /data is there for XYLEM_DATA_DIR.
@@ -9,10 +9,17 @@
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 ARG PYTHON_DIGEST=@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 
+FROM ${PYTHON_IMAGE}${PYTHON_DIGEST} AS wheel
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE requirements.txt ./
+COPY deploy/wheels ./deploy/wheels
+COPY model_store ./model_store
+COPY service ./service
+COPY xylem ./xylem
+RUN ["python", "deploy/wheels/build.py", "python3.11"]
+
 FROM ${PYTHON_IMAGE}${PYTHON_DIGEST} AS build
-ENV XYLEM_KERNEL_CPU=portable \
-    XYLEM_KERNEL_CACHE=/opt/xylem/kernels \
-    PYTHONDONTWRITEBYTECODE=1 \
+ENV PYTHONDONTWRITEBYTECODE=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 RUN apt-get update && apt-get install --yes --no-install-recommends binutils && rm -rf /var/lib/apt/lists/*
@@ -20,18 +27,13 @@ RUN ["python", "-m", "venv", "--without-pip", "/opt/xylem"]
 WORKDIR /src
 COPY requirements-image.txt ./
 RUN ["python", "-m", "pip", "--python", "/opt/xylem/bin/python", "install", "--no-compile", "--require-hashes", "-r", "requirements-image.txt"]
-COPY pyproject.toml README.md LICENSE ./
-COPY model_store ./model_store
-COPY service ./service
-COPY xylem ./xylem
-RUN ["python", "-m", "pip", "--python", "/opt/xylem/bin/python", "install", "--no-compile", "--no-deps", "--no-build-isolation", "."]
+COPY --from=wheel /src/dist/*-cp311-*.whl ./
+RUN python -m pip --python /opt/xylem/bin/python install --no-compile --no-deps ./*.whl
 COPY deploy/image ./deploy/image
 RUN ["/opt/xylem/bin/python", "deploy/image/trim.py", "postgresql", "remote"]
 RUN ["/opt/xylem/bin/python", "deploy/image/sbom.py", "/opt/xylem/sbom.cdx.json"]
 # Stamped with their sources' digests, which are not looked at again: nothing in the image changes.
 RUN ["/opt/xylem/bin/python", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "/opt/xylem/lib"]
-WORKDIR /
-RUN ["/opt/xylem/bin/python", "-m", "service.warm"]
 
 FROM ${PYTHON_IMAGE}${PYTHON_DIGEST}
 ARG VERSION=unknown
@@ -45,7 +47,6 @@ LABEL org.opencontainers.image.title="Xylem" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${PYTHON_IMAGE}"
 ENV XYLEM_KERNEL_CPU=portable \
-    XYLEM_KERNEL_CACHE=/opt/xylem/kernels \
     XYLEM_STORE=/store \
     XYLEM_HOST=0.0.0.0 \
     XYLEM_PORT=8080 \

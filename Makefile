@@ -14,15 +14,16 @@ LOWEST_TESTS := tests/unit/api tests/unit/base/test_settings.py tests/contract/t
 # What a change is tested with each time. The other tests start hundreds of servers, balancers and databases.
 QUICK_TESTS := tests/unit tests/property tests/contract tests/golden tests/e2e/test_modules_passed.py
 
-.PHONY: help venv demo console replicas test test-system kernels lint soak faults lowest peers image-test bench lock clean
+.PHONY: help venv demo console replicas test test-system kernels lint soak faults lowest peers image-test wheels wheel-test bench lock clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
 
+# Modules are translated when they are first imported: most of what is installed never is.
 $(VENV)/.run: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Xylem needs Python 3.11 or newer, found {v.major}.{v.minor}: call make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --require-hashes -r requirements.txt
+	$(PIP) install --no-compile --require-hashes -r requirements.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -90,6 +91,13 @@ peers: $(VENV)/.dev ## install the other libraries, and import the models that t
 # An engine is needed: docker, podman or buildah. IMAGE=name tests one that is built already.
 image-test: $(VENV)/.dev ## build the image, run it, and do in it what users do (minutes; 15 on 2 cores)
 	IMAGE_TEST=1 $(BIN)/python -m pytest tests/e2e/test_image.py --timeout=0 -rs
+
+wheels: $(VENV)/.run  ## build wheels with compiled kernels for each Python of 3.11 to 3.13 at hand, into dist/
+	$(BIN)/python deploy/wheels/build.py $(PYTHONS)
+
+wheel-test: $(VENV)/.dev  ## build the wheel for this Python, install it, and see that it compiles nothing (6 minutes on 2 cores)
+	$(MAKE) --no-print-directory wheels PYTHONS=$(abspath $(BIN)/python)
+	WHEEL=$$(ls -t dist/*-cp3*.whl | head -1) $(BIN)/python -m pytest tests/e2e/test_wheel.py --timeout=0 -rs
 
 bench: $(VENV)/.dev ## the benchmarks against the peers; see benchmarks/README.md
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -1,7 +1,7 @@
 """Make the blocking half of the client of its asynchronous half: `python -m tests.unasync`.
 
 As httpcore does (its `unasync.py`): what the two do differently is named alike in `xylem/runtime.py` and in
-httpcore, and all else is the same without `async` and `await`. tests/contract/test_unasync.py compares.
+httpcore, and all else is the same without `async` and `await`. tests/contract/test_tree.py compares.
 """
 
 from __future__ import annotations

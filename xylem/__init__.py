@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "_async.client": "AsyncClient",
     "_sync.client": "Client",
-    "errors": "BadAnswer ClientError ConnectionFailed FieldError ProblemError WaitTimeout",
+    "errors": "BadAnswer ClientError ConnectionFailed FieldError ProblemError Retries WaitTimeout",
     "estimators": "LabelTreeClassifier",
     "events": "ServerEvent",
     "local": "Model ScoredLabel load train",
@@ -62,7 +62,6 @@ _NAMES = {
         DataFile Feedback FeedbackVerdict InstanceScores Job Label LabelScore LabelThreshold LineError
         ModelDetails ModelInfo Prediction Predictions Progress Promotion Scores Thresholds
     """,
-    "retries": "Retries",
 }
 _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

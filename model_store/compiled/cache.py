@@ -30,6 +30,11 @@ _ENVIRONMENT = (
     f"-llvmlite{llvmlite.__version__}-numpy{np.__version__}"
 )
 
+SHIPPED = Path(__file__).with_name("shipped")
+"""The kernels that came with this installation; not in a checkout."""
+
+_SHIPPED_HERE = SHIPPED / _ENVIRONMENT
+
 
 def cache_dir() -> Path:
     """Where compiled kernels are kept: $XYLEM_KERNEL_CACHE, else the user's cache directory.
@@ -38,16 +43,33 @@ def cache_dir() -> Path:
     below that for temporary files; where that is not to be had either, one that cannot exist.
     NUMBA_BOUNDSCHECK changes the code without changing its key, so it has a directory of its own, and so has
     each mixture of Python, numba, llvmlite and numpy: two of them would evict each other's kernels. So
-    have the levels of processors ($XYLEM_KERNEL_CPU): it must be seen which are there.
+    have the levels of processors ($XYLEM_KERNEL_CPU, `shipped_dir`): it must be seen which are there.
     """
     directory = _directory_of_this_processor()
-    level = chosen_level(directory)
+    level = chosen_level(directory, _SHIPPED_HERE)
     return directory_for(directory, level) if level else directory
+
+
+def shipped_dir() -> Path | None:
+    """Return where kernels are that came with this installation and can be used here; None: there are none.
+
+    They are those of a wheel (deploy/wheels): for some levels of processors, and one mixture of versions.
+    """
+    level = chosen_level(_directory_of_this_processor(), _SHIPPED_HERE)
+    if level is None or _CONFIG.BOUNDSCHECK:
+        return None
+    directory = directory_for(_SHIPPED_HERE, level)
+    return directory if directory.is_dir() else None
+
+
+def shipped_environments() -> list[str]:
+    """Return for what the kernels are that came with this installation: versions and levels of processors."""
+    return sorted(directory.name for directory in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
 
 
 def use_chosen_level() -> None:
     """Let numba compile and load what $XYLEM_KERNEL_CPU says. To be called before the first kernel."""
-    level = chosen_level(_directory_of_this_processor())
+    level = chosen_level(_directory_of_this_processor(), _SHIPPED_HERE)
     if level:
         compile_for(level)
 

@@ -16,8 +16,16 @@ from typing import Any
 
 from numba.core.caching import FunctionCache, _CacheLocator
 
-from model_store.compiled.cache import TOUCH_SECONDS, cache_dir, directory_of, remove_unused
+from model_store.compiled.cache import (
+    TOUCH_SECONDS,
+    cache_dir,
+    directory_of,
+    remove_unused,
+    shipped_dir,
+    shipped_environments,
+)
 from model_store.compiled.inlining import InlinedCacheImpl
+from model_store.compiled.kernel_files import KernelFiles
 from model_store.compiled.loading import KeptKernelImpl
 from model_store.compiled.sources import source_digest
 
@@ -72,9 +80,11 @@ def _say_once(directory: str, error: str) -> None:
 @functools.cache
 def _say_compiling(directory: str) -> None:
     """Log that kernels are compiled, which takes a minute or two for all of them. Once a process."""
+    others = "" if shipped_dir() else ", ".join(shipped_environments())
     logging.getLogger(__name__).warning(
-        "compiling kernels into %s: once for each release and each version of Python, numba and numpy",
+        "compiling kernels into %s: once for each release and each version of Python, numba and numpy%s",
         directory,
+        f"; those that came with this installation are for {others}" if others else "",
     )
 
 
@@ -94,6 +104,13 @@ class KernelCache(FunctionCache):
     """numba's cache of a function's code; what the file system refuses is compiled, and not kept."""
 
     _impl_class: Any = _KernelCacheImpl
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        directory, locator, name = Path(self.cache_path), self._impl.locator, self._impl.filename_base
+        stamp, shipped = locator.get_source_stamp(), shipped_dir()
+        files = None if shipped is None else KernelFiles(str(shipped / directory.name), name, stamp)
+        self._cache_file = KernelFiles(str(directory), name, stamp, files)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the code for this signature, None when there is none that can be read."""

@@ -7,6 +7,7 @@ for those of the level x86-64-v3 (AVX2, FMA). XYLEM_KERNEL_CPU=portable takes th
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,12 +38,13 @@ _CONFIG: Any = _numba_config
 
 def levels_of(features: Mapping[str, bool]) -> list[str]:
     """Return the levels that a processor with these features can run, the best first."""
-    return [level for level, needed in LEVELS.items() if all(features.get(name, False) for name in needed)]
+    return [level for level, needed in LEVELS.items() if all(map(features.get, needed))]
 
 
-def levels_here() -> list[str]:
+@functools.cache
+def levels_here() -> tuple[str, ...]:
     """Return the levels that this machine can run, the best first."""
-    return levels_of(llvmlite.binding.get_host_cpu_features())
+    return tuple(levels_of(llvmlite.binding.get_host_cpu_features()))
 
 
 def directory_for(cache: Path, level: str) -> Path:
@@ -50,21 +52,24 @@ def directory_for(cache: Path, level: str) -> Path:
     return cache.with_name(f"{cache.name}-{level}")
 
 
-def chosen_level(cache: Path) -> str | None:
+def chosen_level(*caches: Path) -> str | None:
     """Return the level that $XYLEM_KERNEL_CPU chooses; None for this machine's processor.
 
-    cache   the directory of kernels for this machine's processor
+    caches   the directories of kernels for this machine's processor: those that are compiled here, and those
+             that came with the installation
 
-    `portable` is the best level that this machine can run and that there are kernels for, else generic.
+    `portable` is the best level that this machine can run and that there are kernels for, else generic. Where
+    the variable is not set, it is the best of those that came with the installation, if there are any.
     Raises BadProcessor for a value that is none of these, and for a level that this machine cannot run: its
     code would end the process.
     """
-    asked = os.environ.get(VARIABLE)
-    if not asked:
-        return None
+    asked, *_, shipped = os.environ.get(VARIABLE), *caches
     here = levels_here()
+    if not asked:
+        return next((level for level in here if directory_for(shipped, level).is_dir()), None)
     if asked == PORTABLE:
-        return next((level for level in here if directory_for(cache, level).is_dir()), GENERIC)
+        there = (level for level in here if any(directory_for(cache, level).is_dir() for cache in caches))
+        return next(there, GENERIC)
     if asked not in LEVELS:
         raise BadProcessor(f"{VARIABLE}: expected {PORTABLE}, {' or '.join(LEVELS)}, found {asked!r}")
     if asked not in here:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -160,11 +162,19 @@ class LeftColumn(TimeRemainingColumn):
 
 
 def _announce_compilation() -> None:
-    """Say why the first command takes long."""
-    from model_store.compiled.cache import cache_dir
+    """Say why the first command takes long, and have what answers need compiled beside it.
 
-    if not any(cache_dir().rglob("*.nbi")):
-        complain(f"the first run compiles the kernels, about a minute; they are kept in {cache_dir()}")
+    The process beside ends by itself. Whichever comes to a kernel first compiles it, the other waits for it.
+    """
+    from model_store.compiled.cache import cache_dir, shipped_dir
+
+    if shipped_dir() is not None or any(cache_dir().rglob("*.nbi")):
+        return
+    complain(f"the first run compiles the kernels, about a minute; they are kept in {cache_dir()}")
+    if len(os.sched_getaffinity(0)) > 1:
+        nowhere = subprocess.DEVNULL
+        command = [sys.executable, "-m", "service.warm", "answers"]
+        subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
 
 
 def complain(message: str) -> None:

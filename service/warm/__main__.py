@@ -1,4 +1,4 @@
-"""`python -m service.warm`: exit status 0, or 2 where the environment asks for what is not there."""
+"""`python -m service.warm [answers]`: status 0, or 2 where the environment asks for what is not there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ _BAD_INPUT = 2
 
 
 def main() -> int:
-    """Compile all kernels; what stands in the way of that is one line on standard error."""
+    """Compile all kernels, or those of answers; what stands in the way is one line on standard error."""
     try:
-        from service.warm.kernels import compile_all  # looks at the environment while it is imported
+        if sys.argv[1:] == ["answers"]:
+            from service.warm.answers import compile_answers
 
-        compile_all()
+            compile_answers()
+        else:
+            from service.warm.kernels import compile_all  # looks at the environment while it is imported
+
+            compile_all()
     except BadProcessor as error:
         sys.stderr.write(f"xylem: {error}\n")
         return _BAD_INPUT

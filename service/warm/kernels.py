@@ -15,9 +15,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from model_store.compiled.cache import cache_dir
 from model_store.compiled.processors import PORTABLE, VARIABLE, levels_here
@@ -41,6 +44,11 @@ from service.workflows.tune import TuneRequest, tune
 
 _PROCESSES_MAX = 4
 """Each takes up to 0.8 GB, and more would wait for each other: a kernel is compiled by one only."""
+
+_N_KERNELS = 548
+"""Kernels of all jobs; only the bar goes by it."""
+
+_LOOK_SECONDS = 0.5
 
 _N_ROWS, _N_LABELS, _N_FEATURES = 40, 8, 12
 _N_RARE = 50
@@ -151,12 +159,32 @@ def _begin() -> None:
 
 
 def warm_all() -> None:
-    """Compile everything, in a process more than there are processors: one may wait for another's kernel."""
+    """Compile everything, in a process more than there are processors: one may wait for another's kernel.
+
+    On a terminal a bar counts the kernels and says the time left.
+    """
     n_processes = min(len(os.sched_getaffinity(0)) + 1, _PROCESSES_MAX)
     with tempfile.TemporaryDirectory() as directory:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(n_processes, context, _begin) as pool:
-            list(pool.map(warm, jobs(Path(directory))))
+        with ProcessPoolExecutor(n_processes, context, _begin) as pool, _bar() as bar:
+            task = bar.add_task("kernels", total=_N_KERNELS)
+            under_way = [pool.submit(warm, job) for job in jobs(Path(directory))]
+            while wait(under_way, _LOOK_SECONDS).not_done:
+                bar.update(task, completed=min(_n_kernels(), _N_KERNELS))
+            for done in under_way:
+                done.result()
+
+
+def _bar() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(
+        *columns, TextColumn("left"), console=Console(stderr=True), disable=not sys.stderr.isatty()
+    )
+
+
+def _n_kernels() -> int:
+    """Return how many kernels are in the cache."""
+    return sum(1 for _ in cache_dir().rglob("*.nbc"))
 
 
 def levels_to_warm() -> list[str | None]:
@@ -171,8 +199,7 @@ def _warm_level(level: str | None) -> None:
     if level:
         os.environ[VARIABLE] = level
     warm_all()
-    n_kernels = sum(1 for _ in cache_dir().rglob("*.nbc"))
-    sys.stdout.write(f"{n_kernels} kernels in {cache_dir()} after {time.perf_counter() - start:.0f} s\n")
+    sys.stdout.write(f"{_n_kernels()} kernels in {cache_dir()} after {time.perf_counter() - start:.0f} s\n")
 
 
 def compile_all() -> None:

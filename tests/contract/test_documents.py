@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from prometheus_client.metrics_core import Metric
 
 import model_store.errors
 import service.api.door.problems
 import service.base.errors
 from service import cli
 from service.base.parameters import Parameters, expected_of
+from service.base.settings import read_settings
 from service.cli.options import TRAINER_NAMES
 from service.features.parameters import PARAMETERS
+from service.server.app import create_app
 from service.trainers import TRAINERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,3 +111,56 @@ def test_the_tutorial_says_of_feedback_what_its_plot_shows() -> None:
     assert all(drawn[int(n)] == value for value, n in told)
     for fixed in re.findall(r">(?:threshold 0.5|the best 5|tuned): ([\d.]+)</text>", plot):
         assert fixed in page
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+FOREIGN = ("process_", "python_")
+"""What the names of figures begin with that are not ours."""
+
+
+def families(store: Path) -> list[Metric]:
+    """Every kind of figure of a service that has answered nothing yet."""
+    app = create_app(read_settings(store=store))
+    return [family for family in app.state.metrics.registry.collect() if not family.name.startswith(FOREIGN)]
+
+
+def name_of(family: Metric) -> str:
+    return f"{family.name}_total" if family.type == "counter" else family.name
+
+
+def test_every_figure_is_documented(tmp_path: Path) -> None:
+    rows = {}
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("| `"):
+            name, kind, labels, says = (cell.strip() for cell in line.strip("|").split("|"))
+            rows[name.strip("`")] = kind, says
+            assert re.fullmatch(r"([a-z]+(, [a-z]+)*)?", labels)
+    found = {name_of(family): (family.type, family.documentation) for family in families(tmp_path)}
+    assert rows == found
+
+
+PAPERS = (ROOT / "docs/papers.md").read_text()
+PATHS = sorted(set(re.findall(r"`([\w./]+/[\w./]+\.(?:py|md))`", PAPERS)))
+LINKS = sorted(set(re.findall(r"\]\(([\w./-]+\.md)\)", PAPERS)))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_path_of_the_page_exists(path: str) -> None:
+    assert (ROOT / path).is_file()
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_every_link_of_the_page_leads_somewhere(link: str) -> None:
+    assert (ROOT / "docs" / link).is_file()
+
+
+def test_the_page_has_the_five_papers_and_says_where_each_line_lives() -> None:
+    assert PAPERS.count("\n## ") == 5
+    lines = [
+        line
+        for line in PAPERS.split("\n### ")[0].splitlines()
+        if line.startswith("| ") and not line.startswith("| paper")
+    ]
+    for line in lines:
+        where = line.split("|")[2]
+        assert "`" in where or "](" in where or where.strip() == "not built", line

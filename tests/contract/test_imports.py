@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # what the Python face does: it trains by workflows, and explains as the service answers
     "service.in_memory": {*_COMMON, "service.workflows", "service.serving"},
     "service.warm": {
+        "service.features",
         "service.serving",
         "service.workflows",
         "service.trainers",

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.test_metrics_page import families, name_of
+from tests.contract.test_documents import families, name_of
 from tests.servers import ServerProcess, wait_for
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"

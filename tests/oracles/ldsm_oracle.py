@@ -74,7 +74,7 @@ def sigmoid(margin: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-margin))
 
 
-def train_sgd(
+def train(
     x: np.ndarray,
     labels: list[list[int]],
     orders: list[np.ndarray],
@@ -82,53 +82,29 @@ def train_sgd(
     step: float,
     lambda1: float,
     lambda2: float,
+    optimizer: str,
 ) -> np.ndarray:
-    """Algorithm 4 with SGD: x with a column of ones, weights float64[features + 1, M] at the start."""
+    """Algorithm 4: x with a column of ones, weights float64[features + 1, M] at the start.
+
+    "sgd", or "nag": the normalised adaptive gradient of Ross et al., the scales known from the start.
+    """
     weights = weights.copy()
     means = Means(1 + max(max(row) for row in labels), weights.shape[1])
     n_steps = sum(map(len, orders))
     length = max(1.0, float((x[:, :-1] ** 2).sum(axis=1).max()))
-    done = 0
-    for order in orders:
-        for i in order:
-            means.see(labels[i])
-            chosen = best_set(means.objectives(labels[i], lambda1, lambda2))
-            towards = np.array([chosen >> m & 1 for m in range(weights.shape[1])])
-            rate = step * (1 - done / n_steps) / length
-            done += 1
-            weights += rate * np.outer(x[i], towards - sigmoid(x[i] @ weights))
-            means.p, means.p_of = means.with_row(labels[i], sigmoid(x[i] @ weights))
-    return weights
-
-
-def train_nag(
-    x: np.ndarray,
-    labels: list[list[int]],
-    orders: list[np.ndarray],
-    weights: np.ndarray,
-    step: float,
-    lambda1: float,
-    lambda2: float,
-) -> np.ndarray:
-    """The same with the normalised adaptive gradient of Ross et al., the scales known from the start."""
-    weights = weights.copy()
-    means = Means(1 + max(max(row) for row in labels), weights.shape[1])
-    n_steps = sum(map(len, orders))
-    scales = abs(x).max(axis=0)
-    squares = np.zeros_like(weights)
-    normal = 0.0
-    done = 0
-    for order in orders:
-        for i in order:
-            means.see(labels[i])
-            chosen = best_set(means.objectives(labels[i], lambda1, lambda2))
-            towards = np.array([chosen >> m & 1 for m in range(weights.shape[1])])
-            rate = step * (1 - done / n_steps)
-            done += 1
+    scales, squares, normal = abs(x).max(axis=0), np.zeros_like(weights), 0.0
+    for done, i in enumerate(np.concatenate(orders)):
+        means.see(labels[i])
+        chosen = best_set(means.objectives(labels[i], lambda1, lambda2))
+        towards = np.array([chosen >> m & 1 for m in range(weights.shape[1])])
+        rate = step * (1 - done / n_steps)
+        gradient = np.outer(x[i], sigmoid(x[i] @ weights) - towards)
+        if optimizer == "sgd":
+            weights -= rate / length * gradient
+        else:
             normal += ((x[i] / scales) ** 2).sum()
-            gradient = np.outer(x[i], sigmoid(x[i] @ weights) - towards)
             squares += gradient**2
             size = scales[:, None] * np.sqrt(np.where(squares > 0, squares, 1.0))
-            weights -= rate * np.sqrt(done / normal) * gradient / size
-            means.p, means.p_of = means.with_row(labels[i], sigmoid(x[i] @ weights))
+            weights -= rate * np.sqrt((done + 1) / normal) * gradient / size
+        means.p, means.p_of = means.with_row(labels[i], sigmoid(x[i] @ weights))
     return weights

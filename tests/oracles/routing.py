@@ -5,11 +5,12 @@ Whole numbers have no rounding, so margins of 0 and equal margins are frequent a
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from model_store.build import build_ensemble
-from model_store.ensemble import Chunk, Tree, TreeEnsemble
-from tests.oracles.trees import node_margins, random_chunk
+from model_store.ensemble import Chunk, Tree
+from tests.oracles.trees import node_margins, random_chunk, random_forest, random_rows
 
 
 def random_decision_tree(rng: np.random.Generator, n_labels: int, n_features: int, arity: int) -> Tree:
@@ -39,26 +40,8 @@ def _histogram(rng: np.random.Generator, n_labels: int) -> tuple[np.ndarray, np.
     return labels, rng.integers(0, 9, len(labels)).astype(np.float32) / 8
 
 
-def random_decision_forest(
-    seed: int, *, n_trees: int, n_labels: int, n_features: int, arity: int, weights: str = "float32"
-) -> tuple[list[Tree], TreeEnsemble]:
-    """Return trees and their ensemble, its arrays read-only as when mapped."""
-    rng = np.random.default_rng(seed)
-    trees = [random_decision_tree(rng, n_labels, n_features, arity) for _ in range(n_trees)]
-    ensemble = build_ensemble(trees, n_labels, n_features, weights)
-    for array in ensemble:
-        array.setflags(write=False)
-    return trees, ensemble
-
-
-def whole_rows(seed: int, n_rows: int, n_features: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (indptr, indices, values) of rows from empty to full, of whole numbers."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(0, n_features + 1, n_rows)
-    indices = [np.sort(rng.choice(n_features, size, replace=False)) for size in sizes]
-    indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    values = rng.integers(-2, 3, indptr[-1]).astype(np.float32)
-    return indptr, np.concatenate([*indices, []]).astype(np.int32), values
+random_decision_forest = partial(random_forest, make_tree=random_decision_tree)
+whole_rows = partial(random_rows, whole=True)
 
 
 def leaves_reached(tree: Tree, link: str, row: dict[int, float]) -> list[int]:

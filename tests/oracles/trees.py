@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -58,25 +59,43 @@ def random_tree(rng: np.random.Generator, n_labels: int, n_features: int, arity:
 
 
 def random_forest(
-    seed: int, *, n_trees: int, n_labels: int, n_features: int, arity: int, weights: str = "float32"
+    seed: int,
+    *,
+    n_trees: int,
+    n_labels: int,
+    n_features: int,
+    arity: int,
+    weights: str = "float32",
+    make_tree: Callable[[np.random.Generator, int, int, int], Tree] = random_tree,
 ) -> tuple[list[Tree], TreeEnsemble]:
     """Return trees and their ensemble, its arrays read-only as when mapped."""
     rng = np.random.default_rng(seed)
-    trees = [random_tree(rng, n_labels, n_features, arity) for _ in range(n_trees)]
+    trees = [make_tree(rng, n_labels, n_features, arity) for _ in range(n_trees)]
     ensemble = build_ensemble(trees, n_labels, n_features, weights)
     for array in ensemble:
         array.setflags(write=False)
     return trees, ensemble
 
 
-def random_rows(seed: int, n_rows: int, n_features: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (indptr, indices, values) of rows from empty to full."""
+def random_rows(
+    seed: int, n_rows: int, n_features: int, *, whole: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (indptr, indices, values) of rows from empty to full; `whole`: of whole numbers."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, n_features + 1, n_rows)
     indices = [np.sort(rng.choice(n_features, size, replace=False)) for size in sizes]
     indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    values = rng.standard_normal(indptr[-1]).astype(np.float32)
-    return indptr, np.concatenate([*indices, []]).astype(np.int32), values
+    values = rng.integers(-2, 3, indptr[-1]) if whole else rng.standard_normal(indptr[-1])
+    return indptr, np.concatenate([*indices, []]).astype(np.int32), values.astype(np.float32)
+
+
+def row_dicts(rows: tuple[np.ndarray, ...]) -> list[dict[int, float]]:
+    """Return {feature: value} of each row."""
+    indptr, indices, values = rows
+    return [
+        dict(zip(indices[a:b].tolist(), values[a:b].tolist(), strict=True))
+        for a, b in itertools.pairwise(indptr)
+    ]
 
 
 def node_margins(tree: Tree, row: dict[int, float]) -> np.ndarray:

@@ -20,7 +20,7 @@ from service.base.rows import SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from tests.oracles.routing import random_decision_forest, reranked_scores, routed_scores, whole_rows
-from tests.oracles.trees import label_probabilities, random_forest, random_rows
+from tests.oracles.trees import label_probabilities, random_forest, random_rows, row_dicts
 from tests.small_models import random_rerank, small_draft
 
 N_ROWS = 4
@@ -52,14 +52,6 @@ def scores_of(model: Model, rows: tuple[Any, ...]) -> list[dict[int, float]]:
     return [
         dict(zip(found.labels[a:b].tolist(), found.scores[a:b].tolist(), strict=True))
         for a, b in itertools.pairwise(found.ptr.tolist())
-    ]
-
-
-def row_dicts(rows: tuple[Any, ...]) -> list[dict[int, float]]:
-    indptr, indices, values = rows
-    return [
-        dict(zip(indices[a:b].tolist(), values[a:b].tolist(), strict=True))
-        for a, b in itertools.pairwise(indptr)
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from service.kernels.search.routing_workspace import RoutingShape
 from service.kernels.search.workspace import make_workspace
 from tests.calls import dicts_of, make_call, no_answers
 from tests.oracles.routing import random_decision_forest, reranked_scores, routed_scores, whole_rows
+from tests.oracles.trees import row_dicts
 from tests.small_models import random_rerank
 
 N_ROWS = 7
@@ -79,14 +79,6 @@ def run(
     assert not routing.label_sum.any()
     assert not routing.dense_row.any()
     return dicts_of(answers)
-
-
-def row_dicts(rows: Any) -> list[dict[int, float]]:
-    indptr, indices, values = rows
-    return [
-        dict(zip(indices[a:b].tolist(), values[a:b].tolist(), strict=True))
-        for a, b in itertools.pairwise(indptr)
-    ]
 
 
 def check_answer(answer: dict[int, float], expected: np.ndarray, rtol: float) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -25,6 +23,7 @@ from tests.oracles.trees import (
     label_probabilities,
     random_forest,
     random_rows,
+    row_dicts,
 )
 
 N_ROWS = 4
@@ -85,12 +84,10 @@ def run(
     return dicts_of(answers)
 
 
-def row_dicts(rows):
-    indptr, indices, values = rows
-    return [
-        dict(zip(indices[a:b].tolist(), values[a:b].tolist(), strict=True))
-        for a, b in itertools.pairwise(indptr)
-    ]
+def made(forest):
+    """The trees, their ensemble, and rows."""
+    trees, ensemble = random_forest(**forest)
+    return trees, ensemble, random_rows(forest["seed"], N_ROWS, forest["n_features"])
 
 
 def check_top(answer: dict[int, float], expected: np.ndarray, top_r: int, reachable: np.ndarray) -> None:
@@ -109,25 +106,27 @@ def all_labels(trees) -> np.ndarray:
     return np.unique(np.concatenate([t.node_label[t.node_label >= 0] for t in trees]))
 
 
-@settings(max_examples=60, deadline=None)
-@given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 12))
-def test_best_first_gives_the_best_labels(forest, link, top_r):
-    trees, ensemble = random_forest(**forest)
-    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
-    answers = run(best_first_rows, ensemble, link, rows, top_r)
-    for answer, row in zip(answers, row_dicts(rows), strict=True):
-        expected = label_probabilities(trees, link, row, forest["n_labels"])
-        check_top(answer, expected, top_r, all_labels(trees))
+def weighted(forest, ensemble):
+    """Weights between 1 and 50 a label, and their logarithms a node."""
+    weights = np.exp(np.random.default_rng(forest["seed"] + 1).uniform(0, 4, forest["n_labels"]))
+    return weights, greatest_below(ensemble, np.log(weights).astype(np.float32), -np.inf)
 
 
-@settings(max_examples=60, deadline=None)
-@given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 12))
-def test_a_beam_wider_than_the_tree_is_exact(forest, link, top_r):
-    trees, ensemble = random_forest(**forest)
-    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
-    answers = run(beam_rows, ensemble, link, rows, top_r, beam_width=500)
+@settings(max_examples=180, deadline=None)
+@given(
+    forests,
+    st.sampled_from(LINKS["label-tree"]),
+    st.integers(1, 12),
+    st.sampled_from([beam_rows, best_first_rows]),
+    st.booleans(),
+)
+def test_the_best_labels_by_probability_times_weight(forest, link, top_r, kernel, are_weighted):
+    """Of a beam too, where it is wider than the tree."""
+    trees, ensemble, rows = made(forest)
+    weights, log_weight = weighted(forest, ensemble) if are_weighted else (1, EQUAL)
+    answers = run(kernel, ensemble, link, rows, top_r, beam_width=500, log_weight=log_weight)
     for answer, row in zip(answers, row_dicts(rows), strict=True):
-        expected = label_probabilities(trees, link, row, forest["n_labels"])
+        expected = label_probabilities(trees, link, row, forest["n_labels"]) * weights
         check_top(answer, expected, top_r, all_labels(trees))
 
 
@@ -135,8 +134,7 @@ def test_a_beam_wider_than_the_tree_is_exact(forest, link, top_r):
 @given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 4))
 @example({"seed": 2487740, "n_trees": 1, "n_labels": 9, "n_features": 1500, "arity": 40}, "logistic", 1)
 def test_beam_search_equals_the_oracle(forest, link, beam_width):
-    trees, ensemble = random_forest(**forest)
-    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    trees, ensemble, rows = made(forest)
     top_r = forest["n_labels"]
     answers = run(beam_rows, ensemble, link, rows, top_r, beam_width=beam_width)
     for answer, row in zip(answers, row_dicts(rows), strict=True):
@@ -174,8 +172,7 @@ def thresholds_for(forest, ensemble, threshold, per_label):
     st.sampled_from([beam_rows, threshold_rows]),
 )
 def test_threshold_gives_every_label_that_reaches_it(forest, link, threshold, per_label, kernel):
-    trees, ensemble = random_forest(**forest)
-    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    trees, ensemble, rows = made(forest)
     n_labels = forest["n_labels"]
     thresholds, log_threshold = thresholds_for(forest, ensemble, threshold, per_label)
     exact = np.full(N_ROWS, 7, np.uint8)
@@ -222,8 +219,8 @@ def test_a_beam_with_thresholds_keeps_to_nodes_that_lead_to_labels_that_pass(
 
     Where it says so, its answer is that of the exact search.
     """
-    trees, ensemble = random_forest(**forest)
-    rows, n_labels = random_rows(forest["seed"], N_ROWS, forest["n_features"]), forest["n_labels"]
+    trees, ensemble, rows = made(forest)
+    n_labels = forest["n_labels"]
     thresholds, log_threshold = thresholds_for(forest, ensemble, threshold, per_label)
     weights, log_weight = weighted(forest, ensemble) if are_weighted else (np.ones(n_labels), EQUAL)
     passing = {"log_weight": log_weight, "log_threshold": log_threshold}
@@ -253,8 +250,7 @@ def test_a_beam_with_thresholds_keeps_to_nodes_that_lead_to_labels_that_pass(
 @settings(max_examples=60, deadline=None)
 @given(*beams)
 def test_a_beam_that_says_so_is_exact(forest, link, top_r, beam_width, are_weighted):
-    _, ensemble = random_forest(**forest)
-    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    _, ensemble, rows = made(forest)
     options = {"log_weight": weighted(forest, ensemble)[1] if are_weighted else EQUAL}
     exact, exact_of_block = np.full((2, N_ROWS), 7, np.uint8)
     beam = {"beam_width": beam_width}
@@ -283,8 +279,7 @@ def test_a_beam_is_not_always_exact_and_knows_it():
 @settings(max_examples=40, deadline=None)
 @given(forests, st.integers(1, 5), st.sampled_from(["beam", "exact", "threshold"]))
 def test_a_mask_hides_labels_and_nothing_else(forest, top_r, mode):
-    trees, ensemble = random_forest(**forest)
-    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    trees, ensemble, rows = made(forest)
     n_labels = forest["n_labels"]
     allowed = np.random.default_rng(forest["seed"]).random(n_labels) < 0.5
     mask = np.zeros(len(ensemble.parent), np.uint8)
@@ -361,29 +356,6 @@ def test_a_block_gives_the_bits_of_single_rows(forest, link, weights, top_r, bea
     np.testing.assert_array_equal(costs, costs_together)
 
 
-def weighted(forest, ensemble):
-    """Weights between 1 and 50 a label, and their logarithms a node."""
-    weights = np.exp(np.random.default_rng(forest["seed"] + 1).uniform(0, 4, forest["n_labels"]))
-    return weights, greatest_below(ensemble, np.log(weights).astype(np.float32), -np.inf)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    forests,
-    st.sampled_from(LINKS["label-tree"]),
-    st.integers(1, 12),
-    st.sampled_from([beam_rows, best_first_rows]),
-)
-def test_weights_rank_labels_by_probability_times_weight(forest, link, top_r, kernel):
-    trees, ensemble = random_forest(**forest)
-    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
-    weights, log_weight = weighted(forest, ensemble)
-    answers = run(kernel, ensemble, link, rows, top_r, beam_width=500, log_weight=log_weight)
-    for answer, row in zip(answers, row_dicts(rows), strict=True):
-        expected = label_probabilities(trees, link, row, forest["n_labels"]) * weights
-        check_top(answer, expected, top_r, all_labels(trees))
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     forests,
@@ -392,8 +364,8 @@ def test_weights_rank_labels_by_probability_times_weight(forest, link, top_r, ke
     st.sampled_from([beam_rows, threshold_rows]),
 )
 def test_weights_do_not_change_what_passes_a_threshold(forest, link, threshold, kernel):
-    _, ensemble = random_forest(**forest)
-    rows, n_labels = random_rows(forest["seed"], N_ROWS, forest["n_features"]), forest["n_labels"]
+    _, ensemble, rows = made(forest)
+    n_labels = forest["n_labels"]
     weights, log_weight = weighted(forest, ensemble)
     options = {"log_threshold": np.log(np.full(1, threshold, np.float32)), "beam_width": 500}
     plain = run(kernel, ensemble, link, rows, n_labels, **options)
@@ -408,8 +380,7 @@ def test_weights_do_not_change_what_passes_a_threshold(forest, link, threshold, 
 @settings(max_examples=40, deadline=None)
 @given(forests, st.integers(1, 12), st.integers(1, 6))
 def test_a_beam_costs_no_more_than_its_width_a_level_and_tree(forest, top_r, beam_width):
-    trees, ensemble = random_forest(**forest)
-    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    trees, ensemble, rows = made(forest)
     costs, costs_passing = np.full((2, N_ROWS, 2), -1, np.int64)
     options = {"beam_width": beam_width}
     run(beam_rows, ensemble, "hinge2", rows, top_r, **options, costs=costs)
@@ -438,8 +409,7 @@ def test_fewer_labels_are_the_first_of_all(forest, link, top_r, beam_width, are_
 
     Means over trees that underflow are equal, or rounded to be: which labels have them first is open.
     """
-    _, ensemble = random_forest(**forest)
-    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    _, ensemble, rows = made(forest)
     told_apart = 0.0 if forest["n_trees"] == 1 else np.finfo(np.float32).tiny
     options = {
         "beam_width": beam_width,
@@ -495,8 +465,7 @@ def test_equal_scores_come_in_the_order_of_labels():
 
 
 def first_row(forest):
-    indptr, indices, values = random_rows(forest["seed"], 1, forest["n_features"])
-    return indptr, indices, values
+    return random_rows(forest["seed"], 1, forest["n_features"])
 
 
 def stopped_at(node):

@@ -1,12 +1,23 @@
-"""What a hang-up does to commands: a server ignores it from its first moment, nothing else does."""
+"""What all commands share: hang-ups, bars of progress, groups of options."""
 
 from __future__ import annotations
 
+import io
+import re
 import signal
 import subprocess
 import sys
+import time
+from typing import Annotated, NamedTuple
 
 import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+from service.cli.console import phase_bars
+from service.cli.options import grouped, in_panel
+from service.trainers.work import Tools
 
 SCRIPT = """
 import signal, sys
@@ -50,3 +61,111 @@ def test_a_word_after_the_command_makes_no_server() -> None:
         check=True,
     )
     assert done.stdout == str(signal.SIG_DFL)
+
+
+def last_picture(told: list[tuple[str, int, int]], wait: float = 0.0) -> list[str]:
+    """The lines that stand when the last bar was drawn."""
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, color_system=None)
+    with phase_bars(console) as show:
+        for phase, done, total in told:
+            show(phase, done, total)
+            time.sleep(wait)
+    drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\r", screen.getvalue())
+    return [line.strip() for line in drawn.replace("\r", "\n").splitlines() if line.strip()]
+
+
+def test_a_phase_has_one_bar_whatever_its_trees() -> None:
+    told = [("read", 10, 10), ("classifiers, tree 1 of 2", 500, 500), ("classifiers, tree 2 of 2", 125, 500)]
+    lines = last_picture(told)[-3:]
+    assert lines[0].startswith("in all") and "0:00:0" in lines[0]
+    assert lines[1].startswith("read") and "100%" in lines[1] and "10 of 10" in lines[1]
+    assert lines[2].startswith("classifiers, tree 2 of 2") and " 25%" in lines[2] and "125 of 500" in lines[2]
+    assert lines[2].endswith("left") and "left" not in lines[1]
+
+
+def test_a_rate_is_told_once_it_is_known() -> None:
+    lines = last_picture([("rows", done, 8000) for done in (0, 2000, 4000, 6000)], wait=0.02)
+    assert re.search(r"6,000 of 8,000, [\d,]+/s", lines[-1])
+
+
+def test_phases_of_one_step_and_of_no_known_end_tell_no_rate() -> None:
+    lines = last_picture([("publish", 1, 1), ("standard input", 300, 0)])[-2:]
+    assert lines[0].startswith("publish") and " of " not in lines[0]
+    assert lines[1].startswith("standard input") and "/s" not in lines[1] and "left" not in lines[1]
+
+
+def test_one_tree_is_not_counted() -> None:
+    told: list[tuple[str, int, int]] = []
+    tools = Tools(progress=lambda *seen: told.append(seen))
+    tools.of_tree(0, 1).progress("classifiers", 1, 2)
+    tools.of_tree(1, 3).progress("classifiers", 1, 2)
+    assert told == [("classifiers", 1, 2), ("classifiers, tree 2 of 3", 1, 2)]
+
+
+@in_panel("How hard", common=("pace",))
+class Work(NamedTuple):
+    """Options of which one must be given."""
+
+    name: Annotated[str, typer.Option(help="Whose.")]
+    threads: Annotated[int, typer.Option(min=1, help="How many.")] = 2
+    pace: Annotated[int, typer.Option(help="How fast.")] = 1
+
+
+class Others(NamedTuple):
+    """Options with defaults."""
+
+    loud: Annotated[bool, typer.Option("--loud", help="Shout.")] = False
+
+
+class Clash(NamedTuple):
+    """An option whose name another group has."""
+
+    threads: Annotated[int, typer.Option()] = 3
+
+
+app = typer.Typer()
+
+
+@app.command()
+@grouped
+def work(
+    context: typer.Context,
+    place: Annotated[str, typer.Argument()],
+    work: Work,
+    others: Others,
+    last: Annotated[str, typer.Option()] = "z",
+) -> None:
+    """Work somewhere."""
+    typer.echo(f"{place} {work} {others} {last} {context.get_parameter_source('threads').name}")  # type: ignore[union-attr]
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, arguments)
+    return result.exit_code, result.output
+
+
+def test_a_command_gets_its_options_as_groups() -> None:
+    assert run("here", "--name", "a") == (
+        0,
+        "here Work(name='a', threads=2, pace=1) Others(loud=False) z DEFAULT\n",
+    )
+    code, text = run("here", "--name", "a", "--threads", "5", "--loud", "--last", "q")
+    assert (code, text) == (0, "here Work(name='a', threads=5, pace=1) Others(loud=True) q COMMANDLINE\n")
+
+
+def test_options_are_checked_and_shown_as_any() -> None:
+    assert run("here")[0] == run("here", "--name", "a", "--threads", "0")[0] == 2
+    code, text = run("--help")
+    # what everybody needs comes first: the options of no panel, those that must be given, and the common ones
+    order = ("--name", "--pace", "--loud", "--last", "How hard", "--threads")
+    shown = [text.index(option) for option in order]
+    assert (code, shown) == (0, sorted(shown))
+    assert "Work somewhere." in text and "--work" not in text
+
+
+def test_two_options_of_one_name_are_a_fault_of_the_command() -> None:
+    def twice(work: Work, clash: Clash) -> None: ...
+
+    with pytest.raises(ValueError, match="threads"):
+        grouped(twice)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
+from model_store.ensemble import TreeEnsemble
 from service.evaluation.tree_criteria import (
     NodeCounts,
     counts_of,
@@ -21,6 +22,8 @@ from service.evaluation.tree_criteria import (
     splits_of,
     sum_to_inner_nodes,
 )
+from service.evaluation.tree_labels import tree_labels
+from tests.small_models import small_draft
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -177,3 +180,32 @@ def test_a_tree_that_is_a_leaf_without_counts() -> None:
     assert criteria_by_splits(child_ptr, counts)["error"].tolist() == [0]
     assert splits_by_depth(child_ptr, counts) == []
     assert len(sum_to_inner_nodes(child_ptr, counts).value) == 0
+
+
+def walk(
+    ensemble: TreeEnsemble, node: int, place: tuple[int, ...]
+) -> list[tuple[tuple[int, ...], list[int]]]:
+    """The nodes below a node, and itself, that have children, with the labels below each."""
+    first, end = ensemble.child_ptr[node], ensemble.child_ptr[node + 1]
+    if ensemble.node_label[node] >= 0:
+        return []
+    below = [walk(ensemble, child, (*place, child - first + 1)) for child in range(first, end)]
+    own = [int(ensemble.node_label[child]) for child in range(first, end) if ensemble.node_label[child] >= 0]
+    for nodes, child in zip(below, range(first, end), strict=True):
+        own += nodes[0][1] if ensemble.node_label[child] < 0 else []
+    return [(place, own), *(each for nodes in below for each in nodes)]
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 9])
+@pytest.mark.parametrize("n_trees", [1, 3])
+def test_nodes_have_the_labels_that_a_walk_finds(depth: int, n_trees: int) -> None:
+    ensemble = small_draft(7, n_labels=40, n_features=30, n_trees=n_trees).ensemble
+    counts = np.random.default_rng(0).integers(0, 5, 40)
+    for tree in range(n_trees):
+        expected = {place: labels for place, labels in walk(ensemble, tree, ()) if len(place) <= depth}
+        found = tree_labels(ensemble, counts, tree=tree, depth=depth, n_labels=6)
+        assert [each.place for each in found] == sorted(expected)
+        for each in found:
+            labels = sorted(expected[each.place], key=lambda label: (-counts[label], label))
+            assert each.labels.tolist() == labels[:6]
+            assert (each.n_labels, each.n_rows) == (len(labels), counts[labels].sum())

@@ -1,8 +1,11 @@
-"""The predictor: options, threads, buffers and what it refuses."""
+"""Predictors of label trees and of decision trees: options, threads, buffers, and what they refuse."""
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -10,56 +13,82 @@ import pytest
 
 import service.inference.predictor as predictor_module
 from model_store.store import Store
+from model_store.version import Model
 from service.base.errors import Unavailable, UnknownLabel
 from service.base.rows import SparseRows
 from service.inference.answering import Predictions
+from service.inference.explain import FEATURES_MAX
+from service.inference.forest_predictor import ForestPredictor
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
+from service.inference.predictors import make_predictor
 from service.kernels.search.beam import beam_rows
 from service.kernels.search.best_first import best_first_rows, threshold_rows
-from service.kernels.search.explain import depth_of, explain_leaf
-from service.kernels.search.subtrees import lift
+from service.kernels.search.explain import depth_of, explain_leaf, explain_route
+from service.kernels.search.routing import reach_leaves, route_rows
+from service.kernels.search.subtrees import lift, set_logs
+from tests.oracles.routing import random_decision_forest, routed_scores, whole_rows
 from tests.oracles.trees import random_rows
-from tests.small_models import small_draft
+from tests.small_models import random_rerank, small_draft
 
 N_FEATURES = 70
+N_LABELS = 40
+LABEL_TREES = ["one-tree", "three-trees"]
+FORESTS = ["multiway", "argmax", "re-ranked"]
+OPTIONS = [
+    PredictOptions(),
+    PredictOptions(top_r=7, beam_width=2),
+    PredictOptions(exact=True),
+    PredictOptions(top_r=7, exact=True),
+    PredictOptions(threshold=0.02, top_r=30),
+    PredictOptions(threshold=0.25, top_r=30),
+    PredictOptions(threshold=0.0, top_r=1000),
+]
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["one-tree", "three-trees"])
-def model(tmp_path_factory, request):
-    store = Store(tmp_path_factory.mktemp("store"))
-    n_trees = request.param
-    store.publish(
-        "small", small_draft(3, n_labels=40, n_features=N_FEATURES, n_trees=n_trees, arity=4, share=0.2)
-    )
+def published_forest(root: Path, link: str, **changes: Any) -> tuple[list[Any], Model]:
+    trees, ensemble = random_decision_forest(4, n_trees=3, n_labels=N_LABELS, n_features=N_FEATURES, arity=4)
+    store = Store(root)
+    shape = {"n_labels": N_LABELS, "n_features": N_FEATURES, "kind": "decision-tree", "link": link}
+    store.publish("small", small_draft(**{**shape, "ensemble": ensemble, **changes}))
+    return trees, store.open("small")
+
+
+@pytest.fixture(scope="module", params=LABEL_TREES + FORESTS)
+def model(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Model:
+    root = tmp_path_factory.mktemp("store")
+    if request.param in FORESTS:
+        extra = random_rerank(3, N_LABELS, N_FEATURES, 1.0) if request.param == "re-ranked" else {}
+        return published_forest(root, "multiway" if extra else request.param, extra=extra)[1]
+    n_trees = {"one-tree": 1, "three-trees": 3}[request.param]
+    shape = {"n_labels": N_LABELS, "n_features": N_FEATURES, "n_trees": n_trees, "arity": 4, "share": 0.2}
+    store = Store(root)
+    store.publish("small", small_draft(3, **shape))
     return store.open("small")
 
 
 @pytest.fixture(scope="module")
-def predictor(model):
-    return Predictor(model)
+def predictor(model: Model) -> Predictor | ForestPredictor:
+    return make_predictor(model)
+
+
+of_label_trees = pytest.mark.parametrize("model", LABEL_TREES, indirect=True)
+of_forests = pytest.mark.parametrize("model", FORESTS, indirect=True)
 
 
 def some_rows(n_rows: int, seed: int = 1) -> SparseRows:
     return SparseRows(*random_rows(seed, n_rows, N_FEATURES), N_FEATURES)
 
 
-def one_by_one(predictor: Predictor, rows: SparseRows, options: PredictOptions) -> list[Predictions]:
-    answers = []
-    for first, last in zip(rows.indptr[:-1], rows.indptr[1:], strict=True):
-        row = SparseRows(
-            np.array([0, last - first]), rows.indices[first:last], rows.values[first:last], N_FEATURES
-        )
-        answers.append(predictor.predict(row, options))
-    return answers
+def row_of(rows: SparseRows, row: int) -> SparseRows:
+    first, last = rows.indptr[row : row + 2]
+    return SparseRows(
+        np.array([0, last - first]), rows.indices[first:last], rows.values[first:last], N_FEATURES
+    )
 
 
-OPTIONS = [
-    PredictOptions(),
-    PredictOptions(top_r=7, beam_width=2),
-    PredictOptions(exact=True),
-    PredictOptions(threshold=0.02, top_r=30),
-    PredictOptions(threshold=0.0, top_r=1000),
-]
+def assert_same(found: Predictions, expected: Predictions) -> None:
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize("options", [*OPTIONS, "tuned", "tuned, exact"])
@@ -69,26 +98,140 @@ def test_threads_and_batches_do_not_change_an_answer(predictor, options):
         tuned = predictor.node_thresholds(np.linspace(0.001, 0.1, 40).astype(np.float32))
         options = PredictOptions(top_r=30, beam_width=2, exact=options != "tuned", threshold=tuned)
     expected = predictor.predict(rows, options)
+    assert len(expected.labels) > 100
+    assert expected.exact.all() or isinstance(predictor, Predictor)
     for threads in (1, 2, 5, 100):
-        found = predictor.predict_batch(rows, options, threads)
-        for a, b in zip(expected, found, strict=True):
-            np.testing.assert_array_equal(a, b)
-    alone = one_by_one(predictor, rows, options)
-    np.testing.assert_array_equal(np.concatenate([a.labels for a in alone]), expected.labels)
-    np.testing.assert_array_equal(np.concatenate([a.scores for a in alone]), expected.scores)
-    np.testing.assert_array_equal([len(a.labels) for a in alone], np.diff(expected.ptr))
+        assert_same(predictor.predict_batch(rows, options, threads), expected)
+    for row, (first, last) in enumerate(itertools.pairwise(expected.ptr)):
+        alone = predictor.predict(row_of(rows, row), options)
+        np.testing.assert_array_equal(alone.labels, expected.labels[first:last])
+        np.testing.assert_array_equal(alone.scores, expected.scores[first:last])
 
 
 def test_callers_at_the_same_time_do_not_mix_their_answers(predictor):
     rows = some_rows(200, seed=9)
     expected = predictor.predict(rows, PredictOptions())
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: predictor.predict(rows, PredictOptions()), range(16)))
-    for answer in answers:
-        np.testing.assert_array_equal(answer.labels, expected.labels)
-        np.testing.assert_array_equal(answer.scores, expected.scores)
+        for answer in pool.map(lambda _: predictor.predict(rows, PredictOptions()), range(16)):
+            assert_same(answer, expected)
 
 
+def test_no_rows_and_empty_rows_have_answers(predictor):
+    nothing = np.empty(0, np.int32), np.empty(0, np.float32), N_FEATURES
+    for options in OPTIONS:
+        assert predictor.predict(SparseRows(np.zeros(1, np.int64), *nothing), options).ptr.tolist() == [0]
+        assert len(predictor.predict(SparseRows(np.zeros(4, np.int64), *nothing), options).ptr) == 4
+
+
+def test_rows_longer_than_any_before_get_larger_buffers(model):
+    predictor, few = make_predictor(model), PredictOptions(top_r=1, beam_width=1)
+    expected = predictor.predict(some_rows(3), few)
+    predictor.predict(some_rows(3), PredictOptions(top_r=40, exact=True))
+    everything = np.arange(N_FEATURES, dtype=np.int32), np.ones(N_FEATURES, np.float32)
+    predictor.predict(SparseRows(np.array([0, N_FEATURES]), *everything, N_FEATURES), PredictOptions())
+    assert_same(predictor.predict(some_rows(3), few), expected)
+
+
+def test_allowed_and_denied_labels(predictor):
+    rows = some_rows(60)
+    names = [f"label::{i}" for i in (3, 5, 8)]
+    for mode in (PredictOptions(top_r=40, exact=True), PredictOptions(top_r=40, threshold=0.0)):
+        everything = predictor.predict(rows, mode)
+        for mask, kept in (
+            (predictor.label_mask(allow=names), np.isin(everything.labels, [3, 5, 8])),
+            (predictor.label_mask(deny=names), ~np.isin(everything.labels, [3, 5, 8])),
+            (predictor.label_mask(allow=names, deny=names[:1]), np.isin(everything.labels, [5, 8])),
+            (predictor.label_mask(allow=[]), np.zeros(len(everything.labels), bool)),
+        ):
+            found = predictor.predict(rows, mode._replace(mask=mask))
+            np.testing.assert_array_equal(found.labels, everything.labels[kept])
+            np.testing.assert_array_equal(found.scores, everything.scores[kept])
+    assert predictor.label_mask() is None
+    narrow = predictor.predict(rows, PredictOptions(top_r=40, mask=predictor.label_mask(allow=names)))
+    assert set(narrow.labels) <= {3, 5, 8}
+    with pytest.raises(UnknownLabel, match="deny_labels: expected labels of the model, found 'nobody'"):
+        predictor.label_mask(deny=["label::1", "nobody"])
+
+
+def test_a_threshold_for_each_label_that_may_move(predictor):
+    rows = some_rows(20)
+    everything = predictor.predict(rows, PredictOptions(top_r=40, exact=True))
+    thresholds = np.linspace(0.001, 0.1, N_LABELS).astype(np.float32)
+    prepared = predictor.node_thresholds(thresholds)
+    for moved in ([], [3, 7, 39]):
+        thresholds[moved] = 0.01
+        predictor.move_thresholds(prepared, np.array(moved, np.int32), thresholds)
+        kept = everything.scores >= thresholds[everything.labels]
+        assert 0 < kept.sum() < len(kept)
+        for exact, beam_width in ((True, 1), (False, 1000)):
+            options = PredictOptions(40, beam_width, exact, prepared)
+            np.testing.assert_array_equal(predictor.predict(rows, options).labels, everything.labels[kept])
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("n_rows", [1, 50])
+def test_a_stop_ends_its_own_call_only(model, options, n_rows):
+    predictor = make_predictor(model)
+    rows, stop = some_rows(n_rows), np.zeros(1, np.uint8)
+    expected = predictor.predict(rows, options)
+    assert_same(predictor.predict(rows, options._replace(stop=stop)), expected)
+    stop[0] = 1
+    stopped = predictor.predict(rows, options._replace(stop=stop))
+    assert len(stopped.labels) == 0
+    assert stopped.exact.tolist() == [0] * n_rows
+    assert_same(predictor.predict(rows, options), expected)
+
+
+def test_read_only_rows_are_answered_too(predictor):
+    rows = some_rows(5)
+    expected = predictor.predict(rows, PredictOptions())
+    for array in rows[:3]:
+        array.setflags(write=False)
+    assert_same(predictor.predict(rows, PredictOptions()), expected)
+
+
+def test_after_the_warm_up_nothing_is_compiled(model):
+    kernels = (
+        *(beam_rows, best_first_rows, threshold_rows, lift, depth_of, explain_leaf),
+        *(route_rows, reach_leaves, explain_route, set_logs),
+    )
+    predictor = make_predictor(model)
+    predictor.warm_up()
+    before = [len(kernel.signatures) for kernel in kernels]
+    for options in OPTIONS:
+        predictor.predict_batch(some_rows(9), options, 2)
+        predictor.predict_batch(some_rows(90), options, 2)
+    mask = predictor.label_mask(allow=["label::1"])
+    tuned = predictor.node_thresholds(np.full(N_LABELS, 0.5, np.float32))
+    wanted = [
+        PredictOptions(mask=mask),
+        PredictOptions(threshold=tuned),
+        PredictOptions(threshold=tuned, mask=mask),
+    ]
+    if isinstance(predictor, Predictor):
+        weights = predictor.node_weights(np.full(N_LABELS, 2, np.float32))
+        wanted.append(PredictOptions(weights=weights, costs=True))
+    for options in wanted:
+        predictor.predict(some_rows(2), options)
+    for label in range(N_LABELS):
+        predictor.explain(some_rows(3), 1, label)
+    assert [len(kernel.signatures) for kernel in kernels] == before
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "made"),
+    [("label-tree", "decision-tree", Predictor), ("decision-tree", "label-tree", ForestPredictor)],
+)
+def test_each_kind_of_model_has_its_predictor(own, other, made, tmp_path):
+    store = Store(tmp_path)
+    for kind in (own, other):
+        store.publish(kind, small_draft(kind=kind))
+    assert isinstance(make_predictor(store.open(own)), made)
+    with pytest.raises(Unavailable, match=f"expected a model of kind {own}, found {other}"):
+        made(store.open(other))
+
+
+@of_label_trees
 @pytest.mark.parametrize("tuned", [False, True])
 def test_an_exact_search_says_so_and_a_beam_where_it_is_known(predictor, tuned):
     rows = some_rows(100)
@@ -104,21 +247,7 @@ def test_an_exact_search_says_so_and_a_beam_where_it_is_known(predictor, tuned):
             assert own[0] == own[1]
 
 
-def test_no_rows_and_empty_rows_have_answers(predictor):
-    nothing = np.empty(0, np.int32), np.empty(0, np.float32), N_FEATURES
-    for options in OPTIONS:
-        assert predictor.predict(SparseRows(np.zeros(1, np.int64), *nothing), options).ptr.tolist() == [0]
-        assert len(predictor.predict(SparseRows(np.zeros(4, np.int64), *nothing), options).ptr) == 4
-
-
-def test_rows_longer_than_any_before_get_larger_buffers(model):
-    predictor = Predictor(model)
-    few = predictor.predict(some_rows(3), PredictOptions(top_r=1, beam_width=1))
-    predictor.predict(some_rows(3), PredictOptions(top_r=40, exact=True))
-    again = predictor.predict(some_rows(3), PredictOptions(top_r=1, beam_width=1))
-    np.testing.assert_array_equal(few.labels, again.labels)
-
-
+@of_label_trees
 def test_a_number_as_threshold_is_exact_whatever_is_asked(predictor):
     rows, options = some_rows(100), PredictOptions(top_r=30, beam_width=1, threshold=0.001)
     found = predictor.predict(rows, options)
@@ -136,6 +265,7 @@ SURE = {
 }
 
 
+@of_label_trees
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("options", SURE.values(), ids=SURE)
 def test_what_a_beam_answers_shortly_is_the_exact_answer(predictor, model, options, masked):
@@ -159,6 +289,7 @@ def test_what_a_beam_answers_shortly_is_the_exact_answer(predictor, model, optio
     assert n_answered[1] <= n_answered[3] <= n_answered[40]
 
 
+@of_label_trees
 def test_what_needs_the_exact_search_itself_is_not_answered_shortly(predictor):
     row, options = some_rows(1), PredictOptions(exact=True, beam_width=40)
     weights = predictor.node_weights(np.linspace(1, 2, 40).astype(np.float32))
@@ -167,57 +298,7 @@ def test_what_needs_the_exact_search_itself_is_not_answered_shortly(predictor):
     assert predictor.predict_shortly(row, PredictOptions(costs=True, weights=weights)) is not None
 
 
-def test_allowed_and_denied_labels(predictor):
-    rows = some_rows(20)
-    options = PredictOptions(top_r=40, exact=True)
-    names = [f"label::{i}" for i in (3, 5, 8)]
-    allowed = predictor.predict(rows, options._replace(mask=predictor.label_mask(allow=names)))
-    assert np.unique(allowed.labels).tolist() == [3, 5, 8]
-    denied = predictor.predict(rows, options._replace(mask=predictor.label_mask(deny=names)))
-    assert np.unique(denied.labels).tolist() == [i for i in range(40) if i not in (3, 5, 8)]
-    both = predictor.label_mask(allow=names, deny=names[:1])
-    assert np.unique(predictor.predict(rows, options._replace(mask=both)).labels).tolist() == [5, 8]
-    none = predictor.predict(rows, options._replace(mask=predictor.label_mask(allow=[])))
-    assert len(none.labels) == 0
-    assert predictor.label_mask() is None
-    for mode in (PredictOptions(top_r=40), PredictOptions(top_r=40, threshold=0.0)):
-        found = predictor.predict(rows, mode._replace(mask=predictor.label_mask(allow=names)))
-        assert np.unique(found.labels).tolist() == [3, 5, 8]
-
-
-def test_an_unknown_label_in_a_list_is_named(predictor):
-    with pytest.raises(UnknownLabel, match="deny_labels: expected labels of the model, found 'nobody'"):
-        predictor.label_mask(deny=["label::1", "nobody"])
-
-
-def test_a_threshold_for_each_label(predictor):
-    rows = some_rows(20)
-    thresholds = np.linspace(0.001, 0.1, 40).astype(np.float32)
-    everything = predictor.predict(rows, PredictOptions(top_r=40, exact=True))
-    prepared = predictor.node_thresholds(thresholds)
-    kept = everything.scores >= thresholds[everything.labels]
-    for exact, beam_width in ((True, 1), (False, 1000)):
-        options = PredictOptions(40, beam_width, exact, prepared)
-        np.testing.assert_array_equal(predictor.predict(rows, options).labels, everything.labels[kept])
-    assert 0 < kept.sum() < len(kept)
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("n_rows", [1, 50])
-def test_a_stop_ends_its_own_call_only(model, options, n_rows):
-    predictor = Predictor(model)
-    rows, stop = some_rows(n_rows), np.zeros(1, np.uint8)
-    expected = predictor.predict(rows, options)
-    unstopped = predictor.predict(rows, options._replace(stop=stop))
-    stop[0] = 1
-    stopped = predictor.predict(rows, options._replace(stop=stop))
-    assert len(stopped.labels) == 0
-    assert stopped.exact.tolist() == [0] * n_rows
-    for found in (unstopped, predictor.predict(rows, options)):
-        for a, b in zip(expected, found, strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
+@of_label_trees
 def test_blocks_of_rows_are_cut_to_bounded_memory(predictor):
     rows = some_rows(200, seed=4)
     options = PredictOptions(top_r=40, beam_width=2000)
@@ -226,45 +307,46 @@ def test_blocks_of_rows_are_cut_to_bounded_memory(predictor):
     np.testing.assert_array_equal(cut.labels, predictor.predict(rows, options).labels)
 
 
-def test_read_only_rows_are_answered_too(predictor):
-    rows = some_rows(5)
-    expected = predictor.predict(rows, PredictOptions())
-    for array in rows[:3]:
-        array.setflags(write=False)
-    np.testing.assert_array_equal(predictor.predict(rows, PredictOptions()).labels, expected.labels)
-
-
-def test_after_the_warm_up_nothing_is_compiled(model):
-    searches = (beam_rows, best_first_rows, threshold_rows)
-    kernels = (*searches, lift, depth_of, explain_leaf)
-    predictor = Predictor(model)
-    predictor.warm_up()
-    before = [len(kernel.signatures) for kernel in kernels]
-    for options in OPTIONS:
-        predictor.predict_batch(some_rows(9), options, 2)
-        predictor.predict_batch(some_rows(90), options, 2)
-    masked = PredictOptions(mask=predictor.label_mask(allow=["label::1"]))
-    predictor.predict(some_rows(2), masked)
-    predictor.predict(
-        some_rows(2), PredictOptions(threshold=predictor.node_thresholds(np.full(40, 0.5, np.float32)))
-    )
-    predictor.predict(
-        some_rows(2),
-        PredictOptions(weights=predictor.node_weights(np.full(40, 2, np.float32)), costs=True),
-    )
-    predictor.explain(some_rows(3), 1, 7)
-    assert [len(kernel.signatures) for kernel in kernels] == before
-
-
-def test_a_decision_tree_is_refused_until_it_can_be_served(tmp_path):
-    store = Store(tmp_path)
-    store.publish("d", small_draft(kind="decision-tree"))
-    with pytest.raises(Unavailable, match="expected a model of kind label-tree, found decision-tree"):
-        Predictor(store.open("d"))
-
-
+@of_label_trees
 def test_the_children_scored_are_bounded_by_trees_beam_and_width(model, predictor):
     n_trees = int(model.ensemble.child_ptr[0])
     assert predictor.children_scored(1) == 4 * n_trees
     assert predictor.children_scored(3) == 12 * n_trees
     assert predictor.children_scored(10**6) == 4 * n_trees * len(model.ensemble.directory)
+
+
+@pytest.mark.parametrize("link", ["multiway", "argmax"])
+def test_explanations_add_up_to_the_score(link, tmp_path):
+    trees, model = published_forest(tmp_path, link)
+    predictor, rows = ForestPredictor(model), SparseRows(*whole_rows(1, 12, N_FEATURES), N_FEATURES)
+    found = predictor.predict(rows, PredictOptions(top_r=40))
+    n_features_told = 0
+    for row, (first, last) in enumerate(itertools.pairwise(found.ptr)):
+        own = slice(*rows.indptr[row : row + 2])
+        values = dict(zip(rows.indices[own].tolist(), rows.values[own].tolist(), strict=True))
+        expected = routed_scores(trees, link, values, N_LABELS)
+        for label in found.labels[first:last].tolist():
+            leaves = predictor.explain(rows, row, label).leaves
+            assert sum(leaf.value * leaf.weight for leaf in leaves) == pytest.approx(expected[label])
+            for leaf in leaves:
+                assert len(leaf.path) == depth_of(model.ensemble.parent, leaf.leaf)
+                assert [node.node for node in leaf.path][-1:] in ([leaf.leaf], [])
+                for node in leaf.path:
+                    shares = [abs(share.contribution) for share in node.features]
+                    assert shares == sorted(shares, reverse=True)
+                    assert {share.feature for share in node.features} <= set(values)
+                    if len(values) <= FEATURES_MAX:  # then all are told, and whole numbers add up
+                        bias = model.ensemble.node_bias[node.node]
+                        assert node.margin == bias + sum(share.contribution for share in node.features)
+                        n_features_told += len(node.features)
+    absent = int(np.flatnonzero(routed_scores(trees, link, {}, N_LABELS) == 0)[0])
+    assert predictor.explain(SparseRows(np.zeros(2, np.int64), *rows[1:]), 0, absent).leaves == []
+
+
+@of_forests
+def test_the_children_scored_are_bounded_by_trees_levels_and_width(model, predictor):
+    ensemble = model.ensemble
+    inner = np.flatnonzero(ensemble.node_chunk >= 0)
+    n_levels = 1 + max(depth_of(ensemble.parent, int(node)) for node in inner)
+    widest = int(np.diff(ensemble.child_ptr).max())
+    assert predictor.children_scored(10) == 3 * n_levels * widest

@@ -30,10 +30,29 @@ def name_of(model: Model) -> str:
     return f"{model.manifest.model}@{model.manifest.version}"
 
 
+class Opened(list[str]):
+    """Prepares versions, and keeps their names."""
+
+    def __call__(self, model: Model) -> str:
+        self.append(name_of(model))
+        return self[-1]
+
+
 def live_over(store: Store, prepare: Callable[[Model], str] = name_of, **changes: Any) -> Live:
     return LiveModels(
         store, prepare, **{"models_max": 100, "versions_max": 2, "seconds_max": 30.0, **changes}
     )
+
+
+def held_by(gate: threading.Event) -> Callable[[Model], str]:
+    """Prepares version 2 once the gate is open."""
+
+    def prepare(model: Model) -> str:
+        if model.manifest.version == 2:
+            gate.wait(100)
+        return name_of(model)
+
+    return prepare
 
 
 def run(call: Callable[[], Awaitable[Any]]) -> Any:
@@ -165,13 +184,8 @@ def test_it_follows_publish_promote_and_rollback(own_store: Store) -> None:
 
 
 def test_a_version_is_prepared_once_and_not_at_every_look(own_store: Store) -> None:
-    prepared: list[str] = []
-
-    def prepare(model: Model) -> str:
-        prepared.append(name_of(model))
-        return name_of(model)
-
-    live = live_over(own_store, prepare)
+    prepared = Opened()
+    live = live_over(own_store, prepared)
     own_store.promote("raw", 2, "canary")
     for _ in range(3):
         live.look()
@@ -263,15 +277,10 @@ def test_a_failure_is_tried_again_after_a_while(own_store: Store, monkeypatch: p
 
 
 def test_versions_asked_for_are_kept_up_to_the_limit(own_store: Store) -> None:
-    opened: list[str] = []
-
-    def prepare(model: Model) -> str:
-        opened.append(name_of(model))
-        return name_of(model)
-
+    opened = Opened()
     for seed in range(3, 7):
         publish_model(own_store, "raw", "raw", seed=seed)
-    live = live_over(own_store, prepare, versions_max=2)
+    live = live_over(own_store, opened, versions_max=2)
     live.look()
     opened.clear()
 
@@ -284,14 +293,9 @@ def test_versions_asked_for_are_kept_up_to_the_limit(own_store: Store) -> None:
 
 
 def test_a_version_is_opened_once_for_many_requests(own_store: Store) -> None:
-    opened: list[str] = []
-
-    def prepare(model: Model) -> str:
-        opened.append(name_of(model))
-        return name_of(model)
-
+    opened = Opened()
     publish_model(own_store, "raw", "raw", seed=3)
-    live = live_over(own_store, prepare)
+    live = live_over(own_store, opened)
     live.look()
     opened.clear()
 
@@ -303,14 +307,9 @@ def test_a_version_is_opened_once_for_many_requests(own_store: Store) -> None:
 
 
 def test_a_version_asked_for_and_then_promoted_is_not_opened_again(own_store: Store) -> None:
-    opened: list[str] = []
-
-    def prepare(model: Model) -> str:
-        opened.append(name_of(model))
-        return name_of(model)
-
+    opened = Opened()
     publish_model(own_store, "raw", "raw", seed=3)
-    live = live_over(own_store, prepare)
+    live = live_over(own_store, opened)
 
     async def main() -> None:
         first = asyncio.Event()
@@ -331,14 +330,8 @@ def test_a_version_asked_for_and_then_promoted_is_not_opened_again(own_store: St
 
 def test_an_unknown_model_does_not_wait_for_one_that_is_being_opened(own_store: Store) -> None:
     gate = threading.Event()
-
-    def prepare(model: Model) -> str:
-        if model.manifest.version == 2:
-            gate.wait(100)
-        return name_of(model)
-
     own_store.promote("raw", 1)
-    live = live_over(own_store, prepare)
+    live = live_over(own_store, held_by(gate))
     live.look()
 
     async def ask() -> None:
@@ -356,13 +349,8 @@ def test_an_unknown_model_does_not_wait_for_one_that_is_being_opened(own_store: 
 def test_models_beyond_the_limit_are_opened_when_asked_for(
     own_store: Store, limit: int, resident: int
 ) -> None:
-    opened: list[str] = []
-
-    def prepare(model: Model) -> str:
-        opened.append(name_of(model))
-        return name_of(model)
-
-    live = live_over(own_store, prepare, models_max=limit)
+    opened = Opened()
+    live = live_over(own_store, opened, models_max=limit)
     live.look()
     assert len(opened) == resident
     assert live.ready
@@ -372,14 +360,8 @@ def test_models_beyond_the_limit_are_opened_when_asked_for(
 
 def test_a_request_does_not_wait_for_ever(own_store: Store) -> None:
     gate = threading.Event()
-
-    def prepare(model: Model) -> str:
-        if model.manifest.version == 2:
-            gate.wait(100)
-        return name_of(model)
-
     own_store.promote("raw", 1)
-    live = live_over(own_store, prepare, seconds_max=0.05)
+    live = live_over(own_store, held_by(gate), seconds_max=0.05)
     live.look()
 
     async def ask() -> str:
@@ -461,15 +443,10 @@ def test_an_unreadable_store_keeps_what_is_served(own_store: Store, tmp_path: Pa
 
 
 def test_a_split_is_served_and_ends_with_a_move(own_store: Store) -> None:
-    opened: list[str] = []
-
-    def prepare(model: Model) -> str:
-        opened.append(name_of(model))
-        return name_of(model)
-
+    opened = Opened()
     publish_model(own_store, "raw", "raw", seed=3)
     own_store.promote("raw", 2)
-    live = live_over(own_store, prepare)
+    live = live_over(own_store, opened)
     live.look()
     assert live.splits == {}
     split(own_store, "raw", (1, 5000), (3, PARTS))

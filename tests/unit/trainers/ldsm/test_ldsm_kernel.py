@@ -18,7 +18,7 @@ from service.trainers.ldsm.objective import (
 )
 from service.trainers.ldsm.regressors import NAG, SGD, Learning, begin_regressors, train_regressors
 from service.trainers.ldsm.split import Examples, route_rows, share_out, split_node
-from tests.oracles.ldsm_oracle import Means, best_set, quality, sigmoid, train_nag, train_sgd
+from tests.oracles.ldsm_oracle import Means, best_set, quality, sigmoid, train
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels
 
 LEARNING = Learning(4, 2.0, 1.5, 2, SGD, 1.0, 0.0)
@@ -163,8 +163,8 @@ def test_training_takes_the_papers_steps(seed, optimiser):
     x = np.column_stack([dense_rows(rows)[:, problem.used], np.ones(30)])
     lists = [of_node.ranks[a:b].tolist() for a, b in zip(of_node.ptr, of_node.ptr[1:], strict=False)]
     start = first[:, : learning.n_children].astype(np.float64)
-    by_paper = train_sgd if optimiser == SGD else train_nag
-    expected = by_paper(x, lists, orders, start, learning.step, 2.0, learning.lambda2)
+    name = "sgd" if optimiser == SGD else "nag"
+    expected = train(x, lists, orders, start, learning.step, 2.0, learning.lambda2, name)
     np.testing.assert_allclose(trained.weights[:, : learning.n_children], expected, rtol=2e-3, atol=2e-4)
     assert abs(expected - start).max() > 0.1
     assert not trained.weights[:, learning.n_children :].any()

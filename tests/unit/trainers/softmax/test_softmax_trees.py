@@ -21,10 +21,20 @@ from service.serving.opening import serve_model
 from service.serving.schemas.score import ScoreRequest
 from service.serving.scores import answer_scores
 from service.trainers import parse_parameters, train
-from service.trainers.softmax.shapes import even_shape, topology_of, tree_of
+from service.trainers.shape import Shape
+from service.trainers.softmax import training as softmax_training
+from service.trainers.softmax.shapes import (
+    FLAT_MAX,
+    _fill,
+    clustered_shape,
+    even_shape,
+    label_vectors,
+    topology_of,
+    tree_of,
+)
 from service.trainers.softmax.training import _settle, _start
-from service.trainers.source import TrainingSet, count
-from service.trainers.work import Tools
+from service.trainers.source import MemorySource, TrainingSet, count
+from service.trainers.work import Crew, Tools
 from service.workflows.choose_features import trial_model
 from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, train_and_publish
@@ -185,4 +195,164 @@ def test_what_does_not_fit_together_is_refused(texts: Path, tmp_path: Path) -> N
         with pytest.raises(BadInput, match=r"expected.*found"):
             request = TrainRequest("huffman-tree", data, None, ["task=text", *more], stream=True)
             train_and_publish(store, "m", request)
+    assert store.models() == []
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.maximum(lengths, 1e-9)).astype(np.float32)
+
+
+def clustered(vectors: np.ndarray, arity: int, threads: int = 1) -> Shape:
+    n = len(vectors)
+    labels = np.arange(n, dtype=np.int32) * 2  # not all labels have a leaf
+    counts = np.arange(n, dtype=np.int64)[::-1] + 1
+    return clustered_shape(vectors, labels, counts, arity, Tools(3, Crew(threads)))
+
+
+@pytest.mark.parametrize(("n", "arity"), [(1, 2), (2, 2), (3, 20), (64, 4), (65, 4), (100, 7), (40, 2)])
+def test_every_label_has_a_leaf_and_no_node_is_over_full(n: int, arity: int) -> None:
+    rng = np.random.default_rng(n)
+    for vectors in (unit(rng.standard_normal((n, 5))), np.zeros((n, 5), np.float32)):
+        shape = clustered(vectors, arity)
+        assert sorted(shape.labels.tolist()) == list(range(0, 2 * n, 2))
+        assert np.diff(shape.child_ptr).max() <= arity
+        n_levels = next(h for h in range(1, 20) if arity**h >= n)
+        depth = np.zeros(len(shape.first), int)
+        for node in shape.inner.tolist():
+            for child in range(shape.child_ptr[node], shape.child_ptr[node + 1]):
+                depth[child] = depth[node] + 1
+                assert shape.last[child] - shape.first[child] <= arity ** (n_levels - depth[child])
+        again = clustered(vectors, arity, 2)
+        assert again.labels.tobytes() == shape.labels.tobytes()
+
+
+def test_labels_of_like_vectors_share_nodes() -> None:
+    rng = np.random.default_rng(1)
+    group = rng.permutation(np.repeat(np.arange(4), 4))
+    vectors = unit(np.eye(4)[group] + 0.05 * rng.standard_normal((16, 4)))
+    shape = clustered(vectors, 4)
+    for part in shape.labels.reshape(4, 4) // 2:
+        assert len(set(group[part].tolist())) == 1
+
+
+def test_frequent_labels_choose_first_among_clusters_with_room() -> None:
+    vectors = np.array([[1, 0], [1, 0], [1, 0], [0, 1]], np.float32)
+    chosen = _fill(vectors, np.eye(2, dtype=np.float32), np.array([1, 5, 5, 2]), 2)
+    assert chosen.tolist() == [1, 0, 0, 1]
+
+
+def test_a_label_lies_where_its_rows_are_and_a_word_at_its_own_embedding() -> None:
+    embedding = np.array([[3, 4], [0, 2], [0, 0]], np.float32)
+    rows, labels = to_rows(np.array([[1, 0, 0], [0, 2, 0], [0, 0, 1]])), to_labels(np.eye(3) > 0)
+    every = np.arange(3, dtype=np.int32)
+    for are_words in (True, False):
+        found = label_vectors(MemorySource(TrainingSet(rows, labels)), every, embedding, are_words)
+        np.testing.assert_allclose(found, [[0.6, 0.8], [0, 1], [0, 0]], atol=1e-6)
+
+
+def many_labels(n_labels: int) -> TrainingSet:
+    """16 rows that carry all labels between them."""
+    indptr = np.linspace(0, n_labels, 17).astype(np.int64)
+    labels = LabelRows(indptr, np.arange(n_labels, dtype=np.int32), n_labels)
+    return TrainingSet(to_rows(np.eye(16)), labels)
+
+
+def test_a_flat_tree_takes_65536_labels_and_not_one_more() -> None:
+    parameters = parse_parameters("huffman-tree", ["tree=flat", "dim=2", "epochs=1"])
+    with pytest.raises(BadParameter, match="tree: expected flat for at most 65536 labels, found 65537"):
+        train("huffman-tree", parameters, *many_labels(FLAT_MAX + 1))
+    data = many_labels(FLAT_MAX)
+    trained = train("huffman-tree", parameters, *data)
+    assert len(trained.ensemble.directory) == 1
+    predictor = make_predictor(trial_model(trained, FLAT_MAX, 16))
+    row = SparseRows(data.rows.indptr[:2], data.rows.indices[:1], data.rows.values[:1], 16)
+    every = np.arange(FLAT_MAX, dtype=np.int32)
+    scores = predictor.score_labels(row, np.array([0, FLAT_MAX]), every).scores.astype(np.float64)
+    assert abs(scores.sum() - 1) < 1e-5
+    found = predictor.predict(row, PredictOptions(top_r=3, exact=True))
+    assert found.scores.tolist() == np.sort(scores)[::-1][:3].tolist()
+
+
+def test_parameters_that_memory_cannot_hold_are_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax_training, "memory_bytes", lambda: 1 << 20)
+    rows = SparseRows(np.arange(4), np.arange(3, dtype=np.int32), np.ones(3, np.float32), 1 << 20)
+    labels = to_labels(np.eye(3) > 0)
+    for name in ("huffman-tree", "learned-tree"):
+        with pytest.raises(BadParameter, match=r"dim: expected embeddings of 1048576 words .*1 MiB.*found"):
+            train(name, parse_parameters(name, []), rows, labels)
+
+
+both = pytest.mark.parametrize("name", ["huffman-tree", "learned-tree"])
+KINDS = [
+    *(("huffman-tree", f"tree={tree}") for tree in ("huffman", "random", "kmeans", "clustered", "flat")),
+    *(("learned-tree", f"start={start}") for start in ("huffman", "random", "kmeans")),
+]
+
+
+@pytest.mark.parametrize(("name", "item"), KINDS)
+@pytest.mark.parametrize("n_labels", [1, 2, 3, 4])
+def test_fewer_labels_than_children_rows_without_features_and_labels_never_seen(
+    name: str, item: str, n_labels: int
+) -> None:
+    x = np.eye(8)
+    x[3] = 0
+    y = np.zeros((8, n_labels + 1), bool)  # the last label is on no row
+    y[np.arange(8), np.arange(8) % n_labels] = True
+    y[6] = False
+    parameters = parse_parameters(name, [item, "arity=4096", "epochs=2", "dim=3"])
+    trained = train(name, parameters, to_rows(x), to_labels(y))
+    predictor = make_predictor(trial_model(trained, n_labels + 1, 8))
+    every = np.arange(n_labels + 1, dtype=np.int32)
+    for row in (to_rows(x[:1]), to_rows(np.zeros((1, 8)))):
+        scores = predictor.score_labels(row, np.array([0, n_labels + 1]), every).scores
+        assert scores[:-1].sum() == pytest.approx(1, abs=1e-5)
+        assert scores[-1] == 0, "a label that no row carries has no leaf"
+        found = predictor.predict(row, PredictOptions(top_r=9, exact=True))
+        assert sorted(found.labels.tolist()) == every[:-1].tolist()
+
+
+@both
+def test_there_is_one_tree_and_asking_for_more_is_refused(name: str) -> None:
+    with pytest.raises(BadInput, match=r"trees.*expected.*found"):
+        parse_parameters(name, ["trees=3"])
+
+
+@both
+def test_a_node_too_wide_for_int8_is_refused_and_nothing_is_published(name: str, tmp_path: Path) -> None:
+    n = 300
+    data = tmp_path / "rows.txt"
+    data.write_text(f"{n} {n} {n}\n" + "".join(f"{i} {i}:1\n" for i in range(n)))
+    items = ["arity=300", "epochs=1", "dim=2"] if name == "learned-tree" else ["tree=flat", "epochs=1"]
+    store = Store(tmp_path / "store")
+    with pytest.raises(BadInput, match="int8: node 0: expected at most 256 children for int8, found 300"):
+        train_and_publish(store, "m", TrainRequest(name, data, None, items, weights="int8"))
+    assert store.models() == []
+
+
+@both
+def test_words_that_are_unknown_and_texts_shorter_than_the_window_are_scored(
+    name: str, tmp_path: Path
+) -> None:
+    data, store = tmp_path / "texts.jsonl", Store(tmp_path / "store")
+    data.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["a b", "b a", "rare"] * 4))
+    items = ["task=text", "window=16", "epochs=2", "dim=4", "min_count=8"]
+    train_and_publish(store, "words", TrainRequest(name, data, None, items))
+    served = serve_model(store.open("words"))
+    body = {"instances": [{"text": text, "sequence": True} for text in ("b never seen", "a", "")]}
+    scores = json.loads(answer_scores(ScoreRequest.model_validate(body), served, Limits()))["scores"]
+    words = [[label["label"] for label in one["labels"]] for one in scores]
+    assert words == [["b", "<unk>", "<unk>", "</s>"], ["a", "</s>"], ["</s>"]]
+    assert all(np.isfinite(one["log_score"]) and one["perplexity"] >= 1 for one in scores)
+    rows = served.featurizer.transform_texts(["", "never", "a b"])
+    found = served.predictor.predict(rows, PredictOptions(top_r=1))
+    assert np.diff(found.ptr).tolist() == [1, 1, 1]
+
+
+@both
+def test_texts_without_a_word_are_refused(name: str, tmp_path: Path) -> None:
+    data, store = tmp_path / "texts.jsonl", Store(tmp_path / "store")
+    data.write_text('{"text": ""}\n{"text": "  "}\n')
+    with pytest.raises(BadInput, match="expected texts with words, found none"):
+        train_and_publish(store, "words", TrainRequest(name, data, None, ["task=text"]))
     assert store.models() == []

@@ -1,7 +1,8 @@
-"""What the database has of a version goes with the version, unless it is to stay for other stores."""
+"""Thresholds that commands make and delete."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from service.db.engine import Database, default_url
 from service.db.tables import CHECKPOINTS, EVENTS, LOG, SHADOWS, VERSIONS
 from service.thresholds.live.shadow import ShadowDatabase
 from service.thresholds.store.state import ThresholdDatabase
-from tests.conftest import Command, answer
+from tests.conftest import Command, Run, answer
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import Replica, token_event
+from tests.jobs_helpers import write_data
 
 
 def counts(database: Database) -> list[int]:
@@ -93,3 +95,31 @@ def test_a_database_that_does_not_answer_is_told_after_the_version_is_gone(
     assert status == 1
     assert "raw@1 is deleted, its thresholds are not: expected a database that answers" in said
     assert own_store.versions("raw") == (2,)
+
+
+def test_a_streamed_version_is_predicted_at_thresholds_of_its_training(run_here: Run, tmp_path: Path) -> None:
+    data, store = write_data(tmp_path / "rows.jsonl", 200, seed=3), tmp_path / "store"
+    arguments = ("train", "plt", "--data", data, "--model", "m", "-p", "solver=sgd", "--stream")
+    done = run_here(*arguments, "--thresholds", "ofo", "--json", store=store)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    found = report["thresholds"]
+    assert found.keys() == {"method", "epoch", "rows", "start", "validation_macro_f"}
+    assert (found["method"], found["epoch"], found["rows"]) == ("ofo", 1, 180)
+    (text, *_) = (json.loads(line)["text"] for line in data.read_text().splitlines())
+    line = json.dumps({"text": text}) + "\n"
+    predicted = run_here("predict", "m", "--threshold", "tuned", store=store, input=line)
+    assert predicted.returncode == 0, predicted.stderr
+    assert json.loads(predicted.stdout)["labels"]
+
+
+def test_thresholds_that_cannot_be_found_are_refused(run_here: Run, tmp_path: Path) -> None:
+    data, store = write_data(tmp_path / "rows.jsonl", 40, seed=3), tmp_path / "store"
+    cases = {
+        "thresholds: expected ofo, found 'fta'": ("plt", "--stream", "--thresholds", "fta"),
+        "thresholds: expected --stream": ("plt", "--thresholds", "ofo"),
+        "thresholds: expected a trainer of plt": ("learned-tree", "--stream", "--thresholds", "ofo"),
+    }
+    for message, arguments in cases.items():
+        done = run_here("train", *arguments, "--data", data, "--model", "m", store=store)
+        assert (done.returncode, message in done.stderr) == (2, True), done.stderr

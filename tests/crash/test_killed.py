@@ -1,4 +1,4 @@
-"""R10: acknowledged feedback under kill -9. R21: writes that fail."""
+"""Processes under kill -9: publishers (R1), feedback (R10, and R21: writes that fail), runs of jobs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,30 @@ from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import Replica, token_event
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def run(*arguments: object) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.publishers", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, f"{arguments}: {done.stderr[-3000:]}"
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("rounds", [40, pytest.param(10_000, marks=pytest.mark.soak)], ids=["quick", "soak"])
+def test_killed_publishers(rounds: int, tmp_path: Path, seed: int) -> None:
+    found = run("kill", tmp_path, rounds, seed)
+    assert (found["unservable"], found["backwards"], found["left"]) == (0, 0, 0), (seed, found)
+    # or the moments of death were not among the interesting ones
+    assert found["abandoned"] > rounds // 4, (seed, found)
+    assert found["published"] > rounds // 8, (seed, found)
+
+
+def test_publishers_at_once(tmp_path: Path) -> None:
+    found = run("race", tmp_path, 4, 6)
+    assert found["statuses"] == [0] * 5
+    assert found["versions"] == list(range(1, 25))
+    assert found["latest"] == 24
 
 
 @pytest.mark.parametrize("rounds", [50, pytest.param(1000, marks=pytest.mark.soak)], ids=["quick", "soak"])
@@ -72,3 +96,23 @@ def test_a_write_that_fails_leaves_nothing_counted(
     assert replica.bits() != before
     assert replica.send(token_event("second", [3], [2, 3])).results == ["duplicate"]
     replica.close()
+
+
+def run_jobs(directory: Path, n_jobs: int, seed: int) -> None:
+    command = [sys.executable, "-m", "tests.job_runners", str(directory), str(n_jobs), str(seed)]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    print(found)
+    assert found["kills"] >= n_jobs
+    assert found["succeeded"] == found["distinct"] == found["of_their_jobs"] == n_jobs
+    assert found["versions"] == found["tuned_once"] == n_jobs + 1
+    assert found["stable"] == found["latest"] == n_jobs + 1
+    assert found["left"] == 0
+
+
+def test_runs_killed_at_random_moments_lose_no_job_and_publish_none_twice(tmp_path: Path, seed: int) -> None:
+    run_jobs(tmp_path, 4, seed)
+
+
+@pytest.mark.soak
+def test_runs_killed_at_many_moments_lose_no_job_and_publish_none_twice(tmp_path: Path, seed: int) -> None:
+    run_jobs(tmp_path, 100, seed)

@@ -1,0 +1,143 @@
+"""A wheel with kernels, installed in a virtual environment of its own: `make wheel-test`.
+
+Skips where it is not asked for: WHEEL names the wheel.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from model_store.compiled.processors import levels_here
+
+ROOT = Path(__file__).resolve().parents[2]
+WHEEL = os.environ.get("WHEEL")
+BYTES_MAX = 30_000_000
+DATA = ROOT / "examples" / "debtags" / "test.jsonl.gz"
+NOWHERE = {"HOME": "/dev/null", "TMPDIR": "/dev/null/none", "XYLEM_KERNEL_CACHE": "/dev/null/none"}
+"""Where nothing can be written, kernels could not be kept either."""
+
+EVERYTHING = """
+import logging, sys, tempfile
+from pathlib import Path
+from numba.core import event
+from service.warm.kernels import jobs, warm
+
+class Recorder(event.Listener):
+    def __init__(self):
+        self.compiled = []
+    def on_start(self, e):
+        self.compiled.append(e.data["dispatcher"].py_func.__qualname__)
+    def on_end(self, e):
+        pass
+
+recorder = Recorder()
+event.register("numba:compile", recorder)
+for job in jobs(Path(sys.argv[1])):
+    warm(job)
+print(recorder.compiled)
+"""
+
+pytestmark = pytest.mark.skipif(WHEEL is None, reason="a wheel takes minutes to build: make wheel-test")
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with what is pinned and the wheel."""
+    directory = tmp_path_factory.mktemp("wheel")
+    subprocess.run([sys.executable, "-m", "venv", directory], check=True)
+    pip = [directory / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "-q", "install"]
+    subprocess.run([*pip, "--require-hashes", "-r", ROOT / "requirements.txt"], check=True)
+    subprocess.run([*pip, "--no-deps", str(WHEEL)], check=True)
+    return directory / "bin" / "python"
+
+
+def ran(directory: Path, *command: str | Path, stdin: str = "") -> tuple[str, str]:
+    """What a command that ends well says where nothing but `directory` can be written."""
+    done = subprocess.run(
+        command, cwd=directory, env={**os.environ, **NOWHERE}, input=stdin, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+def test_it_is_small_and_has_two_levels_where_this_processor_can_run_them() -> None:
+    assert Path(str(WHEEL)).stat().st_size <= BYTES_MAX
+    names = zipfile.ZipFile(str(WHEEL)).namelist()
+    levels = {
+        found[1] for name in names if (found := re.search(r"shipped/python[^/]+numpy[\d.]+-([^/]+)/", name))
+    }
+    assert levels >= set(levels_here())
+    assert not [name for name in names if name.endswith(".lock")]
+
+
+def test_every_trainer_and_answer_finds_its_kernels(python: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, **NOWHERE, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [python, "-c", EVERYTHING, str(tmp_path)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["[]"]), done.stdout + done.stderr
+
+
+def test_the_commands_compile_nothing(python: Path, tmp_path: Path) -> None:
+    xylem, store = python.with_name("xylem"), ("--store", tmp_path / "store")
+    files = ("--data", DATA, "--valid", DATA)
+    _, said = ran(tmp_path, xylem, "train", "label-tree", *files, "--model", "m", *store)
+    assert "compiling" not in said
+    answer, said = ran(tmp_path, xylem, "predict", "m", *store, stdin='{"text": "a game"}\n')
+    assert "compiling" not in said
+    assert json.loads(answer)["labels"]
+    server = subprocess.Popen(
+        [xylem, "serve", "--port", "0", *store],
+        cwd=tmp_path,
+        env={**os.environ, **NOWHERE, "XYLEM_OPEN_SCOPES": "predict"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stderr is not None
+        said = ""
+        while "models_opened" not in said or "listening" not in said:
+            line = server.stderr.readline()
+            assert line, said
+            said += line
+        assert "compiling" not in said
+        url = re.findall(r'"url":"([^"]+)"', said)[0]
+        request = urllib.request.Request(
+            f"{url}/v1/models/m/predict",
+            b'{"instances": [{"text": "a game"}]}',
+            {"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as found:
+            assert json.load(found)["predictions"]
+    finally:
+        server.terminate()
+        rest = server.communicate()[1]
+    assert "compiling" not in rest
+
+
+def test_kernels_for_another_mixture_of_versions_are_compiled_and_that_is_said(
+    python: Path, tmp_path: Path
+) -> None:
+    script = (
+        "import numpy; numpy.__version__ += '.post1'\n"
+        "from model_store.names import build_names, find_name\n"
+        "assert find_name(build_names(['a', 'b']), 'b') == 1\n"
+    )
+    environment = {**os.environ, "XYLEM_KERNEL_CACHE": str(tmp_path)}
+    done = subprocess.run(
+        [python, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert "those that came with this installation are for python3" in done.stderr

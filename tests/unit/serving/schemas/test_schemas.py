@@ -1,0 +1,221 @@
+"""Bodies as they are declared: kinds of instances, limits of fields, and how many faults are told."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from itertools import chain, combinations
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+import service.jobs.kinds
+import service.serving.annif
+import service.serving.oip
+import service.serving.parse
+import service.serving.scores  # noqa: F401
+from service.base.errors import BadInput
+from service.base.settings import Limits
+from service.serving.parse import validated
+from service.serving.schemas.annif import SuggestBatchRequest
+from service.serving.schemas.faults import FAULTS_MAX, all_faults_of, faults_of
+from service.serving.schemas.instances import (
+    FIELDS_MAX,
+    KINDS,
+    TAGS,
+    Instance,
+    NamedInstance,
+    RequestModel,
+    SparseInstance,
+    TextInstance,
+    kind_of,
+)
+from service.serving.schemas.limits import LIMIT, AtMost, longest, utf8_length
+from service.serving.schemas.oip import InferRequest
+from service.serving.schemas.predict import PredictRequest
+from service.serving.schemas.score import ScoreRequest
+
+VALUES: dict[str, Any] = {"text": "a", "indices": [3, 1], "values": [0.5, 1], "features": {"a": 1}}
+COMPLETE: dict[tuple[str, ...], type] = {
+    ("text",): TextInstance,
+    ("indices", "values"): SparseInstance,
+    ("features",): NamedInstance,
+}
+INSTANCE: TypeAdapter[Any] = TypeAdapter(Instance)
+COMBINATIONS = list(chain.from_iterable(combinations(KINDS, n) for n in range(len(KINDS) + 1)))
+
+
+@pytest.mark.parametrize("fields", COMBINATIONS, ids="+".join)
+def test_the_fields_that_are_there_tell_the_kind(fields: tuple[str, ...]) -> None:
+    value = {field: VALUES[field] for field in fields}
+    kind = COMPLETE.get(fields)
+    if kind is None:
+        assert kind_of(value) is None
+        with pytest.raises(ValidationError) as caught:
+            INSTANCE.validate_python(value)
+        assert f"found {' and '.join(fields) or 'none of them'}" in str(faults_of(caught.value, []))
+    else:
+        assert TAGS[str(kind_of(value))] is kind
+        made = INSTANCE.validate_python(value)
+        assert type(made) is kind and TAGS[str(kind_of(made))] is kind
+
+
+@pytest.mark.parametrize("value", [None, 1, "text", ["text"], [], True])
+def test_only_objects_are_instances(value: Any) -> None:
+    assert kind_of(value) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ({"indices": [1, 2], "values": [1]}, "values"),
+        ({"indices": [], "values": [1]}, "values"),
+        ({"indices": [1.0], "values": [1]}, "indices[0]"),
+        ({"indices": [True], "values": [1]}, "indices[0]"),
+        ({"indices": [1], "values": [False]}, "values[0]"),
+        ({"indices": (1,), "values": [1]}, "indices"),
+        ({"text": b"a"}, "text"),
+        ({"text": "a", "Text": "a"}, "Text"),
+        ({"features": {"a": "1"}}, "features.a"),
+        ({"features": [["a", 1]]}, "features"),
+    ],
+)
+def test_the_place_of_what_is_wrong(value: Any, path: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        INSTANCE.validate_python(value)
+    assert faults_of(caught.value, []).path == path
+
+
+@pytest.mark.parametrize("n", [3, 4])
+def test_a_limit_holds_for_every_kind_and_only_where_there_are_limits(n: int) -> None:
+    limits = Limits(features_max=3, name_bytes_max=3, text_bytes_max=6)
+    for value in (
+        {"indices": [0] * n, "values": [1.0] * n},
+        {"features": {str(i): 1.0 for i in range(n)}},
+        {"features": {"n" * n: 1.0}},
+        {"text": "é" * n},
+    ):
+        INSTANCE.validate_python(value)
+        if n == 3:
+            INSTANCE.validate_python(value, context=limits)
+        else:
+            with pytest.raises(ValidationError) as caught:
+                INSTANCE.validate_python(value, context=limits)
+            assert faults_of(caught.value, []).code == "limit-exceeded"
+
+
+@pytest.mark.parametrize("text", ["", "abc", "é", "€uro", "𝄞", "a\0b", "e\u0301"])
+def test_the_bytes_of_a_text_are_those_of_its_utf8(text: str) -> None:
+    assert utf8_length(text) == len(text.encode("utf-8"))
+
+
+def test_the_longest_of_no_names_has_no_bytes() -> None:
+    assert longest([]) == 0
+    assert longest(["aaa", "éé", ""]) == 4
+    assert longest({"ab": 1}) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "value", "found"),
+    [
+        (int, AtMost("top_r_max", "top_r"), 5, 5),
+        (list[int], AtMost("features_max", "features"), [1, 2, 3], 3),
+        (str, AtMost("text_bytes_max", "bytes of text", utf8_length), "éa", 3),
+        (list[str], AtMost("name_bytes_max", "bytes of a name", longest), ["a", "éé"], 4),
+    ],
+)
+def test_a_value_at_its_limit_and_beyond(kind: Any, limit: AtMost, value: Any, found: int) -> None:
+    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[kind, limit])
+    assert adapter.validate_python(value) == value  # no settings, no limits
+    assert adapter.validate_python(value, context=Limits(**{limit.limit: found})) == value
+    with pytest.raises(ValidationError) as caught:
+        adapter.validate_python(value, context=Limits(**{limit.limit: found - 1}))
+    (fault,) = caught.value.errors()
+    assert fault["type"] == LIMIT
+    assert fault["msg"] == f"expected at most {found - 1} {limit.what} (limit {limit.limit}), found {found}"
+    assert str(value) not in fault["msg"] or kind is int
+
+
+def test_a_value_of_another_type_is_not_measured() -> None:
+    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[list[str], AtMost("features_max", "features", longest)])
+    with pytest.raises(ValidationError) as caught:
+        adapter.validate_python([1], context=Limits())
+    assert caught.value.errors()[0]["type"] == "string_type"
+
+
+MANY = 200_000
+LIMITS = Limits(**dict.fromkeys(("features_max", "instances_max", "label_list_max", "events_max"), MANY))
+"""So that nothing is refused for its number of items alone."""
+
+
+def models(model: type[BaseModel] = RequestModel) -> Iterator[type[BaseModel]]:
+    for each in model.__subclasses__():
+        yield each
+        yield from models(each)
+
+
+MODELS = sorted({*models(), SuggestBatchRequest}, key=lambda model: model.__qualname__)
+
+
+def n_faults(model: type[BaseModel], value: Any, limits: Limits = LIMITS) -> int:
+    """Return how many faults are made; how many are told is bounded by itself."""
+    try:
+        model.model_validate(value, context=limits)
+    except ValidationError as error:
+        assert 1 <= len(all_faults_of(error, [model])) <= FAULTS_MAX
+        return error.error_count()
+    return 0
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_few_faults_are_made_of_many(model: type[BaseModel]) -> None:
+    unknown = {f"field{i}": i for i in range(MANY)}
+    assert n_faults(model, unknown) <= FIELDS_MAX
+    for name, field in model.model_fields.items():
+        for items in ([[]] * MANY, [{}] * MANY, dict.fromkeys(unknown, ())):
+            assert n_faults(model, {field.alias or name: items}) <= FAULTS_MAX, name
+
+
+INSTANCES = [
+    {"indices": ["a"] * MANY, "values": [[]] * MANY},
+    {"features": dict.fromkeys(map(str, range(MANY)), "a")},
+    {f"field{i}": i for i in range(MANY)} | {"text": ""},
+]
+
+
+@pytest.mark.parametrize("limits", [LIMITS, Limits()], ids=["without limits", "with limits"])
+@pytest.mark.parametrize(
+    ("model", "value"),
+    [
+        *((PredictRequest, {"instances": items}) for items in ([1] * MANY, [{}] * MANY, [[]] * MANY)),
+        *((PredictRequest, {"instances": [instance]}) for instance in INSTANCES),
+        *((ScoreRequest, {"instances": items}) for items in ([1] * MANY, [{}] * MANY)),
+        *((ScoreRequest, {"instances": [{**instance, "labels": [1] * MANY}]}) for instance in INSTANCES),
+        (PredictRequest, {"instances": [{"text": ""}], "allow_labels": [1] * MANY}),
+        (InferRequest, {"inputs": [1] * MANY}),
+        (InferRequest, {"inputs": [{"shape": ["a"] * MANY}]}),
+        (SuggestBatchRequest, {"documents": [1] * MANY}),
+    ],
+)
+def test_a_refusal_takes_little_memory(model: type[BaseModel], value: Any, limits: Limits) -> None:
+    assert 1 <= n_faults(model, value, limits) <= FAULTS_MAX
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput):
+            validated(value, model, limits)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_number_of_items_is_told_before_what_they_are() -> None:
+    for name, most in (("instances_max", 1024), ("label_list_max", 10_000), ("features_max", 100_000)):
+        wrong = [None] * (most + 1)
+        body = {
+            "instances_max": {"instances": wrong},
+            "label_list_max": {"instances": [{"text": ""}], "deny_labels": wrong},
+            "features_max": {"instances": [{"indices": wrong, "values": wrong}]},
+        }[name]
+        with pytest.raises(BadInput, match=rf"at most {most} .*limit {name}.*, found {most + 1}"):
+            validated(body, PredictRequest, Limits())

@@ -1,0 +1,19 @@
+"""The model made by hand, by which kernels of answers are compiled, answers as any other."""
+
+from __future__ import annotations
+
+from service.base.settings import Limits
+from service.serving.blocks import answer_block
+from service.serving.lines import LineBlock
+from service.serving.opening import serve_model
+from service.serving.rows import to_options
+from service.serving.schemas.predict import Options
+from service.warm.answers import text_model
+
+
+def test_the_model_made_by_hand_answers() -> None:
+    served = serve_model(text_model())
+    block = LineBlock(1, [b'{"text":"another text"}'])
+    answered = answer_block(block, served, to_options(Options(), served), Limits())
+    assert (answered.n_rows, answered.n_bad) == (1, 0)
+    assert b'"label":"other"' in answered.lines
