@@ -215,7 +215,7 @@ def tree(
 
     from model_store.names import name_of
     from model_store.store import Store
-    from service.evaluation.tree_labels import tree_labels
+    from service.evaluation.tree_criteria import tree_labels
 
     name, reference = parse_reference(model)
     opened = Store(store).open(name, reference)

@@ -17,10 +17,9 @@ from service.datasets.annif import CorpusDirectory
 from service.datasets.dataset import N_ROWS_MAX, first_features, first_labels, ids_in_model, renumber_labels
 from service.datasets.json_lines import RowCollector, json_blocks, read_blocks, text_blocks
 from service.datasets.npz_pair import partner, read_npz
-from service.datasets.parquet import check_installed
 from service.datasets.sparse_text import read_label_names, read_svm, read_txt
 from service.datasets.stream import DataFile, Progress
-from service.datasets.tables import table_rows
+from service.datasets.tables import check_installed, table_rows
 
 JSON_LINES = (".jsonl", ".ndjson")
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
-from service.kernels.text.decimals import EXACT, HARD, NON_FINITE, is_digit, parse_decimal, parse_id
+from service.kernels.text.digits import EXACT, HARD, NON_FINITE, is_digit, parse_decimal, parse_id
 
 NO_FAULT, BAD_LABEL, LABEL_RANGE, BAD_FEATURE, NO_COLON, FEATURE_RANGE, BAD_VALUE, INFINITE, EXTRA_ROW = (
     range(9)

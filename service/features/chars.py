@@ -15,11 +15,10 @@ from model_store.errors import Corrupt
 from model_store.names import NameTable, build_names
 from service.base.errors import BadData, BadParameter
 from service.base.rows import RowArrays, SparseRows
-from service.features.char_ngrams import char_counts, char_spans, ngrams_a_character, pad_words
+from service.features.char_ngrams import char_counts, char_spans, ngrams_a_character, pad_words, short_names
 from service.features.characters import classes, encoded, in_blocks
 from service.features.parameters import CharsParameters, WordsCharsParameters
 from service.features.rows import NORM_CODES, idf_of, normalise_rows, weighted_rows
-from service.features.short_names import short_names
 from service.features.tables import CHARS, NAMES, table_arrays, take_idf, take_names
 from service.features.text_featurizer import TextFeaturizer, TextRows, text_rows_by
 from service.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, word_table

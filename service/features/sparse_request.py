@@ -19,10 +19,10 @@ from service.base.rows import RowArrays, SparseRows
 from service.features.featurizer import Featurizer
 from service.features.rows import NORM_CODES, normalise_rows
 from service.features.text_featurizer import TextFeaturizer, body_texts
-from service.kernels.search.query import NO_THRESHOLD as NO_THRESHOLD
-from service.kernels.search.query import NUMBER as NUMBER
-from service.kernels.search.query import TUNED as TUNED
-from service.kernels.text.decimals import is_digit, parse_id
+from service.kernels.search.call import NO_THRESHOLD as NO_THRESHOLD
+from service.kernels.search.call import NUMBER as NUMBER
+from service.kernels.search.call import TUNED as TUNED
+from service.kernels.text.digits import is_digit, parse_id
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
 from service.kernels.text.sparse_json import (
     CLOSE,

@@ -33,7 +33,7 @@ from service.features.tensor_data import (
     read_size,
     unpack,
 )
-from service.kernels.search.query import NO_THRESHOLD
+from service.kernels.search.call import NO_THRESHOLD
 from service.kernels.text.sparse_json import (
     CLOSE,
     CLOSE_LIST,

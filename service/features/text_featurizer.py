@@ -20,8 +20,7 @@ from service.features.parameters import (
     WordsCharsParameters,
 )
 from service.features.words import Words, split_words
-from service.kernels.text.strings import UTF8_A_CHARACTER
-from service.kernels.text.texts import BodyTexts
+from service.kernels.text.texts import UTF8_A_CHARACTER, BodyTexts
 
 TextKernel: TypeAlias = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], RowArrays]
 """A kernel (utf8, text_ptr, table) -> (indptr, indices, values): what `encoded` returned, and a handle."""

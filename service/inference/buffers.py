@@ -14,8 +14,7 @@ from model_store.compiled.handles import Uncopyable, empty_handle, handle_of, se
 from model_store.ensemble import TreeEnsemble
 from model_store.extras import Calibration, Rerank
 from service.inference.answering import NOT_WANTED, places_for
-from service.kernels.search.call import Answers, Call
-from service.kernels.search.query import Rows, Search
+from service.kernels.search.call import Answers, Call, Rows, Search
 from service.kernels.search.scorer_kernels import scorer_of
 from service.kernels.search.workspace import Workspace, make_workspace
 

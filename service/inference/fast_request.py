@@ -38,7 +38,7 @@ from service.inference.prediction_json import (
 )
 from service.inference.predictor import Predictor
 from service.kernels.search.beam import beam_rows
-from service.kernels.search.call import set_rows
+from service.kernels.search.call import TUNED, set_rows
 from service.kernels.search.fast_request import (
     GROW,
     PREDICTIONS,
@@ -50,7 +50,6 @@ from service.kernels.search.fast_request import (
     FastModel,
     answer_fast,
 )
-from service.kernels.search.query import TUNED
 from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
 from service.kernels.text.tensors import IDENTITY, IDENTITY_END, write_tensors
 

@@ -21,8 +21,8 @@ from service.inference.options import NodeThresholds, PredictOptions
 from service.inference.prediction_json import spans_of
 from service.inference.predictor import Predictor
 from service.inference.searcher import Searcher
+from service.kernels.search.call import NUMBER, TUNED
 from service.kernels.search.fast_request import TENSORS, is_taken
-from service.kernels.search.query import NUMBER, TUNED
 from service.kernels.text.texts import TEXTS
 
 

@@ -18,7 +18,7 @@ ALL_PASS = np.empty(0, np.float32)
 
 
 class NodeThresholds(NamedTuple):
-    """Thresholds of labels, prepared: as `service.kernels.search.query.Search.log_threshold` has them.
+    """Thresholds of labels, prepared: as `service.kernels.search.call.Search.log_threshold` has them.
 
     For decision trees float32[K], the labels' logarithms.
     """

@@ -19,7 +19,7 @@ from service.inference.fast_steps import fast_requests
 from service.inference.predictors import make_predictor
 from service.serving.answer import fast_forms
 from service.serving.dialect import Body
-from service.serving.event_bodies import read_sparse_events
+from service.serving.events import read_sparse_events
 from service.serving.label_choice import LabelMasks, LabelWeights
 from service.serving.label_info import LabelInfos, LiveLabelInfo
 from service.serving.learning import OnlineLearning, live_thresholds

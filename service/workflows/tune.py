@@ -33,7 +33,7 @@ from service.thresholds.methods.estimates import (
     fit_power,
     mark_hits,
 )
-from service.thresholds.methods.fta import fta
+from service.thresholds.methods.fta import fta, sto
 from service.thresholds.methods.ofo import (
     Counters,
     Start,
@@ -45,7 +45,6 @@ from service.thresholds.methods.ofo import (
     usual_power,
 )
 from service.thresholds.methods.starts import choose_kappa, choose_start, replay
-from service.thresholds.methods.sto import sto
 from service.thresholds.store.codec import METHODS, Method, Tuned
 from service.thresholds.store.state import TUNED, lock_head, replace_state
 from service.workflows.labelled import Labelled, OnProgress, read_labelled

@@ -94,12 +94,11 @@ from pathlib import Path
 from service.thresholds.methods import estimates
 from service.thresholds.methods import fta
 from service.thresholds.methods import starts
-from service.thresholds.methods import sto
 from service.warm.kernels import jobs, warm
 
 with tempfile.TemporaryDirectory() as directory:
     warm(next(job for job in jobs(Path(directory)) if job.trainer == "label-tree"))
-kernels = estimates._mark_hits, fta._count_last, starts._replay, sto._best_cuts
+kernels = estimates._mark_hits, fta._count_last, starts._replay, fta._best_cuts
 print(sum(not kernel.signatures for kernel in kernels))
 """
 

@@ -25,7 +25,7 @@ from service.features import Featurizer, load_featurizer
 from service.features.sparse_request import BodyForms, SparseBodies
 from service.features.tensor_request import TensorBodies
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
-from service.serving.event_bodies import read_sparse_events
+from service.serving.events import read_sparse_events
 from tests.oip_requests import HEADER, TYPES, binary_body, csr, tensor
 from tests.unit.features import test_text_bodies
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from model_store.ensemble import LINK_CODES, TreeEnsemble
 from model_store.extras import Rerank
-from service.kernels.search.query import Search
+from service.kernels.search.call import Search
 from service.kernels.search.routing import route_rows
 from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.routing_workspace import RoutingShape

@@ -12,7 +12,7 @@ from model_store.ensemble import LANES, LINK_CODES, LINKS, Chunk, Tree
 from service.kernels.search.beam import beam_rows
 from service.kernels.search.beam_workspace import BeamShape
 from service.kernels.search.best_first import best_first_rows, threshold_rows
-from service.kernels.search.query import Search
+from service.kernels.search.call import Search
 from service.kernels.search.scores import make_queue
 from service.kernels.search.subtrees import greatest_below
 from service.kernels.search.workspace import make_workspace

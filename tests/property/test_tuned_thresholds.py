@@ -11,10 +11,9 @@ from service.base.rows import LabelRows
 from service.kernels.search.calibrated import NO_KNOTS
 from service.kernels.search.subtrees import greatest_below, move_thresholds, set_logs
 from service.thresholds.methods.estimates import EstimateKeeper, count_at, fit_power, mark_hits
-from service.thresholds.methods.fta import GRID, SUPPORT, fta
+from service.thresholds.methods.fta import GRID, SUPPORT, fta, sto
 from service.thresholds.methods.ofo import Start
 from service.thresholds.methods.starts import choose_start, replay
-from service.thresholds.methods.sto import sto
 from tests.oracles.thresholds import best_f, label_f, ofo_thresholds
 from tests.oracles.trees import random_forest
 

@@ -22,25 +22,35 @@ from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
 from model_store.compiled.vectors import lowest_lane, vadd, vatleast, vbroadcast, vload
 from model_store.ensemble import LANES, TreeEnsemble
-from service.kernels.search.beam_leaves import (
-    drop_below_thresholds,
-    keep_best_leaves,
-    keep_best_means,
-    save_leaves,
-)
 from service.kernels.search.beam_levels import (
+    drop_below_thresholds,
     end_of_round,
     enter_round,
     enter_row,
     go_down,
+    keep_best_leaves,
+    keep_best_means,
     nothing_is_missed,
     rank_leaves,
     reaches,
+    save_leaves,
     start_levels,
 )
 from service.kernels.search.beam_workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace
 from service.kernels.search.calibrated import calibrate_answers
-from service.kernels.search.call import Answers, Call, charge, clear_cost, write_answer
+from service.kernels.search.call import (
+    Answers,
+    Call,
+    Rows,
+    Search,
+    charge,
+    clear_cost,
+    has_thresholds,
+    is_allowed,
+    key_of,
+    with_thresholds,
+    write_answer,
+)
 from service.kernels.search.feature_map import (
     end_of_run,
     end_of_turn,
@@ -49,7 +59,6 @@ from service.kernels.search.feature_map import (
     unmap_features,
 )
 from service.kernels.search.heaps import keep_best
-from service.kernels.search.query import Rows, Search, has_thresholds, is_allowed, key_of, with_thresholds
 from service.kernels.search.scores import log_links
 from service.kernels.search.scoring import Scorer, last_at_once, score_in_turn, score_mapped, start_turns
 from service.kernels.search.workspace import Workspace

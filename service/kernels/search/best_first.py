@@ -22,9 +22,18 @@ from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.calibrated import calibrate_answers
-from service.kernels.search.call import Answers, Call, charge, clear_cost, write_answer
+from service.kernels.search.call import (
+    Answers,
+    Call,
+    Search,
+    charge,
+    clear_cost,
+    is_allowed,
+    key_of,
+    threshold_of,
+    write_answer,
+)
 from service.kernels.search.heaps import keep_best, pop_frontier, push_frontier
-from service.kernels.search.query import Search, is_allowed, key_of, threshold_of
 from service.kernels.search.scores import (
     QueueWorkspace,
     expand,

@@ -16,8 +16,7 @@ from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
 from model_store.extras import NO_CALIBRATION as _NO_CALIBRATION
 from model_store.extras import Calibration
-from service.kernels.search.call import Answers, Call
-from service.kernels.search.query import Search
+from service.kernels.search.call import Answers, Call, Search
 
 Knots: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
 """x and y of a Calibration, as a plain tuple: numba takes a microsecond more for a NamedTuple."""

@@ -10,8 +10,7 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
 from model_store.ensemble import TreeEnsemble
-from service.kernels.search.call import Call
-from service.kernels.search.query import Rows, Search
+from service.kernels.search.call import Call, Rows, Search
 from service.kernels.search.scores import log_links
 from service.kernels.search.scoring import Scorer, score_alone, score_feature
 from service.kernels.search.workspace import Workspace

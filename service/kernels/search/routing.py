@@ -15,16 +15,274 @@ from numpy.typing import NDArray
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
-from model_store.ensemble import TreeEnsemble
+from model_store.ensemble import LINK_CODES, TreeEnsemble
 from model_store.extras import Rerank
 from service.kernels.search.calibrated import calibrate_answers
-from service.kernels.search.call import Answers, Call, clear_cost
-from service.kernels.search.query import Rows, Search
+from service.kernels.search.call import Answers, Call, Rows, Search, charge, clear_cost
+from service.kernels.search.feature_map import (
+    end_of_run,
+    end_of_turn,
+    is_worth_mapping,
+    map_features,
+    unmap_features,
+)
 from service.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
-from service.kernels.search.routing_levels import NO_ROOM, go_down
 from service.kernels.search.routing_workspace import RoutingWorkspace
-from service.kernels.search.scoring import Scorer
+from service.kernels.search.scorer import is_narrow
+from service.kernels.search.scoring import (
+    Scorer,
+    last_at_once,
+    score_in_turn,
+    score_mapped,
+    score_narrow,
+    start_turns,
+)
 from service.kernels.search.workspace import Workspace
+
+_MULTIWAY = LINK_CODES["multiway"]
+_ZERO = np.float32(0.0)
+NO_ROOM = -1
+"""Instead of a number of leaves: the buffers have no room for what a block of rows enters."""
+
+
+@inlined
+def go_down(
+    ensemble: TreeEnsemble,
+    link: int,
+    rows: Rows,
+    first: int,
+    last: int,
+    scorer: Scorer,
+    routing: RoutingWorkspace,
+    work: Workspace,
+    costs_out: NDArray[np.int64],
+) -> int:
+    """Send rows first .. last - 1 down all trees; return the number of leaves in leaf_*, or NO_ROOM.
+
+    The leaves of a row and tree come by ascending id: nodes are numbered level by level, and entered so.
+    """
+    for row in range(first, last):
+        clear_cost(costs_out, row, work)
+    n_trees = ensemble.child_ptr[0]
+    step = n_trees if last - first == 1 else 1
+    n_leaves = 0
+    for tree in range(0, n_trees, step):
+        n_leaves = _go_down_trees(
+            ensemble,
+            link,
+            rows,
+            (first, last),
+            (tree, tree + step),
+            n_leaves,
+            scorer,
+            routing,
+            work,
+            costs_out,
+        )
+        if n_leaves == NO_ROOM:
+            break
+    return n_leaves
+
+
+@inlined
+def _go_down_trees(
+    ensemble: TreeEnsemble,
+    link: int,
+    rows: Rows,
+    block: tuple[int, int],
+    trees: tuple[int, int],
+    n_leaves: int,
+    scorer: Scorer,
+    routing: RoutingWorkspace,
+    work: Workspace,
+    costs_out: NDArray[np.int64],
+) -> int:
+    """Send rows block[0] .. block[1] - 1 down trees[0] .. trees[1] - 1.
+
+    Return the number of leaves in leaf_*, or NO_ROOM.
+    """
+    first, last = block
+    first_tree, last_tree = trees
+    if n_leaves + (last - first) * (last_tree - first_tree) > len(routing.leaf_node):
+        return NO_ROOM
+    n_entries, n_leaves = _enter_roots(ensemble, first, last, first_tree, last_tree, n_leaves, routing)
+    while n_entries > 0 and not work.stop[0]:
+        n_next, n_leaves = _score_level(
+            ensemble, link, rows, n_entries, n_leaves, scorer, routing, work, costs_out
+        )
+        if n_next == NO_ROOM:
+            return NO_ROOM
+        _next_level(ensemble, n_next, last - first, routing)
+        n_entries = n_next
+    return n_leaves
+
+
+@inlined
+def _score_level(
+    ensemble: TreeEnsemble,
+    link: int,
+    rows: Rows,
+    n_entries: int,
+    n_leaves: int,
+    scorer: Scorer,
+    routing: RoutingWorkspace,
+    work: Workspace,
+    costs_out: NDArray[np.int64],
+) -> tuple[int, int]:
+    """Score the entries of a level and have their rows enter children; return (n_next or NO_ROOM, n_leaves).
+
+    Entries of one node follow each other. A chunk that enough of them need is spread over the feature map;
+    those between two such chunks go through the scorer in turn.
+    """
+    first_row = routing.entry_row[0]
+    row_features = rows.indptr[first_row + 1] - rows.indptr[first_row]
+    n_next = 0
+    k = 0
+    while k < n_entries and not work.stop[0]:
+        node, end = routing.entry_node[k], end_of_run(routing.entry_node, k, n_entries)
+        is_mapped = is_worth_mapping(ensemble, node, (end - k) * row_features, work)
+        is_in_one_pass = is_mapped and is_narrow(ensemble, node)
+        if is_mapped:
+            map_features(ensemble, node, work.feature_row)
+        else:
+            end = end_of_turn(ensemble, routing.entry_node, end, n_entries, row_features, work)
+            start_turns(work, k)
+        while k < end and not work.stop[0] and n_next != NO_ROOM:
+            until = last_at_once(work, k, end)
+            if is_in_one_pass:
+                score_narrow(scorer, k, until)
+            elif is_mapped:
+                score_mapped(scorer, k, until)
+            else:
+                score_in_turn(scorer, k, until, end)
+            for at in range(k, until):
+                if not _is_room(ensemble, at, n_next, n_leaves, routing):
+                    n_next = NO_ROOM
+                    break
+                charge(costs_out, routing.entry_row[at], work, at - k)
+                n_next, n_leaves = _enter_children(
+                    ensemble, link, at, n_next, n_leaves, routing, work.margins[at - k]
+                )
+            k = until
+        if is_mapped:
+            unmap_features(ensemble, node, work.feature_row)
+        if n_next == NO_ROOM:
+            break
+    return n_next, n_leaves
+
+
+@inlined
+def _is_room(ensemble: TreeEnsemble, k: int, n_next: int, n_leaves: int, routing: RoutingWorkspace) -> bool:
+    """Return whether there is room for all children of the k-th entry's node."""
+    node = routing.entry_node[k]
+    n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
+    has_entries = n_next + n_children <= len(routing.next_node)
+    return bool(has_entries and n_leaves + n_children <= len(routing.leaf_node))
+
+
+@inlined
+def _enter_roots(
+    ensemble: TreeEnsemble,
+    first: int,
+    last: int,
+    first_tree: int,
+    last_tree: int,
+    n_leaves: int,
+    routing: RoutingWorkspace,
+) -> tuple[int, int]:
+    """Have rows enter roots; return (inner nodes entered, leaves reached). A root may be a leaf."""
+    n_entries = 0
+    for tree in range(first_tree, last_tree):
+        for row in range(first, last):
+            if ensemble.node_chunk[tree] >= 0:
+                routing.entry_node[n_entries] = tree
+                routing.entry_row[n_entries] = row
+                routing.entry_tree[n_entries] = tree
+                n_entries += 1
+            elif ensemble.leaf_ptr[tree + 1] > ensemble.leaf_ptr[tree]:
+                routing.leaf_node[n_leaves] = tree
+                routing.leaf_row[n_leaves] = row
+                routing.leaf_tree[n_leaves] = tree
+                n_leaves += 1
+    return n_entries, n_leaves
+
+
+@inlined
+def _enter_children(
+    ensemble: TreeEnsemble,
+    link: int,
+    k: int,
+    n_next: int,
+    n_leaves: int,
+    routing: RoutingWorkspace,
+    margins: NDArray[np.float32],
+) -> tuple[int, int]:
+    """Have the k-th entry's row enter children of its node by their margins; return (n_next, n_leaves)."""
+    node = routing.entry_node[k]
+    child = ensemble.child_ptr[node]
+    n_children = ensemble.child_ptr[node + 1] - child
+    best = 0
+    for j in range(1, n_children):
+        if margins[j] > margins[best] or np.isnan(margins[best]):
+            best = j
+    if link != _MULTIWAY or not margins[best] > _ZERO:
+        return _enter(ensemble, child + best, k, n_next, n_leaves, routing)
+    for j in range(n_children):
+        if margins[j] > _ZERO:
+            n_next, n_leaves = _enter(ensemble, child + j, k, n_next, n_leaves, routing)
+    return n_next, n_leaves
+
+
+@inlined
+def _enter(
+    ensemble: TreeEnsemble, node: int, k: int, n_next: int, n_leaves: int, routing: RoutingWorkspace
+) -> tuple[int, int]:
+    """Have the k-th entry's row enter a node; return (n_next, n_leaves)."""
+    if ensemble.node_chunk[node] >= 0:
+        routing.next_node[n_next] = node
+        routing.next_row[n_next] = routing.entry_row[k]
+        routing.next_tree[n_next] = routing.entry_tree[k]
+        return n_next + 1, n_leaves
+    if ensemble.leaf_ptr[node + 1] > ensemble.leaf_ptr[node]:
+        routing.leaf_node[n_leaves] = node
+        routing.leaf_row[n_leaves] = routing.entry_row[k]
+        routing.leaf_tree[n_leaves] = routing.entry_tree[k]
+        return n_next, n_leaves + 1
+    return n_next, n_leaves
+
+
+@inlined
+def _next_level(ensemble: TreeEnsemble, n_next: int, n_rows: int, routing: RoutingWorkspace) -> None:
+    """Make the entries of the next level of next_*: by node, of a node by row.
+
+    A counting sort over the chunks of the level, for chunks are numbered as their nodes are. The nodes of one
+    row are in order already.
+    """
+    if n_rows == 1:
+        for i in range(n_next):
+            routing.entry_node[i] = routing.next_node[i]
+            routing.entry_row[i] = routing.next_row[i]
+            routing.entry_tree[i] = routing.next_tree[i]
+        return
+    ends, node_chunk = routing.chunk_ptr, ensemble.node_chunk
+    lowest, highest = len(ends), 0
+    for i in range(n_next):
+        chunk = node_chunk[routing.next_node[i]]
+        lowest = min(lowest, chunk)
+        highest = max(highest, chunk)
+    for chunk in range(lowest, highest + 2):
+        ends[chunk] = 0
+    for i in range(n_next):
+        ends[node_chunk[routing.next_node[i]] + 1] += 1
+    for chunk in range(lowest, highest + 1):
+        ends[chunk + 1] += ends[chunk]
+    for i in range(n_next):
+        chunk = node_chunk[routing.next_node[i]]
+        at = ends[chunk]
+        ends[chunk] += 1
+        routing.entry_node[at] = routing.next_node[i]
+        routing.entry_row[at] = routing.next_row[i]
+        routing.entry_tree[at] = routing.next_tree[i]
 
 
 @kernel

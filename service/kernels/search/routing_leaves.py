@@ -18,8 +18,8 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.vectors import prefetch
 from model_store.ensemble import TreeEnsemble
 from model_store.extras import Rerank
+from service.kernels.search.call import Search, threshold_of
 from service.kernels.search.heaps import keep_best, sort_best
-from service.kernels.search.query import Search, threshold_of
 from service.kernels.search.routing_workspace import RoutingWorkspace
 from service.kernels.search.subtrees import log_of
 

@@ -38,8 +38,8 @@ from model_store.compiled.vectors import (
     zero8,
 )
 from model_store.ensemble import LANES, TreeEnsemble
+from service.kernels.search.call import Rows
 from service.kernels.search.packed_weights import word_child, word_weight
-from service.kernels.search.query import Rows
 from service.kernels.search.workspace import STAGES, Entries, Workspace
 
 _LINE = 64

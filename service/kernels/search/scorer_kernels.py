@@ -10,8 +10,7 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import empty_handle, struct_at
 from model_store.ensemble import TreeEnsemble
-from service.kernels.search.call import Call
-from service.kernels.search.query import Rows
+from service.kernels.search.call import Call, Rows
 from service.kernels.search.scorer import (
     Stored,
     add_narrow_rows,

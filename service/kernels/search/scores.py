@@ -23,8 +23,7 @@ from model_store.compiled.vectors import vadd, vbroadcast, vexp, vload, vlog, vm
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.extras import Calibration
 from service.kernels.search.calibrated import calibrated
-from service.kernels.search.call import Call
-from service.kernels.search.query import Search
+from service.kernels.search.call import Call, Search
 from service.kernels.search.scoring import Scorer, score_alone
 from service.kernels.search.workspace import Entries, Workspace
 

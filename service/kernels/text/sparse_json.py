@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
-from service.kernels.text.decimals import EXACT, is_digit, parse_decimal, parse_id
+from service.kernels.text.digits import EXACT, is_digit, parse_decimal, parse_id
 
 INDICES = np.frombuffer(b'"indices"', np.uint8)
 VALUES = np.frombuffer(b'"values"', np.uint8)

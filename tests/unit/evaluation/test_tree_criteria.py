@@ -21,8 +21,8 @@ from service.evaluation.tree_criteria import (
     splits_by_depth,
     splits_of,
     sum_to_inner_nodes,
+    tree_labels,
 )
-from service.evaluation.tree_labels import tree_labels
 from tests.small_models import small_draft
 
 seeds = st.integers(0, 2**32 - 1)

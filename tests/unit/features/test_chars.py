@@ -20,10 +20,7 @@ from model_store.names import build_names, name_of
 from service.base.errors import BadData, BadParameter
 from service.base.rows import SparseRows
 from service.features import feature_names, load_featurizer
-from service.features.characters import BLOCK_TEXTS
-from service.features.chars import CharsFeaturizer, fit_chars
-from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
-from service.features.short_names import (
+from service.features.char_ngrams import (
     SHORT_BYTES,
     first_slot,
     is_long,
@@ -33,6 +30,9 @@ from service.features.short_names import (
     long_slot,
     short_names,
 )
+from service.features.characters import BLOCK_TEXTS
+from service.features.chars import CharsFeaturizer, fit_chars
+from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
 from service.features.tfidf import fit_tfidf
 from tests.datasets_helpers import check_sparse
 from tests.oracles.text_tokens import char_ngrams

@@ -14,7 +14,7 @@ from service.base.rows import SparseRows
 from service.base.settings import Limits
 from service.features import Featurizer, load_featurizer
 from service.features.sparse_request import BodyForms, SparseBodies, SparseQuery
-from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
+from service.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
 from service.serving.parse import parse_predict
 from service.serving.rows import to_rows
 from service.serving.schemas.predict import Options, PredictRequest

@@ -16,7 +16,7 @@ from service.features import Featurizer, load_featurizer
 from service.features.sparse_request import BodyForms
 from service.features.tensor_request import TensorBodies
 from service.inference.prediction_json import form_of
-from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
+from service.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
 from service.kernels.text.tensors import FIRST_OUTPUT, IDENTITY, IDENTITY_END, N_OUTPUTS, PLACES
 from service.serving.oip import parse_infer
 from service.serving.schemas.predict import Options

@@ -17,8 +17,8 @@ from service.inference.explain import FEATURES_MAX, most_shares, told_shares, to
 from service.inference.label_weights import leaf_weights, mean_weights, strongest
 from service.inference.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
 from service.inference.predictor import PredictOptions, Predictor
+from service.kernels.search.call import Search
 from service.kernels.search.explain import depth_of, explain_leaf
-from service.kernels.search.query import Search
 from service.kernels.search.scores import make_queue
 from service.kernels.search.workspace import make_workspace
 from tests.calls import make_call, no_answers

@@ -24,7 +24,7 @@ from service.inference.prediction_json import OUTPUTS, form_of, predictions_json
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
+from service.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
 from service.thresholds.live.tokens import Tokens, model_hash
 from tests.oip_requests import csr
 from tests.small_models import small_draft

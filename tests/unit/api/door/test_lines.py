@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
-from service.api.door import line_reader as lines
-from service.api.door.line_reader import LineReader
+from service.api.door import streams as lines
+from service.api.door.streams import LineReader
 from service.base.settings import Limits
 from service.serving.lines import LineBlock
 from tests.clocks import LeapingClock

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from model_store.compiled.decorators import kernel
-from service.kernels.text.decimals import EXACT, HARD, MALFORMED, NON_FINITE, parse_decimal
+from service.kernels.text.digits import EXACT, HARD, MALFORMED, NON_FINITE, parse_decimal
 from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
 
 GRAMMAR = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")

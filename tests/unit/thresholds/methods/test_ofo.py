@@ -13,7 +13,7 @@ from model_store.extras import calibration_arrays
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows
 from service.thresholds.live.events import ALL_COUNT
-from service.thresholds.live.online import count_event
+from service.thresholds.live.threshold_counters import count_event
 from service.thresholds.methods.estimates import Estimates
 from service.thresholds.methods.ofo import (
     LEAST,
