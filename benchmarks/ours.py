@@ -22,9 +22,9 @@ from service.inference.buffers import BufferPool, Need
 from service.inference.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
 from service.inference.predictor import PredictOptions, Predictor
 from service.kernels.search.beam import beam_rows
-from service.kernels.search.beam_workspace import BeamShape, BeamWorkspace
 from service.kernels.search.call import set_rows, set_search
 from service.kernels.search.routing_leaves import NO_RERANK
+from service.kernels.search.workspace import BeamShape, BeamWorkspace
 from service.workflows.train import TrainRequest, train_and_publish
 
 

@@ -27,8 +27,8 @@ from service.inference.searcher import Searcher, SearchPlan, check_kind
 from service.kernels.search.explain import depth_of, explain_route
 from service.kernels.search.routing import reach_leaves, route_rows
 from service.kernels.search.routing_leaves import NO_RERANK
-from service.kernels.search.routing_workspace import RoutingShape, RoutingWorkspace
 from service.kernels.search.subtrees import NO_PATHS, Paths
+from service.kernels.search.workspace import RoutingShape, RoutingWorkspace
 
 
 class ForestPredictor(Searcher):

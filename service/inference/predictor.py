@@ -22,13 +22,13 @@ from service.inference.options import NodeWeights as NodeWeights
 from service.inference.options import PredictOptions as PredictOptions
 from service.inference.searcher import Searcher, SearchPlan
 from service.kernels.search.beam import beam_rows
-from service.kernels.search.beam_workspace import BeamShape, BeamWorkspace, widest_level
 from service.kernels.search.best_first import best_first_rows, threshold_rows
 from service.kernels.search.call import set_rows
 from service.kernels.search.explain import depth_of, explain_leaf
 from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.scores import QueueWorkspace, make_queue, score_rows
 from service.kernels.search.subtrees import Paths, greatest_below
+from service.kernels.search.workspace import BeamShape, BeamWorkspace, widest_level
 
 _BLOCK_ROWS_MIN = 32
 """From so many rows on, rows that need the same chunk are answered together."""

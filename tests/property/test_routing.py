@@ -14,8 +14,7 @@ from model_store.extras import Rerank
 from service.kernels.search.call import Search
 from service.kernels.search.routing import route_rows
 from service.kernels.search.routing_leaves import NO_RERANK
-from service.kernels.search.routing_workspace import RoutingShape
-from service.kernels.search.workspace import make_workspace
+from service.kernels.search.workspace import RoutingShape, make_workspace
 from tests.calls import dicts_of, make_call, no_answers
 from tests.oracles.routing import random_decision_forest, reranked_scores, routed_scores, whole_rows
 from tests.oracles.trees import row_dicts

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from model_store.build import build_ensemble
 from model_store.ensemble import LANES, LINK_CODES, LINKS, Chunk, Tree
 from service.kernels.search.beam import beam_rows
-from service.kernels.search.beam_workspace import BeamShape
 from service.kernels.search.best_first import best_first_rows, threshold_rows
 from service.kernels.search.call import Search
 from service.kernels.search.scores import make_queue
 from service.kernels.search.subtrees import greatest_below
-from service.kernels.search.workspace import make_workspace
+from service.kernels.search.workspace import BeamShape, make_workspace
 from tests.calls import dicts_of, make_call, no_answers
 from tests.oracles.trees import (
     beam_passing,

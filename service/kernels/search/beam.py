@@ -36,7 +36,6 @@ from service.kernels.search.beam_levels import (
     save_leaves,
     start_levels,
 )
-from service.kernels.search.beam_workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace
 from service.kernels.search.calibrated import calibrate_answers
 from service.kernels.search.call import (
     Answers,
@@ -61,7 +60,7 @@ from service.kernels.search.feature_map import (
 from service.kernels.search.heaps import keep_best
 from service.kernels.search.scores import log_links
 from service.kernels.search.scoring import Scorer, last_at_once, score_in_turn, score_mapped, start_turns
-from service.kernels.search.workspace import Workspace
+from service.kernels.search.workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace, Workspace
 
 
 @kernel

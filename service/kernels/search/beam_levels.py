@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.vectors import lowest_lane, vadd, vatleast, vbroadcast, vload, vselect, vstore
 from model_store.ensemble import LANES, TreeEnsemble
-from service.kernels.search.beam_workspace import BeamWorkspace
 from service.kernels.search.call import (
     Search,
     has_thresholds,
@@ -33,6 +32,7 @@ from service.kernels.search.call import (
     thresholds_of,
 )
 from service.kernels.search.heaps import keep_best, sort_best
+from service.kernels.search.workspace import BeamWorkspace
 
 _SLACK = np.float32(1e-4)
 """By so much is the bound lowered, in the logarithm: more than sums and logarithms are rounded by."""

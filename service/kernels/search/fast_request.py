@@ -31,9 +31,9 @@ from model_store.compiled.handles import (
 )
 from model_store.extras import Calibration
 from service.base.stages import BEGAN, FEATURES, HAS_READ, MADE, READ, SEARCH, SEARCHED, WRITE, WRITTEN
-from service.kernels.search.beam_workspace import widest_level
 from service.kernels.search.calibrated import log_reaching
 from service.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED, Answers, Call, Search
+from service.kernels.search.workspace import widest_level
 from service.kernels.text.texts import TEXTS, write_rows
 
 _UniTuple: Any = types.UniTuple

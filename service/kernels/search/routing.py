@@ -27,7 +27,6 @@ from service.kernels.search.feature_map import (
     unmap_features,
 )
 from service.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
-from service.kernels.search.routing_workspace import RoutingWorkspace
 from service.kernels.search.scorer import is_narrow
 from service.kernels.search.scoring import (
     Scorer,
@@ -37,7 +36,7 @@ from service.kernels.search.scoring import (
     score_narrow,
     start_turns,
 )
-from service.kernels.search.workspace import Workspace
+from service.kernels.search.workspace import RoutingWorkspace, Workspace
 
 _MULTIWAY = LINK_CODES["multiway"]
 _ZERO = np.float32(0.0)

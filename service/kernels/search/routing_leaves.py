@@ -20,8 +20,8 @@ from model_store.ensemble import TreeEnsemble
 from model_store.extras import Rerank
 from service.kernels.search.call import Search, threshold_of
 from service.kernels.search.heaps import keep_best, sort_best
-from service.kernels.search.routing_workspace import RoutingWorkspace
 from service.kernels.search.subtrees import log_of
+from service.kernels.search.workspace import RoutingWorkspace
 
 NO_RERANK = Rerank(
     np.empty(0, np.int64),

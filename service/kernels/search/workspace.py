@@ -5,12 +5,14 @@ What a traversal needs besides is in `beam_workspace`, `routing_workspace` and `
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model_store.compiled.bits import GROUP_BITS
-from model_store.compiled.handles import F32_2, I32_1, I64_1, I64_2, U8_1, handle
+from model_store.compiled.handles import F32_1, F32_2, F32_3, I32_1, I32_2, I64_1, I64_2, U8_1, handle
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.extras import full_features
 
@@ -104,3 +106,246 @@ def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bo
 def widest_chunk(ensemble: TreeEnsemble) -> int:
     """Return the most children of a node, padded to LANES."""
     return -(-int(np.diff(ensemble.child_ptr).max(initial=0)) // LANES) * LANES
+
+
+ALL_LEAVES, ALL_INNER, MIXED = 0, 1, 2
+"""What the children of a node are."""
+
+_SAVED_BYTES_MAX = 1 << 24
+"""The saved leaves of a block take no more than this, or the block is one row."""
+
+
+@handle
+class BeamWorkspace(NamedTuple):
+    """Buffers for blocks of up to n rows of a model of T trees; a *lane* is a row in a tree: n * T of them.
+
+    B is the beam width, R top_r, C the chunks of the model, E = lanes * B, W the widest chunk, S the most
+    nodes with leaves that a beam visits in a tree.
+
+    below                  [C]                  of each chunk: ALL_LEAVES, ALL_INNER or MIXED
+    chunk_ptr              [C + 1]              where the entries of a chunk go
+    in_rounds              [levels + 1]         whether a level's nodes have two rounds (see beam_levels)
+    level_node/score/size  [lanes, B], [lanes]  each lane's nodes of this level
+    entry_node/lane/row    [E]                  the (node, lane) pairs being scored, and the lanes' rows
+    entry_score            [E]                  log-scores of these nodes
+    next_score/node/size   [lanes, B], [lanes]  each lane's heap of the next level's nodes
+    width                  [lanes]              how many nodes of the next level a lane may keep
+    left_out               [lanes]              no node that a full heap left out has a better key; -inf: none
+    best_score/label/size  [lanes, R], [lanes]  each lane's heap of labels
+    saved_node/score       [lanes, S]           the nodes with leaves that a lane visited
+    saved_log_p            [lanes, S, W]        and the log-probabilities of their children
+    saved_size             [lanes]
+    """
+
+    below: U8_1
+    chunk_ptr: I32_1
+    in_rounds: U8_1
+    level_node: I32_2
+    level_score: F32_2
+    level_size: I32_1
+    entry_node: I32_1
+    entry_lane: I32_1
+    entry_row: I32_1
+    entry_score: F32_1
+    next_score: F32_2
+    next_node: I32_2
+    next_size: I32_1
+    width: I32_1
+    left_out: F32_1
+    best_score: F32_2
+    best_label: I32_2
+    best_size: I32_1
+    saved_node: I32_2
+    saved_score: F32_2
+    saved_log_p: F32_3
+    saved_size: I32_1
+
+    def entries(self) -> Entries:
+        """Return what is scored."""
+        return Entries(self.entry_node, self.entry_row)
+
+
+def widest_level(beam_width: int, n_levels: int, n_chunks: int, has_thresholds: bool) -> int:
+    """Return the most nodes of a level that a beam keeps; with thresholds it may save its width for one."""
+    return min(beam_width * n_levels if has_thresholds else beam_width, n_chunks)
+
+
+class BeamShape:
+    """What of an ensemble decides how large its beam workspaces are; the same for all of them."""
+
+    def __init__(self, ensemble: TreeEnsemble) -> None:
+        self.n_trees = int(ensemble.child_ptr[0])
+        self.below = _children_kinds(ensemble)
+        self._width = widest_chunk(ensemble)
+        self._leafy = _leafy_chunks_a_level(ensemble, self.below)
+        self._in_rounds = np.array([self.n_trees == 1 and n > 0 for n in [*self._leafy, 0]], np.uint8)
+
+    @property
+    def n_levels(self) -> int:
+        """The levels of the deepest tree."""
+        return len(self._leafy)
+
+    def saved_nodes(self, beam_width: int) -> int:
+        """Return how many nodes with leaves a beam visits in a tree at most."""
+        return sum(min(beam_width, n) for n in self._leafy)
+
+    def rows_at_once(self, beam_width: int) -> int:
+        """Return how many rows a block may have so that its saved leaves stay in bounds, at least 1."""
+        bytes_a_row = 4 * self.n_trees * self.saved_nodes(beam_width) * self._width
+        return max(1, _SAVED_BYTES_MAX // bytes_a_row)
+
+    def make(self, *, n_rows: int, beam_width: int, top_r: int) -> BeamWorkspace:
+        """Allocate the buffers for blocks of up to n_rows rows."""
+        n_lanes = n_rows * self.n_trees
+        n_saved = self.saved_nodes(beam_width)
+        return BeamWorkspace(
+            below=self.below,
+            chunk_ptr=np.zeros(len(self.below) + 1, np.int32),
+            in_rounds=self._in_rounds,
+            level_node=np.empty((n_lanes, beam_width), np.int32),
+            level_score=np.empty((n_lanes, beam_width), np.float32),
+            level_size=np.zeros(n_lanes, np.int32),
+            entry_node=np.empty(n_lanes * beam_width, np.int32),
+            entry_lane=np.empty(n_lanes * beam_width, np.int32),
+            entry_row=np.empty(n_lanes * beam_width, np.int32),
+            entry_score=np.empty(n_lanes * beam_width, np.float32),
+            next_score=np.empty((n_lanes, beam_width), np.float32),
+            next_node=np.empty((n_lanes, beam_width), np.int32),
+            next_size=np.zeros(n_lanes, np.int32),
+            width=np.zeros(n_lanes, np.int32),
+            left_out=np.empty(n_lanes, np.float32),
+            best_score=np.empty((n_lanes, top_r), np.float32),
+            best_label=np.empty((n_lanes, top_r), np.int32),
+            best_size=np.zeros(n_lanes, np.int32),
+            saved_node=np.empty((n_lanes, n_saved), np.int32),
+            saved_score=np.empty((n_lanes, n_saved), np.float32),
+            saved_log_p=np.empty((n_lanes, n_saved, self._width), np.float32),
+            saved_size=np.zeros(n_lanes, np.int32),
+        )
+
+
+def _children_kinds(ensemble: TreeEnsemble) -> NDArray[np.uint8]:
+    """Return for each chunk what its node's children are."""
+    n_trees = int(ensemble.child_ptr[0])
+    is_inner = ensemble.node_chunk >= 0
+    n_children = np.diff(ensemble.child_ptr)[is_inner]
+    n_inner = np.bincount(
+        ensemble.node_chunk[ensemble.parent[n_trees:]][is_inner[n_trees:]], None, len(n_children)
+    )
+    return np.select([n_inner == 0, n_inner == n_children], [ALL_LEAVES, ALL_INNER], MIXED).astype(np.uint8)
+
+
+def _leafy_chunks_a_level(ensemble: TreeEnsemble, below: NDArray[np.uint8]) -> list[int]:
+    """Return how many nodes of each level, of all trees, have leaves among their children."""
+    counts = []
+    ends = [0, int(ensemble.child_ptr[0])]
+    while ends[-1] > ends[-2]:
+        ends.append(int(ensemble.child_ptr[ends[-1]]))
+    for first, last in itertools.pairwise(ends):
+        chunks = ensemble.node_chunk[first:last]
+        counts.append(int(np.count_nonzero(below[chunks[chunks >= 0]] != ALL_INNER)))
+    return counts
+
+
+_ENTRIES_A_TREE = 4
+"""Room for so many nodes a row and level, and leaves a row and tree; blocks with more are halved."""
+
+_LEAVES_MAX = 1 << 20
+"""Room for so many leaves of a block, or for all that one row can reach: some twenty megabytes."""
+
+_BLOCK_ROWS_MAX = 1 << 14
+"""So many rows go down together at most: of few trees, where more would only take memory."""
+
+
+@handle
+class RoutingWorkspace(NamedTuple):
+    """Buffers, none of which carries anything from one row to the next.
+
+    E and L are the entries of a level and the leaves that there is room for, R the rows of a block, T trees,
+    C chunks, K labels, D features.
+
+    entry_node/row/tree  [E]       the inner nodes entered on this level: by node, of a node by row
+    next_node/row/tree   [E]       those of the next level, as they are found
+    chunk_ptr            [C + 1]   where the entries of a chunk go
+    leaf_node/row/tree   [L]       the leaves reached that are not empty
+    leaf_order           [L]       their places, by row, of a row by tree, of a tree by leaf
+    row_ptr              [R + 1]   where the leaves of a row begin
+    tree_ptr             [T + 1]   of a row alone: where the leaves of a tree begin
+    tree_leaves          [T]       how many leaves of each tree a row reached
+    label_sum            [K]       sums over a row's leaves, zero between rows
+    label_seen           [K]       the labels whose sum is not zero
+    dense_row            [D or 0]  the row to be re-ranked, zero between rows
+    best_score/label     [top_r]   the heap of labels: the answer
+    """
+
+    entry_node: I32_1
+    entry_row: I32_1
+    entry_tree: I32_1
+    next_node: I32_1
+    next_row: I32_1
+    next_tree: I32_1
+    chunk_ptr: I32_1
+    leaf_node: I32_1
+    leaf_row: I32_1
+    leaf_tree: I32_1
+    leaf_order: I32_1
+    row_ptr: I32_1
+    tree_ptr: I32_1
+    tree_leaves: I32_1
+    label_sum: F32_1
+    label_seen: I32_1
+    dense_row: F32_1
+    best_score: F32_1
+    best_label: I32_1
+
+    def entries(self) -> Entries:
+        """Return what is scored."""
+        return Entries(self.entry_node, self.entry_row)
+
+
+class RoutingShape:
+    """What of a model decides how large its routing workspaces are.
+
+    n_mapped  the features of a dense row; 0 for a model that does not re-rank
+    """
+
+    def __init__(self, ensemble: TreeEnsemble, n_labels: int, n_mapped: int) -> None:
+        self._n_trees = int(ensemble.child_ptr[0])
+        self._n_chunks = len(ensemble.directory)
+        self._n_leaves = int(np.count_nonzero(np.diff(ensemble.leaf_ptr)))
+        self._widest = int(np.diff(ensemble.child_ptr).max())
+        self._n_labels = n_labels
+        self._n_mapped = n_mapped
+
+    def block_rows(self, n_rows: int) -> int:
+        """Return how many rows to send down together, at least 1."""
+        return max(1, min(n_rows, _BLOCK_ROWS_MAX, _LEAVES_MAX // (_ENTRIES_A_TREE * self._n_trees)))
+
+    def make(self, *, block_rows: int, top_r: int) -> RoutingWorkspace:
+        """Allocate the buffers for blocks of up to `block_rows` rows.
+
+        One row alone always finds room: it enters each inner node and each leaf at most once.
+        """
+        n_entries = max(_ENTRIES_A_TREE * block_rows, self._n_chunks) + self._widest
+        n_leaves = max(_ENTRIES_A_TREE * block_rows * self._n_trees, self._n_leaves) + self._widest
+        return RoutingWorkspace(
+            entry_node=np.empty(n_entries, np.int32),
+            entry_row=np.empty(n_entries, np.int32),
+            entry_tree=np.empty(n_entries, np.int32),
+            next_node=np.empty(n_entries, np.int32),
+            next_row=np.empty(n_entries, np.int32),
+            next_tree=np.empty(n_entries, np.int32),
+            chunk_ptr=np.zeros(self._n_chunks + 1, np.int32),
+            leaf_node=np.empty(n_leaves, np.int32),
+            leaf_row=np.empty(n_leaves, np.int32),
+            leaf_tree=np.empty(n_leaves, np.int32),
+            leaf_order=np.empty(n_leaves, np.int32),
+            row_ptr=np.zeros(block_rows + 1, np.int32),
+            tree_ptr=np.zeros(self._n_trees + 1, np.int32),
+            tree_leaves=np.zeros(self._n_trees, np.int32),
+            label_sum=np.zeros(self._n_labels, np.float32),
+            label_seen=np.empty(self._n_labels, np.int32),
+            dense_row=np.zeros(self._n_mapped, np.float32),
+            best_score=np.empty(top_r, np.float32),
+            best_label=np.empty(top_r, np.int32),
+        )

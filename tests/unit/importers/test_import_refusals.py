@@ -18,8 +18,8 @@ import scipy.sparse as sp
 
 from service.base.errors import BadModel
 from service.importers import IMPORTERS
-from service.importers.cbor import read_cbor
 from service.importers.files import ModelFile, ModelFiles
+from service.importers.omikuji import read_cbor
 from service.importers.pickled import Noted, read_pickle
 from tests import foreign_models as foreign
 
