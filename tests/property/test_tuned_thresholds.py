@@ -16,7 +16,7 @@ from service.thresholds.methods.fta import GRID, SUPPORT, fta
 from service.thresholds.methods.ofo import Start
 from service.thresholds.methods.starts import choose_start, replay
 from service.thresholds.methods.sto import sto
-from tests.oracles.thresholds import best_f, label_f, ofo_thresholds
+from tests.oracles.metrics import best_f, label_f, ofo_thresholds
 from tests.oracles.trees import random_forest
 
 K = 6
