@@ -1,46 +1,29 @@
-"""What must hold behind each load balancer that a configuration is shipped for, before two real replicas."""
+"""The load balancers that a configuration is shipped for, before replicas on loopback."""
 
 from __future__ import annotations
 
 import http.client
 import json
-import signal
+import re
+import shutil
 import socket
-import threading
+import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.replicas import (
-    BODY,
-    BROKEN,
-    INSTANCE,
-    N_CLIENTS,
-    PREDICT,
-    REFUSED_TWICE,
-    Replica,
-    load,
-    wait_until,
-)
+from tests.replicas import BODY, PREDICT, Replica, listens, wait_until
 
-RUNS = pytest.mark.parametrize(
-    "n_requests", [200, pytest.param(5000, marks=pytest.mark.soak)], ids=["quick", "soak"]
-)
-"""So many requests are answered at least while replicas come and go."""
+DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
+HAPROXY_CONF, NGINX_CONF = DEPLOY / "haproxy.cfg", DEPLOY / "nginx.conf"
+HAPROXY = shutil.which("haproxy") or "/usr/sbin/haproxy"
+NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
+STREAM_MODULE = Path("/usr/lib/nginx/modules/ngx_stream_module.so")
 
-HIDDEN_PATHS = [
-    "/metrics",
-    "/metrics/",
-    "//metrics",
-    "/%6Detrics",
-    "/v1/admin",
-    "/v1/admin/jobs",
-    "//v1//admin/keys",
-    "/v1/%61dmin/keys",
-    "/v1/admin/models/raw/thresholds/tune",
-]
-"""Ways to name what is for those who run it."""
 
 UPGRADES = [
     "Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
@@ -59,72 +42,70 @@ class Cluster(NamedTuple):
     replicas: list[Replica]
 
 
-def restart_all(cluster: Cluster, n_requests: int) -> None:
-    """R16: a rolling restart under load fails no request, and both replicas answer before and after."""
-    before = [replica.answered() for replica in cluster.replicas]
-
-    def least() -> int:
-        pairs = zip(cluster.replicas, before, strict=True)
-        return min(replica.answered() - then for replica, then in pairs)
-
-    with load(cluster.port) as counts:
-        wait_until(lambda: least() > 20)
-        while counts[200] < n_requests:
-            for replica in cluster.replicas:
-                assert replica.stop(signal.SIGTERM) == 0
-                replica.__enter__()
-                wait_until(lambda replica=replica: replica.answered() > 20)  # type: ignore[misc]
-    assert counts.keys() == {200}, counts
+def haproxy_command(conf: Path) -> list[object]:
+    """The command that runs haproxy; skips where there is none."""
+    if not Path(HAPROXY).exists():
+        pytest.skip("haproxy is not installed")
+    return [HAPROXY, "-f", conf]
 
 
-def kill_one(cluster: Cluster, n_requests: int) -> None:
-    """R18: the death of a replica breaks no more than what is in flight, and nothing that is asked twice.
-
-    The balancer repeats what has no answer; an answer that had begun breaks off.
-    """
-    with load(cluster.port) as counts:
-        while counts[200] < n_requests:
-            wait_until(lambda: counts[200] > 50)
-            n_broken = counts[BROKEN]
-            cluster.replicas[0].stop(signal.SIGKILL)
-            seen = counts[200]
-            wait_until(lambda seen=seen: counts[200] > seen + 100)  # type: ignore[misc]
-            cluster.replicas[0].__enter__()
-            assert counts[BROKEN] <= n_broken + N_CLIENTS, counts
-    assert counts.keys() <= {200, BROKEN}, counts
-    assert counts[REFUSED_TWICE] == 0, counts
+def nginx_command(conf: Path) -> list[object]:
+    """The command that runs nginx; skips where there is none, or it cannot balance TCP."""
+    if not Path(NGINX).exists():
+        pytest.skip("nginx is not installed")
+    command = [NGINX, "-c", conf]
+    built = subprocess.run([NGINX, "-V"], capture_output=True, text=True, check=True).stderr
+    if re.search(r"--with-stream(\s|$)", built):
+        return command
+    if not STREAM_MODULE.exists():
+        pytest.skip("nginx is installed without its stream module")
+    if any(Path("/etc/nginx/modules-enabled").glob("*stream*.conf")):
+        return command  # the shipped file includes it
+    return [*command, "-g", f"load_module {STREAM_MODULE};"]
 
 
-def stream_a_batch(cluster: Cluster) -> None:
-    """A batch of any length streams both ways: answers come while lines are still to be sent."""
-    n_lines, n_first = 20_000, 10
-    lines = b"".join(json.dumps({"id": i, **INSTANCE}).encode() + b"\n" for i in range(n_lines))
-    cut = lines.index(b'{"id": %d,' % n_first)
-    with socket.create_connection(("127.0.0.1", cluster.stream_port), timeout=120) as connection:
-        head = (
-            "POST /v1/models/raw/batch?top_r=1 HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n"
-        )
-        connection.sendall(f"{head}content-length: {len(lines)}\r\n\r\n".encode() + lines[:cut])
-        response = http.client.HTTPResponse(connection)
-        response.begin()
-        first = [json.loads(response.readline())["id"] for _ in range(n_first)]  # the rest is not sent yet
-        rest = threading.Thread(target=connection.sendall, args=(lines[cut:],))
-        rest.start()
-        ids = [json.loads(line)["id"] for line in response]
-        rest.join()
-    assert [*first, *ids] == list(range(n_lines))
+@contextmanager
+def running(command: list[object], port: int) -> Iterator[None]:
+    """Run a balancer until the block ends; it listens on the port."""
+    with subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: process.poll() is None and listens(port))
+            yield
+        finally:
+            process.terminate()
 
 
-def refuse_what_is_hidden(cluster: Cluster, path: str) -> None:
-    """What is for those who run the service is not published: the balancer itself says so."""
-    connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=120)
-    for method in ("GET", "POST"):
-        connection.request(method, path)
-        response = connection.getresponse()
-        assert response.status == 404
-        assert json.loads(response.read())["code"] == "route-not-found"
-        assert "x-request-id" not in response.headers  # no replica was asked
-    connection.close()
+def replaced(text: str, changes: dict[str, str]) -> str:
+    """A configuration with other words, each of which stands in it once."""
+    for old, new in changes.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    return text
+
+
+@contextmanager
+def haproxy(port: int, replicas: list[int], directory: Path) -> Iterator[None]:
+    """Run haproxy with the shipped file: only the port and the names of replicas differ."""
+    names = {f"xylem-{i}:8080": f"127.0.0.1:{replica}" for i, replica in enumerate(replicas, 1)}
+    conf = directory / "haproxy.cfg"
+    conf.write_text(replaced(HAPROXY_CONF.read_text(), {"bind :8080": f"bind 127.0.0.1:{port}", **names}))
+    with running(haproxy_command(conf), port):
+        yield
+
+
+@contextmanager
+def nginx(port: int, stream_port: int, replicas: list[int], directory: Path) -> Iterator[None]:
+    """Run nginx with the shipped file: only ports, names of replicas and paths of temporary files differ."""
+    text = NGINX_CONF.read_text().replace("/tmp/", f"{directory}/")
+    ports = {"listen 8080": port, "listen 8081": stream_port}
+    text = replaced(text, {old: f"listen 127.0.0.1:{new}" for old, new in ports.items()})
+    for number, replica in enumerate(replicas, 1):
+        assert text.count(f"xylem-{number}:8080") == 2
+        text = text.replace(f"xylem-{number}:8080", f"127.0.0.1:{replica}")
+    conf = directory / "nginx.conf"
+    conf.write_text(f"daemon off;\n{text}")
+    with running(nginx_command(conf), port):
+        yield
 
 
 def ignore_upgrades(port: int) -> None:

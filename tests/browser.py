@@ -15,18 +15,10 @@ from typing import Any, Self
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--hide-scrollbars",
-    "--disable-lcd-text",
-    "--remote-debugging-pipe",
-    "about:blank",
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--no-first-run"),
 )
+LOOKS = ("--hide-scrollbars", "--disable-lcd-text", "--remote-debugging-pipe", "about:blank")
 SECONDS_MAX = 120.0
 
 _AS_3_AND_4 = (
@@ -48,7 +40,7 @@ class Browser:
         (commands, self._out), (self._in, answers) = os.pipe(), os.pipe()
         started = [sys.executable, "-c", _AS_3_AND_4, str(commands), str(answers), CHROMIUM]
         self._process = subprocess.Popen(
-            [*started, *FLAGS, f"--user-data-dir={profile}"],
+            [*started, *FLAGS, *LOOKS, f"--user-data-dir={profile}"],
             pass_fds=(commands, answers),
             stderr=subprocess.DEVNULL,
         )

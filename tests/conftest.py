@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextlib
 import json
 import os
@@ -207,3 +208,20 @@ def settings_of(store: Path, **changes: Any) -> Settings:
     limits = {name: value for name, value in changes.items() if name in type(settings.limits).model_fields}
     others = {name: value for name, value in changes.items() if name not in limits}
     return settings.model_copy(update={"limits": settings.limits.model_copy(update=limits), **others})
+
+
+@pytest.fixture
+def hide_module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """What makes a module, and all within it, fail to be imported."""
+
+    def hide(hidden: str) -> None:
+        imported = builtins.__import__
+
+        def refuse(name: str, *arguments: Any) -> Any:
+            if name.split(".")[0] == hidden:
+                raise ImportError(name)
+            return imported(name, *arguments)
+
+        monkeypatch.setattr(builtins, "__import__", refuse)
+
+    return hide

@@ -1,20 +1,29 @@
-"""Replicas in this process: live thresholds of one small model, and writers over one database."""
+"""Feedback for the tests: replicas over one database, requests, and what thresholds they move."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
+import httpx
 import numpy as np
+import orjson
 
+from model_store.names import build_names
 from model_store.store import Store
 from service.base.rows import SparseRows
 from service.db.engine import Database
+from service.inference.prediction_json import Spans, predictions_json
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
 from service.thresholds.live.events import Event, Events, as_columns, event_keys
 from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
 from service.thresholds.live.served import ServedThresholds
+from service.thresholds.live.tokens import Tokens, model_hash
+from tests.conftest import serving, settings_of
 from tests.small_models import small_draft
 
 N_LABELS, N_FEATURES = 12, 40
@@ -85,3 +94,48 @@ def instance_event(name: str, true: list[int], seed: int) -> Event:
     values = rng.standard_normal(len(features)).astype(np.float32)
     row = SparseRows(np.array([0, len(features)], np.int64), features, values, N_FEATURES)
     return Event(event_keys("m", [name])[0], labels_of(*true), row)
+
+
+RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
+PATH = "/v1/models/raw/feedback"
+
+
+def event(name: str, labels: list[str], **fields: Any) -> dict[str, Any]:
+    return {"event_id": name, "labels": labels, **(fields or {"instance": RAW})}
+
+
+def with_client(store: Store, call: Callable[..., Any], **changes: Any) -> Any:
+    async def main() -> Any:
+        settings = settings_of(store.root, **{"threshold_refresh_ms": 50, **changes})
+        async with serving(settings) as (_, client):
+            return await call(client)
+
+    return asyncio.run(main())
+
+
+async def predict(client: httpx.AsyncClient, **options: Any) -> dict[str, Any]:
+    body = {"instances": [RAW], "top_r": 11, "threshold": "tuned", **options}
+    response = await client.post("/v1/models/raw/predict", json=body)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+async def send(client: httpx.AsyncClient, *events: Any, path: str = PATH) -> list[dict[str, Any]]:
+    response = await client.post(path, json={"events": list(events)})
+    assert response.status_code == 200, response.text
+    found: list[dict[str, Any]] = response.json()["results"]
+    return found
+
+
+def signed(tokens: Tokens, model: str, version: int, epoch: int, labels: Sequence[int]) -> str:
+    """Return an id of a prediction of these labels."""
+    names = build_names([f"l{i}" for i in range(max(labels, default=0) + 1)])
+    scores = np.ones(len(labels), np.float32)
+    spans = Spans(
+        np.array([0]), np.array([len(labels)]), np.array(labels, np.int32), scores, np.zeros(1, np.uint8)
+    )
+    seal = tokens.seal(model_hash(model), version, epoch)
+    (prediction,) = predictions_json(names, np.empty(0, np.float32), seal, tokens.serials(1), spans)
+    identity: str = orjson.loads(prediction)["prediction_id"]
+    return identity

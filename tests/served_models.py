@@ -9,8 +9,14 @@ from typing import Any
 
 from model_store.manifest import Manifest
 from model_store.store import Store
+from service.base.settings import Limits
+from service.base.stages import StageNotes
 from service.datasets import read_dataset
 from service.features import fit_featurizer, parameters_of
+from service.serving.answer import SearchDialect
+from service.serving.dialect import Body, Reply
+from service.serving.predict import PREDICT
+from service.serving.served import ServedVersion
 from tests.small_models import small_draft
 
 TEXTS = [
@@ -59,3 +65,19 @@ def publish_all(root: Path) -> Store:
     publish_model(store, "hashed", "hashing")
     store.promote("raw", 1, "stable")
     return store
+
+
+def reply_of(body: bytes, served: ServedVersion, dialect: SearchDialect = PREDICT) -> Reply:
+    """The answer of a thread."""
+    return dialect.answer_fully(dialect.read(Body(body), Limits()), served)
+
+
+def in_thread(body: bytes, served: ServedVersion, dialect: SearchDialect = PREDICT) -> bytes:
+    """The bytes of the answer of a thread."""
+    return b"".join(reply_of(body, served, dialect).parts)
+
+
+def at_once(body: bytes, served: ServedVersion, dialect: SearchDialect = PREDICT) -> bytes | None:
+    """The bytes of the answer of the event loop; None: it leaves the request to a thread."""
+    found = dialect.answer(Body(body), served, Limits(), StageNotes())
+    return b"".join(found.parts) if isinstance(found, Reply) else None

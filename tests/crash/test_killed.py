@@ -1,8 +1,9 @@
-"""Processes under kill -9: publishers (R1), feedback (R10, and R21: writes that fail), runs of jobs."""
+"""Processes under kill -9: publishers (R1), feedback (R10, R21), jobs; and maps of files that go (R5)."""
 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -116,3 +117,25 @@ def test_runs_killed_at_random_moments_lose_no_job_and_publish_none_twice(tmp_pa
 @pytest.mark.soak
 def test_runs_killed_at_many_moments_lose_no_job_and_publish_none_twice(tmp_path: Path, seed: int) -> None:
     run_jobs(tmp_path, 100, seed)
+
+
+def run_mappers(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.mappers", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("rounds", [25, pytest.param(5_000, marks=pytest.mark.soak)], ids=["quick", "soak"])
+def test_what_is_open_stays_as_it_was(rounds: int, tmp_path: Path, seed: int) -> None:
+    done = run_mappers("churn", tmp_path, rounds, seed)
+    assert done.returncode == 0, f"seed {seed}: {done.stderr[-3000:]}"
+    found = json.loads(done.stdout)
+    assert (found["changed"], found["forbidden"]) == (0, 0), (seed, found, done.stderr[-3000:])
+    assert found["opened"] > rounds
+    assert found["outlived"] > rounds // 4, (
+        seed,
+        found,
+    )  # or deleted versions were not among those that were read
+
+
+def test_a_mapped_file_that_is_cut_would_be_seen(tmp_path: Path) -> None:
+    assert run_mappers("truncate", tmp_path, 0, 0).returncode == -signal.SIGBUS

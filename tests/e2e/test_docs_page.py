@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.browser import CHROMIUM, FLAGS
 from tests.servers import ServerProcess
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--enable-logging=stderr",
-    "--virtual-time-budget=20000",
-)
+LOGS = ("--enable-logging=stderr", "--virtual-time-budget=20000")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +25,7 @@ def opened(server: ServerProcess, directory: Path, fragment: str) -> tuple[str, 
     if CHROMIUM is None:
         pytest.skip("chromium is not installed")
     url = f"http://127.0.0.1:{server.port}/docs#{fragment}"
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={directory}", "--dump-dom", url]
+    command = [CHROMIUM, *FLAGS, *LOGS, f"--user-data-dir={directory}", "--dump-dom", url]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     return done.stdout, done.stderr
 

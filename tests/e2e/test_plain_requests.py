@@ -251,17 +251,6 @@ def test_an_idle_connection_is_closed_in_time(shared_store: Path) -> None:
         connection.close()
 
 
-def test_deadlines_go_the_general_way(connect: Connect) -> None:
-    connection = connect()
-    expected = content(connection.ask(request(BODY)))
-    with_deadline = BODY.replace(b'"top_r": 3}', b'"top_r": 3, "deadline_ms": 10000}')
-    for _ in range(3):
-        assert content(connection.ask(request(with_deadline))) == expected
-        assert content(connection.ask(request())) == expected
-    refused = connection.ask(request(BODY.replace(b'"top_r": 3}', b'"deadline_ms": 0}')))
-    assert refused[0] == 422
-
-
 def test_a_body_that_does_not_come_is_given_up_although_its_head_is_known(shared_store: Path) -> None:
     with ServerProcess(shared_store, body_seconds_max=0.5) as process:
         connection = Connection(process.port)

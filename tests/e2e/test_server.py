@@ -309,22 +309,13 @@ def test_a_head_at_the_limit_and_one_byte_longer(server: ServerProcess, extra: i
     assert status_of(received) == (431 if extra else 200)
 
 
-def test_a_head_that_never_ends_is_cut_off(server: ServerProcess) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
-        connection.sendall(b"GET /livez HTTP/1.1\r\na: ")
-        sent = 0
-        with pytest.raises(OSError):
-            while sent < 100 << 20:
-                sent += connection.send(b"x" * 65536)
-        assert sent < 10 << 20
-
-
 CHUNKED = request_bytes(b"2\r\n{}\r\n", b"transfer-encoding: chunked")
 
 
 @pytest.mark.parametrize(
     ("begin", "part"),
     [
+        (b"GET /livez HTTP/1.1\r\na: ", b"x" * 65536),
         (CHUNKED + b"0\r\n", b"a: b\r\n" * 10_000),
         (CHUNKED + b"0\r\na: ", b"x" * 65536),
         (CHUNKED + b"5;", b"x" * 65536),
@@ -334,7 +325,7 @@ CHUNKED = request_bytes(b"2\r\n{}\r\n", b"transfer-encoding: chunked")
             b"10000\r\n" + b"x" * 65536 + b"\r\n",
         ),
     ],
-    ids=["trailers", "trailer", "extension", "empty", "unwanted"],
+    ids=["head", "trailers", "trailer", "extension", "empty", "unwanted"],
 )
 def test_what_is_no_body_and_never_ends_is_cut_off(server: ServerProcess, begin: bytes, part: bytes) -> None:
     before = server.memory_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import strategies as st
 from scipy import sparse
 
 from service.base.rows import LabelRows, SparseRows
@@ -120,3 +121,20 @@ def readonly(arrays: tuple) -> list:
         view.flags.writeable = False
         views.append(view)
     return views
+
+
+def training_sets(
+    n_rows: int, n_features: int, n_labels: int, densities: list[float], shares: list[float]
+) -> st.SearchStrategy[tuple[SparseRows, LabelRows]]:
+    """Rows and labels, of at most so many: of these densities, each label on these shares of the rows."""
+
+    def made(
+        seed: int, rows: int, features: int, labels: int, density: float, share: float
+    ) -> tuple[SparseRows, LabelRows]:
+        return (
+            random_rows(np.random.default_rng(seed), rows, features, density),
+            random_labels(np.random.default_rng(seed + 1), rows, labels, share),
+        )
+
+    sizes = (st.integers(1, most) for most in (n_rows, n_features, n_labels))
+    return st.builds(made, st.integers(0, 2**31), *sizes, st.sampled_from(densities), st.sampled_from(shares))

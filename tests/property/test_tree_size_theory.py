@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from service.base.rows import LabelRows, SparseRows
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.classifiers import members_of
 from service.trainers.shape import join, random_shape
@@ -18,7 +19,7 @@ from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.source import TrainingSet
 from service.trainers.spec import rows_by_label
 from service.trainers.work import Tools, derived_seed
-from tests.oracles.problems import to_labels, to_rows
+from tests.oracles.problems import to_labels, to_rows, training_sets
 
 WEIGHT_BYTES, FLAT_WEIGHT_BYTES = 12, 8
 
@@ -173,3 +174,43 @@ def test_a_node_has_at_least_the_share_1_over_k_of_its_parents_features(tree, de
     parameters = parse_parameters("plt", ["tree=random", f"arity={arity}", "prune=0"])
     found = estimate("plt", parameters, to_rows(x), to_labels(carried), seed)
     assert min(found["alpha_per_depth"]) >= 1 / arity - 1e-9
+
+
+data_sets = training_sets(40, 60, 50, [0.0, 0.1, 0.9], [0.0, 0.1, 0.6])
+settings_of_trees = st.builds(
+    lambda *items: list(items),
+    st.sampled_from(["leaf_size=1", "leaf_size=3", "leaf_size=100"]),
+    st.sampled_from(["arity=2", "arity=16", "arity=64"]),
+    st.sampled_from(["clustering=balanced", "clustering=kmeans"]),
+    st.sampled_from(["loss=squared_hinge", "loss=logistic"]),
+    st.sampled_from(["prune=0", "prune=0.1"]),
+    st.sampled_from(["trees=1", "trees=2"]),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(data_sets, settings_of_trees, st.integers(0, 2**63 - 1))
+def test_trees_are_valid_and_do_not_depend_on_threads(
+    data: tuple[SparseRows, LabelRows], items: list[str], seed: int
+):
+    rows, labels = data
+    parameters = parse_parameters("label-tree", items)
+    trained = train("label-tree", parameters, rows, labels, seed, 1)
+    ensemble = trained.ensemble
+    carried = np.bincount(labels.indices, minlength=labels.n_labels) > 0
+    for leaves in ensemble.label_leaf:
+        assert ((leaves >= 0) == carried).all()
+        assert (ensemble.node_label[leaves[carried]] == np.flatnonzero(carried)).all()
+    assert (ensemble.node_label >= 0).sum() == carried.sum() * len(ensemble.label_leaf)
+    n_children = np.diff(ensemble.child_ptr)
+    assert ((n_children == 0) == (ensemble.node_label >= 0)).all()
+    inner = n_children > 0
+    inner[: len(ensemble.label_leaf)] = False
+    assert (n_children[inner] > 1).all(), "a node below the root has a choice to make"
+    assert np.isfinite(ensemble.node_bias).all()
+    assert np.isfinite(ensemble.dense).all()
+    assert trained.n_nonzeros <= estimate("label-tree", parameters, rows, labels, seed)["nonzeros_bound"]
+    again = train("label-tree", parameters, rows, labels, seed, 3).ensemble
+    assert all(
+        array.tobytes() == getattr(again, name).tobytes() for name, array in ensemble._asdict().items()
+    )

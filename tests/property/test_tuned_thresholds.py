@@ -14,7 +14,7 @@ from service.thresholds.methods.estimates import EstimateKeeper, count_at, fit_p
 from service.thresholds.methods.fta import GRID, SUPPORT, fta, sto
 from service.thresholds.methods.ofo import Start
 from service.thresholds.methods.starts import choose_start, replay
-from tests.oracles.thresholds import best_f, label_f, ofo_thresholds
+from tests.oracles.metrics import best_f, label_f, ofo_thresholds
 from tests.oracles.trees import random_forest
 
 K = 6

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import csv
 import json
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -154,16 +154,9 @@ def test_places_that_cannot_be_written_are_refused_before_anything_is_measured(
 
 
 def test_a_page_without_matplotlib_says_what_to_install(
-    run_here: Run, measured: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_here: Run, measured: tuple[Path, Path], tmp_path: Path, hide_module: Callable[[str], None]
 ) -> None:
-    imported = builtins.__import__
-
-    def refuse(name: str, *arguments: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return imported(name, *arguments)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    hide_module("matplotlib")
     store, data = measured
     done = run_here("evaluate", "m", "--data", data, "--report", tmp_path / "out", store=store)
     assert done.returncode == 2 and "xylem-serve[report]" in done.stderr

@@ -17,7 +17,7 @@ from model_store.names import build_names
 from service.base.columns import TableColumns, TextColumn, columns_of, refuse_without_table
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset
-from service.datasets import check_readable, delimited, parquet, read_dataset, stream
+from service.datasets import check_readable, delimited, read_dataset, stream, tables
 from service.datasets.parts import DataStream
 from service.datasets.tables import TableLines
 from tests.datasets_helpers import check_dataset
@@ -231,7 +231,7 @@ class TestParquet:
 
     @pytest.mark.parametrize("seed", range(3))
     def test_rows(self, tmp_path: Path, pa: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(parquet, "BATCH_ROWS", 7)
+        monkeypatch.setattr(tables, "BATCH_ROWS", 7)
         rows = random_rows(seed, 60)
         lines = "".join(json.dumps({"text": t, "labels": labels}) + "\n" for t, labels in rows)
         wanted = read(tmp_path, lines.encode(), "a.jsonl")

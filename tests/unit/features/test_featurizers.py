@@ -25,7 +25,7 @@ from service.features import (
 )
 from service.features.characters import BLOCK_TEXTS
 from tests.datasets_helpers import check_sparse
-from tests.oracles.hashes import slow_hash
+from tests.oracles.text_tokens import slow_hash
 from tests.real_texts import TEXTS
 
 FILES = {

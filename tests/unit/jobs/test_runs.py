@@ -189,15 +189,6 @@ def test_an_alias_moves_if_the_rule_says_so(
     assert place.store.resolve("m") == (2 if promoted else 1)
 
 
-def test_a_worse_version_is_published_and_not_promoted(place: Place) -> None:
-    write_data(place.data / "noise.jsonl", 200, seed=3, noise=1.0)
-    request = {**TRAINING, "data": "noise.jsonl", "promotion": rule("latest", ("P@1", -1.0))}
-    job = place.run(place.submit("training", request))
-    assert job.promotion is not None and not job.promotion.promoted
-    assert "not enough" in job.promotion.reasons[0]
-    assert place.store.resolve("m") == 1 and job.version == 2 and job.state == "succeeded"
-
-
 def test_a_rule_for_no_alias_moves_none(place: Place) -> None:
     job = place.run(place.submit("training", {**TRAINING, "promotion": {"alias": None}}))
     assert (job.state, job.version, job.promotion) == ("succeeded", 2, None)

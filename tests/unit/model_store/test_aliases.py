@@ -255,6 +255,8 @@ def test_a_damaged_alias_is_told_and_begins_anew_when_it_is_promoted(store: Stor
         lambda: deny(store, "m", ()),
         lambda: split(store, "m", (2, 5)),
         lambda: store.rollback("m"),
+        lambda: store.open("m"),
+        lambda: store.delete("m", 1),
     ):
         with pytest.raises(Corrupt, match="m: alias latest"):
             call()

@@ -19,7 +19,7 @@ from model_store.names import (
     find_names,
     name_of,
 )
-from tests.oracles.hashes import slow_hash
+from tests.oracles.text_tokens import slow_hash
 
 HASHES = [0x82A2A958A9BECE5B, 0x6E673288764AD2D0, 0xB20D74C1FA6B5421, 0xE11518ACC326D0E8]
 NAMES = ["role::program", "a", "A", "ä", "日本語", "a b", "🦊", "x" * NAME_BYTES_MAX]

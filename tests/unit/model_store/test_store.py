@@ -231,21 +231,6 @@ def test_a_draft_that_breaks_the_format_is_not_written(store: Store) -> None:
     assert not store.root.exists()
 
 
-def test_a_damaged_alias_is_told_and_can_be_made_anew(store: Store) -> None:
-    store.publish("m", DRAFT)
-    store.publish("m", DRAFT)
-    file = store.root / "models/m/aliases/latest.json"
-    file.unlink()
-    file.write_text("2")
-    assert store.models() == [ModelInfo("m", (1, 2), {}, ("latest",))]
-    with pytest.raises(Corrupt, match="m: alias latest"):
-        store.open("m")
-    with pytest.raises(Corrupt, match="m: alias latest"):
-        store.delete("m", 1)
-    store.promote("m", 1)
-    assert store.resolve("m") == 1
-
-
 def test_foreign_files_are_passed_over(store: Store) -> None:
     store.publish("m", DRAFT)
     home = store.root / "models"
@@ -261,7 +246,10 @@ def test_foreign_files_are_passed_over(store: Store) -> None:
 
 def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "staging").write_text("")
     for root, fault in (
+        (tmp_path / "odd", "expected to write, found .* Not a directory"),
         (tmp_path / "file", "expected a directory, found a file"),
         (tmp_path / "file" / "store", "expected .* to be a directory, in which the store is made"),
         (tmp_path / "no" / "parent", "expected .* to be a directory, in which the store is made"),

@@ -16,7 +16,6 @@ from model_store.errors import (
     Corrupt,
     InvalidName,
     ModelNotFound,
-    NothingToRollBack,
     StoreError,
     VersionInUse,
     VersionNotFound,
@@ -118,25 +117,6 @@ def test_moves_are_made_and_told(house: House) -> None:
     assert (told.why, told.job, told.verdict) == ("it is good", "job-1", {"promoted": True})
     page = registry.history("m", limit=4)
     assert page + registry.history("m", before=page[-1].id) == registry.history("m")
-
-
-def test_steps_back_lead_further_back_and_never_to_and_fro(quick: House) -> None:
-    registry = quick.registry
-    assert [registry.rollback("m", LATEST, ALICE).now for _ in range(3)] == [3, 2, 1]
-    with pytest.raises(NothingToRollBack):
-        registry.rollback("m", LATEST, ALICE)
-    for version in (2, 3, 4):
-        registry.promote("m", version, LATEST, ALICE)
-    assert registry.rollback("m", LATEST, ALICE, to=2).now == 2
-    assert registry.rollback("m", LATEST, ALICE, to=2).now == 2
-    for to in (3, 4, 99):
-        with pytest.raises(NothingToRollBack, match=f"expected version {to} among the earlier ones"):
-            registry.rollback("m", LATEST, ALICE, to=to)
-    assert registry.rollback("m", LATEST, ALICE).now == 1
-    with pytest.raises(AliasNotFound):
-        registry.rollback("m", "stable", ALICE)
-    with pytest.raises(ModelNotFound):
-        registry.rollback("other", LATEST, ALICE)
 
 
 def test_nothing_damaged_or_foreign_is_promoted(house: House) -> None:

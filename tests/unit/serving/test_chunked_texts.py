@@ -24,8 +24,7 @@ from service.serving.rows import to_options
 from service.serving.served import ServedVersion
 from service.thresholds.store.state import Head
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.answers import at_once, in_thread
-from tests.served_models import TEXTS, publish_model
+from tests.served_models import TEXTS, at_once, in_thread, publish_model
 
 MOST = 500
 LONG = " ".join(TEXTS * 60)

@@ -18,10 +18,9 @@ from service.serving.live import LiveModels
 from service.serving.opening import serve_model
 from service.serving.served import ServedVersion
 from tests.alias_helpers import deny, file_of, split
-from tests.answers import at_once, in_thread
-from tests.feedback_requests import RAW, event, send, with_client
+from tests.feedback_helpers import RAW, event, send, with_client
 from tests.oip_requests import csr
-from tests.served_models import publish_model
+from tests.served_models import at_once, in_thread, publish_model
 from tests.small_models import small_draft, softmax_draft
 
 DENIED = [f"label::{i}" for i in (0, 3, 4, 7, 8)]

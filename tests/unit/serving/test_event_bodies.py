@@ -23,7 +23,7 @@ from service.serving.parse import parse_feedback, parse_json
 from service.serving.served import ServedVersion
 from service.thresholds.live.events import Event, as_columns
 from service.thresholds.live.tokens import Tokens
-from tests.signed import signed
+from tests.feedback_helpers import signed
 from tests.unit.features.test_text_bodies import BYTES_MAX, featurizer_of, texts
 
 N_FEATURES = 40

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import random
 import threading
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +16,21 @@ import pytest
 
 import service.serving.label_choice as module
 from model_store.store import Store
-from service.base.errors import UnknownLabel
+from service.base.errors import BadInput, UnknownLabel
 from service.base.settings import Limits
 from service.serving import answer
+from service.serving.blocks import answer_block
 from service.serving.denied import with_denied
 from service.serving.dialect import Body
 from service.serving.label_choice import LabelMasks
+from service.serving.lines import LineBlock
 from service.serving.opening import serve_model
 from service.serving.predict import PREDICT
+from service.serving.rows import to_options
+from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
-from tests.answers import at_once, in_thread
-from tests.served_models import publish_model
+from service.workflows.train import TrainRequest, train_and_publish
+from tests.served_models import at_once, in_thread, publish_model
 
 N_LABELS = 11
 NAMES = [f"label::{i}" for i in range(N_LABELS)]
@@ -125,3 +133,44 @@ def test_a_list_that_is_kept_is_searched_at_once_however_many_labels_there_are(
     assert answer.is_short(query, served)
     second = orjson.loads(at_once(body, served) or b"{}")
     assert orjson.loads(first)["predictions"][0]["labels"] == second["predictions"][0]["labels"]
+
+
+BAD = {"instances": [{"text": "a"}, {"features": {"a": 1.0}}, {"indices": [1 << 30], "values": [1.0]}]}
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def use_and_release(store: Store, name: str) -> bool:
+    """Whether what answered is gone after good and bad requests."""
+    served = serve_model(store.open(name))
+    n_refused = 0
+    try:  # pytest.raises would keep the error, whose frames have the version
+        in_thread(json.dumps(BAD).encode(), served)
+    except BadInput:
+        n_refused += 1
+    assert n_refused == 1
+    lines = [json.dumps(instance).encode() for instance in BAD["instances"]]
+    answer_block(LineBlock(1, [*lines, b"{}"]), served, to_options(Options(), served), Limits())
+    there = weakref.ref(served.predictor), weakref.ref(served.fast)
+    del served
+    return [each() for each in there] == [None, None]
+
+
+@pytest.mark.parametrize("features", ["tfidf", "raw", "named"])
+def test_a_label_tree_is_released(tmp_path: Path, uncollected: None, features: str) -> None:
+    store = Store(tmp_path)
+    publish_model(store, "m", features)
+    assert use_and_release(store, "m")
+
+
+def test_decision_trees_are_released(tmp_path: Path, uncollected: None) -> None:
+    rows = [{"text": f"word{i % 4} w{i}", "labels": [f"l{i % 4}"]} for i in range(30)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    store = Store(tmp_path / "store")
+    train_and_publish(store, "m", TrainRequest("fastxml", tmp_path / "rows.jsonl", parameters=("trees=2",)))
+    assert use_and_release(store, "m")

@@ -222,17 +222,6 @@ def test_a_version_that_cannot_be_prepared_keeps_the_old_one(own_store: Store) -
     assert live.status().failures[0].detail.startswith("KeyError")
 
 
-def test_a_damaged_alias_keeps_what_it_served(own_store: Store) -> None:
-    live = live_over(own_store)
-    live.look()
-    file = own_store.root / "models" / "raw" / "aliases" / "stable.json"
-    file.chmod(0o644)
-    file.write_bytes(b"nonsense")
-    live.look()
-    assert find(live, "raw", "stable") == "raw@1"
-    assert ("raw", "stable") in [(f.model, f.ref) for f in live.status().failures]
-
-
 def test_a_model_damaged_from_the_start_is_unavailable_and_others_serve(own_store: Store) -> None:
     damage(own_store, "text", 1)
     live = live_over(own_store)

@@ -26,9 +26,8 @@ from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion
 from service.serving.shadows import ShadowCopy, ShadowOutcome, Shadows, compare
 from service.serving.split import Chooser, live_split
-from tests.answers import reply_of
 from tests.oip_requests import HEADER, binary_body, csr
-from tests.served_models import publish_model
+from tests.served_models import publish_model, reply_of
 from tests.servers import wait_for
 
 ROWS = b'{"indices": [1, 5], "values": [1.0, 0.5]}, {"indices": [2], "values": [1.0]}'

@@ -22,9 +22,8 @@ from service.serving.rows import to_options
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.answers import at_once, in_thread
 from tests.real_texts import TEXTS
-from tests.served_models import publish_model
+from tests.served_models import at_once, in_thread, publish_model
 
 ODD_TEXTS = ["a text editor", "", "TERMINAL\ud83d\ude00 zzz", "北京 e\u0301dit", "x" * 5000]
 

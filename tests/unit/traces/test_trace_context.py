@@ -1,8 +1,10 @@
-"""W3C Trace Context: what is read of headers, by a slow oracle, and which traces are sampled."""
+"""Traces: whether they are on, and the trace that a request brings."""
 
 from __future__ import annotations
 
+import os
 import random
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -10,8 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.base.errors import BadParameter
+from service.traces import switch
 from service.traces.context import Sampling, is_sampled, new_id, parse_traceparent, sampling_of
+from service.traces.switch import are_on, open_tracer
 from service.traces.tracer import EndedSpan, EndedTrace, SpanShape, Tracer
+from tests.conftest import settings_of
 
 GOOD = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
@@ -192,3 +197,80 @@ def test_a_long_tracestate_is_left_out() -> None:
         trace = tracer.begin(GOOD, b"a" * n)
         assert trace is not None
         assert len(trace.state) == kept
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
+
+
+def test_they_are_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
+    assert not are_on(settings_of(tmp_path))
+    assert open_tracer(settings_of(tmp_path), "serve") is None
+
+
+@pytest.mark.parametrize(("name", "value"), [("OTEL_SDK_DISABLED", "True"), ("OTEL_TRACES_EXPORTER", "none")])
+def test_the_standard_can_turn_them_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert not are_on(settings_of(tmp_path, traces=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("OTEL_TRACES_EXPORTER", "console"), ("OTEL_TRACES_SAMPLER", "rarely"), ("OTEL_TRACES_SAMPLER", "")],
+)
+def test_what_is_not_understood_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel are not installed")
+    monkeypatch.setenv(name, value)
+    settings = settings_of(tmp_path, traces=True)
+    if not value:  # as if it were not set
+        assert are_on(settings)
+        return
+    with pytest.raises(BadParameter, match=rf"{name}: expected .*, found '{value}'"):
+        are_on(settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "-1"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
+    ],
+)
+def test_an_exporter_that_cannot_be_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel are not installed")
+    monkeypatch.setenv(name, value)
+    try:
+        tracer = open_tracer(settings_of(tmp_path, traces=True), "serve")
+    except BadParameter as error:
+        assert str(error).startswith("OTEL_")
+    else:  # the SDK takes its default instead, and says so
+        assert name == "OTEL_EXPORTER_OTLP_TIMEOUT"
+        assert tracer is not None
+        tracer.close()
+
+
+@pytest.mark.parametrize("missing", ["opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter"])
+def test_without_the_packages_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    def find(name: str) -> object:
+        if name.startswith(f"{missing}."):
+            raise ModuleNotFoundError(f"No module named {missing!r}")
+        return None if name == missing else object()
+
+    monkeypatch.setattr(switch, "find_spec", find)
+    with pytest.raises(
+        BadParameter, match="XYLEM_TRACES: expected the packages of the extra otel, found none"
+    ):
+        are_on(settings_of(tmp_path, traces=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,16 +140,9 @@ def test_pictures_are_drawn_of_what_there_is(forest: Any, tmp_path: Path) -> Non
 
 
 def test_without_matplotlib_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    hide_module: Callable[[str], None], tmp_path: Path
 ) -> None:
-    imported = builtins.__import__
-
-    def refuse(name: str, *arguments: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return imported(name, *arguments)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    hide_module("matplotlib")
     depths = [{"depth": 0, "features_mean": 9.0}]
     with pytest.raises(BadInput, match=r"expected matplotlib.*xylem-serve\[report\]"):
         draw_report({"size": {"depths": depths}}, "m@1", tmp_path)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import json
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -192,15 +192,10 @@ def test_what_cannot_be_searched_is_refused(
         search(replace(request_of, **changes))
 
 
-def test_without_optuna_the_error_says_what_to_install(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = builtins.__import__
-
-    def refuse(name: str, *arguments: Any) -> Any:
-        if name.startswith("optuna"):
-            raise ImportError(name)
-        return imported(name, *arguments)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+def test_without_optuna_the_error_says_what_to_install(
+    file: Path, hide_module: Callable[[str], None]
+) -> None:
+    hide_module("optuna")
     with pytest.raises(BadInput, match=r"expected optuna.*xylem-serve\[tune\]"):
         search(SearchRequest(file))
 

@@ -96,19 +96,10 @@ def test_a_stream_has_the_rows_of_the_file(suffix: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("tree", ["kmeans", "random", "huffman"])
 @pytest.mark.parametrize("suffix", [".svm", ".jsonl"])
 def test_a_stream_trains_the_same_model_as_memory(suffix: str, tree: str, tmp_path: Path) -> None:
-    path, store = _write(tmp_path, suffix), Store(tmp_path / "store")
     parameters = [*SGD, f"tree={tree}", "trees=2"]
     if suffix == ".jsonl":
         parameters += ["features.kind=hashing", "features.n_features=1024"]
-    for is_stream, threads in ((False, 1), (True, 2)):
-        request = TrainRequest("plt", path, parameters=parameters, seed=9, threads=threads, stream=is_stream)
-        train_and_publish(store, "m", request)
-    memory, streamed = (store.open("m", version) for version in (1, 2))
-    assert {*memory.arrays, ORIGIN} == streamed.arrays.keys()  # which says what came before it
-    for name, array in memory.arrays.items():
-        np.testing.assert_array_equal(array, streamed.arrays[name], err_msg=name)
-    assert memory.manifest.data == streamed.manifest.data
-    assert memory.manifest.features == streamed.manifest.features
+    _same(tmp_path, "plt", _write(tmp_path, suffix), parameters)
 
 
 SOFTMAX = ("epochs=3", "dim=5", "arity=3")
@@ -129,23 +120,29 @@ def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> None:
     memory = store.open("m", 1)
     for version in (2, 3):
         streamed = store.open("m", version)
-        assert {*memory.arrays, ORIGIN} == streamed.arrays.keys()
+        assert {*memory.arrays, ORIGIN} == streamed.arrays.keys()  # which says what came before it
         for array in memory.arrays:
             assert memory.arrays[array].tobytes() == streamed.arrays[array].tobytes(), array
         assert memory.manifest.data == streamed.manifest.data
         assert memory.manifest.features == streamed.manifest.features
 
 
-@pytest.mark.parametrize(("name", "tree"), TREES)
-def test_softmax_trees_of_a_stream_are_those_of_memory(name: str, tree: str, tmp_path: Path) -> None:
-    assert _source(_write(tmp_path, ".svm")).census.n_entries > 2 * windows.WINDOW_ENTRIES_MAX
-    _same(tmp_path, name, _write(tmp_path, ".svm"), [*SOFTMAX, tree])
+HASHED = ["features.kind=hashing", "features.n_features=1024"]
 
 
-@pytest.mark.parametrize("name", ["huffman-tree", "learned-tree"])
-def test_softmax_trees_of_hashed_texts_are_those_of_memory(name: str, tmp_path: Path) -> None:
-    hashed = ["features.kind=hashing", "features.n_features=1024"]
-    _same(tmp_path, name, _write(tmp_path, ".jsonl.gz"), [*SOFTMAX, *hashed])
+@pytest.mark.parametrize(
+    ("name", "suffix", "parameters"),
+    [
+        *((name, ".svm", [tree]) for name, tree in TREES),
+        *((name, ".jsonl.gz", HASHED) for name in ("huffman-tree", "learned-tree")),
+    ],
+)
+def test_softmax_trees_of_a_stream_are_those_of_memory(
+    name: str, suffix: str, parameters: list[str], tmp_path: Path
+) -> None:
+    if suffix == ".svm":
+        assert _source(_write(tmp_path, suffix)).census.n_entries > 2 * windows.WINDOW_ENTRIES_MAX
+    _same(tmp_path, name, _write(tmp_path, suffix), [*SOFTMAX, *parameters])
 
 
 @pytest.mark.parametrize(

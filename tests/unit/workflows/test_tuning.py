@@ -25,8 +25,7 @@ from service.thresholds.store.state import Head, ThresholdDatabase
 from service.workflows.labelled import Labelled, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn, tune
-from tests.oracles.metrics import f_measures
-from tests.oracles.thresholds import ofo_thresholds
+from tests.oracles.metrics import f_measures, ofo_thresholds
 from tests.small_models import random_rerank, small_draft
 
 N_ROWS, K, D = 120, 11, 70

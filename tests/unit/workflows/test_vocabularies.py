@@ -1,16 +1,25 @@
-"""Vocabularies as Annif reads them -> tables: RDF, TSV and CSV, and what may be wrong with them."""
+"""Features that a training makes or chooses: vocabularies, `features.kind=auto`, rows without any."""
 
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model_store.label_info import LabelInfo, Subject, build_label_info
+from model_store.store import Store
 from service.base.errors import BadData, BadInput, BadParameter
 from service.datasets.skos import ENTITY_LENGTH_MAX
+from service.in_memory import train_from_memory
+from service.workflows.choose_features import BLOCKS, CANDIDATES, ROWS_MIN, TOLERANCE, divide
 from service.workflows.label_info import read_label_info
+from service.workflows.train import TrainReport, TrainRequest, train_and_publish
 
 PREFIXES = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
 @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
@@ -210,3 +219,134 @@ def test_without_rdflib_the_message_says_what_to_install(
     monkeypatch.setitem(sys.modules, "rdflib", None)
     with pytest.raises(BadInput, match=r"pip install 'xylem-serve\[rdf\]'"):
         read(tmp_path, "v.ttl", TURTLE)
+
+
+ENDINGS = ("", "s", "ed", "ing", "able", "less")
+ROOTS = ("walk", "print", "colour", "sort", "paint", "count")
+
+
+def inflected(n_rows: int) -> list[dict[str, Any]]:
+    """Texts of one word that mostly occurs once; its label is its root: characters tell it, words do not."""
+    rng = np.random.default_rng(5)
+    rows = []
+    for i in range(n_rows):
+        root = ROOTS[i % len(ROOTS)]
+        letters = "".join(rng.choice(list("qxz"), 6))
+        rows.append({"text": f"{letters}{root}{ENDINGS[i % 5]}{letters}", "labels": [root]})
+    return rows
+
+
+def train(directory: Path, rows: list[dict[str, Any]], *parameters: str, seed: int = 0) -> TrainReport:
+    data = directory / "train.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    request = TrainRequest("label-tree", data, parameters=parameters, seed=seed)
+    return train_and_publish(Store(directory / "store"), "model", request)
+
+
+def test_auto_takes_characters_where_they_tell_more(tmp_path: Path) -> None:
+    report = train(tmp_path, inflected(240), "features.kind=auto", "features.rows=200")
+    found = report.features
+    assert found is not None
+    assert (found["chosen"], found["rows"], found["held_out"]) == ("words+chars", 200, 40)
+    assert [tried["features"] for tried in found["tried"]] == list(CANDIDATES)
+    best = max(tried["precision"] for tried in found["tried"])
+    chosen = next(tried for tried in found["tried"] if tried["features"] == found["chosen"])
+    assert chosen["precision"] >= best - TOLERANCE
+    assert all(0 < tried["features_us"] < tried["us_per_row"] for tried in found["tried"])
+    manifest = Store(tmp_path / "store").manifest("model", 1)
+    assert manifest.features["kind"] == "words+chars" and manifest.data.rows == 240
+
+
+@given(n_rows=st.integers(ROWS_MIN, 3000), rows_max=st.integers(ROWS_MIN, 4000), seed=st.integers(0, 1 << 40))
+def test_blocks_of_neighbours_are_held_out(n_rows: int, rows_max: int, seed: int) -> None:
+    held, rest = divide(n_rows, rows_max, seed)
+    drawn = min(n_rows, rows_max)
+    assert (len(held), len(rest)) == (drawn // 5, drawn - drawn // 5)
+    both = np.concatenate([held, rest])
+    assert len(np.unique(both)) == drawn and both.min() >= 0 and both.max() < n_rows
+    for part in (held, rest):
+        assert (np.diff(part) > 0).all()
+    n_blocks = 1 + np.count_nonzero(np.diff(held) > 1)
+    assert n_blocks <= len(held) // max(1, len(held) // BLOCKS) + 2  # one cut short, one at the file's end
+    again = divide(n_rows, rows_max, seed)
+    assert all(np.array_equal(one, other) for one, other in zip((held, rest), again, strict=True))
+
+
+def test_what_only_tells_neighbours_apart_does_not_decide(tmp_path: Path) -> None:
+    """Four rows in a row share their label and a word that no others have: it tells nothing of new rows."""
+    by_root = sorted(inflected(3000), key=lambda row: row["labels"])
+    groups = [by_root[first : first + 4] for first in range(0, 3000, 4)]
+    rows = [
+        {"text": f"{row['text']} of{number}", "labels": row["labels"]}
+        for number, place in enumerate(np.random.default_rng(2).permutation(len(groups)))
+        for row in groups[place]
+    ]
+    found = train(tmp_path, rows, "features.kind=auto").features
+    assert found is not None and found["chosen"] == "words+chars"
+
+
+def test_auto_takes_words_where_they_are_enough_and_is_repeatable(tmp_path: Path) -> None:
+    rows = [{"text": f"kind{i % 5} of{i % 3} thing", "labels": [str(i % 5)]} for i in range(100)]
+    runs = [train(tmp_path, rows, "features.kind=auto", "features.lowercase=false", seed=3) for _ in range(2)]
+    tried = [
+        [(one["features"], one["precision"]) for one in report.features["tried"]]  # type: ignore[index]
+        for report in runs
+    ]
+    assert tried[0] == tried[1]
+    assert runs[0].features is not None and runs[0].features["chosen"] == "words"
+    features = Store(tmp_path / "store").manifest("model", 2).features
+    assert (features["kind"], features["lowercase"], features["ngram_max"]) == ("tfidf", False, 1)
+
+
+def test_auto_is_refused_where_it_cannot_choose(tmp_path: Path) -> None:
+    with pytest.raises(BadParameter, match="expected 50 rows or more with auto, found 49"):
+        train(tmp_path, inflected(49), "features.kind=auto")
+    with pytest.raises(BadParameter, match="expected auto for texts, found instances of another kind"):
+        train(tmp_path, [{"features": {"a": 1}, "labels": ["x"]}] * 60, "features.kind=auto")
+    with pytest.raises(BadParameter, match=r"features\.rows: expected an integer from 50"):
+        train(tmp_path, inflected(60), "features.kind=auto", "features.rows=49")
+
+
+@pytest.mark.parametrize(("n_empty", "warned"), [(2, False), (3, True)])
+def test_more_than_a_tenth_of_rows_without_features_is_warned_of(
+    tmp_path: Path, n_empty: int, warned: bool
+) -> None:
+    rows = [{"text": f"word{i % 4}", "labels": [str(i % 4)]} for i in range(20 - n_empty)]
+    rows += [{"text": "! ?", "labels": ["0"]} for _ in range(n_empty)]
+    report = train(tmp_path, rows)
+    message = "3 of 20 training rows have no feature (kind tfidf): nothing is learnt from them"
+    assert report.warnings == ([message] if warned else None)
+
+
+def test_streams_warn_too(tmp_path: Path) -> None:
+    data = tmp_path / "train.jsonl"
+    rows = [{"text": "" if i % 2 else "a word", "labels": [str(i % 4)]} for i in range(20)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    parameters = ("solver=sgd", "features.kind=hashing")
+    report = train_and_publish(
+        Store(tmp_path / "store"), "model", TrainRequest("plt", data, parameters=parameters, stream=True)
+    )
+    assert report.warnings == [
+        "10 of 20 training rows have no feature (kind hashing): nothing is learnt from them"
+    ]
+
+
+TOPICS = {
+    "zh": ("我们在北京大学学习", "他喜欢吃苹果和香蕉", "火车从上海开往南京"),
+    "th": ("ฉันเรียนที่มหาวิทยาลัย", "เขาชอบกินแอปเปิลกับกล้วย", "รถไฟไปกรุงเทพทุกวัน"),
+    "km": ("ខ្ញុំរៀននៅសាកលវិទ្យាល័យ", "គាត់ចូលចិត្តញ៉ាំផ្លែប៉ោម", "រថភ្លើងទៅភ្នំពេញ"),
+    "lo": ("ຂ້ອຍຮຽນຢູ່ມະຫາວິທະຍາໄລ", "ລາວມັກກິນໝາກແອັບເປິ້ນ", "ລົດໄຟໄປວຽງຈັນ"),
+}
+
+
+@pytest.mark.parametrize("language", TOPICS)
+@pytest.mark.parametrize("kind", ["tfidf", "chars", "words+chars", "hashing"])
+def test_scripts_without_blanks_are_learnt(language: str, kind: str) -> None:
+    sentences = TOPICS[language]
+    # the runs of training and of the question differ, so that no run as a whole is known
+    texts = [sentence[cut:] for cut in range(4) for sentence in sentences]
+    labels = [[str(i % 3)] for i in range(len(texts))]
+    parameters = {"features.kind": kind, **({"features.n_features": 4096} if kind == "hashing" else {})}
+    model = train_from_memory(texts, labels, "ovr", parameters, "float32", 0, 1)
+    asked = [f"{sentence[5:]}{sentence[1:3]}" for sentence in sentences]
+    assert [answer[0][0] for answer in model.predict(asked, 1, None, 1)] == ["0", "1", "2"]

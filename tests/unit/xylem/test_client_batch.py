@@ -137,7 +137,7 @@ def test_it_ends_where_nothing_comes_of_it(run: Run) -> None:
 )
 def test_answers_that_are_none_are_refused(run: Run, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     for half in ("_sync", "_async"):
-        monkeypatch.setattr(f"xylem.{half}.wire.ANSWER_BYTES_MAX", 1000)
+        monkeypatch.setattr(f"xylem.{half}.base.ANSWER_BYTES_MAX", 1000)
     with Server(raw(HEAD + data)) as server:
         with pytest.raises(xylem.BadAnswer, match="expected"):
             run(server.url, texts(3))

@@ -6,6 +6,8 @@ import asyncio
 import json
 import socket
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
@@ -22,12 +24,17 @@ VERDICT = b'{"model":"m","version":1,"threshold_epoch":2,"results":[{"event_id":
 EVENT = {"prediction_id": "p", "labels": []}
 
 
+@contextmanager
+def scripted(scripts: Sequence[Script], **options: Any) -> Iterator[tuple[ScriptedServer, xylem.Client]]:
+    """A server that answers so, and a client of it."""
+    chosen = {"retries": QUICK, **options}
+    with ScriptedServer(scripts) as server, xylem.Client(server.url, **chosen) as client:
+        yield server, client
+
+
 @pytest.mark.parametrize("script", [reset, answer(502), answer(503), answer(504), answer(429)])
 def test_a_call_that_is_safe_is_sent_again(script: Script) -> None:
-    with (
-        ScriptedServer([script, script, MODELS]) as server,
-        xylem.Client(server.url, retries=QUICK) as client,
-    ):
+    with scripted([script, script, MODELS]) as (server, client):
         assert client.models() == [xylem.ModelInfo("a", [1], {"latest": 1})]
         assert len(server.requests) == 3
 
@@ -73,10 +80,7 @@ def test_what_is_not_safe_is_sent_once() -> None:
         lambda client: client.create_key("shop", ["predict"]),
     ]
     for call in calls:
-        with (
-            ScriptedServer([reset, answer(200)]) as server,
-            xylem.Client(server.url, retries=QUICK) as client,
-        ):
+        with scripted([reset, answer(200)]) as (server, client):
             with pytest.raises(xylem.ConnectionFailed):
                 call(client)
             assert len(server.requests) == 1
@@ -84,10 +88,7 @@ def test_what_is_not_safe_is_sent_once() -> None:
 
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 422, 500])
 def test_a_refusal_is_not_asked_again(status: int) -> None:
-    with (
-        ScriptedServer([answer(status), MODELS]) as server,
-        xylem.Client(server.url, retries=QUICK) as client,
-    ):
+    with scripted([answer(status), MODELS]) as (server, client):
         with pytest.raises(xylem.ProblemError) as caught:
             client.models()
         assert caught.value.status == status
@@ -133,10 +134,7 @@ def test_retry_after_is_waited_for_up_to_a_cap_with_jitter_of_a_seed() -> None:
 
 
 def test_the_client_waits_as_long_as_it_is_told() -> None:
-    with (
-        ScriptedServer([answer(503, retry_after="1"), MODELS]) as server,
-        xylem.Client(server.url, retries=1) as client,
-    ):
+    with scripted([answer(503, retry_after="1"), MODELS], retries=1) as (_, client):
         begun = time.monotonic()
         client.models()
         assert time.monotonic() - begun >= 1
@@ -152,7 +150,7 @@ def test_the_client_waits_as_long_as_it_is_told() -> None:
     ],
 )
 def test_an_answer_that_is_cut_off_is_no_answer(data: bytes) -> None:
-    with ScriptedServer([raw(data)] * 9) as server, xylem.Client(server.url, retries=QUICK) as client:
+    with scripted([raw(data)] * 9) as (server, client):
         with pytest.raises(xylem.ConnectionFailed):
             client.models()
         assert len(server.requests) == 4
@@ -162,7 +160,7 @@ def test_an_answer_that_is_cut_off_is_no_answer(data: bytes) -> None:
     "body", [b"", b"<html>", b"[]", b'{"models":7}', b'{"models":[{"name":1}]}', b"\xff", b'{"models":[]']
 )
 def test_an_answer_of_another_shape_is_refused(body: bytes) -> None:
-    with ScriptedServer([answer(200, body)]) as server, xylem.Client(server.url, retries=QUICK) as client:
+    with scripted([answer(200, body)]) as (server, client):
         with pytest.raises(xylem.BadAnswer, match="expected"):
             client.models()
         assert len(server.requests) == 1
@@ -196,10 +194,7 @@ def test_an_answer_that_trickles_is_given_up() -> None:
 def test_a_redirect_is_not_followed() -> None:
     with ScriptedServer([MODELS]) as other:
         away = answer(307, location=f"{other.url}/v1/models")
-        with (
-            ScriptedServer([away]) as server,
-            xylem.Client(server.url, "secret-key", retries=QUICK) as client,
-        ):
+        with scripted([away], key="secret-key") as (server, client):
             with pytest.raises(xylem.BadAnswer, match="redirect"):
                 client.models()
             assert server.requests[0].headers["authorization"] == "Bearer secret-key"
@@ -254,7 +249,7 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 
 def test_names_do_not_leave_their_place_in_a_path() -> None:
-    with ScriptedServer([answer(404)] * 9) as server, xylem.Client(server.url, retries=0) as client:
+    with scripted([answer(404)] * 9, retries=0) as (server, client):
         for name in ("../admin", "a/b", "a?b", "a#b", "%2e%2e"):
             with pytest.raises(xylem.ProblemError):
                 client.model(name)

@@ -356,35 +356,6 @@ def test_request_ids(in_process: Run, value: str, kept: bool) -> None:
     assert found
 
 
-def test_a_body_at_the_limit_and_one_byte_longer(in_process: Run) -> None:
-    body = json.dumps({"instances": [RAW]}).encode()
-    path = "/v1/models/raw/predict"
-
-    async def chunked(client: httpx.AsyncClient) -> httpx.Response:
-        async def chunks() -> Any:
-            for byte in body + b" ":
-                yield bytes([byte])
-
-        return await client.post(path, content=chunks(), headers=JSON)
-
-    assert in_process(post(path, body), body_bytes_max=len(body)).status_code == 200
-    assert_problem(in_process(post(path, body + b" "), body_bytes_max=len(body)), 413, "body-too-large")
-    refused = in_process(chunked, body_bytes_max=len(body))
-    assert_problem(refused, 413, "body-too-large")
-    assert refused.headers["connection"] == "close"
-
-
-def test_a_body_that_stalls(in_process: Run) -> None:
-    async def call(client: httpx.AsyncClient) -> httpx.Response:
-        async def chunks() -> Any:
-            yield b"{"
-            await asyncio.sleep(2)
-
-        return await client.post("/v1/models/raw/predict", content=chunks(), headers=JSON)
-
-    assert_problem(in_process(call, body_seconds_max=0.05), 408, "body-timeout")
-
-
 @pytest.mark.parametrize(("most", "refused"), [(3, 0), (2, 1)])
 def test_requests_in_flight_at_the_limit_and_one_more(in_process: Run, most: int, refused: int) -> None:
     async def call(client: httpx.AsyncClient) -> list[httpx.Response]:

@@ -15,8 +15,7 @@ import pytest
 from model_store.store import Store
 from service.thresholds.live.tokens import Tokens
 from tests.conftest import serving, settings_of
-from tests.feedback_requests import PATH, RAW, event, predict, send, with_client
-from tests.signed import signed
+from tests.feedback_helpers import PATH, RAW, event, predict, send, signed, with_client
 
 KEY = "0123456789abcdef0123456789abcdef"
 

@@ -25,7 +25,7 @@ from service.serving.split import LiveStatus
 from service.thresholds.store import label_history
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.feedback_requests import event, send, with_client
+from tests.feedback_helpers import event, send, with_client
 from tests.small_models import small_draft
 
 Run = Callable[..., Any]

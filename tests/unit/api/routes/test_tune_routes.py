@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,9 @@ from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thres
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.tune import TuneRequest, learn, read_labelled, tune
-from tests.conftest import serving, settings_of
+from tests.conftest import settings_of
 from tests.databases import database_url, postgresql  # noqa: F401
+from tests.feedback_helpers import with_client
 from tests.schemas import fault_of, openapi
 from tests.small_models import small_draft
 
@@ -73,15 +74,6 @@ def data(tmp_path: Path) -> Path:
     ]
     (directory / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     return directory
-
-
-def with_client(store: Store, call: Callable[[httpx.AsyncClient], Any], **changes: Any) -> Any:
-    async def main() -> Any:
-        changed = {"threshold_refresh_ms": 50, "admin_key": SecretStr(KEY), **changes}
-        async with serving(settings_of(store.root, **changed)) as (_, client):
-            return await call(client)
-
-    return asyncio.run(main())
 
 
 @contextlib.contextmanager
@@ -136,7 +128,7 @@ def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Path) -> 
         assert shown == ["ofo", [2, 9], 2]
 
     with working(store, data):
-        with_client(store, call, data_dir=data)
+        with_client(store, call, admin_key=SecretStr(KEY), data_dir=data)
 
 
 @pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
@@ -171,8 +163,8 @@ def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
         assert (answer.status_code, "XYLEM_DATA_DIR" in answer.json()["detail"]) == (422, True)
 
     with working(store, data):
-        with_client(store, call, data_dir=data)
-    with_client(store, without)
+        with_client(store, call, admin_key=SecretStr(KEY), data_dir=data)
+    with_client(store, without, admin_key=SecretStr(KEY))
 
 
 @pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
@@ -201,7 +193,9 @@ def test_who_waits_for_a_job_waits_so_long_and_not_longer(store: Store, data: Pa
         answer = await third
         assert (answer.status_code, answer.json()["code"]) == (409, "job-conflict")
 
-    with_client(store, call, data_dir=data, tune_seconds_max=3.0, event_streams_max=1)
+    with_client(
+        store, call, admin_key=SecretStr(KEY), data_dir=data, tune_seconds_max=3.0, event_streams_max=1
+    )
 
 
 @pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
@@ -259,7 +253,7 @@ def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, data: P
         assert (await thresholds())["labels"] == after["labels"]
 
     with working(store, data):
-        with_client(store, call, data_dir=data)
+        with_client(store, call, admin_key=SecretStr(KEY), data_dir=data)
 
 
 def test_a_stream_ends_with_the_bits_of_the_file(
@@ -284,7 +278,7 @@ def test_a_stream_ends_with_the_bits_of_the_file(
         found: dict[str, Any] = (await client.get("/v1/models/small/thresholds")).json()
         return found
 
-    found = with_client(store, call, database_url=database_url)
+    found = with_client(store, call, admin_key=SecretStr(KEY), database_url=database_url)
     labelled = read_labelled(model, data / "more" / "valid.txt", quiet)
     counters, thresholds = learn(
         make_predictor(model), labelled.rows, labelled.labels, start, counts, n_rows, quiet

@@ -28,8 +28,8 @@ from service.thresholds.methods.ofo import (
     thresholds_of,
 )
 from service.thresholds.methods.starts import C_GRID, choose_kappa
+from tests.oracles.metrics import f_score, ofo_thresholds
 from tests.oracles.problems import to_labels
-from tests.oracles.thresholds import f_score, ofo_thresholds
 from tests.small_models import random_calibration, random_rerank
 
 K, ROWS = 7, 40

@@ -27,6 +27,7 @@ from tests.oracles.problems import (
     random_rows,
     to_labels,
     to_rows,
+    training_sets,
 )
 
 SMALL = {"trees": "3", "max_nodes": "60", "epochs": "5"}
@@ -234,18 +235,7 @@ def test_a_leaf_keeps_its_most_frequent_labels() -> None:
         assert kept == {label: all_shares[label] for label in best}
 
 
-data_sets = st.builds(
-    lambda seed, n_rows, n_features, n_labels, density, share: (
-        random_rows(np.random.default_rng(seed), n_rows, n_features, density),
-        random_labels(np.random.default_rng(seed + 1), n_rows, n_labels, share),
-    ),
-    st.integers(0, 2**31),
-    st.integers(1, 40),
-    st.integers(1, 60),
-    st.integers(1, 30),
-    st.sampled_from([0.0, 0.1, 0.9]),
-    st.sampled_from([0.0, 0.1, 0.6]),
-)
+data_sets = training_sets(40, 60, 30, [0.0, 0.1, 0.9], [0.0, 0.1, 0.6])
 settings_of_trees = st.builds(
     lambda *items: ["trees=2", "epochs=2", *items],
     st.sampled_from(["arity=2", "arity=4", "arity=7"]),

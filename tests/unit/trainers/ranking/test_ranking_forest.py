@@ -30,6 +30,7 @@ from tests.oracles.problems import (
     random_rows,
     to_labels,
     to_rows,
+    training_sets,
 )
 
 NAMES = ["fastxml", "pfastrexml"]
@@ -58,17 +59,7 @@ def leaf_of(grown: Grown, row: np.ndarray) -> int:
     return node
 
 
-data_sets = st.builds(
-    lambda seed, n_rows, n_labels, density, share: (
-        random_rows(np.random.default_rng(seed), n_rows, 12, density),
-        random_labels(np.random.default_rng(seed + 1), n_rows, n_labels, share),
-    ),
-    st.integers(0, 2**31),
-    st.integers(1, 60),
-    st.integers(1, 12),
-    st.sampled_from([0.0, 0.2, 0.8]),
-    st.sampled_from([0.05, 0.4]),
-)
+data_sets = training_sets(60, 12, 12, [0.0, 0.2, 0.8], [0.05, 0.4])
 settings_of_trees = st.builds(
     FastXmlParameters,
     trees=st.just(2),

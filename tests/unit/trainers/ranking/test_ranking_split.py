@@ -1,4 +1,4 @@
-"""The alternation of rankings and sides against exhaustive search and dense sums."""
+"""A node of a ranking tree: its sides and its separator, on awkward rows too."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
 
-from service.base.rows import LabelRows
+from service.base.rows import LabelRows, SparseRows
+from service.trainers.ranking.separator import columns_of, solve_separator
 from service.trainers.ranking.tree import (
     GAIN_MIN,
     ROUNDS_MAX,
@@ -17,8 +19,16 @@ from service.trainers.ranking.tree import (
     split_by_ranking,
     toss_sides,
 )
-from tests.oracles.problems import dense_labels, random_labels, splitmix64, to_labels
-from tests.oracles.ranking import alternate, best_ranking, discounted, served
+from tests.oracles.problems import (
+    dense_labels,
+    dense_rows,
+    random_labels,
+    random_rows,
+    splitmix64,
+    to_labels,
+    to_rows,
+)
+from tests.oracles.ranking import alternate, best_ranking, discounted, separator_objective, served
 
 DISCOUNT = 1.0 / np.log2(np.arange(40) + 2.0)
 IDEAL = np.concatenate([[0.0], np.cumsum(DISCOUNT)])
@@ -112,3 +122,127 @@ def test_tossed_sides_are_the_high_bits_of_the_generator():
     side, state = np.full(50, 7, np.uint8), np.array([11], np.uint64)
     toss_sides(side, state)
     assert side.tolist() == [number >> 63 for number in splitmix64(11, 50)]
+
+
+NEVER = np.zeros(1, np.uint8)
+
+
+def solve(rows: SparseRows, side, cost, eps=1e-4, steps=100, stop=NEVER, seed=5):
+    """Return (w float64[D + 1], Newton steps)."""
+    counts = np.zeros(rows.n_features, np.int32)
+    columns = columns_of(*rows[:3], np.arange(rows.n_rows, dtype=np.int32), counts)
+    assert not counts.any(), "the workspace is left as it was"
+    found, taken = solve_separator(
+        columns, side, np.asarray(cost, np.float64), eps, steps, np.array([seed], np.uint64), stop
+    )
+    w = np.zeros(rows.n_features + 1)
+    w[columns.feature[:-1]] = found[:-1]
+    w[-1] = found[-1]
+    return w, taken
+
+
+def problem(seed, n_rows=150, n_features=60):
+    rng = np.random.default_rng(seed)
+    rows = random_rows(rng, n_rows, n_features, 0.2)
+    side = dense_rows(rows) @ rng.standard_normal(n_features) + 0.3 * rng.standard_normal(n_rows) > 0
+    side[:2] = [True, False]
+    return rows, side.astype(np.uint8)
+
+
+def liblinear(rows, side, cost):
+    """The weights and the least objective that LIBLINEAR's L1 solver finds; it penalises the constant too."""
+    x = dense_rows(rows)
+    model = LogisticRegression(
+        C=1.0,
+        l1_ratio=1.0,
+        solver="liblinear",
+        tol=1e-7,
+        max_iter=5000,
+        class_weight=dict(enumerate(cost)),
+    )
+    model.fit(x, side)
+    w = np.append(model.coef_[0], model.intercept_[0])
+    return w, separator_objective(x, side, w, np.asarray(cost))
+
+
+@pytest.mark.parametrize("cost", [(0.5, 0.5), (3.0, 5.0), (100.0, 60.0)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_objective_is_liblinears(cost, seed):
+    rows, side = problem(seed)
+    expected, least = liblinear(rows, side, cost)
+    w, taken = solve(rows, side, cost)
+    found = separator_objective(dense_rows(rows), side, w, np.asarray(cost))
+    assert taken < 100
+    assert least * (1 - 1e-6) <= found <= least * (1 + 5e-4)
+    assert abs(np.count_nonzero(w) - np.count_nonzero(expected)) <= 2
+
+
+def test_a_loose_eps_takes_fewer_steps_and_is_near():
+    rows, side = problem(2)
+    x, cost = dense_rows(rows), np.array([5.0, 5.0])
+    tight, many = solve(rows, side, cost)
+    loose, few = solve(rows, side, cost, eps=0.01)
+    assert few < many
+    least = separator_objective(x, side, tight, cost)
+    assert least <= separator_objective(x, side, loose, cost) <= 1.02 * least
+
+
+def test_steps_are_bounded_and_each_lowers_the_objective():
+    rows, side = problem(3)
+    x, cost = dense_rows(rows), np.array([50.0, 50.0])
+    values = []
+    for steps in range(1, 7):
+        w, taken = solve(rows, side, cost, steps=steps)
+        assert taken == steps
+        values.append(separator_objective(x, side, w, cost))
+    assert (np.diff([separator_objective(x, side, np.zeros(61), cost), *values]) < 0).all()
+
+
+def test_a_low_cost_keeps_no_weight():
+    rows, side = problem(4)
+    w, _ = solve(rows, side, (1e-3, 1e-3))
+    assert not w.any()
+
+
+def test_stop_ends_it():
+    rows, side = problem(5)
+    w, taken = solve(rows, side, (5.0, 5.0), stop=np.ones(1, np.uint8))
+    assert taken == 0
+    assert not w.any()
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e6, 1e30])
+def test_rows_of_any_scale_give_finite_weights(scale):
+    rows, side = problem(6, n_rows=30, n_features=8)
+    rows = rows._replace(values=(rows.values * scale).astype(np.float32))
+    w, _ = solve(rows, side, (5.0, 5.0), steps=20)
+    assert np.isfinite(w).all()
+
+
+def test_duplicate_and_empty_rows_and_an_unused_feature():
+    dense = np.zeros((12, 3))
+    dense[:4, 0] = 1
+    dense[4:8, 1] = 1
+    side = np.array([1] * 4 + [0] * 8, np.uint8)
+    rows = to_rows(dense)
+    w, _ = solve(rows, side, (5.0, 5.0))
+    _, least = liblinear(rows, side, (5.0, 5.0))
+    assert separator_objective(dense, side, w, np.array([5.0, 5.0])) == pytest.approx(least, rel=1e-4)
+    assert w[0] > 0 >= w[1]
+    assert w[2] == 0
+
+
+def test_columns_are_the_rows_transposed():
+    rows = random_rows(np.random.default_rng(7), 20, 9, 0.3)
+    chosen = np.array([1, 4, 5, 17], np.int32)
+    columns = columns_of(*rows[:3], chosen, np.zeros(9, np.int32))
+    x = dense_rows(rows)[chosen]
+    used = np.flatnonzero(x.any(axis=0))
+    assert columns.feature.tolist() == [*used, -1]
+    found = np.zeros((4, len(used) + 1))
+    for k in range(len(used) + 1):
+        here = slice(columns.ptr[k], columns.ptr[k + 1])
+        assert (np.diff(columns.row[here]) > 0).all()
+        found[columns.row[here], k] = columns.value[here]
+    assert np.array_equal(found[:, :-1], x[:, used])
+    assert (found[:, -1] == 1).all()

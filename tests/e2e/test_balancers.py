@@ -1,0 +1,351 @@
+"""The shipped haproxy.cfg and nginx.conf, in the real ones, before two real replicas on loopback."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import socket
+import socketserver
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.balanced import (
+    HAPROXY_CONF,
+    NGINX_CONF,
+    Cluster,
+    haproxy,
+    haproxy_command,
+    ignore_upgrades,
+    nginx,
+    nginx_command,
+    running,
+)
+from tests.replicas import (
+    BODY,
+    BROKEN,
+    INSTANCE,
+    JSON,
+    KEY,
+    N_CLIENTS,
+    PREDICT,
+    REFUSED_TWICE,
+    Replica,
+    load,
+    reserved_ports,
+    wait_until,
+)
+from tests.tls_relay import make_certificate
+
+NDJSON = {"content-type": "application/x-ndjson"}
+DRAIN_SECONDS = {"haproxy": 2, "nginx": 0.3}
+"""As deploy/systemd/xylem.env has it: haproxy must see that a replica is not ready before it stops."""
+
+RUNS = pytest.mark.parametrize(
+    "n_requests", [200, pytest.param(5000, marks=pytest.mark.soak)], ids=["quick", "soak"]
+)
+"""So many requests are answered at least while replicas come and go."""
+
+HIDDEN_PATHS = [
+    "/metrics",
+    "/metrics/",
+    "//metrics",
+    "/%6Detrics",
+    "/v1/admin",
+    "/v1/admin/jobs",
+    "//v1//admin/keys",
+    "/v1/%61dmin/keys",
+    "/v1/admin/models/raw/thresholds/tune",
+    "/x/../metrics",
+    "/v1/x/../admin/audit",
+]
+"""Ways to name what is for those who run it."""
+
+
+@pytest.fixture(scope="module", params=["haproxy", "nginx"])
+def cluster(
+    request: pytest.FixtureRequest, shared_store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp(request.param)
+    database, seconds = directory / "xylem.db", DRAIN_SECONDS[request.param]
+    if request.param == "haproxy":
+        haproxy_command(directory)
+    else:
+        nginx_command(directory)
+    with ExitStack() as stack:
+        port, stream_port, *ports = stack.enter_context(reserved_ports(4))
+        replicas = [stack.enter_context(Replica(shared_store, each, database, seconds)) for each in ports]
+        if request.param == "haproxy":
+            stack.enter_context(haproxy(port, ports, directory))
+            yield Cluster(port, port, replicas)
+        else:
+            stack.enter_context(nginx(port, stream_port, ports, directory))
+            yield Cluster(port, stream_port, replicas)
+
+
+of_haproxy = pytest.mark.parametrize("cluster", ["haproxy"], indirect=True)
+of_nginx = pytest.mark.parametrize("cluster", ["nginx"], indirect=True)
+
+
+@RUNS
+def test_a_rolling_restart_under_load_fails_no_request(cluster: Cluster, n_requests: int) -> None:
+    """R16: both replicas answer before and after."""
+    before = [replica.answered() for replica in cluster.replicas]
+
+    def least() -> int:
+        pairs = zip(cluster.replicas, before, strict=True)
+        return min(replica.answered() - then for replica, then in pairs)
+
+    with load(cluster.port) as counts:
+        wait_until(lambda: least() > 20)
+        while counts[200] < n_requests:
+            for replica in cluster.replicas:
+                assert replica.stop(signal.SIGTERM) == 0
+                replica.__enter__()
+                wait_until(lambda replica=replica: replica.answered() > 20)  # type: ignore[misc]
+    assert counts.keys() == {200}, counts
+
+
+@RUNS
+def test_the_death_of_a_replica_breaks_no_more_than_what_is_in_flight(
+    cluster: Cluster, n_requests: int
+) -> None:
+    """R18, and nothing that is asked twice: the balancer repeats what has no answer."""
+    with load(cluster.port) as counts:
+        while counts[200] < n_requests:
+            wait_until(lambda: counts[200] > 50)
+            n_broken = counts[BROKEN]
+            cluster.replicas[0].stop(signal.SIGKILL)
+            seen = counts[200]
+            wait_until(lambda seen=seen: counts[200] > seen + 100)  # type: ignore[misc]
+            cluster.replicas[0].__enter__()
+            assert counts[BROKEN] <= n_broken + N_CLIENTS, counts
+    assert counts.keys() <= {200, BROKEN}, counts
+    assert counts[REFUSED_TWICE] == 0, counts
+
+
+def test_a_batch_of_any_length_streams_both_ways(cluster: Cluster) -> None:
+    """Answers come while lines are still to be sent."""
+    n_lines, n_first = 20_000, 10
+    lines = b"".join(json.dumps({"id": i, **INSTANCE}).encode() + b"\n" for i in range(n_lines))
+    cut = lines.index(b'{"id": %d,' % n_first)
+    with socket.create_connection(("127.0.0.1", cluster.stream_port), timeout=120) as connection:
+        head = (
+            "POST /v1/models/raw/batch?top_r=1 HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n"
+        )
+        connection.sendall(f"{head}content-length: {len(lines)}\r\n\r\n".encode() + lines[:cut])
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        first = [json.loads(response.readline())["id"] for _ in range(n_first)]  # the rest is not sent yet
+        rest = threading.Thread(target=connection.sendall, args=(lines[cut:],))
+        rest.start()
+        ids = [json.loads(line)["id"] for line in response]
+        rest.join()
+    assert [*first, *ids] == list(range(n_lines))
+
+
+@pytest.mark.parametrize("path", HIDDEN_PATHS)
+def test_what_is_for_those_who_run_it_is_not_published(cluster: Cluster, path: str) -> None:
+    """The balancer itself says so; haproxy resolves no path, and a replica has no such route."""
+    by_replica = ".." in path and cluster.stream_port == cluster.port
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=120)
+    for method in ("GET", "POST"):
+        connection.request(method, path)
+        response = connection.getresponse()
+        assert response.status == 404
+        assert json.loads(response.read())["code"] == "route-not-found"
+        assert ("x-request-id" in response.headers) == by_replica
+    connection.close()
+
+
+def test_an_upgrade_is_ignored_and_its_body_read(cluster: Cluster) -> None:
+    ignore_upgrades(cluster.port)
+
+
+class Dying(socketserver.ThreadingTCPServer):
+    """Says that it is ready, and closes the connection of any other request: a replica at its death."""
+
+    allow_reuse_address = daemon_threads = True
+
+    def __init__(self, *, resets: bool) -> None:
+        super().__init__(("127.0.0.1", 0), _Death)
+        self.port: int = self.server_address[1]
+        self.resets = resets
+        self.n_deaths = 0
+
+
+class _Death(socketserver.StreamRequestHandler):
+    server: Dying
+
+    def handle(self) -> None:
+        head = self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        if b"/readyz" in head:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            return
+        self.server.n_deaths += 1
+        if self.server.resets:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+
+
+@of_haproxy
+@pytest.mark.parametrize("resets", [False, True], ids=["closes", "resets"])
+@pytest.mark.parametrize("pause", [None, 0.0, 0.02], ids=["whole", "two packets", "body later"])
+def test_a_request_is_repeated_however_its_client_sends_it(
+    cluster: Cluster, tmp_path: Path, pause: float | None, resets: bool
+) -> None:
+    """A body in a packet of its own: haproxy repeats only what it has whole."""
+    n_requests = 20
+    head = f"POST {PREDICT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head += f"content-length: {len(BODY)}\r\n\r\n"
+    with ExitStack() as stack:
+        [port] = stack.enter_context(reserved_ports(1))
+        dying = stack.enter_context(Dying(resets=resets))
+        threading.Thread(target=dying.serve_forever, daemon=True).start()
+        stack.callback(dying.shutdown)
+        stack.enter_context(haproxy(port, [dying.port, cluster.replicas[1].port], tmp_path))
+        connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(n_requests):
+            if pause is None:
+                connection.sendall((head + BODY).encode())
+            else:
+                connection.sendall(head.encode())
+                time.sleep(pause)
+                connection.sendall(BODY.encode())
+            response = http.client.HTTPResponse(connection)
+            response.begin()
+            assert (response.status, len(json.loads(response.read())["predictions"])) == (200, 1)
+        assert dying.n_deaths > 0
+
+
+@of_haproxy
+def test_without_a_replica_the_answer_is_a_problem_too(cluster: Cluster) -> None:
+    for replica in cluster.replicas:
+        replica.stop(signal.SIGKILL)
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=120)
+    connection.request("GET", "/v1/models")
+    response = connection.getresponse()
+    assert response.status in (502, 503)
+    assert response.headers["retry-after"] == "1"
+    assert json.loads(response.read())["code"] == "unavailable"
+    connection.close()
+    for replica in cluster.replicas:
+        replica.__enter__()
+
+
+@of_nginx
+def test_uploads_and_streams_of_events_pass_by_the_port_for_streams(cluster: Cluster) -> None:
+    """It is TCP, and reaches every route: so a key is asked for there, and nginx holds nothing back."""
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.stream_port, timeout=120)
+    key = {"authorization": f"Bearer {KEY}"}
+    lines = b'{"indices": [1], "values": [1.0]}\n' * 300_000  # more than nginx would take on the other port
+
+    def ask(
+        method: str, path: str, body: bytes | None = None, headers: dict[str, str] = key
+    ) -> tuple[int, dict[str, Any]]:
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+    assert ask("GET", "/v1/admin/jobs", headers={})[0] == 401
+    status, file = ask("PUT", "/v1/admin/data/rows.jsonl", lines)
+    assert (status, file["bytes"]) == (200, len(lines))
+    batch = json.dumps({"model": "raw", "data": "rows.jsonl"}).encode()
+    status, job = ask("POST", "/v1/admin/batch-jobs", batch, key | JSON)
+    assert (status, job["state"]) == (202, "queued")
+    path = f"/v1/admin/jobs/{job['id']}"
+    events = http.client.HTTPConnection("127.0.0.1", cluster.stream_port, timeout=120)
+    events.request("GET", f"{path}/events", headers=key)
+    stream = events.getresponse()
+    assert [stream.readline() for _ in range(2)] == [b"event: job\n", b"id: 1\n"]  # while the job waits
+    assert ask("DELETE", path)[0] == 200
+    assert b'"state":"cancelled"' in stream.read()
+    for one in (connection, events):
+        one.close()
+
+
+@of_nginx
+def test_a_batch_on_the_other_port_is_refused_at_once(cluster: Cluster) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=120)
+    connection.request("POST", "/v1/models/raw/versions/1/batch", b"{}\n" * 10, NDJSON)
+    response = connection.getresponse()
+    assert (response.status, response.getheader("content-type")) == (421, "application/problem+json")
+    assert json.loads(response.read())["code"] == "batch-port"
+    connection.close()
+
+
+def feedback_on(port: int, body: bytes, headers: dict[str, str]) -> tuple[int, list[str]]:
+    """Send feedback; return the status, and what became of the events."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection.request("POST", "/v1/models/raw/feedback", body, headers)
+    response = connection.getresponse()
+    found = response.read()
+    connection.close()
+    if response.status != 200:
+        return response.status, [json.loads(found)["code"]]
+    are_lines = headers is NDJSON
+    results = map(json.loads, found.splitlines()) if are_lines else json.loads(found)["results"]
+    return 200, [one["result"] for one in results]
+
+
+@of_nginx
+def test_feedback_counts_once_whichever_replica_has_it(cluster: Cluster) -> None:
+    events = [{"event_id": f"e{i}", "instance": INSTANCE, "labels": []} for i in range(200)]
+    body = json.dumps({"events": events}).encode()
+    lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+    assert feedback_on(cluster.port, body, JSON) == (200, ["applied"] * 200)
+    for _ in range(4):
+        assert feedback_on(cluster.port, body, JSON) == (200, ["duplicate"] * 200)
+        assert feedback_on(cluster.stream_port, lines, NDJSON) == (200, ["duplicate"] * 200)
+    assert feedback_on(cluster.port, lines, NDJSON) == (421, ["batch-port"])
+    for kind in ("application/ndjson; charset=utf-8", "Application/X-NDJSON"):
+        assert feedback_on(cluster.port, lines, {"content-type": kind}) == (421, ["batch-port"])
+
+
+@pytest.mark.parametrize("balancer", ["haproxy", "nginx"])
+def test_predictions_over_tls(balancer: str, shared_store: Path, tmp_path: Path) -> None:
+    """By the lines that the shipped files have for it."""
+    conf = tmp_path / "balancer.conf"
+    command = haproxy_command(conf) if balancer == "haproxy" else nginx_command(conf)
+    certificate, key = make_certificate(tmp_path)
+    (tmp_path / "tls.pem").write_text(certificate.read_text() + key.read_text())
+    (tmp_path / "tls.crt").write_text(certificate.read_text())
+    (tmp_path / "tls.key").write_text(key.read_text())
+    with reserved_ports(5) as ports:
+        plain, tls, streams, tls_streams, replica = ports
+        text = (HAPROXY_CONF if balancer == "haproxy" else NGINX_CONF).read_text()
+        text = re.sub(r"xylem-\d:8080", f"127.0.0.1:{replica}", text)
+        word = "bind :" if balancer == "haproxy" else "listen "
+        places = {f"{word}8080": plain, f"{word}8443": tls}
+        places |= {} if balancer == "haproxy" else {"listen 8081": streams, "listen 8444": tls_streams}
+        text, n_lines = re.subn(r"^(\s+)#(bind|listen|ssl_)", r"\1\2", text, flags=re.MULTILINE)
+        assert n_lines
+        text = text.replace("/tmp/", f"{tmp_path}/").replace("/etc/xylem/", f"{tmp_path}/")
+        for place, port in places.items():
+            assert text.count(place) == 1
+            text = text.replace(place, f"{word.rstrip(' :')} 127.0.0.1:{port}")
+        conf.write_text(text if balancer == "haproxy" else f"daemon off;\n{text}")
+        with Replica(shared_store, replica, tmp_path / "xylem.db"), running(command, tls):
+            context = ssl.create_default_context(cafile=certificate)
+            for each in [tls] if balancer == "haproxy" else [tls, tls_streams]:
+                connection = http.client.HTTPSConnection("localhost", each, context=context, timeout=60)
+                connection.request("POST", PREDICT, BODY, JSON)
+                response = connection.getresponse()
+                assert response.status == 200 and json.loads(response.read())["predictions"]
+                assert connection.sock.version() in ("TLSv1.2", "TLSv1.3")
+                connection.close()
+            strangers = http.client.HTTPSConnection("localhost", tls, timeout=60)
+            with pytest.raises(ssl.SSLCertVerificationError):
+                strangers.request("GET", "/v1/models")

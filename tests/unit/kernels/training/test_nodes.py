@@ -1,0 +1,287 @@
+"""What training makes of a node: its rows and features, its clusters, and the random numbers for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from model_store.compiled.decorators import kernel
+from service.kernels.training.cluster import GAIN_MIN, bisect, kmeans
+from service.kernels.training.problem import (
+    count_features,
+    forget_rows,
+    localise,
+    pack_tile,
+    place_tile,
+    positives,
+    rows_of,
+)
+from service.kernels.training.random import next_random, random_below, shuffle
+from service.trainers.classifiers import members_of
+from service.trainers.spec import rows_by_label
+from tests.oracles.problems import (
+    dense_labels,
+    dense_rows,
+    halves,
+    random_labels,
+    random_rows,
+    readonly,
+    splitmix64,
+    to_rows,
+)
+
+
+def _data(seed, n_rows=50):
+    rng = np.random.default_rng(seed)
+    rows = random_rows(rng, n_rows, 30, 0.15)
+    labels = random_labels(rng, n_rows, 20, 0.2)
+    order = rng.permutation(20)[:17].astype(np.int32)
+    return rows, labels, order, members_of(*rows_by_label(labels), order)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("n_rows", [1, 50, 400])
+def test_rows_of_a_node(seed, n_rows):
+    _, labels, order, members = _data(seed, n_rows)
+    place = np.zeros(n_rows, np.int32)
+    carried = dense_labels(labels)
+    for first, last in [(0, 17), (3, 4), (5, 9)]:
+        found = rows_of(*readonly(members), first, last, place)
+        expected = np.flatnonzero(carried[:, order[first:last]].any(axis=1))
+        assert found.tolist() == expected.tolist()
+        assert place[found].tolist() == list(range(1, len(found) + 1))
+        forget_rows(found, place)
+        assert not place.any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_localise_keeps_the_rows_and_orders_features_by_use(seed):
+    rows, *_ = _data(seed)
+    dense = dense_rows(rows)
+    chosen = np.sort(np.random.default_rng(seed).choice(50, 20, replace=False)).astype(np.int32)
+    rank = np.zeros(30, np.int32)
+    problem = localise(*readonly(rows[:3]), chosen, rank)
+    assert not rank.any()
+    found = np.zeros((20, 30))
+    for i in range(20):
+        span = slice(problem.indptr[i], problem.indptr[i + 1])
+        found[i, problem.used[problem.features[span]]] = problem.values[span]
+    np.testing.assert_array_equal(found, dense[chosen])
+    np.testing.assert_allclose(problem.squares, (dense[chosen] ** 2).sum(axis=1), rtol=1e-6)
+    counts = (dense[chosen] != 0).sum(axis=0)[problem.used]
+    assert (counts > 0).all()
+    digits = [int(count).bit_length() for count in counts]
+    assert digits == sorted(digits, reverse=True)
+    assert count_features(rows.indptr, rows.indices, chosen, np.zeros(30, np.uint8)) == len(problem.used)
+
+
+def test_positives_of_a_tile():
+    _, labels, order, members = _data(9)
+    carried = dense_labels(labels)
+    place = np.zeros(50, np.int32)
+    found = rows_of(members.ptr, members.rows, 0, 17, place)
+    bounds = np.array([0, 1, 1, 5, 17])
+    positive = np.full(len(found), 0xFFFF, np.uint16)
+    positives(members.ptr, members.rows, bounds, place, positive)
+    for c in range(4):
+        expected = carried[found][:, order[bounds[c] : bounds[c + 1]]].any(axis=1)
+        assert (positive >> c & 1).astype(bool).tolist() == expected.tolist()
+    assert not (positive >> 4).any()
+
+
+@pytest.mark.parametrize("prune", [0.0, 0.5])
+def test_packing_keeps_what_is_not_small(prune):
+    rng = np.random.default_rng(4)
+    tiles = [rng.standard_normal((8, 16)).astype(np.float32) for _ in range(2)]
+    tiles[0][2] = 0
+    tiles[1][2] = 0
+    tiles[0][5, 3] = 0
+    tiles[1][1, 0] = 0.5
+    ascending = rng.permutation(7)  # row 7 is the bias: not a feature
+    packed = []
+    for tile in tiles:
+        counts = np.empty(7, np.int32)
+        packed.append((counts, *pack_tile(tile, ascending, 13, prune, counts)))
+    dense = np.hstack([tile[ascending][:, :13] for tile in tiles])
+    dense[(np.abs(dense) < prune)] = 0
+    counts = np.sum([p[0] for p in packed], axis=0)
+    assert counts.tolist() == (dense != 0).sum(axis=1).tolist()
+    following = np.cumsum(counts) - counts
+    child, weight = np.empty(counts.sum(), np.int32), np.empty(counts.sum(), np.float32)
+    for number, (tile_counts, lane, kept) in enumerate(packed):
+        place_tile(tile_counts, lane, kept, 13 * number, following, child, weight)
+    row, expected = np.nonzero(dense)
+    assert child.tolist() == expected.tolist()
+    assert weight.tolist() == dense[row, expected].tolist()
+
+
+@kernel
+def _draw(state, n):
+    found = np.empty(n, np.uint64)
+    for i in range(n):
+        found[i] = next_random(state)
+    return found
+
+
+@kernel
+def _draw_below(state, n, below):
+    found = np.empty(n, np.int64)
+    for i in range(n):
+        found[i] = random_below(state, below)
+    return found
+
+
+@kernel
+def _shuffled(state, n, first):
+    items = np.arange(n).astype(np.int32)
+    shuffle(items, first, state)
+    return items
+
+
+def _state(seed):
+    return np.array([seed], np.uint64)
+
+
+def test_numbers_are_those_of_splitmix64():
+    published = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+    assert _draw(_state(1234567), 5).tolist() == published == splitmix64(1234567, 5)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
+def test_any_seed_will_do(seed):
+    assert _draw(_state(seed), 100).tolist() == splitmix64(seed, 100)
+
+
+@pytest.mark.parametrize("below", [1, 2, 7, 2**31 - 1])
+def test_random_below_stays_below(below):
+    found = _draw_below(_state(5), 2000, below)
+    assert found.min() >= 0
+    assert found.max() < below
+    assert found.tolist() == [(z >> 32) * below >> 32 for z in splitmix64(5, 2000)]
+
+
+def test_shuffle_permutes_the_first_items_only():
+    items = _shuffled(_state(3), 50, 30)
+    assert sorted(items[:30]) == list(range(30))
+    assert items[:30].tolist() != list(range(30))
+    assert items[30:].tolist() == list(range(30, 50))
+    assert _shuffled(_state(3), 50, 30).tolist() == items.tolist()
+    assert _shuffled(_state(4), 50, 30).tolist() != items.tolist()
+
+
+def test_shuffle_is_fair():
+    counts = np.zeros((4, 4))
+    for seed in range(4000):
+        counts[np.arange(4), _shuffled(_state(seed), 4, 4)] += 1
+    assert np.abs(counts / 4000 - 0.25).max() < 0.04
+
+
+def _two_seeds(seed, n):
+    first, second = splitmix64(seed, 2)
+    first, second = (first >> 32) * n >> 32, (second >> 32) * (n - 1) >> 32
+    return first, second + (second >= first)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bisect_equals_the_dense_version(seed):
+    rng = np.random.default_rng(seed)
+    vectors = random_rows(rng, 40, 25, 0.3)
+    members = np.sort(rng.choice(40, 31, replace=False)).astype(np.int32)
+    n_left = int(rng.integers(1, 31))
+    sums = np.zeros((25, 2), np.float32)
+    found = members.copy()
+    bisect(*readonly(vectors[:3]), found, n_left, 20, seed, sums)
+    first, second = _two_seeds(seed, 31)
+    expected = members[halves(dense_rows(vectors)[members], n_left, first, second, 20, GAIN_MIN)]
+    assert found[:n_left].tolist() == expected.tolist()
+    assert found[n_left:].tolist() == sorted(set(members.tolist()) - set(expected.tolist()))
+    assert not sums.any()
+
+
+def _blocks(n_clusters, size):
+    """Vectors of clusters that share no feature, the clusters interleaved."""
+    rng = np.random.default_rng(7)
+    dense = np.zeros((n_clusters * size, n_clusters * 5))
+    for i in range(len(dense)):
+        c = i % n_clusters
+        dense[i, c * 5 : c * 5 + 5] = rng.random(5) + 0.5
+    return to_rows(dense / np.sqrt((dense**2).sum(axis=1, keepdims=True)))
+
+
+def test_bisect_finds_two_clusters():
+    vectors = _blocks(2, 10)
+    members = np.arange(20, dtype=np.int32)
+    # Seeds whose two first centres lie in different clusters.
+    for seed in [s for s in range(40) if sum(_two_seeds(s, 20)) % 2]:
+        found = members.copy()
+        bisect(*vectors[:3], found, 10, 20, seed, np.zeros((10, 2), np.float32))
+        assert len(set((found[:10] % 2).tolist())) == 1
+        assert len(set((found[10:] % 2).tolist())) == 1
+
+
+@pytest.mark.parametrize("n_left", [1, 3, 5])
+def test_bisect_keeps_sizes_of_equal_and_empty_vectors(n_left):
+    for dense in (np.zeros((6, 4)), np.ones((6, 4)) / 2):
+        members = np.arange(6, dtype=np.int32)
+        bisect(*to_rows(dense)[:3], members, n_left, 20, 1, np.zeros((4, 2), np.float32))
+        assert members.tolist() == list(range(6))
+
+
+def _kmeans(vectors, members, n_clusters, seed):
+    rank = np.zeros(vectors.n_features, np.int32)
+    found = members.copy()
+    bounds = kmeans(*readonly(vectors[:3]), found, n_clusters, 20, seed, rank)
+    assert not rank.any()
+    return found, bounds
+
+
+@pytest.mark.parametrize(("n_clusters", "seed"), [(2, 0), (5, 1), (16, 2), (17, 3), (40, 4), (64, 5)])
+def test_kmeans_divides_all_members(n_clusters, seed):
+    rng = np.random.default_rng(seed)
+    vectors = random_rows(rng, 60, 30, 0.2)
+    members = np.sort(rng.choice(60, 40, replace=False)).astype(np.int32)
+    found, bounds = _kmeans(vectors, members, n_clusters, seed)
+    assert bounds[0] == 0
+    assert bounds[-1] == 40
+    assert (np.diff(bounds) >= 0).all()
+    assert sorted(found) == members.tolist()
+    for c in range(n_clusters):
+        part = found[bounds[c] : bounds[c + 1]]
+        assert (np.diff(part) > 0).all()
+
+
+def test_kmeans_ends_where_no_vector_is_nearer_to_another_centre():
+    vectors = random_rows(np.random.default_rng(11), 80, 20, 0.4)
+    dense = dense_rows(vectors)
+    found, bounds = _kmeans(vectors, np.arange(80, dtype=np.int32), 5, 3)
+    centres = np.array([dense[found[bounds[c] : bounds[c + 1]]].sum(axis=0) for c in range(5)])
+    lengths = np.sqrt((centres**2).sum(axis=1, keepdims=True))
+    near = dense @ np.divide(centres, lengths, out=np.zeros_like(centres), where=lengths > 0).T
+    own = np.empty(80, int)
+    for c in range(5):
+        own[found[bounds[c] : bounds[c + 1]]] = c
+    # Rounds stop at a gain of GAIN_MIN a vector, so nearly all are where they belong.
+    lost = near.max(axis=1) - near[np.arange(80), own]
+    assert lost.mean() < 0.01
+
+
+def test_kmeans_finds_clusters():
+    vectors = _blocks(4, 12)
+    best = 0
+    for seed in range(10):
+        found, bounds = _kmeans(vectors, np.arange(48, dtype=np.int32), 4, seed)
+        parts = [set((found[bounds[c] : bounds[c + 1]] % 4).tolist()) for c in range(4)]
+        best = max(best, sum(len(part) == 1 for part in parts))
+    assert best == 4
+
+
+def test_kmeans_of_equal_vectors_is_one_cluster():
+    found, bounds = _kmeans(to_rows(np.ones((9, 4)) / 2), np.arange(9, dtype=np.int32), 3, 0)
+    assert bounds.tolist() == [0, 9, 9, 9]
+    assert found.tolist() == list(range(9))
