@@ -270,7 +270,7 @@ class TestParquet:
             with pytest.raises(BadData) as caught:
                 read_dataset(path)
             assert fault in str(caught.value) and str(caught.value).startswith(f"{path}:")
-        monkeypatch.setattr(parquet, "LINE_BYTES_MAX", 100)
+        monkeypatch.setattr(tables, "LINE_BYTES_MAX", 100)
         path = self.write(tmp_path / "a.parquet", pa, text=["a", "b" * 101], labels=["x", "y"])
         with pytest.raises(BadData, match=r"a\.parquet:2: expected a row of at most 100 bytes"):
             read_dataset(path)
