@@ -202,6 +202,33 @@ def in_process(
     return run
 
 
+def scope_of(
+    method: str, path: str, headers: dict[str, str], raw_path: bytes | None = None
+) -> dict[str, Any]:
+    """What a server calls an app with for a request of these headers."""
+    return {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode() if raw_path is None else raw_path,
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "scheme": "http",
+        "server": ("test", 80),
+        "client": ("test", 1),
+        "root_path": "",
+    }
+
+
+def whole_request(path: str, body: bytes, **more: str) -> tuple[bytes, dict[str, Any]]:
+    """A request to POST as its bytes, and what the server's parser makes of them."""
+    headers = {"host": "x", **more, "content-type": "application/json", "content-length": str(len(body))}
+    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body, scope_of("POST", path, headers)
+
+
 def settings_of(store: Path, **changes: Any) -> Settings:
     """Settings of the environment over a store, with changed settings and limits."""
     settings = read_settings(store=store, access_log=False)

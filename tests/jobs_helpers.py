@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from service.db.engine import Database, default_url
 from service.db.tables import JOBS
 from service.jobs.jobs import Jobs
 from service.jobs.leases import Leases
+from service.jobs.worker import Worker
 from tests.conftest import settings_of
 
 N_LABELS = 6
@@ -79,3 +83,16 @@ class Desk:
 def limits_of(**changes: Any) -> Limits:
     """Limits with changes."""
     return Limits().model_copy(update=changes)
+
+
+@contextlib.contextmanager
+def working(settings: Settings, database: Database, *module: str) -> Iterator[None]:
+    """A worker in this process; a module in the place of that of the jobs' processes."""
+    stopping = threading.Event()
+    thread = threading.Thread(target=Worker(settings, database, "here", *module).run, args=(stopping,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()

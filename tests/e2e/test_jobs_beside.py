@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,8 @@ import pytest
 from sqlalchemy import make_url
 
 from model_store.store import Store
-from service.jobs.worker import Worker
 from tests.databases import database_url, postgresql, socket_path  # noqa: F401
-from tests.jobs_helpers import TRAINING, Desk, settings_for
+from tests.jobs_helpers import TRAINING, Desk, settings_for, working
 from tests.served_models import publish_all
 from tests.servers import ServerProcess, wait_for
 
@@ -80,18 +79,9 @@ class Predicting(threading.Thread):
         assert self.n_asked > 0
 
 
-@contextlib.contextmanager
-def misbehaving_worker(desk: Desk) -> Iterator[None]:
-    """A worker in this process whose jobs are those of tests.job_children."""
-    stopping = threading.Event()
-    worker = Worker(desk.settings, desk.database, "here", "tests.job_children")
-    thread = threading.Thread(target=worker.run, args=(stopping,))
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join()
+def misbehaving_worker(desk: Desk) -> AbstractContextManager[None]:
+    """A worker whose jobs are those of tests.job_children."""
+    return working(desk.settings, desk.database, "tests.job_children")
 
 
 BOMB_BLOCKS = 500

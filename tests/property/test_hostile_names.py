@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from model_store.errors import BadNames, StoreError
 from model_store.names import build_names, check_names, find_name, name_of
 from model_store.store import Store
-from tests.conftest import serving, settings_of
+from tests.conftest import scope_of, serving, settings_of
 from tests.small_models import small_draft
 
 names = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)
@@ -227,21 +227,8 @@ async def ask(app: Any, method: str, path: str, raw_path: bytes, body: bytes) ->
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "raw_path": raw_path,
-        "query_string": b"",
-        "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))],
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "scheme": "http",
-        "server": ("test", 80),
-        "client": ("test", 1),
-        "root_path": "",
-    }
-    await app(scope, receive, send)
+    headers = {"content-type": "application/json", "content-length": str(len(body))}
+    await app(scope_of(method, path, headers, raw_path), receive, send)
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
 

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from model_store.store import Store
-from tests.conftest import serving, settings_of
+from tests.conftest import serving, settings_of, whole_request
 from tests.served_models import publish_model
 
 RAW = {"indices": [33, 1, 5], "values": [-2.0, 1.0, 0.5]}
@@ -49,16 +49,6 @@ def content(answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def message_of(path: str, body: bytes) -> tuple[bytes, dict[str, Any]]:
-    """A whole request, and what the server's parser makes of it."""
-    headers = {"host": "x", "content-type": "application/json", "content-length": str(len(body))}
-    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": encoded}
-    scope["http_version"] = "1.1"
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body, scope
-
-
 def refusal(status: int, headers: Any, problem: dict[str, Any]) -> Any:
     """What does not differ from refusal to refusal."""
     del problem["request_id"]
@@ -80,7 +70,7 @@ def test_short_requests_get_the_general_answer_and_long_ones_none(own_store: Sto
             for model, asked in SHORT + REFUSED + LONG:
                 path, body = f"/v1/models/{model}/predict", json.dumps(asked).encode()
                 general = await client.post(path, content=body, headers={"content-type": "application/json"})
-                message, scope = message_of(path, body)
+                message, scope = whole_request(path, body)
                 assert plain.answer(message, b"") is None
                 plain.learn(message, scope)
                 found = plain.answer(message, b"")

@@ -13,7 +13,7 @@ from model_store.store import Store
 from service.access.keys import AccessKeys
 from service.access.scopes import ALL_SCOPES, AccessScope
 from service.base.settings import Settings
-from tests.conftest import serving, settings_of
+from tests.conftest import serving, settings_of, whole_request
 from tests.schemas import openapi
 
 OPEN = {"/livez", "/readyz", "/openapi.json", "/v2/health/live", "/v2/health/ready"}
@@ -137,18 +137,9 @@ def test_whole_requests_whose_head_is_remembered_lose_their_right_with_the_key(o
             keys = AccessKeys(services.learning.database)
             made = await asyncio.to_thread(keys.create, "shop", [AccessScope.PREDICT])
             await asyncio.to_thread(services.ring.refresh)
-            headers = {
-                "host": "x",
-                "authorization": f"Bearer {made.text}",
-                "content-type": "application/json",
-                "content-length": str(len(body)),
-            }
             path = "/v1/models/raw/predict"
-            lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-            message = "\r\n".join(lines).encode() + b"\r\n\r\n" + body
-            encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-            scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": encoded}
-            wholes.learn(message, {**scope, "http_version": "1.1"})
+            message, scope = whole_request(path, body, authorization=f"Bearer {made.text}")
+            wholes.learn(message, scope)
             assert wholes.answer(message, b"").startswith(b"HTTP/1.1 200")
             await asyncio.to_thread(keys.revoke, made.key.id)
             await asyncio.to_thread(services.ring.refresh)

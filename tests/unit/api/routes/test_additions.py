@@ -30,7 +30,7 @@ from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.rows import to_options
 from service.serving.schemas.predict import Options, PredictRequest
 from service.serving.served import ServedVersion
-from tests.conftest import serving, settings_of
+from tests.conftest import serving, settings_of, whole_request
 
 PATH = "/v1/models/raw/predict"
 INSTANCES = [{"indices": [0, 3], "values": [1.0, 0.5]}]
@@ -105,12 +105,6 @@ def tenants(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
     return found
 
 
-def message_of(tenant: str) -> bytes:
-    body = b'{"instances":[{"indices":[0,3],"values":[1.0,0.5]}]}'
-    head = f"POST {PATH} HTTP/1.1\r\nhost: x\r\ntenant: {tenant}\r\ncontent-type: application/json\r\n"
-    return head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
-
-
 def test_a_header_of_all_requests(shared_store: Path, tenants: list[bytes | None]) -> None:
     async def main() -> None:
         async with serving(settings_of(shared_store)) as (app, client):
@@ -120,18 +114,11 @@ def test_a_header_of_all_requests(shared_store: Path, tenants: list[bytes | None
                 assert found.status_code == 200
             assert (await client.get("/v1/models")).status_code == 200
             assert tenants == [b"a", b"b", None]
-            whole, lines = app.state.whole_requests, message_of("c").partition(b"\r\n\r\n")[0].split(b"\r\n")
-            scope = {
-                "type": "http",
-                "method": "POST",
-                "path": PATH,
-                "query_string": b"",
-                "http_version": "1.1",
-                "headers": [tuple(line.split(b": ")) for line in lines[1:]],
-            }
-            whole.learn(message_of("c"), scope)
+            whole, body = app.state.whole_requests, json.dumps({"instances": INSTANCES}).encode()
+            whole.learn(*whole_request(PATH, body, tenant="c"))
             for tenant in ("d", "e"):  # heads that are alike but for what is their own
-                assert whole.answer(message_of(tenant), b"").startswith(b"HTTP/1.1 200 OK")
+                message, _ = whole_request(PATH, body, tenant=tenant)
+                assert whole.answer(message, b"").startswith(b"HTTP/1.1 200 OK")
             assert tenants[3:] == [b"d", b"e"]
 
     asyncio.run(main())
@@ -162,11 +149,6 @@ async def measure(request: Request, services: Wired) -> Response:
     return await reply_in(MEASURES, request, services)
 
 
-def measured(body: bytes) -> bytes:
-    head = b"POST /v1/models/raw/measure HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-    return head + b"content-length: %d\r\n\r\n" % len(body) + body
-
-
 def test_its_requests_are_answered_by_route_and_from_their_bytes(shared_store: Path) -> None:
     async def main() -> None:
         async with serving(settings_of(shared_store)) as (app, client):
@@ -180,16 +162,7 @@ def test_its_requests_are_answered_by_route_and_from_their_bytes(shared_store: P
                 headers = {"content-type": "application/json"}
                 answer = await client.post("/v1/models/raw/measure", content=body, headers=headers)
                 assert answer.status_code == status
-                message = measured(body)
-                lines = message.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
-                scope = {
-                    "type": "http",
-                    "method": "POST",
-                    "path": "/v1/models/raw/measure",
-                    "query_string": b"",
-                    "http_version": "1.1",
-                    "headers": [tuple(line.split(b": ")) for line in lines],
-                }
+                message, scope = whole_request("/v1/models/raw/measure", body)
                 whole.learn(message, scope)
                 found = whole.answer(message, b"")
                 if len(body) >= 100:

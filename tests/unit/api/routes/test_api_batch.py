@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import READY_SECONDS, serving, settings_of
+from tests.conftest import READY_SECONDS, scope_of, serving, settings_of
 
 Run = Callable[..., Any]
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -198,24 +198,8 @@ def streamed(store: Path, chunks: Callable[[list[bytes]], Any], **limits: Any) -
                 sent.append(message.get("body", b""))
                 ended = not message.get("more_body", False)
 
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/v1/models/raw/batch",
-            "raw_path": b"/v1/models/raw/batch",
-            "query_string": b"",
-            "headers": [
-                (b"host", b"x"),
-                (b"content-type", b"application/x-ndjson"),
-                (b"transfer-encoding", b"chunked"),
-            ],
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.1",
-            "scheme": "http",
-            "server": ("test", 80),
-            "client": ("test", 1),
-            "root_path": "",
-        }
+        headers = {"host": "x", **NDJSON, "transfer-encoding": "chunked"}
+        scope = scope_of("POST", "/v1/models/raw/batch", headers)
         async with serving(settings_of(store, **limits)) as (app, _):
             async with asyncio.timeout(READY_SECONDS):
                 await app(scope, receive, send)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from model_store.store import Store
 from service.base.errors import TimedOut
 from service.db.engine import Database, default_url
 from service.inference.predictors import make_predictor
-from service.jobs.worker import Worker
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
@@ -27,6 +25,7 @@ from service.workflows.tune import TuneRequest, learn, read_labelled, tune
 from tests.conftest import settings_of
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import with_client
+from tests.jobs_helpers import working
 from tests.schemas import fault_of, openapi
 from tests.small_models import small_draft
 
@@ -77,18 +76,11 @@ def data(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def working(store: Store, data: Path) -> Iterator[None]:
+def tuning(store: Store, data: Path) -> Iterator[None]:
     """A worker that does the jobs of a store."""
-    stopping, database = threading.Event(), Database(default_url(store.root))
-    worker = Worker(settings_of(store.root, data_dir=data, job_nice=0), database, "here")
-    thread = threading.Thread(target=worker.run, args=(stopping,))
-    thread.start()
-    try:
+    settings = settings_of(store.root, data_dir=data, job_nice=0)
+    with contextlib.closing(Database(default_url(store.root))) as database, working(settings, database):
         yield
-    finally:
-        stopping.set()
-        thread.join()
-        database.close()
 
 
 async def post(client: httpx.AsyncClient, action: str, body: Any) -> httpx.Response:
@@ -127,7 +119,7 @@ def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Path) -> 
         shown = [given.json()[name] for name in ("method", "start", "epoch")]
         assert shown == ["ofo", [2, 9], 2]
 
-    with working(store, data):
+    with tuning(store, data):
         with_client(store, call, admin_key=SecretStr(KEY), data_dir=data)
 
 
@@ -162,7 +154,7 @@ def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
         answer = await post(client, "tune", good)
         assert (answer.status_code, "XYLEM_DATA_DIR" in answer.json()["detail"]) == (422, True)
 
-    with working(store, data):
+    with tuning(store, data):
         with_client(store, call, admin_key=SecretStr(KEY), data_dir=data)
     with_client(store, without, admin_key=SecretStr(KEY))
 
@@ -252,7 +244,7 @@ def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, data: P
         assert (await post(client, "drop", {})).json()["threshold_epoch"] == 7
         assert (await thresholds())["labels"] == after["labels"]
 
-    with working(store, data):
+    with tuning(store, data):
         with_client(store, call, admin_key=SecretStr(KEY), data_dir=data)
 
 

@@ -20,15 +20,19 @@ from service.trainers.ranking.tree import (
     toss_sides,
 )
 from tests.oracles.problems import (
+    alternate,
+    best_ranking,
     dense_labels,
     dense_rows,
+    discounted,
     random_labels,
     random_rows,
+    separator_objective,
+    served,
     splitmix64,
     to_labels,
     to_rows,
 )
-from tests.oracles.ranking import alternate, best_ranking, discounted, separator_objective, served
 
 DISCOUNT = 1.0 / np.log2(np.arange(40) + 2.0)
 IDEAL = np.concatenate([[0.0], np.cumsum(DISCOUNT)])
