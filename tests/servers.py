@@ -40,6 +40,7 @@ class ServerProcess:
 
     before         what its process does first
     start_seconds  how long it may take until it is ready
+    until_ready    whether the block begins when it is ready, or when it listens
     """
 
     def __init__(
@@ -49,9 +50,11 @@ class ServerProcess:
         *,
         before: str = "",
         start_seconds: float = START_SECONDS,
+        until_ready: bool = True,
         **settings: object,
     ) -> None:
         self._start_seconds = start_seconds
+        self._until_ready = until_ready
         environment = {name: value for name, value in os.environ.items() if not name.startswith("XYLEM_")}
         if "XYLEM_KERNEL_CACHE" in os.environ:
             environment["XYLEM_KERNEL_CACHE"] = os.environ["XYLEM_KERNEL_CACHE"]
@@ -69,7 +72,7 @@ class ServerProcess:
         while not self.port:
             self.port = next((int(re.findall(r":(\d+)$", e["url"])[0]) for e in self.events("listening")), 0)
             self._wait(deadline)
-        while self.status("/readyz") != 200:
+        while self.status("/readyz" if self._until_ready else "/livez") != 200:
             self._wait(deadline)
         return self
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from model_store.compiled.inlining import InlinedCompiler, connect
 from model_store.compiled.kernel_cache import HelperCache, KernelCache
+from model_store.compiled.progress import PROGRESS
 
 _LOCK_SECONDS = 300.0
 """How long a process waits for another one that compiles the same kernel; then it compiles for itself."""
@@ -64,8 +66,7 @@ def compiled(options: Any, function: Callable[..., Any]) -> Any:
     """Return the numba function, which looks into the cache and compiles while no other process does."""
     dispatcher: Any = numba.njit(**options)(function)
     if hasattr(dispatcher, "overloads"):  # not with NUMBA_DISABLE_JIT
-        dispatcher._cache = KernelCache(function)
-        _compile_alone(dispatcher)
+        _compile_alone(dispatcher, KernelCache)
     return dispatcher
 
 
@@ -74,11 +75,15 @@ def compiled_for_callers(options: Any, function: Callable[..., Any]) -> Any:
     options = {**options, "forceinline": True}
     called = compiled(options, function)
     if hasattr(called, "overloads"):
-        inlined_only: Any = numba.njit(pipeline_class=InlinedCompiler, **options)(function)
-        inlined_only._cache = HelperCache(function)
-        _compile_alone(inlined_only)
-        for name in ("get_call_template", "get_overload"):
-            setattr(called, name, getattr(inlined_only, name))
+
+        @functools.cache
+        def inlined_only() -> Any:  # needed where something is compiled, which most processes never do
+            dispatcher: Any = numba.njit(pipeline_class=InlinedCompiler, **options)(function)
+            _compile_alone(dispatcher, HelperCache)
+            return dispatcher
+
+        called.get_call_template = lambda *arguments: inlined_only().get_call_template(*arguments)
+        called.get_overload = lambda signature: inlined_only().get_overload(signature)
     return called
 
 
@@ -92,8 +97,11 @@ def _widened(kind: Any) -> Any:
     return types.int64 if found in (types.int8, types.int16, types.int32) else found
 
 
-def _compile_alone(dispatcher: Any) -> None:
-    """Let a numba function compile while no other process does, and once for all integers."""
+def _compile_alone(dispatcher: Any, cache: type[KernelCache]) -> None:
+    """Let a numba function compile while no other process does, and once for all integers.
+
+    cache   what keeps its code; where that is, is looked up at its first call
+    """
     function = dispatcher.py_func
     compile_kernel, get_call_template = dispatcher.compile, dispatcher.get_call_template
 
@@ -101,13 +109,15 @@ def _compile_alone(dispatcher: Any) -> None:
         arguments, _ = sigutils.normalize_signature(signature)
         if tuple(arguments) in dispatcher.overloads:
             return compile_kernel(signature)
+        if not isinstance(dispatcher._cache, cache):
+            dispatcher._cache = cache(function)
         directory = dispatcher._cache.cache_path
         with contextlib.suppress(OSError):  # a cache that can only be read
             dispatcher._cache._impl.locator.ensure_cache_path()
         lock = f"{directory}/{function.__qualname__}-{function.__code__.co_firstlineno}.lock"
-        with global_compiler_lock, alone(lock):
+        with global_compiler_lock, PROGRESS.counted(), alone(lock):
             code = compile_kernel(signature)
-            if not isinstance(dispatcher._cache, HelperCache):
+            if cache is KernelCache:
                 connect(dispatcher.overloads[tuple(arguments)])
             return code
 

@@ -14,7 +14,7 @@ PARTS = (
     "numba.core.base:BaseContext.insert_user_function",
     "numba.core.caching:CompileResultCacheImpl.get_filename_base",
     "numba.core.caching:CompileResultCacheImpl.rebuild",
-    "numba.core.caching:FunctionCache.load_overload",
+    "numba.core.caching:FunctionCache._load_overload",
     "numba.core.caching:FunctionCache.save_overload",
     "numba.core.caching:IndexDataCacheFile._load_data",
     "numba.core.caching:IndexDataCacheFile._load_index",
@@ -35,6 +35,7 @@ PARTS = (
     "numba.core.dispatcher:Dispatcher.enable_caching",
     "numba.core.dispatcher:Dispatcher.get_call_template",
     "numba.core.dispatcher:Dispatcher.get_overload",
+    "numba.core.runtime.nrt:rtsys",
     "numba.core.sigutils:normalize_signature",
 )
 """module:name; `enable_caching` stands for what it sets, a dispatcher's `_cache`."""

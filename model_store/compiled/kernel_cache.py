@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from numba.core.caching import FunctionCache, _CacheLocator
+from numba.core.runtime.nrt import rtsys
 
 from model_store.compiled.cache import (
     TOUCH_SECONDS,
@@ -27,6 +28,7 @@ from model_store.compiled.cache import (
 from model_store.compiled.inlining import InlinedCacheImpl
 from model_store.compiled.kernel_files import KernelFiles
 from model_store.compiled.loading import KeptKernelImpl
+from model_store.compiled.progress import PROGRESS
 from model_store.compiled.sources import source_digest
 
 
@@ -115,10 +117,12 @@ class KernelCache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the code for this signature, None when there is none that can be read."""
         try:
-            found = super().load_overload(sig, target_context)
+            rtsys.initialize(target_context)  # of all that numba prepares, what kernels need
+            found = self._load_overload(sig, target_context)
         except (OSError, ImportError, AttributeError):  # the last two: code of a module that has moved since
             found = None
         if found is None:
+            PROGRESS.compiles()
             _say_compiling(str(Path(self.cache_path).parent))
         return found
 

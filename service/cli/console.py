@@ -7,21 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:  # rich is for people, and loaded where something is shown to one
+    from rich.console import Console
+    from rich.table import Table
 
 OnProgress = Callable[[str, int, int], None]
 """Called with a phase's name, how much of it is done, and how much it is in all (0: not known)."""
@@ -46,6 +36,8 @@ def print_result(json: bool, line: str, **facts: object) -> None:
 
 
 def _console() -> Console:
+    from rich.console import Console
+
     return Console(width=None if sys.stdout.isatty() else _WIDTH_PIPED, highlight=False)
 
 
@@ -56,6 +48,8 @@ def print_line(text: str) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table; columns whose cells are all numbers stand to the right."""
+    from rich.table import Table
+
     table = Table()
     for i, name in enumerate(columns):
         numbers = bool(rows) and all(isinstance(row[i], int | float) for row in rows)
@@ -67,6 +61,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
 
 def print_facts(title: str, facts: Mapping[str, object]) -> None:
     """Print names and values, one a line."""
+    from rich.table import Table
+
     table = Table(show_header=False)
     table.add_column()
     table.add_column(overflow="fold")
@@ -103,62 +99,12 @@ def progress(json: bool) -> Iterator[OnProgress]:
     if json or not sys.stderr.isatty():
         yield lambda phase, done, total: None
         return
+    from rich.console import Console
+
+    from service.cli.bars import phase_bars
+
     with phase_bars(Console(stderr=True)) as show:
         yield show
-
-
-@contextmanager
-def phase_bars(console: Console) -> Iterator[OnProgress]:
-    """Show a bar a phase, how much of it, how fast and for how long, while the block runs.
-
-    The first line's clock runs to the end. What follows a comma in a phase's name, as which tree of how many,
-    is told by the same bar.
-    """
-    tasks: dict[str, TaskID] = {}
-    told: dict[str, str] = {}
-    columns = (
-        TextColumn("{task.description:<28}"),
-        BarColumn(20),
-        TextColumn("{task.percentage:>3.0f}%"),
-        RateColumn(),
-        TimeElapsedColumn(),
-        LeftColumn(),
-    )
-    with Progress(*columns, console=console) as bars:
-        bars.add_task("in all", total=None)
-
-        def show(phase: str, done: int, total: int) -> None:
-            name = phase.partition(",")[0]
-            if name not in tasks:
-                tasks[name] = bars.add_task(phase)
-                told[name] = phase
-            if told[name] != phase:  # the next tree
-                bars.reset(tasks[name])
-                told[name] = phase
-            bars.update(tasks[name], description=phase, completed=done, total=total or None)
-
-        yield show
-
-
-class RateColumn(ProgressColumn):
-    """How much of a phase is done, of how much, and how fast: `1,200 of 8,000, 150/s`."""
-
-    def render(self, task: Task) -> Text:
-        """Return it; nothing of a phase of one step, whose speed says nothing."""
-        if task.total is None or task.total <= 1:
-            return Text("")
-        speed = task.finished_speed or task.speed
-        rate = "" if speed is None else f", {speed:,.{0 if speed >= 10 else 1}f}/s"
-        return Text(f"{task.completed:,.0f} of {task.total:,.0f}{rate}")
-
-
-class LeftColumn(TimeRemainingColumn):
-    """The time left of a phase, where it can be told."""
-
-    def render(self, task: Task) -> Text:
-        """Return it; nothing of a phase that is done, of one step, or without an end."""
-        is_known = task.total is not None and task.total > 1 and not task.finished
-        return Text.assemble(super().render(task), " left") if is_known else Text("")
 
 
 def _announce_compilation() -> None:

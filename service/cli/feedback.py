@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -169,6 +168,8 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
     It is the desk of a server: it counts events with an instance for the version that is named, those with a
     prediction_id for the version that predicted.
     """
+    import asyncio
+
     from model_store.store import Store
     from service.serving.feedback import FeedbackDesk
     from service.serving.opening import serve_model

@@ -99,12 +99,13 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | N
     """
     from service.base.logs import configure
     from service.base.settings import read_settings
-    from service.serving.learning import OnlineLearning
 
     settings = read_settings(store=store)
     if not create and not is_there(store, settings.database_url):
         yield None
         return
+    from service.serving.learning import OnlineLearning
+
     configure("critical")
     learning = OnlineLearning(settings)
     try:

@@ -70,7 +70,7 @@ async function readiness() {
   const rows = said.models.map((served) => [served.model, served.alias, served.version]);
   const failures = said.failures.map((failure) => el("li", {}, `${failure.model} ${failure.ref}: ${failure.detail}`));
   return [
-    el("p", {}, stateBadge(good, said.status), said.store_error ? ` ${said.store_error}` : ""),
+    el("p", {}, stateBadge(good, said.status), ` ${said.store_error ?? said.waits_for ?? ""}`),
     failures.length ? el("div", { class: "notice bad" }, el("p", {}, "Not served:"), el("ul", {}, failures)) : null,
     rows.length ? table("What is served", ["Model", "Alias", "Version"], rows, [2]) : el("p", { class: "dim" }, "No model yet."),
     el("h2", {}, "Replicas seen"), replicas(),

@@ -18,6 +18,7 @@ from sqlalchemy.sql.selectable import Select
 
 from service.base.errors import BadParameter, DatabaseUnavailable
 from service.base.settings import Settings
+from service.db import FILE_NAME
 from service.db.tables import migrate
 
 CONNECT_SECONDS = 5
@@ -28,9 +29,6 @@ STATEMENT_SECONDS = 30
 
 CONNECTIONS_KEPT = 5
 """Connections that stay open when nobody uses them, at most."""
-
-FILE_NAME = "xylem.db"
-"""The SQLite database beside the models of a store."""
 
 _RETRY_SECONDS = 0.01
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from service.db import FILE_NAME
+
 if TYPE_CHECKING:
     from service.db.engine import Database
 
@@ -33,6 +35,4 @@ def opened_database(store: Path, *, create: bool) -> Iterator[Database | None]:
 
 def is_there(store: Path, url: str | None) -> bool:
     """Tell whether a store has a database, at a URL or beside it."""
-    from service.db.engine import FILE_NAME
-
     return url is not None or (store / FILE_NAME).exists()

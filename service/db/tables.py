@@ -51,9 +51,7 @@ from sqlalchemy import (
 )
 
 from service.base.errors import DatabaseUnsupported
-from service.db import tables
-
-EVENT_KEY_BYTES = 16
+from service.db import EVENT_KEY_BYTES, tables
 
 METADATA = MetaData()
 

@@ -34,12 +34,12 @@ from service.thresholds.live.events import (
     NO_LABELS,
     Event,
     Events,
+    Result,
     as_columns,
     event_keys,
     instances_of,
     label_rows,
 )
-from service.thresholds.live.feedback import Result
 from service.thresholds.live.tokens import Token, TokenFault, Tokens, model_hash
 
 

@@ -30,8 +30,8 @@ from service.serving.lines import Answered, LineBlock, dump_line, value_of
 from service.serving.parse import parse_feedback
 from service.serving.schemas.feedback import FeedbackAnswer, FeedbackLineResult
 from service.serving.served import ServedVersion
-from service.thresholds.live.events import ALL_COUNT, Event, Events
-from service.thresholds.live.feedback import FeedbackOutcome, Result
+from service.thresholds.live.events import ALL_COUNT, Event, Events, Result
+from service.thresholds.live.feedback import FeedbackOutcome
 
 T = TypeVar("T")
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from model_store.version import Model
 from service.base.settings import Settings
 from service.db.engine import Database
-from service.inference.searcher import Searcher
 from service.thresholds.live.feedback import FeedbackWriter
 from service.thresholds.live.follower import Follower
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.tokens import Tokens
-from service.thresholds.methods.ofo import counts_that_bound, start_for
 from service.thresholds.store.state import shared_secret
 
 _KEY_NAME = "token-key"
@@ -47,12 +44,6 @@ class OnlineLearning:
         self.follower.close()
         self.database.close()
 
-    def thresholds_of(self, model: Model, predictor: Searcher) -> ServedThresholds:
-        """Return the thresholds of an opened version, followed from now on. Blocking; never raises."""
-        live = live_thresholds(model, predictor)
-        self.follower.add(live)
-        return live
-
     def catch_up(self, live: ServedThresholds) -> None:
         """Bring thresholds up to what the database has now. Blocking. Raises DatabaseUnavailable."""
         with live.lock, self.database.read() as connection:
@@ -64,19 +55,3 @@ class OnlineLearning:
             with self.database.write() as connection:
                 key = shared_secret(connection, _KEY_NAME, _KEY_BYTES)
             self.tokens = Tokens([key], self.days_max * _DAY_SECONDS)
-
-
-def live_thresholds(model: Model, predictor: Searcher) -> ServedThresholds:
-    """Return the thresholds of an opened version, without any so far, its kernels compiled or loaded."""
-    manifest = model.manifest
-    live = ServedThresholds(
-        manifest.model,
-        manifest.version,
-        manifest.n_labels,
-        predictor,
-        counts_that_bound(model.arrays),
-        manifest.data.rows,
-        start_for(manifest.link, model.arrays),
-    )
-    live.warm_up()
-    return live

@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from model_store.alias import Alias
 from model_store.errors import (
@@ -31,13 +31,15 @@ from model_store.version import Model
 from service.base.errors import ModelUnavailable, TimedOut, Unavailable, told_of
 from service.base.logs import log
 from service.serving.split import (
+    EARLY,
     AliasKey,
     Deny,
     Failure,
     LiveSplit,
     LiveStatus,
     Pointer,
-    ServedAliases,
+    State,
+    state_of,
 )
 
 T = TypeVar("T")
@@ -47,14 +49,9 @@ Key = tuple[str, int]
 RETRY_SECONDS = 30.0
 """A version that could not be opened is not tried again before."""
 
-
-class _State(NamedTuple):
-    """What one look at the store found; never changed, only replaced."""
-
-    generation: object
-    models: Mapping[str, ModelInfo]
-    resident: Mapping[Key, object]
-    served: ServedAliases[Any]
+_EARLY_MAX = 32
+"""So many models of the first look answer as soon as they are open: their kernels may have to be compiled,
+and then the others wait. Further ones, for which there are kernels, answer together."""
 
 
 class LiveModels(Generic[T]):
@@ -88,7 +85,7 @@ class LiveModels(Generic[T]):
         self._seconds_max = seconds_max
         self._refresh = refresh
         self._deny = deny
-        self._state: _State | None = None
+        self._state: State | None = None
         self.notes: dict[bytes, Any] = {}
         """For whoever looks up `resident` often: another dictionary whenever that may change. Take it first,
         then look up what is noted in it."""
@@ -105,8 +102,8 @@ class LiveModels(Generic[T]):
 
     @property
     def looked(self) -> bool:
-        """Return whether the store has been read."""
-        return self._state is not None
+        """Return whether the store has been read, and all that its aliases name has been tried."""
+        return self._state is not None and self._state.is_whole
 
     @property
     def ready(self) -> bool:
@@ -115,11 +112,11 @@ class LiveModels(Generic[T]):
         A store that is not there, or cannot be read, is not ready; an empty directory is.
         """
         state = self._state
-        return state is not None and (not state.models or bool(state.resident))
+        return state is not None and state.is_whole and (not state.models or bool(state.resident))
 
     @property
     def models(self) -> Mapping[str, ModelInfo]:
-        """Return the models of the store as last seen; none before the first look."""
+        """Return the models of the store as last seen; in the first look those that are open by now."""
         return {} if self._state is None else self._state.models
 
     @property
@@ -140,11 +137,11 @@ class LiveModels(Generic[T]):
     def version_of(self, model: str, ref: str) -> int:
         """Return the version that a number or an alias means now.
 
-        Raises Unavailable before the first look at the store, ModelNotFound, AliasNotFound and, asked for a
-        number, InvalidName.
+        Raises Unavailable until the first look at the store has come to the model, ModelNotFound,
+        AliasNotFound and, asked for a number, InvalidName.
         """
         state = self._state
-        if state is None:
+        if state is None or not (state.is_whole or model in state.models):
             detail = "the models are being opened"
             if self._store_error is not None:
                 detail = f"expected a store that can be read, found that it cannot: {self._store_error}"
@@ -270,25 +267,27 @@ class LiveModels(Generic[T]):
         now = time.monotonic()
         return any(failure.retry_at <= now for failure in self._failures.copy().values())
 
-    def _next_state(self, generation: object, infos: list[ModelInfo]) -> _State:
+    def _next_state(self, generation: object, infos: list[ModelInfo]) -> State:
         """Return the state that the models found lead to, their versions open."""
-        before, known = self._state, self.aliases
+        known = self.aliases
         aliases: dict[AliasKey, Alias] = {}
         resident: dict[Key, object] = {}
         self._drop_old_failures(infos)
-        for info in infos:
+        for n_models, info in enumerate(infos, 1):
             wanted = {(info.name, name): alias for name, alias in sorted(info.documents.items())}
             for name in info.broken_aliases:
                 self._fail(info.name, name, "the alias's file is damaged")
                 if (info.name, name) in known:
                     wanted[info.name, name] = known[info.name, name]
             aliases |= {key: self._settle(key, alias, resident) for key, alias in wanted.items()}
+            if n_models <= _EARLY_MAX and not self.looked:
+                alone = {key: alias._replace(canary=None, shadow=None) for key, alias in aliases.items()}
+                self._state = state_of(EARLY, infos[:n_models], alone, resident, self._deny, self._state)
+                self.notes = {}
         for key, alias in aliases.items():
             aliases[key] = self._with_split(key[0], alias, resident)
-        served = ServedAliases[Any](aliases, self._deny, before and before.served)
-        served.open(lambda model, version: resident.get((model, version)))
         self._count_swaps(known, aliases)
-        return _State(generation, {info.name: info for info in infos}, resident, served)
+        return state_of(generation, infos, aliases, resident, self._deny, self._state)
 
     def _settle(self, key: AliasKey, wanted: Alias, resident: dict[Key, object]) -> Alias:
         """Return an alias as it is served from now on, its version made resident if it can be.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model_store.name_search import names_with
 from model_store.names import name_of, nearest_name
@@ -17,18 +17,23 @@ from service.features.long_json import PIECE_BYTES, load_in_pieces, size_of
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.inference.fast_steps import fast_requests
 from service.inference.predictors import make_predictor
+from service.inference.searcher import Searcher
 from service.serving.answer import fast_forms
 from service.serving.dialect import Body
 from service.serving.events import read_sparse_events
 from service.serving.label_choice import LabelMasks, LabelWeights
 from service.serving.label_info import LabelInfos, LiveLabelInfo
-from service.serving.learning import OnlineLearning, live_thresholds
 from service.serving.oip import TENSORS
 from service.serving.predict import PREDICT, PredictQuery
 from service.serving.prediction_ids import NO_KEY, PredictionIds
 from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import PredictRequest
 from service.serving.served import ServedVersion
+from service.thresholds.live.served import ServedThresholds
+from service.thresholds.methods.ofo import counts_that_bound, start_for
+
+if TYPE_CHECKING:
+    from service.serving.learning import OnlineLearning
 
 _TENSORS = (
     b'{"inputs":[{"name":"indptr","shape":[2],"datatype":"INT64","data":[0,1]},'
@@ -54,7 +59,9 @@ def serve_model(
     predictor.warm_up()
     featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
     features = feature_names(manifest.features, model.arrays)
-    thresholds = learning.thresholds_of(model, predictor) if learning else live_thresholds(model, predictor)
+    thresholds = live_thresholds(model, predictor)
+    if learning is not None:
+        learning.follower.add(thresholds)
     info = LiveLabelInfo(manifest.model, model.labels)
     served = ServedVersion(
         manifest.model,
@@ -79,6 +86,22 @@ def serve_model(
     )
     _warm_up(served, model)
     return served
+
+
+def live_thresholds(model: Model, predictor: Searcher) -> ServedThresholds:
+    """Return the thresholds of an opened version, without any so far, its kernels compiled or loaded."""
+    manifest = model.manifest
+    live = ServedThresholds(
+        manifest.model,
+        manifest.version,
+        manifest.n_labels,
+        predictor,
+        counts_that_bound(model.arrays),
+        manifest.data.rows,
+        start_for(manifest.link, model.arrays),
+    )
+    live.warm_up()
+    return live
 
 
 def _warm_up(served: ServedVersion, model: Model) -> None:

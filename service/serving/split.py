@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from model_store.alias import PARTS, Alias, Beside
+from model_store.store import ModelInfo
 from service.base.logs import log
 
 T = TypeVar("T")
@@ -123,6 +124,38 @@ class ServedAliases(Generic[T]):
             views = self._views.get((model, name), ())
             self._views[model, name] = (*views, (served, found))[-VIEWS_MAX:]
         return found
+
+
+EARLY = object()
+"""The generation of a state in which not all of the first look has been tried."""
+
+
+class State(NamedTuple):
+    """What one look at the store found; never changed, only replaced.
+
+    is_whole   whether all that was found has been tried; not yet: the first look goes on
+    """
+
+    is_whole: bool
+    generation: object
+    models: Mapping[str, ModelInfo]
+    resident: Mapping[tuple[str, int], object]
+    served: ServedAliases[Any]
+
+
+def state_of(
+    generation: object,
+    infos: Sequence[ModelInfo],
+    aliases: Mapping[AliasKey, Alias],
+    resident: Mapping[tuple[str, int], object],
+    deny: Deny[Any],
+    before: State | None,
+) -> State:
+    """Return the state of these models and aliases, the views of denied labels made."""
+    served = ServedAliases[Any](aliases, deny, before and before.served)
+    served.open(lambda model, version: resident.get((model, version)))
+    models = {info.name: info for info in infos}
+    return State(generation is not EARLY, generation, models, {**resident}, served)
 
 
 def _log_changes(before: Mapping[AliasKey, Alias], now: Mapping[AliasKey, Alias]) -> None:

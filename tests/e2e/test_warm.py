@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+from service.api.routes.services import KERNELS_OF_A_MODEL
+from tests.servers import ServerProcess, wait_for
 
 _PROBE = """
 import asyncio, json, sys, tempfile
@@ -140,3 +145,51 @@ def test_to_import_the_server_loads_no_kernel() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+_COUNTED = """
+import sys
+from pathlib import Path
+from model_store.compiled.progress import PROGRESS
+from model_store.store import Store
+from service.serving.opening import serve_model
+
+store = Store(Path(sys.argv[1]))
+for info in store.models():
+    serve_model(store.open(info.name))
+    print(PROGRESS.n_ready)
+"""
+
+
+def test_models_need_about_as_many_kernels_as_a_server_expects(shared_store: Path) -> None:
+    command = [sys.executable, "-c", _COUNTED, str(shared_store)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    counts = [int(line) for line in done.stdout.split()]
+    assert len(counts) == 4
+    assert all(abs(n - KERNELS_OF_A_MODEL) <= 5 for n in counts), counts
+
+
+def test_a_server_says_which_kernels_it_waits_for(shared_store: Path, tmp_path: Path) -> None:
+    """From an empty cache on: it lives, counts, and a model that is open answers before it is ready."""
+    said, answered = [], set[int]()
+    with ServerProcess(shared_store, until_ready=False, kernel_cache=tmp_path) as server:
+        while server.status("/livez") == 200:
+            status, found = server.ask("GET", "/readyz")
+            if status == 200:
+                break
+            said.append(found["waits_for"])
+            path = f"/v1/models/{found['models'][0]['model'] if found['models'] else 'named'}/predict"
+            answered.add(server.ask("POST", path, {"instances": [{"indices": [0], "values": [1.0]}]})[0])
+            time.sleep(0.05)
+        assert (status, found["waits_for"]) == (200, None)
+    counts = [int(re.fullmatch(r"kernels (\d+)( of \d+)?(, \d+ s left)?", one)[1]) for one in said if one]
+    assert counts == sorted(counts)
+    assert len(set(counts)) > KERNELS_OF_A_MODEL / 2
+    assert answered == {200, 503}
+
+
+def test_a_server_starts_where_kernels_cannot_be_kept(shared_store: Path) -> None:
+    with ServerProcess(shared_store, until_ready=False, kernel_cache="/dev/null/kernels") as server:
+        wait_for(lambda: " s left" in (server.ask("GET", "/readyz")[1]["waits_for"] or ""))
+        assert server.status("/livez") == 200
+        assert "cannot be kept" in server.log()

@@ -39,6 +39,8 @@ async def livez() -> Alive:
 async def readyz(services: Wired, response: Response) -> Readiness:
     """Ready once the kernels are compiled and the models verified; so is an empty store.
 
+    A model that is open answers before. `waits_for` says how many kernels there are while they are compiled.
+
     Not ready: before that, when no model at all can be served, and from SIGTERM on.
     """
     status = services.live.status()
@@ -49,6 +51,7 @@ async def readyz(services: Wired, response: Response) -> Readiness:
         models=[ServedAlias(model=p.model, alias=p.name, version=p.alias.version) for p in status.pointers],
         failures=[ServingFailure(model=f.model, ref=f.ref, detail=f.detail) for f in status.failures],
         store_error=status.store_error,
+        waits_for=services.waits_for,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 
 from fastapi import Depends, Request
 
+from model_store.compiled.progress import PROGRESS
 from model_store.store import Store
 from service.access.audit import AuditLog
 from service.access.ring import KeyRing
@@ -29,6 +30,10 @@ T = TypeVar("T")
 
 CATCH_UP_SECONDS = 5.0
 """So long an answer waits for this replica to serve what has changed."""
+
+
+KERNELS_OF_A_MODEL = 45
+"""About so many kernels are compiled or loaded until the first model answers; others add one or two."""
 
 
 class Services(NamedTuple):
@@ -86,6 +91,11 @@ class Services(NamedTuple):
     def ready(self) -> bool:
         """Return whether requests should be sent here."""
         return self.live.ready and not self.draining()
+
+    @property
+    def waits_for(self) -> str | None:
+        """Return which kernels are compiled before all models are open; None: none has to be."""
+        return None if self.live.looked else PROGRESS.waits_for(KERNELS_OF_A_MODEL)
 
     def close(self) -> None:
         """Let the threads end."""

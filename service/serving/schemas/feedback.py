@@ -12,7 +12,7 @@ from service.serving.schemas.instances import AnyInstance, Instance, RequestMode
 from service.serving.schemas.limits import AtMost, utf8_length
 from service.serving.schemas.predict import LabelList
 from service.serving.schemas.predictions import LineError
-from service.thresholds.live.feedback import Result
+from service.thresholds.live.events import Result
 
 
 class FeedbackEvent(RequestModel):

@@ -120,6 +120,10 @@ class Readiness(BaseModel):
     models: list[ServedAlias]
     failures: list[ServingFailure]
     store_error: str | None
+    waits_for: str | None = Field(
+        description="what the models wait for while kernels are compiled; null: nothing is compiled",
+        examples=["kernels 12 of 45, 60 s left"],
+    )
 
 
 def describe_version(manifest: Manifest) -> VersionSummary:

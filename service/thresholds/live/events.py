@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.base.rows import LabelRows, SparseRows, offsets
-from service.db.tables import EVENT_KEY_BYTES
+from service.db import EVENT_KEY_BYTES
 
 NO_EPOCH = -1
 """The epoch of an event whose instance is predicted when it is counted."""
@@ -20,6 +20,9 @@ ALL_COUNT = np.empty(0, np.uint8)
 
 NO_LABELS = np.empty(0, np.int32)
 """The labels of an event that has none."""
+
+Result = Literal["applied", "duplicate", "late", "rejected"]
+"""What became of an event."""
 
 
 class Event(NamedTuple):

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from concurrent.futures import Future
 from itertools import compress
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from service.base.errors import DatabaseUnavailable, Overloaded, Unavailable, XylemError
 from service.base.logs import log
 from service.db.engine import Database
-from service.thresholds.live.events import ALL_COUNT, Events, join
+from service.thresholds.live.events import ALL_COUNT, Events, Result, join
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import keep_shadow
 from service.thresholds.live.threshold_counters import ThresholdCounters
@@ -141,8 +141,6 @@ class FeedbackTransaction:
     def _all(self) -> list[ThresholdCounters]:
         return [self._served] if self._shadow is None else [self._served, self._shadow.candidate]
 
-
-Result = Literal["applied", "duplicate", "late", "rejected"]
 
 GROUP_EVENTS_MAX = 1024
 """Events of one transaction, at most."""

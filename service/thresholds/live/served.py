@@ -17,32 +17,23 @@ from __future__ import annotations
 import math
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection
 
 from service.base.errors import DatabaseUnavailable
 from service.evaluation.fmeasure import USUAL_EMPTY
 from service.thresholds.live.events import Event, as_columns
-from service.thresholds.live.shadow import Shadow, ShadowState, read_shadow
 from service.thresholds.live.threshold_counters import ThresholdCounters, Traversal
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Tuned, decode_scored
-from service.thresholds.store.state import (
-    DROPPED,
-    HALVED,
-    MOVES,
-    SCORED,
-    SHADOWED,
-    Change,
-    Head,
-    changes_since,
-    deltas_of,
-    find_head,
-    present_state,
-)
+
+if TYPE_CHECKING:  # commands that predict do without a database
+    from sqlalchemy import Connection
+
+    from service.thresholds.live.shadow import Shadow, ShadowState
+    from service.thresholds.store.state import Change, Head
 
 START = Start()
 """The start values of a version that was never tuned, from its first feedback on, if no others are given."""
@@ -125,6 +116,9 @@ class ServedThresholds:
         """Apply what the database has beyond the present epoch. Raises DatabaseUnavailable."""
         if head.epoch == self.epoch and head.base_epoch == self.base_epoch:
             return
+        from service.thresholds.live.shadow import read_shadow
+        from service.thresholds.store.state import DROPPED, MOVES, SHADOWED, changes_since, present_state
+
         changes = None
         if self._served is not None and head.epoch >= self.epoch and head.base_epoch == self.base_epoch:
             changes = changes_since(connection, head, self.epoch)
@@ -145,6 +139,8 @@ class ServedThresholds:
 
     def catch_up(self, connection: Connection) -> None:
         """Apply what the database has now; without thresholds in it, change nothing."""
+        from service.thresholds.store.state import find_head
+
         head = find_head(connection, self.model, self.version)
         self.is_known = True
         if head is not None and head.epoch:
@@ -165,6 +161,8 @@ class ServedThresholds:
 
     def _apply(self, change: Change) -> None:
         """Do what another replica logged, to the thresholds and to the candidate."""
+        from service.thresholds.store.state import HALVED, SCORED, deltas_of
+
         deltas = deltas_of(change, self.n_labels)
         if deltas is not None:
             self.served.apply(deltas)
@@ -181,6 +179,8 @@ class ServedThresholds:
         return [self.served] if self.shadow is None else [self.served, self.shadow.candidate]
 
     def _shadow_of(self, state: ShadowState | None) -> Shadow | None:
+        from service.thresholds.live.shadow import Shadow
+
         return None if state is None else Shadow(state, self._moving(state.candidate))
 
     def _moving(self, tuned: Tuned) -> ThresholdCounters:

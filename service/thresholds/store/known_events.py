@@ -21,8 +21,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
+from service.db import EVENT_KEY_BYTES
 from service.db.engine import Compiled
-from service.db.tables import EVENT_KEY_BYTES, EVENTS
+from service.db.tables import EVENTS
 
 _COLUMNS = EVENTS.c.event_key, EVENTS.c.day
 

@@ -84,6 +84,26 @@ def test_nothing_is_found_before_the_first_look(own_store: Store) -> None:
         find(live, "raw", "latest")
 
 
+def test_in_the_first_look_a_model_that_is_open_answers_before_the_others(own_store: Store) -> None:
+    looked = list[str]()
+
+    def prepare(model: Model) -> str:
+        looked.append(name_of(model))
+        if model.manifest.model == "text":  # the last
+            assert find(live, "named", "latest") == "named@1"
+            assert not live.ready
+            for name in ("text", "none"):
+                with pytest.raises(Unavailable, match="being opened"):
+                    live.version_of(name, "latest")
+        return name_of(model)
+
+    live = live_over(own_store, prepare)
+    live.look()
+    assert looked[-1] == "text@1"
+    assert live.ready
+    assert find(live, "text", "latest") == "text@1"
+
+
 def test_aliases_and_versions(own_store: Store) -> None:
     live = live_over(own_store)
     live.look()

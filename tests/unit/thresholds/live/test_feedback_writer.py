@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from service.base.errors import BadParameter, DatabaseUnavailable, Overloaded, Unavailable
-from service.db.tables import EVENT_KEY_BYTES
+from service.db import EVENT_KEY_BYTES
 from service.thresholds.live import feedback
 from service.thresholds.live import follower as follower_module
 from service.thresholds.live import served as live_module

@@ -1,0 +1,67 @@
+"""What a command that begins must not import: it would answer later for nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from model_store.store import Store
+
+_TRAINING = {"service.trainers", "service.workflows", "service.importers", "scipy.sparse"}
+_SERVER = {"fastapi", "uvicorn", "sqlalchemy", "httpx"}
+_FOR_PEOPLE = {"rich"}
+
+_PREDICT = """
+import json, sys
+from service.cli import run
+sys.argv = ["xylem", "predict", "text", "--data", sys.argv[1], "--store", sys.argv[2]]
+status = run()
+print(json.dumps(sorted(sys.modules)))
+sys.exit(status)
+"""
+
+_SERVE = """
+import json, sys
+from service.base.settings import read_settings
+from service.server import serve
+app = serve.create_app(read_settings(store=sys.argv[2]))
+app.state.services.live.look()
+print(json.dumps([app.state.services.live.ready, *sorted(sys.modules)]))
+"""
+
+_HELP = """
+import json, sys
+from service.cli import application
+application()
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def imported(script: str, store: Path, tmp_path: Path) -> set[object]:
+    """The modules that a process has after a script."""
+    data = tmp_path / "rows.jsonl"
+    data.write_text('{"text": "chess"}\n')
+    command = [sys.executable, "-c", script, str(data), str(store)]
+    environment = {**os.environ, "XYLEM_DATABASE_URL": ""}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_predict_imports_neither_a_server_nor_a_database_nor_what_trains(
+    own_store: Store, tmp_path: Path
+) -> None:
+    assert not imported(_PREDICT, own_store.root, tmp_path) & {*_TRAINING, *_SERVER, *_FOR_PEOPLE}
+
+
+def test_a_served_model_imports_nothing_that_trains(own_store: Store, tmp_path: Path) -> None:
+    found = imported(_SERVE, own_store.root, tmp_path)
+    assert True in found
+    assert not found & {*_TRAINING, *_FOR_PEOPLE}
+
+
+def test_help_imports_neither_numbers_nor_kernels(own_store: Store, tmp_path: Path) -> None:
+    found = imported(_HELP, own_store.root, tmp_path)
+    assert not found & {*_TRAINING, *_SERVER, *_FOR_PEOPLE, "numpy", "numba", "pydantic"}
