@@ -10,7 +10,7 @@ from typing import Any
 from model_store.manifest import Manifest
 from model_store.store import Store
 from service.base.settings import Limits
-from service.base.stages import StageNotes
+from service.base.stages import StageTimings
 from service.datasets import read_dataset
 from service.features import fit_featurizer, parameters_of
 from service.serving.answer import SearchDialect
@@ -79,5 +79,5 @@ def in_thread(body: bytes, served: ServedVersion, dialect: SearchDialect = PREDI
 
 def at_once(body: bytes, served: ServedVersion, dialect: SearchDialect = PREDICT) -> bytes | None:
     """The bytes of the answer of the event loop; None: it leaves the request to a thread."""
-    found = dialect.answer(Body(body), served, Limits(), StageNotes())
+    found = dialect.answer(Body(body), served, Limits(), StageTimings())
     return b"".join(found.parts) if isinstance(found, Reply) else None

@@ -27,7 +27,7 @@ from model_store.compiled.cache import (
 )
 from model_store.compiled.inlining import InlinedCacheImpl
 from model_store.compiled.kernel_files import KernelFiles
-from model_store.compiled.loading import KeptKernelImpl
+from model_store.compiled.loading import CachedKernelImpl
 from model_store.compiled.progress import PROGRESS
 from model_store.compiled.sources import source_digest
 
@@ -90,7 +90,7 @@ def _say_compiling(directory: str) -> None:
     )
 
 
-class _KernelCacheImpl(KeptKernelImpl):
+class _KernelCacheImpl(CachedKernelImpl):
     """How kernels are kept, and where."""
 
     _locator_classes: Any = (KernelCacheLocator,)

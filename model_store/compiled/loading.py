@@ -14,7 +14,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompileResult
 
 
-class KeptLibrary(JITCodeLibrary):
+class CachedLibrary(JITCodeLibrary):
     """The machine code of a kernel, and its LLVM code in bytes until another kernel links it."""
 
     _bitcode: bytes
@@ -61,7 +61,7 @@ def rebuilt(target_context: Any, payload: tuple[Any, ...], library: Any, entry_p
     )
 
 
-class KeptKernelImpl(CompileResultCacheImpl):
+class CachedKernelImpl(CompileResultCacheImpl):
     """How kernels are kept in the cache: as numba does, but for how they are loaded."""
 
     def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
@@ -70,7 +70,7 @@ class KeptKernelImpl(CompileResultCacheImpl):
         for prepare in reload:
             prepare()
         names = {description.llvm_func_name, description.llvm_cpython_wrapper_name}
-        library = KeptLibrary.restored(target_context.codegen(), kept, names)
+        library = CachedLibrary.restored(target_context.codegen(), kept, names)
         entry = target_context.get_executable(library, description, environment)
         for other in others:
             library.codegen.set_env(other.env_name, other)

@@ -36,7 +36,7 @@ _BOUNDS_NS = [round(1e9 * bound) for bound in STAGE_SECONDS]
 
 _OF_KERNELS = STAGES[: N_TIMES - 1]
 
-NOTES_MAX = 256
+TIMINGS_MAX = 256
 """Notes of a request's stages that a trace tells of: a stream may have any number."""
 
 Stretch = tuple[tuple[str, ...], Sequence[int]]
@@ -51,7 +51,7 @@ def _spans(times: NDArray[np.int64]) -> list[tuple[int, int, int]]:
     return [(stage, began, ended) for stage, began, ended in found if ended > began or stage >= SEARCH]
 
 
-class StageNotes:
+class StageTimings:
     """When the stages of a request began and ended. One thread at a time.
 
     noted      (stage, began, ended) of each, to be counted
@@ -77,7 +77,7 @@ class StageNotes:
         self.noted.append((stage, self._at, now))
         self._at = now
 
-    def take_counted(self, times: NDArray[np.int64]) -> None:
+    def add_kernel_times(self, times: NDArray[np.int64]) -> None:
         """Let a trace tell what a kernel has counted, whose times these are; [N_TIMES]."""
         self.told.append((_OF_KERNELS, array("q", times.tobytes())))
 
@@ -90,9 +90,9 @@ class StageNotes:
         """Begin anew: what was noted was of an answer that was not given."""
         self.noted, self.told = [], []
 
-    def add(self, other: StageNotes) -> None:
+    def add(self, other: StageTimings) -> None:
         """Let a trace tell what was counted of a part of the request, as far as there is room."""
-        self.told += other.told[: max(0, NOTES_MAX - len(self.told))]
+        self.told += other.told[: max(0, TIMINGS_MAX - len(self.told))]
 
 
 class StageTimes:
@@ -111,13 +111,13 @@ class StageTimes:
         self._counts = self.counts.tolist()
         self._total_ns = self.total_ns.tolist()
 
-    def count(self, notes: StageNotes) -> None:
+    def count(self, timings: StageTimings) -> None:
         """Count what was noted, which is forgotten but where it is traced."""
-        for stage, began, ended in notes.noted:
+        for stage, began, ended in timings.noted:
             self.count_one(stage, ended - began)
-        if notes.is_traced:
-            notes.told += ((_ALONE[stage], (began, ended)) for stage, began, ended in notes.noted)
-        notes.noted = []
+        if timings.is_traced:
+            timings.told += ((_ALONE[stage], (began, ended)) for stage, began, ended in timings.noted)
+        timings.noted = []
 
     def count_one(self, stage: int, nanoseconds: int) -> None:
         """Count that a stage took so long."""

@@ -16,8 +16,8 @@ from service.base.errors import BadData
 from service.base.rows import SparseRows, offsets
 from service.features.featurizer import Featurizer
 from service.features.parameters import NamedParameters
+from service.features.request_bodies import finish_rows
 from service.features.rows import NORM_CODES, finite_values, tidied
-from service.features.sparse_request import finish_rows
 from service.features.tables import table_arrays, take_feature_names
 
 

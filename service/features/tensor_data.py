@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
 from service.base.rows import RowArrays
-from service.features.sparse_request import COUNT_LIMIT
+from service.features.request_bodies import COUNT_LIMIT
 from service.kernels.text.digits import parse_id
 from service.kernels.text.sparse_json import (
     OPEN_LIST,

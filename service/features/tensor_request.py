@@ -1,6 +1,6 @@
 """Bodies of the Open Inference Protocol with texts or sparse rows, in JSON or as binary data behind it.
 
-As `service.features.sparse_request` does with bodies of predict: one call of a kernel makes rows of the model
+As `service.features.request_bodies` does with bodies of predict: one call of a kernel makes rows of the model
 of such a body, and what it does not take is left to the models of requests, which say what is wrong with it.
 """
 
@@ -13,10 +13,10 @@ from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import Handle, struct_at
 from service.base.rows import RowArrays, SparseRows
 from service.features.featurizer import Featurizer
-from service.features.sparse_request import (
+from service.features.request_bodies import (
     BodyForms,
-    SparseBodies,
-    SparseQuery,
+    BodyQuery,
+    RequestBodies,
     data_of,
     finish_rows,
     read_option,
@@ -80,7 +80,7 @@ _BINARY_SIZE, _BINARY, _ALL_BINARY = (
 _QUOTE, _BACKSLASH, _ZERO, _B, _I, _TILDE, _BLANK = 34, 92, 48, 98, 105, 126, 32
 
 
-class TensorBodies(SparseBodies):
+class TensorBodies(RequestBodies):
     """Reads bodies of tensors too, into the same buffers: one thread at a time.
 
     form  int64[FORM_SIZE]: what the answer to the last of them has
@@ -92,17 +92,17 @@ class TensorBodies(SparseBodies):
 
     def tensor_rows(
         self, message: bytes, span: tuple[int, int]
-    ) -> tuple[SparseRows, SparseQuery, float] | None:
+    ) -> tuple[SparseRows, BodyQuery, float] | None:
         """Return what `read_rows` does of a body that `read_infer` reads."""
         return self.rows_read(self.read_infer(message, span))
 
-    def read_infer(self, message: bytes, span: tuple[int, int]) -> SparseQuery:
+    def read_infer(self, message: bytes, span: tuple[int, int]) -> BodyQuery:
         """Return what `read` does of a body whose JSON is message[span[0] : span[1]].
 
         What are behind that are its binary data.
         """
         out = self.arrays[:3], self.arrays[3], self.form, self.texts_at
-        return SparseQuery(*read_tensors(data_of(message), span, self.constants, *out))
+        return BodyQuery(*read_tensors(data_of(message), span, self.constants, *out))
 
 
 @kernel
@@ -115,7 +115,7 @@ def read_tensors(
     form_out: NDArray[np.int64],
     texts_at: Handle,
 ) -> tuple[int, int, int, int, int, int]:
-    """Read a body into rows that are sorted, summed and normalised; return the fields of SparseQuery.
+    """Read a body into rows that are sorted, summed and normalised; return the fields of BodyQuery.
 
     data       uint8[..]   the body's end is two bytes before its end, as `data_of` makes it
     span       where the JSON of the body begins and ends; binary data are between that and the body's end

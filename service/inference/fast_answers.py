@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.handles import Uncopyable, handle_of
 from service.base.rows import SparseRows
-from service.features.sparse_request import BodyForms, SparseQuery
+from service.features.request_bodies import BodyForms, BodyQuery
 from service.inference.options import NodeThresholds
 from service.inference.prediction_json import Seal
 from service.kernels.search.fast_request import FastLimits as FastLimits
@@ -60,7 +60,7 @@ class RowsRead(NamedTuple):
     """
 
     rows: SparseRows
-    asked: SparseQuery
+    asked: BodyQuery
     number: float
     form: NDArray[np.int64] = _NO_FORM
 

@@ -21,8 +21,8 @@ from model_store.version import Model
 from service.base.stages import N_TIMES, StageTimes
 from service.features import Featurizer
 from service.features.named import NamedFeaturizer
+from service.features.request_bodies import BodyQuery, read_body
 from service.features.rows import NORM_CODES
-from service.features.sparse_request import SparseQuery, read_body
 from service.features.tensor_request import TensorBodies, read_tensors
 from service.inference.answering import NOT_WANTED
 from service.inference.buffers import FIRST, Need
@@ -76,7 +76,7 @@ class Writer(NamedTuple):
     """
 
     kind: int
-    read: Callable[[TensorBodies, bytes, tuple[int, int]], SparseQuery]
+    read: Callable[[TensorBodies, bytes, tuple[int, int]], BodyQuery]
     take: Callable[[int, bool, memoryview, NDArray[np.int64], NDArray[np.int64]], FastAnswer]
     write: Callable[[NameTable, RowsRead, Spans, Signed], FastAnswer]
 
@@ -152,7 +152,7 @@ class BeamRequests:
         self._is_named = isinstance(featurizer, NamedFeaturizer)
         self._names = model.labels
         self._allowed = ALL_ALLOWED if mask is None else mask
-        self._given = np.zeros(len(SparseQuery._fields), np.int64)
+        self._given = np.zeros(len(BodyQuery._fields), np.int64)
         self._asked = np.zeros(5, np.int64)
         self._constants = FastModel(
             reading=0,

@@ -48,7 +48,7 @@ class ForestPredictor(Searcher):
         self._shape = shape
         self._n_levels = _n_levels(model.ensemble.child_ptr)
 
-    def predict_shortly(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
+    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
         """Return what `predict` does: every answer is exact, and none takes longer for it."""
         return self.predict(rows, options)
 

@@ -49,7 +49,7 @@ class Predictor(Searcher):
         super().__init__(model, "label-tree", NO_RERANK, make_own)
         self._scoring = self._plan(PredictOptions(top_r=1, exact=True))
 
-    def predict_shortly(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
+    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
         """Return what `predict` does if no more than a beam search is needed for it, else None.
 
         What is asked for exactly is searched with a beam first: most often that finds the exact answer, and

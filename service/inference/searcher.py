@@ -96,7 +96,7 @@ class Searcher(Uncopyable, ABC):
         """Return a bound on the children that a search of this width scores for a row at once."""
 
     @abstractmethod
-    def predict_shortly(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
+    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
         """Return what `predict` does if that surely takes no longer than usual, else None."""
 
     @abstractmethod

@@ -11,7 +11,7 @@ from model_store.label_info import NOTATION, URI
 from model_store.names import name_of
 from service.base.errors import BadRequest, LimitExceeded
 from service.base.settings import Limits
-from service.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageNotes
+from service.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageTimings
 from service.inference.answering import Predictions
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.label_info import LabelFacts, check_language, languages_of
@@ -48,15 +48,15 @@ class FormDialect(Dialect[Body]):
         return body
 
     def answer_read(
-        self, query: Body, served: ServedVersion, limits: Limits, notes: StageNotes
+        self, query: Body, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
         """Do as `Dialect.answer_read`. Raises as `suggest`."""
 
         def answer(stop: NDArray[np.uint8]) -> Reply:
-            notes.end(QUEUE)
+            timings.end(QUEUE)
             form = validated(split_fields(query.content, "a form", FIELDS_MAX), SuggestForm, limits)
-            notes.end(READ)
-            (found,) = suggest([form.text], form, served, limits, stop, notes)
+            timings.end(READ)
+            (found,) = suggest([form.text], form, served, limits, stop, timings)
             return Reply((dump(Suggestions(results=found)),), 1)
 
         return Longer(answer)
@@ -75,16 +75,16 @@ class DocumentsDialect(Dialect[_Documents]):
         return options, parse_body(body.content, SuggestBatchRequest, limits)
 
     def answer_read(
-        self, query: _Documents, served: ServedVersion, limits: Limits, notes: StageNotes
+        self, query: _Documents, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
         """Do as `Dialect.answer_read`. Raises as `suggest`."""
         options, documents = query[0], query[1].documents
-        notes.end(READ)
+        timings.end(READ)
 
         def answer(stop: NDArray[np.uint8]) -> Reply:
-            notes.end(QUEUE)
+            timings.end(QUEUE)
             texts = [document.text for document in documents]
-            found = suggest(texts, options, served, limits, stop, notes)
+            found = suggest(texts, options, served, limits, stop, timings)
             answers = [
                 DocumentSuggestions(results=results, document_id=document.document_id)
                 for results, document in zip(found, documents, strict=True)
@@ -103,7 +103,7 @@ def suggest(
     served: ServedVersion,
     limits: Limits,
     stop: NDArray[np.uint8],
-    notes: StageNotes,
+    timings: StageTimings,
 ) -> list[list[Suggestion]]:
     """Return the subjects of each text, the best first; once `stop` is set, what is sure. Blocking.
 
@@ -119,14 +119,14 @@ def suggest(
     if not texts or not options.limit:
         return [[] for _ in texts]
     rows = to_rows([TextInstance(text=text) for text in texts], served.featurizer)
-    notes.end(FEATURES)
+    timings.end(FEATURES)
     found = served.predictor.predict(rows, to_options(_options(options), served, stop))
-    notes.end(SEARCH)
+    timings.end(SEARCH)
     suggestions = [
         _suggestions(found, start, end, served, facts, language)
         for start, end in pairwise(found.ptr.tolist())
     ]
-    notes.end(WRITE)
+    timings.end(WRITE)
     return suggestions
 
 

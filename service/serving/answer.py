@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from service.base.rows import SparseRows
 from service.base.settings import Limits
-from service.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageNotes
-from service.features.sparse_request import NO_THRESHOLD, NUMBER, BodyForms, SparseQuery
-from service.features.sparse_request import TUNED as TUNED_KIND
+from service.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageTimings
+from service.features.request_bodies import NO_THRESHOLD, NUMBER, BodyForms, BodyQuery
+from service.features.request_bodies import TUNED as TUNED_KIND
 from service.inference.fast_answers import FastAnswer, FastForms, FastLimits, RowsRead
 from service.inference.fast_request import Writer
 from service.serving.dialect import Body, Dialect, Longer, Query, Reply
@@ -112,7 +112,9 @@ class SearchDialect(Dialect[Query]):
 
     writer: Writer
 
-    def answer(self, body: Body, served: ServedVersion, limits: Limits, notes: StageNotes) -> Reply | Longer:
+    def answer(
+        self, body: Body, served: ServedVersion, limits: Limits, timings: StageTimings
+    ) -> Reply | Longer:
         """Do as `Dialect.answer`."""
         message, start, said = body
         span = (start, len(message)) if said is None else self.span(body)
@@ -121,64 +123,64 @@ class SearchDialect(Dialect[Query]):
             found = served.fast.answer(message, span, self.writer, served.ids.sign(epoch, SHORT_BEAMS))
             identity = None if found is None else found.identity
             if found is not None and (identity is None or utf8_length(identity) <= limits.name_bytes_max):
-                if notes.is_traced:
-                    notes.take_counted(served.fast.times)
+                if timings.is_traced:
+                    timings.add_kernel_times(served.fast.times)
                 return self.wrap(found, epoch, served)
-        notes.begin()
+        timings.begin()
         query = self.read(body, limits)
-        notes.end(READ)
-        return self.answer_read(query, served, limits, notes)
+        timings.end(READ)
+        return self.answer_read(query, served, limits, timings)
 
     def answer_read(
-        self, query: Query, served: ServedVersion, limits: Limits, notes: StageNotes
+        self, query: Query, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
         """Do as `Dialect.answer_read`."""
         if not is_short(query, served):
-            return self._longer(query, served, notes)
+            return self._longer(query, served, timings)
         chunked = query.to_rows(served.featurizer)
-        notes.end(FEATURES)
+        timings.end(FEATURES)
         epoch = served.thresholds.epoch
         read = None if chunked.unknown else _rows_read(query, chunked.rows)
         if read is not None:
             signed = served.ids.sign(epoch, read.asked.n_rows)
             written = served.fast.answer(*_NO_BODY, self.writer, signed, read)
             if written is not None:
-                if notes.is_traced:
-                    notes.take_counted(served.fast.times)
+                if timings.is_traced:
+                    timings.add_kernel_times(served.fast.times)
                 return self.wrap(written._replace(identity=query.identity), epoch, served)
         options = to_options(query.options, served)
-        found = served.predictor.predict_shortly(chunked.rows, options)
+        found = served.predictor.predict_on_event_loop(chunked.rows, options)
         if found is None:
-            return self._longer(query, served, notes)
-        notes.end(SEARCH)
+            return self._longer(query, served, timings)
+        timings.end(SEARCH)
         reply = self.wrap(query.write(found, chunked, options, epoch, served), epoch, served)
-        notes.end(WRITE)
+        timings.end(WRITE)
         return reply
 
-    def _longer(self, query: Query, served: ServedVersion, notes: StageNotes) -> Longer:
-        return Longer(partial(self.answer_fully, query, served, notes=notes), query.options.deadline_ms)
+    def _longer(self, query: Query, served: ServedVersion, timings: StageTimings) -> Longer:
+        return Longer(partial(self.answer_fully, query, served, timings=timings), query.options.deadline_ms)
 
     def answer_fully(
         self,
         query: Query,
         served: ServedVersion,
         stop: NDArray[np.uint8] | None = None,
-        notes: StageNotes | None = None,
+        timings: StageTimings | None = None,
     ) -> Reply:
         """Return the answer of any thread; once `stop` is set, what is sure.
 
-        notes   where it is noted when its stages end; the wait for this thread is the first
+        timings   where it is noted when its stages end; the wait for this thread is the first
         """
-        notes = notes or StageNotes()
-        notes.end(QUEUE)
+        timings = timings or StageTimings()
+        timings.end(QUEUE)
         chunked = query.to_rows(served.featurizer)
-        notes.end(FEATURES)
+        timings.end(FEATURES)
         epoch = served.thresholds.epoch
         options = to_options(query.options, served, stop)
         found = search_chunked(served.predictor.predict, chunked, options, served)
-        notes.end(SEARCH)
+        timings.end(SEARCH)
         reply = self.wrap(query.write(found, chunked, options, epoch, served), epoch, served)
-        notes.end(WRITE)
+        timings.end(WRITE)
         return reply
 
     @abstractmethod
@@ -213,5 +215,5 @@ def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:
     elif options.threshold == TUNED:
         kind = TUNED_KIND
     n_values, is_exact = len(rows.indices), int(options.exact)
-    asked = SparseQuery(rows.n_rows, n_values, options.top_r, options.beam_width, kind, is_exact)
+    asked = BodyQuery(rows.n_rows, n_values, options.top_r, options.beam_width, kind, is_exact)
     return RowsRead(rows, asked, number, query.form())

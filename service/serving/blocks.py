@@ -11,7 +11,7 @@ import numpy as np
 
 from service.base.errors import BadInput
 from service.base.settings import Limits
-from service.base.stages import QUEUE, READ, SEARCH, WRITE, StageNotes
+from service.base.stages import QUEUE, READ, SEARCH, WRITE, StageTimings
 from service.features import Featurizer
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.inference.predictor import PredictOptions
@@ -36,7 +36,7 @@ def answer_block(
     served: ServedVersion,
     options: PredictOptions,
     limits: Limits,
-    notes: StageNotes | None = None,
+    timings: StageTimings | None = None,
     *,
     explain: bool = False,
     info: LabelInfoOptions | None = None,
@@ -44,23 +44,23 @@ def answer_block(
 ) -> Answered:
     """Return an answer line for each line of a block: a prediction, or the line's error.
 
-    notes          where it is noted when its stages end; the wait for this thread is the first
+    timings          where it is noted when its stages end; the wait for this thread is the first
     explain, info  what else is described of each label
     chunk_characters  of a chunk, into which longer texts are divided; None: they are not
     """
-    notes = notes or StageNotes()
-    notes.end(QUEUE)
+    timings = timings or StageTimings()
+    timings.end(QUEUE)
     chunked, said = _read(block.lines, served.featurizer, limits, chunk_characters)
-    notes.end(READ)
+    timings.end(READ)
     epoch = served.thresholds.epoch
     options = with_present_thresholds(options, served)
     search = served.predictor.predict_batch
     found = search_chunked(lambda rows, wanted: search(rows, wanted, 1), chunked, options, served)
-    notes.end(SEARCH)
+    timings.end(SEARCH)
     labels_json = describe_labels(found, chunked.rows, served, info, explain=explain)
     predictions = write_predictions(found, options, epoch, served, labels_json, chunked.unknown)
     answers = predictions if said is None else _in_place(predictions, said, block.first)
-    notes.end(WRITE)
+    timings.end(WRITE)
     n_rows = len(found.ptr) - 1
     return Answered(b"\n".join([*answers, b""]), n_rows, len(block.lines) - n_rows)
 

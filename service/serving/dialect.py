@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.base.settings import Limits
-from service.base.stages import StageNotes
+from service.base.stages import StageTimings
 from service.features import Featurizer
 from service.inference.answering import Predictions
 from service.inference.fast_answers import FastAnswer
@@ -71,14 +71,16 @@ class Dialect(ABC, Generic[Q]):
     media: frozenset[bytes] = frozenset({b"application/json"})
     header: str = ""
 
-    def answer(self, body: Body, served: ServedVersion, limits: Limits, notes: StageNotes) -> Reply | Longer:
+    def answer(
+        self, body: Body, served: ServedVersion, limits: Limits, timings: StageTimings
+    ) -> Reply | Longer:
         """Return the answer to a body, or what answers it in a thread. Event loop only.
 
-        notes   where it is noted when the stages end that no kernel counts
+        timings   where it is noted when the stages end that no kernel counts
 
         Raises BadInput and BadRequest, naming the place.
         """
-        return self.answer_read(self.read(body, limits), served, limits, notes)
+        return self.answer_read(self.read(body, limits), served, limits, timings)
 
     @abstractmethod
     def read(self, body: Body, limits: Limits) -> Q:
@@ -89,7 +91,7 @@ class Dialect(ABC, Generic[Q]):
 
     @abstractmethod
     def answer_read(
-        self, query: Q, served: ServedVersion, limits: Limits, notes: StageNotes
+        self, query: Q, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
         """Return the answer to a request that has been read, as `answer` does. Event loop only."""
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from model_store.errors import VersionNotFound
 from service.base.errors import BadInput
 from service.base.settings import Limits
-from service.base.stages import COMMIT, READ, StageNotes
+from service.base.stages import COMMIT, READ, StageTimings
 from service.serving.denied import denying_as
 from service.serving.events import (
     CheckedEvent,
@@ -82,10 +82,10 @@ class FeedbackDesk:
         """Let the threads end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def count_body(self, body: bytes, served: ServedVersion, notes: StageNotes) -> FeedbackAnswer:
+    async def count_body(self, body: bytes, served: ServedVersion, timings: StageTimings) -> FeedbackAnswer:
         """Count the events of a body; each is durable when the answer says that it was applied.
 
-        notes   where it is noted when its stages end
+        timings   where it is noted when its stages end
 
         Raises BadInput for a body that holds no events, Overloaded, DatabaseUnavailable.
         """
@@ -94,9 +94,9 @@ class FeedbackDesk:
             is_long = len(body) > SHORT_BYTES
             values = await self._off_loop(is_long, parse_feedback, body, self._limits)
             parts = await self._read(values, served, is_long=is_long)
-        notes.end(READ)
+        timings.end(READ)
         done = await self._finish(self._submit(parts, may_wait=False), served)
-        notes.end(COMMIT)
+        timings.end(COMMIT)
         return {
             "model": served.name,
             "version": served.version,
@@ -114,16 +114,16 @@ class FeedbackDesk:
         return [verdict_line(verdict) for verdict in done.verdicts]
 
     async def begin_block(
-        self, block: LineBlock, served: ServedVersion, notes: StageNotes
+        self, block: LineBlock, served: ServedVersion, timings: StageTimings
     ) -> asyncio.Task[Answered]:
         """Hand the events of a block of lines to the writer; return the task that ends with their answer.
 
-        notes   where it is noted when its stages end
+        timings   where it is noted when its stages end
         """
         parts = await self._read_lines(block, served)
-        notes.end(READ)
+        timings.end(READ)
         submitted = self._submit(parts, may_wait=True)
-        return asyncio.create_task(self._lines(block.first, submitted, served, notes))
+        return asyncio.create_task(self._lines(block.first, submitted, served, timings))
 
     async def _read_lines(self, block: LineBlock, served: ServedVersion) -> list[_Part]:
         lines = [line for line in block.lines if line is not None]
@@ -188,11 +188,11 @@ class FeedbackDesk:
         return _Outcome(done, served.thresholds.epoch)
 
     async def _lines(
-        self, first: int, submitted: Sequence[_Submitted], served: ServedVersion, notes: StageNotes
+        self, first: int, submitted: Sequence[_Submitted], served: ServedVersion, timings: StageTimings
     ) -> Answered:
         """Return the lines that answer a block of a stream, once its events are durable."""
         verdicts = (await self._finish(submitted, served)).verdicts
-        notes.end(COMMIT)
+        timings.end(COMMIT)
         lines = b"".join(dump_line(verdict_line(verdict, first + i)) for i, verdict in enumerate(verdicts))
         n_bad = sum(verdict.result == "rejected" for verdict in verdicts)
         return Answered(lines, len(verdicts) - n_bad, n_bad)

@@ -86,7 +86,7 @@ class LiveModels(Generic[T]):
         self._refresh = refresh
         self._deny = deny
         self._state: State | None = None
-        self.notes: dict[bytes, Any] = {}
+        self.heads: dict[bytes, Any] = {}
         """For whoever looks up `resident` often: another dictionary whenever that may change. Take it first,
         then look up what is noted in it."""
         self._asked: OrderedDict[Key, T] = OrderedDict()
@@ -255,7 +255,7 @@ class LiveModels(Generic[T]):
                     retry_at = time.monotonic() + RETRY_SECONDS
                     self._failures[model, LABEL_INFO] = Failure(model, LABEL_INFO, detail, retry_at)
                 self._state = state
-                self.notes = {}  # after the state: so that nothing of the one before is noted in it
+                self.heads = {}  # after the state: so that nothing of the one before is noted in it
             self._store_error = None
         except Exception as error:
             if self._store_error is None:
@@ -283,7 +283,7 @@ class LiveModels(Generic[T]):
             if n_models <= _EARLY_MAX and not self.looked:
                 alone = {key: alias._replace(canary=None, shadow=None) for key, alias in aliases.items()}
                 self._state = state_of(EARLY, infos[:n_models], alone, resident, self._deny, self._state)
-                self.notes = {}
+                self.heads = {}
         for key, alias in aliases.items():
             aliases[key] = self._with_split(key[0], alias, resident)
         self._count_swaps(known, aliases)

@@ -123,7 +123,7 @@ def parse_options(query_string: bytes, limits: Limits) -> Options:
     return options
 
 
-def parse_predict_asked(body: bytes, query_string: bytes, limits: Limits) -> PredictRequest:
+def parse_predict_and_query(body: bytes, query_string: bytes, limits: Limits) -> PredictRequest:
     """Return the request that `body` is, with `language` and `label_info` of a query string.
 
     Whatever else the query string says is passed over. Raises as `parse_predict`, and BadRequest for an

@@ -15,7 +15,7 @@ from model_store.names import find_all, name_of
 from service.base.errors import BadInput, BadInstance, LimitExceeded, UnknownLabel
 from service.base.rows import offsets
 from service.base.settings import Limits
-from service.base.stages import StageNotes
+from service.base.stages import StageTimings
 from service.features.context import ContextFeaturizer
 from service.serving.denied import check_not_denied
 from service.serving.dialect import Body, Dialect, Longer, Reply
@@ -50,7 +50,7 @@ class ScoreDialect(Dialect[ScoreRequest]):
         return parse_body(body.content, ScoreRequest, limits)
 
     def answer_read(
-        self, query: ScoreRequest, served: ServedVersion, limits: Limits, notes: StageNotes
+        self, query: ScoreRequest, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
         """Do as `Dialect.answer_read`.
 

@@ -22,7 +22,7 @@ from model_store.names import build_names
 from service.base.rows import SparseRows
 from service.base.settings import Limits
 from service.features import Featurizer, load_featurizer
-from service.features.sparse_request import BodyForms, SparseBodies
+from service.features.request_bodies import BodyForms, RequestBodies
 from service.features.tensor_request import TensorBodies
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.serving.events import read_sparse_events
@@ -77,7 +77,7 @@ def check_rows(rows: SparseRows) -> None:
 
 def reader_of(featurizer: Featurizer, forms: BodyForms) -> Read:
     """Return what reads bodies of predict."""
-    bodies = SparseBodies(forms, featurizer)
+    bodies = RequestBodies(forms, featurizer)
 
     def read(body: Body) -> None:
         found = bodies.read_rows(b"before" + body.data, len(b"before"))

@@ -34,11 +34,11 @@ from service.api.door.heads import (
 )
 from service.api.door.problems import error_response
 from service.api.door.request_log import RequestLog, RequestOutcome
-from service.api.door.request_notes import TRACE, AnsweredBy, EndedRequest
+from service.api.door.request_timings import TRACE, AnsweredBy, EndedRequest
 from service.base.errors import AccessRefused, XylemError
 from service.base.logs import log
 from service.base.settings import Limits
-from service.base.stages import StageNotes
+from service.base.stages import StageTimings
 from service.serving.answer import SHORT_ITEMS, SearchDialect
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.oip import HEADER
@@ -81,21 +81,21 @@ class Answering:
         dialect: Dialect[Any],
         chosen: ChosenVersion[ServedVersion],
         body: Body,
-        notes: StageNotes,
+        timings: StageTimings,
         query: object = None,
     ) -> Reply | Longer:
         """Return the answer to a body, or what answers it in a thread, with which `finish` is called then.
 
         chosen  the version that answers
-        notes   where the stages are noted that no kernel counts
+        timings   where the stages are noted that no kernel counts
         query   what the dialect has read of the body; None: it is yet to be read
 
         Raises as the dialect does.
         """
         if query is None:
-            found = dialect.answer(body, chosen.served, self.limits, notes)
+            found = dialect.answer(body, chosen.served, self.limits, timings)
         else:
-            found = dialect.answer_read(query, chosen.served, self.limits, notes)
+            found = dialect.answer_read(query, chosen.served, self.limits, timings)
         if isinstance(found, Reply):
             self.finish(dialect, chosen, body, found)
         return found
@@ -153,7 +153,7 @@ class WholeRequests:
         self._is_open = AccessScope.PREDICT in answering.ring.open
         self._admission = admission
         self._bytes_max = min(_SHORT_BYTES, answering.limits.body_bytes_max)
-        self._notes, self._traced_notes = StageNotes(), StageNotes(is_traced=True)
+        self._timings, self._traced_timings = StageTimings(), StageTimings(is_traced=True)
         self._heads: dict[bytes, HeadTemplate] = {}
 
     def learn(self, message: bytes, scope: Scope) -> None:
@@ -168,7 +168,7 @@ class WholeRequests:
         n_bytes = len(message) - message.index(HEAD_END) - len(HEAD_END)
         if len(self._heads) >= HEADS_KEPT:
             self._heads.clear()
-            self._live.notes.clear()
+            self._live.heads.clear()
         key = None if self._is_open else self._answering.ring.key_id(template.authorization)
         self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
 
@@ -195,11 +195,11 @@ class WholeRequests:
             return None
         if self._admission.n_free <= 0 or self._admission.draining():
             return None
-        began, stages = time.perf_counter_ns(), self._notes
+        began, stages = time.perf_counter_ns(), self._timings
         head, chosen, outcome, split, _ = target
         request_id, trace = self._requests.begin(own)
         if trace is not None and trace.span_id:
-            stages = self._traced_notes
+            stages = self._traced_timings
         if split is not None:
             chosen = split.choose(chosen.served, own.canary_key or request_id.encode())
             outcome = outcome if chosen.served is target.chosen.served else target.canary
@@ -229,7 +229,7 @@ class WholeRequests:
 
     def _look_up(self, head: bytes) -> tuple[_Target | None, RequestHeaders]:
         """Return what requests with a head are answered with, None if not known, and what is its own."""
-        known = self._live.notes  # before the store is looked at: nothing in it outlives its state
+        known = self._live.heads  # before the store is looked at: nothing in it outlives its state
         target = known.get(head) or self._find(head, known)
         if target is not None or len(head) > HEAD_LENGTH_MAX:
             return target, NOTHING

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from model_store.errors import StoreError
-from service.api.door.request_notes import trace_id_of
+from service.api.door.request_timings import trace_id_of
 from service.base.errors import AccessRefused, BadInput, XylemError
 from service.serving.problems import PROBLEMS, code_of, describe_error, log_untold
 

@@ -16,9 +16,9 @@ from service.access.key_text import without_secrets
 from service.api.door.admission import ALWAYS, PROBES
 from service.api.door.heads import RequestHeaders
 from service.api.door.metrics import SECONDS, Metrics, Series, Timing
-from service.api.door.request_notes import EndedRequest, shape_of
+from service.api.door.request_timings import EndedRequest, shape_of
 from service.base.logs import Request, log_requests, said_of
-from service.base.stages import StageNotes, Stretch
+from service.base.stages import StageTimings, Stretch
 from service.traces.tracer import EndedTrace, SpanShape, Trace, Tracer
 
 SETTLE_SECONDS = 0.002
@@ -68,7 +68,7 @@ class RequestLog:
         outcome: RequestOutcome,
         began: int,
         trace: Trace | None = None,
-        stages: StageNotes | None = None,
+        stages: StageTimings | None = None,
     ) -> None:
         """Note a request that is answered now, to be settled in a moment, with those that follow it.
 
@@ -95,7 +95,7 @@ class RequestLog:
         return request_id, self.tracer.begin(own.traceparent, own.tracestate)
 
     def end(
-        self, request_id: str, ended: EndedRequest, began: int, trace: Trace | None, stages: StageNotes
+        self, request_id: str, ended: EndedRequest, began: int, trace: Trace | None, stages: StageTimings
     ) -> None:
         """Note a request as `record` does, that ended in a way of its own."""
         self.record(request_id, self.outcome(ended, is_traced=stages.is_traced), began, trace, stages)

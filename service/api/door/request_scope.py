@@ -23,10 +23,10 @@ from service.api.door.problems import (
     problem_response,
 )
 from service.api.door.request_log import RequestLog, new_request_id
-from service.api.door.request_notes import ANSWERED_BY, NOTES, TRACE, EndedRequest, trace_id_of
+from service.api.door.request_timings import ANSWERED_BY, TIMINGS, TRACE, EndedRequest, trace_id_of
 from service.base.errors import XylemError
 from service.base.logs import log
-from service.base.stages import StageNotes
+from service.base.stages import StageTimings
 
 CLIENT_GONE = 499
 """The status logged for a request whose client left before the answer."""
@@ -54,7 +54,7 @@ class RequestScope:
         scope["request_id"], trace = self._requests.begin(own, scope["path"])
         if trace is not None:
             scope[TRACE] = trace
-        scope[NOTES] = StageNotes(is_traced=trace is not None and trace.span_id != 0)
+        scope[TIMINGS] = StageTimings(is_traced=trace is not None and trace.span_id != 0)
         bytes_max = self._admission.bytes_max(scope)
         guard = BodyGuard(scope, receive, send, scope["request_id"], bytes_max, self._admission.draining())
         admitted = self._admission.enter(scope)
@@ -80,7 +80,7 @@ class RequestScope:
         principal = scope.get("state", {}).get("principal")
         key = None if principal is None else principal.key_id or None
         ended = EndedRequest(method, route, scope["path"], status, code, scope.get(ANSWERED_BY), key)
-        self._requests.end(scope["request_id"], ended, started, scope.get(TRACE), scope[NOTES])
+        self._requests.end(scope["request_id"], ended, started, scope.get(TRACE), scope[TIMINGS])
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
         """Answer with the error's problem; raise it again, logged, when an answer has begun already."""

@@ -8,7 +8,7 @@ import json
 from fastapi import APIRouter, Request, Response
 
 from service.api.door.admission import JSON, NDJSON, check_media, is_json, read_body
-from service.api.door.request_notes import notes_of, notes_of_block
+from service.api.door.request_timings import timings_of, timings_of_block
 from service.api.door.responses import json_response
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import answers, content, of_version, problems, takes
@@ -52,13 +52,13 @@ async def feedback(request: Request, services: Wired) -> Response:
     served = await find_served(request, services.live)
     if is_json(request.scope):
         body = await read_body(request, services.limits)
-        return json_response(await services.desk.count_body(body, served, notes_of(request.scope)))
+        return json_response(await services.desk.count_body(body, served, timings_of(request.scope)))
     services.learning.follower.check()
     headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
 
     async def begin(block: LineBlock) -> asyncio.Task[Answered]:
-        notes, count = notes_of_block(request.scope, services.metrics.stages)
-        answering = await services.desk.begin_block(block, served, notes)
+        timings, count = timings_of_block(request.scope, services.metrics.stages)
+        answering = await services.desk.begin_block(block, served, timings)
         answering.add_done_callback(count)
         return answering
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import FileResponse
 
 from service.api.door.admission import pieces, read_body
-from service.api.door.request_notes import span_of
+from service.api.door.request_timings import span_of
 from service.api.door.responses import ClosingStream, json_response
 from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.operations import answers, content, problems, query_parameters, takes, takes_json

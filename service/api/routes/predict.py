@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from service.api.door.admission import NDJSON, check_media
 from service.api.door.heads import reference_of
-from service.api.door.request_notes import notes_of_block
+from service.api.door.request_timings import timings_of_block
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import (
     answers,
@@ -113,9 +113,9 @@ async def batch(request: Request, services: Wired) -> Response:
     loop = asyncio.get_running_loop()
 
     async def begin(block: LineBlock) -> asyncio.Future[Answered]:
-        notes, count = notes_of_block(request.scope, services.metrics.stages)
+        timings, count = timings_of_block(request.scope, services.metrics.stages)
         answering = loop.run_in_executor(
-            services.batch_threads, answer, block, served, engine_options, limits, notes
+            services.batch_threads, answer, block, served, engine_options, limits, timings
         )
         answering.add_done_callback(count)
         return answering

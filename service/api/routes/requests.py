@@ -12,7 +12,7 @@ from model_store.identifiers import is_version
 from service.api.door.admission import read_body
 from service.api.door.answering import headers_for
 from service.api.door.heads import OWN, reference_of, said_of
-from service.api.door.request_notes import ANSWERED_BY, AnsweredBy, notes_of
+from service.api.door.request_timings import ANSWERED_BY, AnsweredBy, timings_of
 from service.api.door.responses import RawResponse
 from service.api.door.work import WorkPool
 from service.api.routes.services import Services, Wired
@@ -91,13 +91,13 @@ async def reply_in(
     if model is None:
         model, ref = reference_of(request.path_params)
     chosen = await choose_served(request, services.live, model, ref)
-    notes, query = notes_of(request.scope), None
+    timings, query = timings_of(request.scope), None
     if len(body.message) > LONG_BYTES:
         query = await services.work.run(dialect.read, body, services.limits)
-        notes.end(READ)
-    reply = services.answering.answer(dialect, chosen, body, notes, query)
+        timings.end(READ)
+    reply = services.answering.answer(dialect, chosen, body, timings, query)
     if isinstance(reply, Longer):
-        notes.begin()
+        timings.begin()
         reply = await _in_thread(services.work, began, reply)
         services.answering.finish(dialect, chosen, body, reply)
     return RawResponse(b"".join(reply.parts), headers_for(reply, chosen.served))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 
 from service.api.door.admission import read_body
-from service.api.door.request_notes import span_of
+from service.api.door.request_timings import span_of
 from service.api.door.responses import json_response
 from service.api.routes.admins import AuditedRoute, RawRoute, needs
 from service.api.routes.operations import (

@@ -7,7 +7,7 @@ import bisect
 import numpy as np
 import pytest
 
-from service.base.stages import FEATURES, READ, SEARCH, STAGE_SECONDS, STAGES, WRITE, StageNotes, StageTimes
+from service.base.stages import FEATURES, READ, SEARCH, STAGE_SECONDS, STAGES, WRITE, StageTimes, StageTimings
 
 
 def _counts(stages: StageTimes, stage: int) -> list[int]:
@@ -36,19 +36,19 @@ def test_what_kernels_counted_is_added() -> None:
 
 def test_each_stage_of_a_text_is_counted_and_told() -> None:
     times = np.array([10, 1010, 6010, 7010, 7011])
-    stages, notes = StageTimes(), StageNotes(is_traced=True)
+    stages, timings = StageTimes(), StageTimings(is_traced=True)
     stages.count_times(times)
     assert [total for _, _, total in stages.figures()[:4]] == [1000, 5000, 1000, 1]
-    notes.take_counted(times)
+    timings.add_kernel_times(times)
     times[:] = 0  # the kernel's next call
-    [(names, at)] = notes.told
+    [(names, at)] = timings.told
     assert names == ("read", "features", "search", "write")
     assert list(at) == [10, 1010, 6010, 7010, 7011]
 
 
 def test_what_a_trace_took_is_not_told_again() -> None:
     """A block of a stream that ends after its request was noted does not reach the request's span."""
-    stages, whole, block = StageTimes(), StageNotes(is_traced=True), StageNotes(is_traced=True)
+    stages, whole, block = StageTimes(), StageTimings(is_traced=True), StageTimings(is_traced=True)
     whole.end(READ)
     stages.count(whole)
     told = whole.drain_stages()
@@ -61,18 +61,18 @@ def test_what_a_trace_took_is_not_told_again() -> None:
 
 
 def test_of_an_answer_that_was_not_given_nothing_is_counted_or_told() -> None:
-    stages, notes = StageTimes(), StageNotes(is_traced=True)
-    notes.end(READ)
-    notes.take_counted(np.array([1, 2, 2, 3, 4]))
-    notes.forget()
-    stages.count(notes)
-    assert notes.drain_stages() == []
+    stages, timings = StageTimes(), StageTimings(is_traced=True)
+    timings.end(READ)
+    timings.add_kernel_times(np.array([1, 2, 2, 3, 4]))
+    timings.forget()
+    stages.count(timings)
+    assert timings.drain_stages() == []
     assert all(total == 0 for _, _, total in stages.figures())
 
 
 def test_notes_are_counted_once() -> None:
-    stages, notes = StageTimes(), StageNotes()
-    notes.end(FEATURES)
-    stages.count(notes)
-    stages.count(notes)
+    stages, timings = StageTimes(), StageTimings()
+    timings.end(FEATURES)
+    stages.count(timings)
+    stages.count(timings)
     assert sum(_counts(stages, FEATURES)) == 1

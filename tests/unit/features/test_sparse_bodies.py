@@ -13,7 +13,7 @@ from service.base.errors import BadInput
 from service.base.rows import SparseRows
 from service.base.settings import Limits
 from service.features import Featurizer, load_featurizer
-from service.features.sparse_request import BodyForms, SparseBodies, SparseQuery
+from service.features.request_bodies import BodyForms, BodyQuery, RequestBodies
 from service.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
 from service.serving.parse import parse_predict
 from service.serving.rows import to_rows
@@ -40,10 +40,8 @@ def generally(body: bytes) -> PredictRequest | None:
         return None
 
 
-def read(
-    body: bytes, norm: str = "none", before: bytes = b""
-) -> tuple[SparseQuery, SparseRows, float] | None:
-    bodies = SparseBodies(FORMS, featurizer_of(norm))
+def read(body: bytes, norm: str = "none", before: bytes = b"") -> tuple[BodyQuery, SparseRows, float] | None:
+    bodies = RequestBodies(FORMS, featurizer_of(norm))
     bodies.read(PLAIN, 0)  # leaves nothing behind
     query = bodies.read(before + body, len(before))
     indptr, indices, values, number = bodies.arrays
@@ -190,7 +188,7 @@ NOT_SPARSE = [
 @pytest.mark.parametrize("body", NOT_SPARSE)
 def test_the_work_on_a_body_is_bounded_by_its_length_and_not_by_the_buffers(body: bytes) -> None:
     """Each turn of the kernel's loops writes an index, a value or a row's end: these count."""
-    bodies = SparseBodies(FORMS._replace(rows_max=64, values_max=100_000), featurizer_of("none"))
+    bodies = RequestBodies(FORMS._replace(rows_max=64, values_max=100_000), featurizer_of("none"))
     indptr, indices, values, _ = bodies.arrays
     indptr[1:], indices[:], values[:] = -1, -1, np.nan
     assert bodies.read(body, 0).n_rows == 0

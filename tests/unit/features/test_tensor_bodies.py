@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from service.base.errors import BadInput
 from service.base.settings import Limits
 from service.features import Featurizer, load_featurizer
-from service.features.sparse_request import BodyForms
+from service.features.request_bodies import BodyForms
 from service.features.tensor_request import TensorBodies
 from service.inference.prediction_json import form_of
 from service.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED

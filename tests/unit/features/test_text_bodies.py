@@ -22,7 +22,7 @@ from service.features.parameters import (
     TfidfParameters,
     WordsCharsParameters,
 )
-from service.features.sparse_request import BodyForms, SparseBodies
+from service.features.request_bodies import BodyForms, RequestBodies
 from service.features.tfidf import fit_tfidf
 from service.kernels.text.texts import TEXTS
 from service.serving.parse import parse_predict
@@ -68,7 +68,7 @@ def fitted(config: dict[str, Any]) -> Featurizer:
 def is_the_same(body: bytes, kind: str, before: bytes = b"before") -> bool:
     """Compare the two; return whether the kernel took the body."""
     featurizer = featurizer_of(kind)
-    bodies = SparseBodies(FORMS, featurizer)
+    bodies = RequestBodies(FORMS, featurizer)
     bodies.read_rows(b'{"instances":[{"text":"leaves nothing behind"}],"top_r":9}', 0)
     asked = bodies.read(before + body, len(before))
     if asked.n_rows == 0:
@@ -226,7 +226,7 @@ def test_there_is_always_room_for_the_features_of_the_characters_taken() -> None
     """Each kind says how many features a character makes at most: more texts are left unread."""
     forms = FORMS._replace(values_max=400, characters_max=10_000, text_bytes_max=10_000)
     for kind in KINDS:
-        bodies = SparseBodies(forms, featurizer_of(kind))
+        bodies = RequestBodies(forms, featurizer_of(kind))
         for word in ("a b c d ", "北京大学", "editor "):
             for n in range(1, 200):
                 body = json.dumps({"instances": [{"text": word * n}]}).encode()
@@ -239,11 +239,11 @@ def test_there_is_always_room_for_the_features_of_the_characters_taken() -> None
 
 @pytest.mark.parametrize("config", NO_TEXTS, ids=str)
 def test_models_whose_texts_are_not_for_kernels_leave_them_unread(config: dict[str, Any]) -> None:
-    assert SparseBodies(FORMS, fitted(config)).read(body_of(b""), 0).n_rows == 0
+    assert RequestBodies(FORMS, fitted(config)).read(body_of(b""), 0).n_rows == 0
 
 
 def test_the_work_on_a_text_ends_at_the_first_character_that_is_for_python() -> None:
-    bodies = SparseBodies(FORMS, featurizer_of("words"))
+    bodies = RequestBodies(FORMS, featurizer_of("words"))
     bodies.texts.utf8[:] = 255
     assert bodies.read(body_of("e\u0301".encode() + b"x" * 40), 0).n_rows == 0
     assert np.count_nonzero(bodies.texts.utf8 != 255) == len("debug e")

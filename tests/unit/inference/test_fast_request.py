@@ -15,7 +15,7 @@ from model_store.store import Store
 from model_store.version import Model
 from service.base.rows import SparseRows
 from service.features import Featurizer, load_featurizer
-from service.features.sparse_request import BodyForms, SparseQuery
+from service.features.request_bodies import BodyForms, BodyQuery
 from service.inference.answering import Predictions
 from service.inference.fast_answers import FastAnswer, FastForms, FastLimits, Present, RowsRead
 from service.inference.fast_request import AS_PREDICTIONS, AS_TENSORS
@@ -95,7 +95,7 @@ class Both:
         """The answer for rows that were read before, as those of texts are."""
         rows, is_number = self.rows_of(instances), isinstance(threshold, float)
         kind = TUNED if threshold == "tuned" else NUMBER if is_number else NO_THRESHOLD
-        asked = SparseQuery(rows.n_rows, len(rows.indices), top_r, beam_width, kind, int(exact))
+        asked = BodyQuery(rows.n_rows, len(rows.indices), top_r, beam_width, kind, int(exact))
         number = threshold if is_number else 0.0
         return self.plain.answer(b"", (0, 0), AS_PREDICTIONS, self.signed, RowsRead(rows, asked, number))
 

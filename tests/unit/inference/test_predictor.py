@@ -279,7 +279,7 @@ def test_what_a_beam_answers_shortly_is_the_exact_answer(predictor, model, optio
         row = some_rows(1, seed)
         for beam_width in n_answered:
             asked = options._replace(beam_width=beam_width, mask=mask)
-            found = predictor.predict_shortly(row, asked)
+            found = predictor.predict_on_event_loop(row, asked)
             if found is not None:
                 n_answered[beam_width] += 1
                 for mine, expected in zip(found, predictor.predict(row, asked), strict=True):
@@ -293,9 +293,9 @@ def test_what_a_beam_answers_shortly_is_the_exact_answer(predictor, model, optio
 def test_what_needs_the_exact_search_itself_is_not_answered_shortly(predictor):
     row, options = some_rows(1), PredictOptions(exact=True, beam_width=40)
     weights = predictor.node_weights(np.linspace(1, 2, 40).astype(np.float32))
-    assert predictor.predict_shortly(row, options._replace(costs=True)) is None
-    assert predictor.predict_shortly(row, options._replace(weights=weights)) is None
-    assert predictor.predict_shortly(row, PredictOptions(costs=True, weights=weights)) is not None
+    assert predictor.predict_on_event_loop(row, options._replace(costs=True)) is None
+    assert predictor.predict_on_event_loop(row, options._replace(weights=weights)) is None
+    assert predictor.predict_on_event_loop(row, PredictOptions(costs=True, weights=weights)) is not None
 
 
 @of_label_trees

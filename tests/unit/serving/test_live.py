@@ -459,9 +459,9 @@ def test_a_split_is_served_and_ends_with_a_move(own_store: Store) -> None:
     live.look()
     assert live.splits == {}
     split(own_store, "raw", (1, 5000), (3, PARTS))
-    before = live.notes
+    before = live.heads
     live.look()
-    assert live.notes is not before
+    assert live.heads is not before
     beside = live.splits["raw", "latest"]
     assert (beside.canary, beside.shadow, find(live, "raw", "latest")) == ("raw@1", "raw@3", "raw@2")
     assert live.resident("raw", "3") == "raw@3"

@@ -13,7 +13,7 @@ from service.serving.parse import (
     parse_line,
     parse_options,
     parse_predict,
-    parse_predict_asked,
+    parse_predict_and_query,
 )
 from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import Options, PredictRequest, TextLine
@@ -331,7 +331,10 @@ def test_paths_within_a_line() -> None:
 
 @pytest.mark.parametrize("query", [b"label_info", b"label_info=", b"label%5Finfo=maybe", b"x=1&label_info"])
 def test_an_option_without_its_value_is_refused_as_in_a_batch(query: bytes) -> None:
-    for read in (lambda: parse_predict_asked(body(), query, LIMITS), lambda: parse_options(query, LIMITS)):
+    for read in (
+        lambda: parse_predict_and_query(body(), query, LIMITS),
+        lambda: parse_options(query, LIMITS),
+    ):
         with pytest.raises(BadRequest) as caught:
             read()
         assert caught.value.path in ("label_info", "x")
@@ -339,7 +342,7 @@ def test_an_option_without_its_value_is_refused_as_in_a_batch(query: bytes) -> N
 
 def test_options_of_predict_in_a_query_string() -> None:
     for query in (b"label_info=true&more", b"=&label%5Finfo=true&%ff", b"x=%ff&label_info=true"):
-        assert parse_predict_asked(body(), query, LIMITS).label_info
+        assert parse_predict_and_query(body(), query, LIMITS).label_info
 
 
 def test_options_of_a_query_string() -> None:

@@ -18,7 +18,7 @@ from model_store.store import Store
 from model_store.version import Model, pack, unpack
 from service.base.errors import BadInput
 from service.features import load_featurizer
-from service.features.sparse_request import BodyForms, SparseBodies
+from service.features.request_bodies import BodyForms, RequestBodies
 from service.features.text_featurizer import TextFeaturizer
 from service.inference.predictor import Predictor
 from service.inference.predictors import make_predictor
@@ -79,7 +79,7 @@ def holders(model: Model) -> dict[str, object]:
         "plan": predictor._row_plan,
         "buffers": predictor._take(predictor._row_plan, 1, 1),
         "featurizer": featurizer,
-        "bodies": SparseBodies(BodyForms(1, 100, 100, 100, 5, 10), featurizer),
+        "bodies": RequestBodies(BodyForms(1, 100, 100, 100, 5, 10), featurizer),
         "served": serve_model(model),
     }
 

@@ -17,8 +17,8 @@ from service.api.door import neighbours
 from service.api.door.metrics import SECONDS, TIMINGS_BEGUN, Metrics, Series, Timing
 from service.api.door.neighbours import Neighbours, WorkerPlace, join_pages, new_name
 from service.api.door.request_log import SETTLE_SECONDS, RequestLog
-from service.api.door.request_notes import AnsweredBy, EndedRequest
-from service.base.stages import READ, StageNotes
+from service.api.door.request_timings import AnsweredBy, EndedRequest
+from service.base.stages import READ, StageTimings
 from service.serving.split import LiveStatus
 from service.traces.context import Sampling
 from service.traces.tracer import EndedTrace, Trace, Tracer
@@ -219,7 +219,7 @@ def test_requests_are_counted_logged_and_traced_when_they_are_settled(
     kept, metrics = Kept(), Metrics()
     tracer = Tracer(Sampling(0, True), kept)
     requests = RequestLog(metrics, access_log=True, tracer=tracer)
-    trace, stages = sampled(tracer), StageNotes(is_traced=True)
+    trace, stages = sampled(tracer), StageTimings(is_traced=True)
     stages.end(READ)
 
     async def answer() -> tuple[int, int]:

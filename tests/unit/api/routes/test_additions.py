@@ -23,7 +23,7 @@ from service.api.routes.requests import reply_in
 from service.api.routes.services import Services, Wired
 from service.base.errors import BadRequest
 from service.base.settings import Limits
-from service.base.stages import StageNotes
+from service.base.stages import StageTimings
 from service.inference.predictor import PredictOptions
 from service.serving import answer, parse
 from service.serving.dialect import Body, Dialect, Longer, Reply
@@ -133,7 +133,7 @@ class Measures(Dialect[int]):
         return len(body.content)
 
     def answer_read(
-        self, query: int, served: ServedVersion, limits: Limits, notes: StageNotes
+        self, query: int, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
         reply = Reply((b'{"version":%d,' % served.version, b'"bytes":%d}' % query), 1)
         return reply if query < 100 else Longer(lambda _: reply)

@@ -182,7 +182,7 @@ def test_a_search_that_nobody_waits_for_is_stopped(
     """The answer is given up after a while; its thread sees the flag, and answers the next request."""
     begun, stopped = threading.Event(), threading.Event()
 
-    def search(_: Any, query: PredictQuery, served: Any, stop: Any, notes: Any) -> Any:
+    def search(_: Any, query: PredictQuery, served: Any, stop: Any, timings: Any) -> Any:
         begun.set()
         while not stop[0]:
             time.sleep(0.001)

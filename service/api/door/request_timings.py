@@ -8,33 +8,33 @@ from typing import NamedTuple
 from starlette.types import Scope
 
 from service.access.key_text import without_secrets
-from service.base.stages import StageNotes, StageTimes
+from service.base.stages import StageTimes, StageTimings
 from service.traces.tracer import SpanShape, Trace
 
-NOTES = "xylem.stages"
-"""The key of a request's scope under which its notes are."""
+TIMINGS = "xylem.stages"
+"""The key of a request's scope under which its timings are."""
 
 TRACE = "xylem.trace"
 """That under which its span is, if it has one."""
 
 
-def notes_of(scope: Scope) -> StageNotes:
-    """Return the notes of a request, which begin anew now."""
-    notes: StageNotes = scope.setdefault(NOTES, StageNotes())
-    notes.begin()
-    return notes
+def timings_of(scope: Scope) -> StageTimings:
+    """Return the timings of a request, which begin anew now."""
+    timings: StageTimings = scope.setdefault(TIMINGS, StageTimings())
+    timings.begin()
+    return timings
 
 
-def notes_of_block(scope: Scope, stages: StageTimes) -> tuple[StageNotes, Callable[[object], None]]:
-    """Return notes for a block of a stream, and what counts them when it is answered. Event loop only."""
-    whole: StageNotes = scope.setdefault(NOTES, StageNotes())
-    notes = StageNotes(is_traced=whole.is_traced)
+def timings_of_block(scope: Scope, stages: StageTimes) -> tuple[StageTimings, Callable[[object], None]]:
+    """Return timings for a block of a stream, and what counts them when it is answered. Event loop only."""
+    whole: StageTimings = scope.setdefault(TIMINGS, StageTimings())
+    timings = StageTimings(is_traced=whole.is_traced)
 
     def count(_: object) -> None:
-        stages.count(notes)
-        whole.add(notes)
+        stages.count(timings)
+        whole.add(timings)
 
-    return notes, count
+    return timings, count
 
 
 def trace_id_of(scope: Scope) -> dict[str, str]:

@@ -74,7 +74,7 @@ class BodyForms(NamedTuple):
     beam_width: int
 
 
-class SparseQuery(NamedTuple):
+class BodyQuery(NamedTuple):
     """What a body asks for; n_rows is 0: it is not for kernels, and the rest says nothing.
 
     n_values   TEXTS: the instances are texts, whose rows are yet to be made
@@ -90,7 +90,7 @@ class SparseQuery(NamedTuple):
     is_exact: int
 
 
-class SparseBodies(Uncopyable):
+class RequestBodies(Uncopyable):
     """Reads bodies for a model's featurizer into buffers of its own: one thread at a time.
 
     arrays    where the rows are until the next body is read: the first fields of SparseRows, which bound
@@ -111,22 +111,22 @@ class SparseBodies(Uncopyable):
         self.texts = texts_of(featurizer, forms)
         self.texts_at = handle_of(self.texts)
 
-    def read(self, message: bytes, start: int) -> SparseQuery:
+    def read(self, message: bytes, start: int) -> BodyQuery:
         """Return the query that message[start:] is, its rows, checked and in their form, in `arrays`.
 
         The counts that it asks for are not checked against the limits. About a nanosecond a byte.
         """
         out = self.arrays[:3], self.arrays[3], self.texts_at
-        return SparseQuery(*read_body(data_of(message), start, self.constants, *out))
+        return BodyQuery(*read_body(data_of(message), start, self.constants, *out))
 
-    def read_rows(self, message: bytes, start: int) -> tuple[SparseRows, SparseQuery, float] | None:
+    def read_rows(self, message: bytes, start: int) -> tuple[SparseRows, BodyQuery, float] | None:
         """Return the rows that message[start:] has, what it asks for, and the number that labels must reach.
 
         They are in `arrays`, until the next body is read. None: it is not for `read`.
         """
         return self.rows_read(self.read(message, start))
 
-    def rows_read(self, asked: SparseQuery) -> tuple[SparseRows, SparseQuery, float] | None:
+    def rows_read(self, asked: BodyQuery) -> tuple[SparseRows, BodyQuery, float] | None:
         """Return the rows in `arrays`, what was asked for them and the number that labels must reach.
 
         Those of texts are made first.
@@ -168,7 +168,7 @@ def read_body(
     number_out: NDArray[np.float32],
     texts_at: Handle,
 ) -> tuple[int, int, int, int, int, int]:
-    """Read a body into rows that are sorted, summed and normalised; return the fields of SparseQuery.
+    """Read a body into rows that are sorted, summed and normalised; return the fields of BodyQuery.
 
     constants   features of the model, code of the norm, top_r and beam_width if the body does not say them
     rows_out    indptr, indices, values, which bound the rows
@@ -221,7 +221,7 @@ def read_option(
 ) -> tuple[int, tuple[int, int, int, int]]:
     """Read the key at data[i] and what follows it; return (the place after it, the options as they are now).
 
-    options  the last four fields of SparseQuery; a number as threshold goes to `number_out`
+    options  the last four fields of BodyQuery; a number as threshold goes to `number_out`
     """
     top_r, beam_width, threshold, is_exact = options
     letter = data[i + 1] if data[i] == _QUOTE else np.uint8(0)
