@@ -168,9 +168,10 @@ def warm_all() -> None:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(n_processes, context, _begin) as pool, _bar() as bar:
             task = bar.add_task("kernels", total=_N_KERNELS)
+            before = _n_kernels()
             under_way = [pool.submit(warm, job) for job in jobs(Path(directory))]
             while wait(under_way, _LOOK_SECONDS).not_done:
-                bar.update(task, completed=min(_n_kernels(), _N_KERNELS))
+                bar.update(task, completed=min(_n_kernels() - before, _N_KERNELS))
             for done in under_way:
                 done.result()
 
