@@ -45,8 +45,7 @@ def cache_dir() -> Path:
     each mixture of Python, numba, llvmlite and numpy: two of them would evict each other's kernels. So
     have the levels of processors ($XYLEM_KERNEL_CPU, `shipped_dir`): it must be seen which are there.
     """
-    directory = _directory_of_this_processor()
-    level = chosen_level(directory, _SHIPPED_HERE)
+    directory, level = _directory_of_this_processor(), _level()
     return directory_for(directory, level) if level else directory
 
 
@@ -55,7 +54,7 @@ def shipped_dir() -> Path | None:
 
     They are those of a wheel (deploy/wheels): for some levels of processors, and one mixture of versions.
     """
-    level = chosen_level(_directory_of_this_processor(), _SHIPPED_HERE)
+    level = _level()
     if level is None or _CONFIG.BOUNDSCHECK:
         return None
     directory = directory_for(_SHIPPED_HERE, level)
@@ -69,9 +68,14 @@ def shipped_environments() -> list[str]:
 
 def use_chosen_level() -> None:
     """Let numba compile and load what $XYLEM_KERNEL_CPU says. To be called before the first kernel."""
-    level = chosen_level(_directory_of_this_processor(), _SHIPPED_HERE)
+    level = _level()
     if level:
         compile_for(level)
+
+
+def _level() -> str | None:
+    """Return the level of processors that kernels are for; None: this machine's own."""
+    return chosen_level(_directory_of_this_processor(), _SHIPPED_HERE)
 
 
 def _directory_of_this_processor() -> Path:

@@ -16,7 +16,8 @@ from service.kernels.search.fast_request import FastLimits as FastLimits
 from service.kernels.search.fast_request import FastPresent
 
 _NO_THRESHOLDS = np.empty(0, np.float32)
-_NO_FORM = np.empty(0, np.int64)
+NO_FORM = np.empty(0, np.int64)
+"""The form of an answer of predictions."""
 
 
 class FastForms(NamedTuple):
@@ -62,7 +63,7 @@ class RowsRead(NamedTuple):
     rows: SparseRows
     asked: BodyQuery
     number: float
-    form: NDArray[np.int64] = _NO_FORM
+    form: NDArray[np.int64] = NO_FORM
 
 
 class FastAnswer(NamedTuple):

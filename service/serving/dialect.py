@@ -13,14 +13,13 @@ from service.base.settings import Limits
 from service.base.stages import StageTimings
 from service.features import Featurizer
 from service.inference.answering import Predictions
-from service.inference.fast_answers import FastAnswer
+from service.inference.fast_answers import NO_FORM, FastAnswer
 from service.inference.predictor import PredictOptions
 from service.serving.rows import ChunkedRows
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
 
 Q = TypeVar("Q")
-_NO_FORM = np.empty(0, np.int64)
 
 
 class Reply(NamedTuple):
@@ -118,7 +117,7 @@ class Query(ABC):
 
     def form(self) -> NDArray[np.int64]:
         """Return what an answer of tensors has; [0]: it is one of predictions."""
-        return _NO_FORM
+        return NO_FORM
 
     @abstractmethod
     def write(

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from model_store.compiled.processors import levels_here
+from tests.kernel_processes import RECORDER
 
 ROOT = Path(__file__).resolve().parents[2]
 WHEEL = os.environ.get("WHEEL")
@@ -25,25 +26,14 @@ DATA = ROOT / "examples" / "debtags" / "test.jsonl.gz"
 NOWHERE = {"HOME": "/dev/null", "TMPDIR": "/dev/null/none", "XYLEM_KERNEL_CACHE": "/dev/null/none"}
 """Where nothing can be written, kernels could not be kept either."""
 
-EVERYTHING = """
-import logging, sys, tempfile
+EVERYTHING = f"""
+import sys
 from pathlib import Path
-from numba.core import event
 from service.warm.kernels import jobs, warm
-
-class Recorder(event.Listener):
-    def __init__(self):
-        self.compiled = []
-    def on_start(self, e):
-        self.compiled.append(e.data["dispatcher"].py_func.__qualname__)
-    def on_end(self, e):
-        pass
-
-recorder = Recorder()
-event.register("numba:compile", recorder)
+{RECORDER}
 for job in jobs(Path(sys.argv[1])):
     warm(job)
-print(recorder.compiled)
+print([function.__qualname__ for function in recorder.compiled])
 """
 
 pytestmark = pytest.mark.skipif(WHEEL is None, reason="a wheel takes minutes to build: make wheel-test")
