@@ -50,11 +50,6 @@ def export_to(store: Store, model: str, ref: str | int, write: Callable[[Buffer]
     return store.manifest(model, number)
 
 
-def archive_bytes(manifest: Manifest) -> int:
-    """Return roughly how long a version's archive is, to within 1 KiB an array: for a bar of progress."""
-    return manifest.model_bytes + 1024 * len(manifest.arrays)
-
-
 def import_from(
     registry: Registry,
     store: Store,
