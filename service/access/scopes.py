@@ -1,4 +1,4 @@
-"""What keys open, what needs no key, and which pages of other origins may call the service."""
+"""What keys open, and what needs no key."""
 
 from __future__ import annotations
 
@@ -8,18 +8,6 @@ from typing import Any
 
 from service.base.errors import BadParameter
 from service.base.settings import OPENABLE, Settings
-
-_METHODS = ["GET", "POST", "PUT", "DELETE"]
-_REQUEST_HEADERS = [
-    "Authorization",
-    "Content-Type",
-    "Idempotency-Key",
-    "Last-Event-ID",
-    "Range",
-    "X-Request-ID",
-]
-_ANSWER_HEADERS = ["Location", "Retry-After", "WWW-Authenticate", "X-Request-ID", "Content-Range"]
-_MAX_AGE_SECONDS = 600
 
 
 class AccessScope(enum.StrEnum):
@@ -77,22 +65,4 @@ def describe_access(settings: Settings) -> dict[str, Any]:
         "open": [scope.value for scope in AccessScope if scope in opened],
         "keys": [scope.value for scope in AccessScope if scope not in opened],
         "because": because,
-    }
-
-
-def cors_options(settings: Settings) -> dict[str, Any] | None:
-    """Return the named arguments of Starlette's `CORSMiddleware`; None where `XYLEM_CORS_ORIGINS` is not set.
-
-    Credentials are never allowed, so `*` may be: the service knows no cookies, and a key is sent in a header
-    that the page's script sets itself.
-    """
-    if not settings.cors_origins:
-        return None
-    return {
-        "allow_origins": list(settings.cors_origins),
-        "allow_credentials": False,
-        "allow_methods": _METHODS,
-        "allow_headers": _REQUEST_HEADERS,
-        "expose_headers": _ANSWER_HEADERS,
-        "max_age": _MAX_AGE_SECONDS,
     }

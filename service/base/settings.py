@@ -116,6 +116,20 @@ def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
 
 
 OpenScopes = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts), AfterValidator(_check_scopes)]
+_OWN_PATHS = "v1|v2|console|docs|livez|readyz|metrics|openapi.json"
+_ROOT_PATH = re.compile(rf"(?!/({_OWN_PATHS})(/|\Z))(/(?!\.\.?(/|\Z))[A-Za-z0-9._~-]+)+")
+
+
+def _check_root_path(path: str) -> str:
+    if path and not _ROOT_PATH.fullmatch(path):
+        raise ValueError(
+            "expected a prefix as /xylem or /apps/xylem: a slash before each part and none at the end, parts "
+            "of letters, digits and ._~-, the first none of the service's own"
+        )
+    return path
+
+
+RootPath = Annotated[str, AfterValidator(_check_root_path)]
 Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts), AfterValidator(_check_origins)]
 
 SigningKeys = Annotated[SecretStr, AfterValidator(_check_signing_keys)]
@@ -282,6 +296,9 @@ class Settings(BaseSettings):
     )
     cors_origins: Origins | None = Field(
         None, description="origins whose pages may call the service, or * for any; not set: no CORS"
+    )
+    root_path: RootPath = Field(
+        "", description="the prefix under which a proxy shows the service, as `/xylem`; not set: none"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="the least severe events that are logged"

@@ -14,14 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.middleware.cors import CORSMiddleware
 
 from model_store.store import Store
 from service.access.audit import AuditLog
 from service.access.ring import KeyRing
-from service.access.scopes import cors_options
 from service.api.door.admission import Admission
 from service.api.door.answering import Answering, WholeRequests
+from service.api.door.cors import Cors, cors_options
 from service.api.door.metrics import Metrics
 from service.api.door.neighbours import Neighbours, WorkerPlace
 from service.api.door.problems import install_handlers
@@ -143,22 +142,24 @@ def create_app(
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
 
+    root_path = settings.root_path
     app = FastAPI(lifespan=lifespan, **_OPTIONS)
-    app.openapi = functools.lru_cache(1)(functools.partial(openapi_document, app, settings.limits))  # type: ignore[method-assign]
+    document = functools.partial(openapi_document, app, settings.limits, root_path)
+    app.openapi = functools.lru_cache(1)(document)  # type: ignore[method-assign]
     app.state.draining, app.state.metrics, app.state.services = draining, parts.metrics, parts
     routes = [route for router in ROUTERS for route in router.routes]
     app.router.routes.extend(routes)  # routers that are included try each route twice: 10 to 20 us a request
     install_handlers(app, routes)
     admission = Admission(settings.limits, STREAMS, UPLOADS, draining.is_set)
     if (cors := cors_options(settings)) is not None:
-        app.add_middleware(CORSMiddleware, **cors)
-    app.add_middleware(RequestScope, admission=admission, requests=requests)
-    app.state.unparsed_requests = UnparsedRequests(requests, settings.limits.head_bytes_max)
+        app.add_middleware(Cors, **cors)
+    app.add_middleware(RequestScope, admission=admission, requests=requests, cors=cors, root_path=root_path)
+    app.state.unparsed_requests = UnparsedRequests(requests, settings.limits.head_bytes_max, root_path)
     dialects: dict[Any, Dialect[Any]] = {predict.predict: PREDICT, oip.infer: TENSORS, predict.score: SCORES}
     routes = [route for part in (predict, oip) for route in part.router.routes]
     ends = [(dialects.get(getattr(route, "endpoint", None)), route) for route in routes]
     short = [(dialect, route) for dialect, route in ends if dialect is not None]
-    app.state.whole_requests = WholeRequests(short, parts.answering, admission)
+    app.state.whole_requests = WholeRequests(short, parts.answering, admission, root_path)
     return app
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Scope
 
-from service.api.door.problems import BodyTimeout, UnsupportedEncoding, UnsupportedMediaType
+from service.api.door.problems import BodyTimeout, UnsupportedMediaType
 from service.base.errors import Overloaded
 from service.base.settings import Limits
 
@@ -80,13 +80,11 @@ def is_json(scope: Scope) -> bool:
 
 
 def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
-    """Raise UnsupportedMediaType or UnsupportedEncoding unless the body is one of `allowed`, not encoded."""
-    content_type = encoding = b""
+    """Raise UnsupportedMediaType unless the body is one of `allowed`."""
+    content_type = b""
     for name, value in scope["headers"]:
         if name == b"content-type":
             content_type = value
-        elif name == b"content-encoding":
-            encoding = value
     if content_type not in allowed:
         media, _, parameters = content_type.lower().partition(b";")
         charset = parameters.replace(b" ", b"").replace(b'"', b"")
@@ -94,15 +92,12 @@ def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
             expected = b" or ".join(sorted(allowed)).decode()
             found = ascii(content_type.decode("latin-1"))[:100]
             raise UnsupportedMediaType(f"Content-Type: expected {expected}, in UTF-8, found {found}")
-    if encoding.strip().lower() not in (b"", b"identity"):
-        found = ascii(encoding.decode("latin-1"))[:100]
-        raise UnsupportedEncoding(f"Content-Encoding: expected none, found {found}")
 
 
 async def read_body(request: Request, limits: Limits, media: frozenset[bytes] = JSON) -> bytes:
     """Return the whole body of a request that says it is JSON, or one of `media`.
 
-    Raises UnsupportedMediaType, UnsupportedEncoding, BodyTooLarge (by the request scope), BodyTimeout and
+    Raises UnsupportedMediaType, BodyTooLarge and BrokenEncoding (by the request scope), BodyTimeout and
     ClientDisconnect.
     """
     check_media(request.scope, media)

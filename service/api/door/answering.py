@@ -21,6 +21,7 @@ from model_store.identifiers import is_version
 from service.access.ring import KeyRing
 from service.access.scopes import AccessScope
 from service.api.door.admission import Admission, check_media
+from service.api.door.encodings import PACKED_FROM, packed
 from service.api.door.heads import (
     HEAD_END,
     HEAD_LENGTH_MAX,
@@ -28,6 +29,7 @@ from service.api.door.heads import (
     HeadTemplate,
     RequestHeaders,
     divide,
+    inner_path,
     reference_of,
     template_of,
     usual_head,
@@ -45,7 +47,6 @@ from service.serving.oip import HEADER
 from service.serving.served import LiveServed, ServedVersion
 from service.serving.shadows import ShadowCopy, Shadows
 from service.serving.split import ChosenVersion, LiveSplit
-from service.traces.tracer import Trace
 
 HEADS_KEPT = 4096
 """Heads that are remembered. Those of one client differ by their content-length."""
@@ -56,6 +57,7 @@ _SHORT_BYTES = 8 * SHORT_ITEMS
 _STATUS, _LENGTH, _ID_LINE = b"HTTP/1.1 200 OK\r\n", b"content-length: ", b"x-request-id: "
 _JSON = ((b"content-type", b"application/json"),)
 _JSON_LINES = b"\r\ncontent-type: application/json\r\n"
+_PACKED_LINES = b"\r\ncontent-encoding: gzip\r\nvary: Accept-Encoding"
 
 Header = tuple[bytes, bytes]
 
@@ -139,13 +141,19 @@ class _Target(NamedTuple):
 class WholeRequests:
     """Answers requests from their bytes. Event loop only.
 
-    routes   with the dialect of each
+    routes     with the dialect of each
+    root_path  the prefix under which a proxy shows the service
     """
 
     def __init__(
-        self, routes: Sequence[tuple[Dialect[Any], BaseRoute]], answering: Answering, admission: Admission
+        self,
+        routes: Sequence[tuple[Dialect[Any], BaseRoute]],
+        answering: Answering,
+        admission: Admission,
+        root_path: str = "",
     ) -> None:
         self._routes = routes
+        self._root_path = root_path
         paths = [str(getattr(route, "path", "")) for _, route in routes]
         self._endings = tuple({"/" + path.rpartition("/")[2] for path in paths})
         self._answering = answering
@@ -176,6 +184,7 @@ class WholeRequests:
         """Return what a head says that a dialect's route answers; None: none does, or not such a body."""
         if not scope["path"].endswith(self._endings):
             return None
+        scope = {**scope, "path": inner_path(scope["path"], self._root_path)}
         for dialect, route in self._routes:
             match, more = route.matches(scope)
             if match is Match.FULL:
@@ -208,7 +217,8 @@ class WholeRequests:
                 self._answering.ring.check(head.authorization, AccessScope.PREDICT)
             reply = self._answering.answer(head.dialect, chosen, Body(message, start, head.said), stages)
         except (XylemError, StoreError) as error:
-            first, ended, lines, body = _refusal(head, chosen.served, error, request_id, trace)
+            scope = {"path": head.path, "root_path": self._root_path, "request_id": request_id, TRACE: trace}
+            first, ended, lines, body = _refusal(head, chosen.served, error, scope)
             self._requests.end(request_id, ended, began, trace, stages)
             return b"".join((first, headers, lines, _ID_LINE, request_id.encode(), HEAD_END, body))
         except Exception as error:  # the route meets it again, and answers
@@ -218,11 +228,15 @@ class WholeRequests:
         if isinstance(reply, Longer):
             stages.forget()
             return None
-        self._requests.record(request_id, outcome, began, trace, stages)
         parts, lines = reply.parts, _JSON_LINES
         if reply.n_json is not None or (reply.is_tuned and chosen.served.thresholds.is_stale):
             lines = b"\r\n%b" % _lines_of(headers_for(reply, chosen.served))
-        length = b"%d" % sum(map(len, parts))
+        n_bytes = sum(map(len, parts))
+        if head.gzip and n_bytes >= PACKED_FROM:
+            parts, lines = (packed(b"".join(parts)),), _PACKED_LINES + lines
+            n_bytes = len(parts[0])
+        self._requests.record(request_id, outcome, began, trace, stages)
+        length = b"%d" % n_bytes
         return b"".join(
             (_STATUS, headers, _LENGTH, length, lines, _ID_LINE, request_id.encode(), HEAD_END, *parts)
         )
@@ -259,10 +273,9 @@ def _by(head: HeadTemplate, served: ServedVersion) -> AnsweredBy:
 
 
 def _refusal(
-    head: HeadTemplate, served: ServedVersion, error: Exception, request_id: str, trace: Trace | None
+    head: HeadTemplate, served: ServedVersion, error: Exception, scope: Scope
 ) -> tuple[bytes, EndedRequest, bytes, bytes]:
     """Return the first line of the answer to a request at fault, what is noted, its headers and body."""
-    scope: Scope = {"path": head.path, "request_id": request_id, TRACE: trace}
     problem = error_response(scope, error)
     status, code = problem.status_code, scope["error_code"]
     key = None if isinstance(error, AccessRefused) else head.key

@@ -13,6 +13,7 @@ from starlette.types import Scope
 
 from model_store.errors import AliasNotFound, VersionNotFound
 from model_store.identifiers import is_alias, is_version
+from service.api.door.encodings import codings_of
 from service.serving.dialect import Dialect
 from service.serving.served import DEFAULT_ALIAS
 from service.serving.split import KEY_HEADER
@@ -26,8 +27,8 @@ HEAD_LENGTH_MAX = 4096
 
 HEAD_END = b"\r\n\r\n"
 
-_ASKS_FOR_MORE = frozenset({b"expect", b"origin", b"transfer-encoding", b"upgrade"})
-"""Headers that ask for more than an answer."""
+_ASKS_FOR_MORE = frozenset({b"content-encoding", b"expect", b"origin", b"transfer-encoding", b"upgrade"})
+"""Headers that ask for more than to answer the body that follows."""
 
 _REQUEST_ID = rb"[A-Za-z0-9._:/+=@-]{1,128}"
 _IS_REQUEST_ID = re.compile(_REQUEST_ID).fullmatch
@@ -52,6 +53,7 @@ class HeadTemplate(NamedTuple):
     ref      the version's number or alias
     route    the route's pattern; path: what fits it
     said     what the dialect's header, or the query string, says of the body; None: nothing
+    gzip     whether the answer may be packed
     key      the id of the key that it brings, where one is needed
     n_bytes  of the body
     """
@@ -63,6 +65,7 @@ class HeadTemplate(NamedTuple):
     path: str
     said: str | None
     authorization: bytes | None
+    gzip: bool = False
     key: str | None = None
     n_bytes: int = 0
 
@@ -117,6 +120,11 @@ OWN_HEADERS: dict[bytes, OwnHeader] = {
 """By their names in small letters, in the order of RequestHeaders: a new one is added here."""
 
 
+def inner_path(path: str, root_path: str) -> str:
+    """Return a path without the prefix that a proxy shows the service under, whether it was left or not."""
+    return path.removeprefix(root_path) if path.startswith(f"{root_path}/") else path
+
+
 def headers_of(given: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
     """Return what a request's headers, names in small letters, say of it alone."""
     found: dict[bytes, list[bytes]] = {}
@@ -146,7 +154,8 @@ def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> He
     """Return what the head of a request in a dialect says, to this version of a model."""
     given = [value for name, value in scope["headers"] if name == b"authorization"]
     route, said = scope["route"].path, said_of(dialect, scope)
-    return HeadTemplate(dialect, model, ref, route, scope["path"], said, given[-1] if given else None)
+    key, gzip = given[-1] if given else None, codings_of(scope["headers"]).takes_gzip
+    return HeadTemplate(dialect, model, ref, route, scope["path"], said, key, gzip)
 
 
 def said_of(dialect: Dialect[Any], scope: Scope) -> str | None:

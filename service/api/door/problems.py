@@ -46,9 +46,21 @@ class UnsupportedMediaType(BadInput):
 
 
 class UnsupportedEncoding(BadInput):
-    """A Content-Encoding: bodies are taken as they are."""
+    """A Content-Encoding that is not gzip."""
 
     code = "unsupported-content-encoding"
+
+
+class BrokenEncoding(BadInput):
+    """A body that says it is gzip data and is not."""
+
+    code = "broken-content-encoding"
+
+
+class CorsRefused(BadInput):
+    """A question of a page of another origin whether it may send a request, which it may not."""
+
+    code = "cors-refused"
 
 
 class BadHead(BadInput):
@@ -71,13 +83,14 @@ def problem_response(
     challenge  what the header WWW-Authenticate says
     """
     status, title = PROBLEMS[code]
+    root = scope.get("root_path", "")
     body = {
-        "type": f"/docs#{code}",
+        "type": f"{root}/docs#{code}",
         "title": title,
         "status": status,
         "detail": detail,
         "code": code,
-        "instance": scope["path"],
+        "instance": f"{root}{scope['path']}",
         "request_id": scope.get("request_id"),
         **more,
     }

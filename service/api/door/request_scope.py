@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from http.client import BAD_REQUEST, REQUEST_TIMEOUT
 from time import perf_counter_ns
+from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model_store.errors import StoreError
 from service.api.door.admission import Admission
-from service.api.door.heads import OWN, headers_of
+from service.api.door.cors import Cors
+from service.api.door.encodings import PackedAnswer, Unpacking, codings_of
+from service.api.door.heads import OWN, headers_of, inner_path
 from service.api.door.problems import (
     BadHead,
     BodyTooLarge,
@@ -33,13 +38,26 @@ CLIENT_GONE = 499
 
 
 class RequestScope:
-    """ASGI middleware around everything else."""
+    """ASGI middleware around everything else.
 
-    def __init__(self, app: ASGIApp, admission: Admission, requests: RequestLog) -> None:
+    cors       the options of `Cors`, whose headers answers to errors have too; None: there is no CORS
+    root_path  the prefix under which a proxy shows the service
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        admission: Admission,
+        requests: RequestLog,
+        cors: Mapping[str, Any] | None = None,
+        root_path: str = "",
+    ) -> None:
         self._app = app
         self._admission = admission
         self._metrics = requests.metrics
         self._requests = requests
+        self._cors = cors
+        self._root_path = root_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -47,7 +65,9 @@ class RequestScope:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter_ns()
-        method = scope["method"]
+        method, root_path = scope["method"], self._root_path
+        if root_path:
+            scope["path"], scope["root_path"] = inner_path(scope["path"], root_path), root_path
         if method == "HEAD":  # what GET answers, whose body the server leaves out
             scope = {**scope, "method": "GET"}
         scope[OWN] = own = headers_of(scope["headers"])
@@ -63,7 +83,10 @@ class RequestScope:
             if not admitted:
                 raise self._admission.refusal()
             guard.check_head()
-            await self._app(scope, guard.receive, guard.send)
+            is_packed, takes_gzip = codings_of(scope["headers"])
+            receive = Unpacking(guard.receive, bytes_max) if is_packed else guard.receive
+            app = PackedAnswer(self._app) if takes_gzip else self._app
+            await app(scope, receive, guard.send)
         except ClientDisconnect:
             guard.status = CLIENT_GONE
         except Exception as error:
@@ -95,7 +118,11 @@ class RequestScope:
             scope["error_code"] = "internal-error"
             detail = "the service failed; its log has the request's id"
             answer = problem_response(scope, "internal-error", detail)
-        await answer(scope, guard.receive, guard.send)
+        if self._cors is None:
+            await answer(scope, guard.receive, guard.send)
+        else:
+            named = Headers(scope=scope)
+            await Cors(answer, **self._cors).simple_response(scope, guard.receive, guard.send, named)
 
 
 LINGER_SECONDS = 1.0
@@ -221,9 +248,10 @@ PATH_CHARACTERS_MAX = 256
 class UnparsedRequests:
     """Makes the last answer of a connection whose bytes are no HTTP, or the head of which is too long."""
 
-    def __init__(self, requests: RequestLog, head_bytes_max: int) -> None:
+    def __init__(self, requests: RequestLog, head_bytes_max: int, root_path: str = "") -> None:
         self._requests = requests
         self._head_bytes_max = head_bytes_max
+        self._root_path = root_path
 
     def refuse(
         self, target: bytes, n_head_bytes: int, fault: BaseException | None
@@ -235,7 +263,8 @@ class UnparsedRequests:
         fault         the parser's
         """
         path = target.partition(b"?")[0][:PATH_CHARACTERS_MAX].decode("latin-1")
-        scope: Scope = {"type": "http", "path": path, "request_id": new_request_id()}
+        root_path, request_id = self._root_path, new_request_id()
+        scope: Scope = {"path": inner_path(path, root_path), "root_path": root_path, "request_id": request_id}
         answer = error_response(scope, self._error(n_head_bytes, fault))
         ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])
         outcome = self._requests.outcome(ended, is_traced=False)

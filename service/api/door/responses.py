@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
 from collections.abc import AsyncIterable, Callable, Iterable
 from concurrent.futures import Executor, Future
 from typing import Any, Self
 
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -29,6 +31,21 @@ class RawResponse(Response):
 def json_response(value: object) -> Response:
     """Return the 200 that answers with `value`."""
     return RawResponse(dump(value))
+
+
+def etag_of(content: bytes) -> str:
+    """Return the tag of what may be sent packed or not: a weak one, for their bytes differ."""
+    return f'W/"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+
+def unless_known(request: Request, answer: Response, etag: str) -> Response:
+    """Return a 200 with its tag, or the 304 for a client that has what the tag says (RFC 9110, 13.1.2)."""
+    answer.headers.update({"etag": etag, "cache-control": "no-cache", "vary": "Accept-Encoding"})
+    known = request.headers.get("if-none-match", "").replace("W/", "").split(",")
+    if etag.removeprefix("W/") in map(str.strip, known) or known == ["*"]:
+        answer.status_code, answer.body = 304, b""
+        del answer.headers["content-length"], answer.headers["content-type"]
+    return answer
 
 
 class ClosingStream(StreamingResponse):

@@ -51,7 +51,7 @@ class LineReader:
         """Read the body to its end.
 
         Raises ClientDisconnect. A body that brings too little in the time that it is waited for, which is not
-        all the time, ends with a `fault`.
+        all the time, ends with a `fault`; so does one that cannot be unpacked.
         """
         more = True
         n_bytes, seconds = 0, 0.0
@@ -62,6 +62,9 @@ class LineReader:
                     message = await self._receive()
             except TimeoutError:
                 self.fault = self._too_slow(n_bytes)
+                break
+            except BadInput as fault:
+                self.fault = fault
                 break
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
@@ -240,7 +243,7 @@ class Streams:
             self._open.remove(progress)
             while not answers.empty():
                 _give_up(answers.get_nowait())
-        self.cut += reader.fault is not None
+        self.cut += isinstance(reader.fault, BodyTimeout)
         fault = fault or reader.fault
         if fault is None:
             await send({"type": "http.response.body", "body": b""})

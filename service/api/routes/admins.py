@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from model_store.errors import StoreError
 from service.access.ring import Principal
 from service.access.scopes import AccessScope
+from service.api.door.responses import etag_of, unless_known
 from service.api.routes.services import Services
 from service.base.errors import XylemError
 from service.base.logs import log
@@ -65,6 +66,20 @@ class RawRoute(APIRoute):
             await check(request)
         response: Response = await self.endpoint(request, request.app.state.services)
         await response(scope, receive, send)
+
+
+class TaggedRoute(APIRoute):
+    """A route whose answers have a tag, and are not sent again to who has them."""
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        """Return FastAPI's handler, with the tag of what it answers."""
+        handle = super().get_route_handler()
+
+        async def tagged(request: Request) -> Response:
+            answer = await handle(request)
+            return unless_known(request, answer, etag_of(bytes(answer.body)))
+
+        return tagged
 
 
 class AuditedRoute(APIRoute):

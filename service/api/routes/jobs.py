@@ -135,7 +135,7 @@ async def _submit(kind: str, request: Request, services: Services) -> Response:
     )
     key = request.headers.get("idempotency-key")
     submitted = await services.admin_work.run(services.jobs.submit, kind, body, key, span_of(request.scope))
-    headers = {"location": f"/v1/admin/jobs/{submitted.job.id}"}
+    headers = {"location": f"{request.scope['root_path']}/v1/admin/jobs/{submitted.job.id}"}
     return Response(dump(submitted_json(submitted)), 202, headers, media_type="application/json")
 
 

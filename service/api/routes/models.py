@@ -13,7 +13,7 @@ from model_store.errors import ModelNotFound, StoreError, VersionNotFound
 from model_store.identifiers import is_version
 from model_store.manifest import Manifest
 from model_store.store import ModelInfo, Store
-from service.api.routes.admins import needs
+from service.api.routes.admins import TaggedRoute, needs
 from service.api.routes.operations import ModelName, VersionPath, problems
 from service.api.routes.services import Wired
 from service.base.errors import Unavailable
@@ -32,7 +32,7 @@ from service.serving.schemas.models import (
 )
 from service.serving.served import LiveServed
 
-router = APIRouter(tags=["models"], dependencies=[needs("predict")])
+router = APIRouter(tags=["models"], dependencies=[needs("predict")], route_class=TaggedRoute)
 
 MANIFESTS_MAX = 1024
 """Manifests kept in memory: a published version's never changes."""

@@ -59,8 +59,8 @@ _FRAMEWORKS = ("HTTPValidationError", "ValidationError")
 """What FastAPI's own validation would answer: ours answers with problems."""
 
 
-def openapi_document(app: FastAPI, limits: Limits) -> dict[str, Any]:
-    """Return the document of an app's routes under these limits."""
+def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[str, Any]:
+    """Return the document of an app's routes under these limits, shown under this prefix."""
     document = get_openapi(
         title="Xylem",
         version=code_version(),
@@ -68,6 +68,7 @@ def openapi_document(app: FastAPI, limits: Limits) -> dict[str, Any]:
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         tags=[{"name": name, "description": says} for name, says in TAGS.items()],
         routes=app.routes,
+        servers=[{"url": root_path}] if root_path else None,
     )
     schemas = document["components"]["schemas"]
     for name, model in {**COMPONENTS, **MODELS, **_job_models()}.items():

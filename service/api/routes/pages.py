@@ -6,13 +6,13 @@ Anybody may see them: what they show asks for keys where they are needed.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 
+from service.api.door.responses import etag_of, unless_known
 from service.serving.lines import dump
 
 CONSOLE = Path(__file__).parents[2] / "console"
@@ -37,17 +37,21 @@ _OF_CONSOLE = _POLICY % "" + "; require-trusted-types-for 'script'; trusted-type
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
-    "cache-control": "no-cache",  # kept, and asked for with its tag
 }
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
 class StaticFile(NamedTuple):
-    """A file of a page, its media type, and the headers of its answer."""
+    """A file of a page, its media type, its tag, and the headers of its answer."""
 
     content: bytes
     media: str
+    etag: str
     headers: dict[str, str]
+
+    def answer(self, request: Request) -> Response:
+        """Return the file, or that it is as the browser has it."""
+        return unless_known(request, Response(self.content, 200, self.headers, self.media), self.etag)
 
 
 router = APIRouter(include_in_schema=False)
@@ -61,12 +65,9 @@ def static_files() -> dict[str, StaticFile]:
     found = {}
     for url, path in {"/": CONSOLE / "index.html", **console, **_DOCS}.items():
         content = path.read_bytes()
-        headers = {
-            **_HEADERS,
-            "content-security-policy": _OF_DOCS if url in _DOCS else _OF_CONSOLE,
-            "etag": f'"{hashlib.sha256(content).hexdigest()[:32]}"',
-        }
-        found[url] = StaticFile(content, _TYPES[path.suffix], headers)
+        policy = _OF_DOCS if url in _DOCS else _OF_CONSOLE
+        headers = {**_HEADERS, "content-security-policy": policy}
+        found[url] = StaticFile(content, _TYPES[path.suffix], etag_of(content), headers)
     return found
 
 
@@ -77,9 +78,7 @@ async def show_file(request: Request) -> Response:
     found = (await asyncio.to_thread(static_files)).get(request.scope["path"])
     if found is None:
         raise HTTPException(404)
-    if request.headers.get("if-none-match") == found.headers["etag"]:
-        return Response(status_code=304, headers=found.headers)
-    return Response(found.content, headers=found.headers, media_type=found.media)
+    return found.answer(request)
 
 
 @docs_router.get(
@@ -91,9 +90,14 @@ async def show_file(request: Request) -> Response:
 )
 async def show_openapi(request: Request) -> Response:
     """Answer with the OpenAPI document."""
-    document = await asyncio.to_thread(request.app.openapi)  # made when it is first asked for
-    headers = {**_HEADERS, "content-security-policy": _OF_DOCS}
-    return Response(dump(document), headers=headers, media_type="application/json")
+    return (await asyncio.to_thread(_document, request.app)).answer(request)
+
+
+@lru_cache(1)
+def _document(app: FastAPI) -> StaticFile:
+    """Return the document of an app, which is made when it is first asked for."""
+    content, headers = dump(app.openapi()), {**_HEADERS, "content-security-policy": _OF_DOCS}
+    return StaticFile(content, "application/json", etag_of(content), headers)
 
 
 for _path, _file in _DOCS.items():

@@ -6,7 +6,6 @@ import pytest
 
 from service.access.scopes import (
     AccessScope,
-    cors_options,
     describe_access,
     is_loopback,
     open_scopes,
@@ -79,42 +78,3 @@ def test_names_of_scopes() -> None:
     for bad in ([], ["Admin"], ["predict", ""]):
         with pytest.raises(BadParameter, match="scopes: expected some of predict"):
             parse_scopes(bad)
-
-
-@pytest.mark.parametrize(
-    ("text", "origins"),
-    [
-        ("*", ["*"]),
-        ("https://a.example.org", ["https://a.example.org"]),
-        ("http://localhost:3000, https://[::1]:8443", ["http://localhost:3000", "https://[::1]:8443"]),
-        ("https://a.org,https://a.org", ["https://a.org"]),
-    ],
-)
-def test_origins(monkeypatch: pytest.MonkeyPatch, text: str, origins: list[str]) -> None:
-    monkeypatch.setenv("XYLEM_CORS_ORIGINS", text)
-    options = cors_options(read_settings())
-    assert options is not None
-    assert options["allow_origins"] == origins
-    assert options["allow_credentials"] is False
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "https://a.org/",
-        "https://a.org/x",
-        "a.org",
-        "*,https://a.org",
-        "https://*.org",
-        "ftp://a.org",
-        ",",
-    ],
-)
-def test_origins_that_are_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("XYLEM_CORS_ORIGINS", text)
-    with pytest.raises(BadParameter, match=r"XYLEM_CORS_ORIGINS: .*expected \* alone, or origins"):
-        read_settings()
-
-
-def test_there_is_no_cors_unless_it_is_asked_for() -> None:
-    assert cors_options(Settings()) is None

@@ -12,7 +12,7 @@ function codeRow([code, problem]) {
 
 /** Show the document: the operations by Swagger UI, the codes of errors below. */
 async function show() {
-  const spec = await (await fetch("/openapi.json")).json();
+  const spec = await (await fetch("openapi.json")).json();
   SwaggerUIBundle({
     spec,
     dom_id: "#operations",

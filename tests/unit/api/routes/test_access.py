@@ -151,25 +151,6 @@ def test_whole_requests_whose_head_is_remembered_lose_their_right_with_the_key(o
     asyncio.run(main())
 
 
-def test_pages_of_other_origins_may_call_where_that_is_set(own_store: Store) -> None:
-    async def main() -> None:
-        origin = {"origin": "https://shop.example"}
-        async with serving(settings_of(own_store.root)) as (_, client):
-            answer = await client.get("/v1/models", headers=origin)
-            assert "access-control-allow-origin" not in answer.headers
-        settings = settings_of(own_store.root, cors_origins=("https://shop.example",))
-        async with serving(settings) as (_, client):
-            answer = await client.get("/v1/models", headers=origin)
-            assert answer.headers["access-control-allow-origin"] == "https://shop.example"
-            asked = {**origin, "access-control-request-method": "POST"}
-            answer = await client.options("/v1/models/raw/predict", headers=asked)
-            assert answer.status_code == 200
-            answer = await client.get("/v1/models", headers={"origin": "https://other.example"})
-            assert "access-control-allow-origin" not in answer.headers
-
-    asyncio.run(main())
-
-
 def test_the_audit_log_has_what_admins_changed_and_what_was_refused_them(own_store: Store) -> None:
     async def main() -> None:
         async with serving(keyed(own_store)) as (app, client):

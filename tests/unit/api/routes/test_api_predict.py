@@ -327,7 +327,7 @@ def test_an_unknown_label_is_named_and_untuned_thresholds_say_what_to_do(in_proc
         ({"content-type": "application/x-www-form-urlencoded"}, "unsupported-media-type"),
         ({"content-type": "application/json; charset=latin-1"}, "unsupported-media-type"),
         ({"content-type": ""}, "unsupported-media-type"),
-        ({"content-encoding": "gzip"}, "unsupported-content-encoding"),
+        ({"content-encoding": "br"}, "unsupported-content-encoding"),
     ],
 )
 def test_media_types(in_process: Run, headers: dict[str, str], code: str) -> None:

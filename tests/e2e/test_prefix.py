@@ -1,0 +1,114 @@
+"""The service under a prefix of a real nginx, which cuts it off or leaves it: pages, jobs, problems, streams."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.balanced import nginx_command, running
+from tests.browser import CHROMIUM, FLAGS
+from tests.replicas import reserved_ports
+from tests.servers import ServerProcess
+
+ROOT = "/apps/xylem"
+KEY = "the-admin-key-of-this-test"
+CONF = """daemon off;
+pid {directory}/nginx.pid;
+error_log stderr warn;
+events {{ worker_connections 256; }}
+http {{
+    access_log off;
+    client_body_temp_path {directory}/body;
+    proxy_temp_path {directory}/proxy;
+    fastcgi_temp_path {directory}/fastcgi;
+    uwsgi_temp_path {directory}/uwsgi;
+    scgi_temp_path {directory}/scgi;
+    server {{
+        listen 127.0.0.1:{port};
+        location {root}/ {{
+            proxy_pass http://127.0.0.1:{service}{path};
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_set_header Host $host;
+        }}
+    }}
+}}
+"""
+
+
+@pytest.fixture(scope="module", params=["/", ""], ids=["cut off", "left"])
+def port(
+    request: pytest.FixtureRequest, shared_store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[int]:
+    directory = tmp_path_factory.mktemp("nginx")
+    (directory / "rows.jsonl").write_text('{"text": "a game of chess"}\n')
+    command = nginx_command(directory / "nginx.conf")
+    settings = {"root_path": ROOT, "data_dir": directory, "admin_key": KEY}
+    settings["database_url"] = f"sqlite:///{directory}/xylem.db"
+    with ExitStack() as stack:
+        server = stack.enter_context(ServerProcess(shared_store, **settings))
+        (port,) = stack.enter_context(reserved_ports(1))
+        conf = CONF.format(directory=directory, port=port, service=server.port, root=ROOT, path=request.param)
+        (directory / "nginx.conf").write_text(conf)
+        stack.enter_context(running(command, port))
+        yield port
+
+
+def ask(port: int, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    try:
+        connection.request(method, path, body, {"content-type": "application/json", **headers})
+        response = connection.getresponse()
+        given = {name.lower(): value for name, value in response.getheaders()}
+        return response.status, given, response.read()
+    finally:
+        connection.close()
+
+
+def test_predictions_and_refusals(port: int) -> None:
+    body = json.dumps({"instances": [{"text": "a game of chess"}] * 4, "top_r": 10}).encode()
+    for _ in range(3):  # by the route, and then from the bytes
+        headers = {"accept-encoding": "gzip", "content-encoding": "gzip"}
+        path = f"{ROOT}/v1/models/text/predict"
+        status, given, packed = ask(port, "POST", path, gzip.compress(body), **headers)
+        assert (status, given["content-encoding"]) == (200, "gzip")
+        assert len(json.loads(gzip.decompress(packed))["predictions"]) == 4
+        status, given, plain = ask(port, "POST", path, body)
+        assert len(json.loads(plain)["predictions"]) == 4
+        status, _, problem = ask(port, "POST", path, b'{"instances": 1}')
+        assert (status, json.loads(problem)["instance"]) == (422, path)
+        assert json.loads(problem)["type"] == f"{ROOT}/docs#bad-request"
+
+
+def test_a_job_is_found_where_its_location_says(port: int) -> None:
+    key = {"authorization": f"Bearer {KEY}"}
+    job = json.dumps({"model": "text", "data": "rows.jsonl"}).encode()
+    status, given, _ = ask(port, "POST", f"{ROOT}/v1/admin/batch-jobs", job, **key)
+    assert status == 202
+    assert ask(port, "GET", given["location"], **key)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("page", "shows"),
+    [("/", "a game of chess"), ("/docs#/predict/predict", "labels an instance gets, at most")],
+)
+def test_the_pages_work(port: int, tmp_path: Path, page: str, shows: str) -> None:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    url = f"http://127.0.0.1:{port}{ROOT}{page}"
+    options = ("--virtual-time-budget=20000", f"--user-data-dir={tmp_path}", "--dump-dom")
+    done = subprocess.run(
+        [CHROMIUM, *FLAGS, *options, url], capture_output=True, text=True, check=True, timeout=300
+    )
+    if page == "/":
+        assert '<option value="text"' in done.stdout
+    else:
+        assert shows in done.stdout

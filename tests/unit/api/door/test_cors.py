@@ -1,0 +1,137 @@
+"""Which pages of other origins may call the service: the settings, the headers, the refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from model_store.store import Store
+from service.api.door.cors import cors_options
+from service.base.errors import BadParameter
+from service.base.settings import Settings, read_settings
+from tests.conftest import serving, settings_of
+
+ORIGIN = {"origin": "https://shop.example"}
+SAFE = {"cache-control", "content-language", "content-length", "content-type", "expires", "last-modified"}
+"""Headers of answers that every page may read (https://fetch.spec.whatwg.org)."""
+
+
+@pytest.mark.parametrize(
+    ("text", "origins"),
+    [
+        ("*", ["*"]),
+        ("https://a.example.org", ["https://a.example.org"]),
+        ("http://localhost:3000, https://[::1]:8443", ["http://localhost:3000", "https://[::1]:8443"]),
+        ("https://a.org,https://a.org", ["https://a.org"]),
+    ],
+)
+def test_origins(monkeypatch: pytest.MonkeyPatch, text: str, origins: list[str]) -> None:
+    monkeypatch.setenv("XYLEM_CORS_ORIGINS", text)
+    options = cors_options(read_settings())
+    assert options is not None
+    assert options["allow_origins"] == origins
+    assert options["allow_credentials"] is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://a.org/",
+        "https://a.org/x",
+        "a.org",
+        "*,https://a.org",
+        "https://*.org",
+        "ftp://a.org",
+        ",",
+    ],
+)
+def test_origins_that_are_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("XYLEM_CORS_ORIGINS", text)
+    with pytest.raises(BadParameter, match=r"XYLEM_CORS_ORIGINS: .*expected \* alone, or origins"):
+        read_settings()
+
+
+def test_there_is_no_cors_unless_it_is_asked_for() -> None:
+    assert cors_options(Settings()) is None
+
+
+def asked(store: Store, **headers: str) -> httpx.Response:
+    """The answer to a page's question whether it may send a request."""
+
+    async def main() -> httpx.Response:
+        async with serving(settings_of(store.root, cors_origins=("https://shop.example",))) as (_, client):
+            named = {**ORIGIN, "access-control-request-method": "POST", **headers}
+            return await client.options("/v1/models/raw/predict", headers=named)
+
+    return asyncio.run(main())
+
+
+def test_the_services_own_headers_are_taken(own_store: Store) -> None:
+    names = (
+        "authorization, content-encoding, content-type, idempotency-key, if-none-match, last-event-id, "
+        "range, inference-header-content-length, traceparent, tracestate, x-request-id, xylem-canary-key"
+    )
+    answer = asked(own_store, **{"access-control-request-headers": names})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["access-control-allow-origin"] == "https://shop.example"
+
+
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        ({"origin": "https://other.example"}, "origin"),
+        ({"access-control-request-method": "PATCH"}, "method"),
+        ({"access-control-request-headers": "x-other"}, "headers"),
+    ],
+)
+def test_refusals_are_problems(own_store: Store, headers: dict[str, str], found: str) -> None:
+    answer = asked(own_store, **headers)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (answer.status_code, answer.json()["code"]) == (403, "cors-refused")
+    assert answer.json()["detail"].endswith(f"found another: {found}")
+    assert answer.json()["detail"].startswith("CORS: expected an origin of XYLEM_CORS_ORIGINS")
+
+
+def test_every_header_of_an_answer_can_be_read_and_every_refusal(own_store: Store) -> None:
+    body = {"instances": [{"indices": [1], "values": [1.0]}]}
+
+    async def main() -> None:
+        settings = settings_of(own_store.root, cors_origins=("https://shop.example",), requests_max=1)
+        async with serving(settings) as (app, client):
+            answers = [
+                await client.get("/v1/models", headers=ORIGIN),
+                await client.post("/v1/models/raw/predict", json=body, headers=ORIGIN),
+                await client.post("/v1/models/raw/predict", content=b"x", headers=ORIGIN),
+                await client.post(
+                    "/v1/models/raw/predict", content=b"x", headers={**ORIGIN, "content-encoding": "br"}
+                ),
+                await client.post(
+                    "/v1/models/raw/batch",
+                    content=b"{}\n",
+                    headers={**ORIGIN, "content-type": "application/x-ndjson"},
+                ),
+                await client.get("/v1/models/raw/predict", headers=ORIGIN),
+                await client.get("/v1/admin/jobs", headers=ORIGIN),
+            ]
+            app.state.services.metrics.settle()
+            statuses = [answer.status_code for answer in answers]
+            assert statuses == [200, 200, 415, 415, 200, 405, 401]
+            for answer in answers:
+                assert answer.headers["access-control-allow-origin"] == "https://shop.example"
+                exposed = set(answer.headers["access-control-expose-headers"].lower().split(", "))
+                others = {name for name in answer.headers if not name.startswith("access-control-")}
+                assert others - SAFE - {"vary"} <= exposed
+
+    asyncio.run(main())
+
+
+def test_others_are_not_told(own_store: Store) -> None:
+    async def call(**settings: Any) -> httpx.Response:
+        async with serving(settings_of(own_store.root, **settings)) as (_, client):
+            return await client.get("/v1/models", headers={"origin": "https://other.example"})
+
+    for settings in ({}, {"cors_origins": ("https://shop.example",)}):
+        assert "access-control-allow-origin" not in asyncio.run(call(**settings)).headers
