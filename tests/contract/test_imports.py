@@ -86,6 +86,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "model_store",
     },
     "service.inference": {"service.kernels", "service.features", "model_store"},
+    "service.vocabulary": {"service.features", "service.datasets", "model_store"},
     "service.trainers": {
         "service.kernels",
         "service.evaluation.tree_criteria",
