@@ -136,6 +136,10 @@ class FileSystem:
         """Move a file over another, or a directory to where none is."""
         source.rename(target)
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name, which is to be on the same file system."""
+        os.link(source, target, follow_symlinks=False)
+
     def unlink(self, path: Path) -> None:
         """Remove a file's name; who has it mapped keeps its bytes."""
         path.unlink()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -316,6 +316,12 @@ def name_of(table: NameTable, i: int) -> str:
     if not 0 <= i < table.n_names:
         raise IndexError(f"expected an id below {table.n_names}, found {i}")
     return table.utf8[table.offsets[i] : table.offsets[i + 1]].tobytes().decode()
+
+
+def all_names(table: NameTable) -> list[str]:
+    """Return every name, in the order of their ids."""
+    data = table.utf8.tobytes()
+    return [data[start:end].decode() for start, end in pairwise(table.offsets.tolist())]
 
 
 def find_names(table: NameTable, utf8: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.int32]:

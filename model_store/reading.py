@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from model_store.alias import ALIAS_BYTES_MAX, SERIAL_MAX, Alias, parse_alias
 from model_store.archive import Writable, archive_pieces
+from model_store.arrays import file_name
 from model_store.documents import parse_sealed
 from model_store.errors import (
     AliasNotFound,
@@ -40,7 +41,7 @@ from model_store.identifiers import (
     parse_ref,
 )
 from model_store.label_info import HEAD_BYTES, LABEL_INFO, Head, LabelInfo, map_label_info, parse_head
-from model_store.manifest import Manifest
+from model_store.manifest import ARRAYS, Manifest
 from model_store.moves import MOVES_BYTES_MAX, Move, parse_moves
 from model_store.origin import is_made_for
 from model_store.version import (
@@ -224,6 +225,10 @@ class StoreReader:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
             return map_label_info(self._fs, path, f"{name}: {LABEL_INFO}")
         return None
+
+    def array_path(self, manifest: Manifest, name: str) -> Path:
+        """Return the file of an array of a version of the store."""
+        return self._version_path(manifest.model, manifest.version) / ARRAYS / file_name(name)
 
     def watch(self) -> StoreWatch:
         """Return what tells, again and again, whether there is a change. One thread at a time."""

@@ -20,9 +20,9 @@ from model_store.version import Draft, Model, Packed, model_of, pack, unpack
 from service.base.errors import BadData, BadParameter, NotTuned
 from service.base.rows import SparseRows
 from service.db.of_store import opened_database
-from service.features import load_featurizer
 from service.inference.answering import Predictions
 from service.inference.chunks import check_chunk_characters, divide, search_chunks
+from service.inference.combined_rows import featurizer_of
 from service.inference.options import NodeThresholds
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
@@ -90,8 +90,7 @@ class InMemoryModel:
         self._home = home
         self._tuned: NodeThresholds | None = None
         self._thresholds = np.empty(0, np.float32)
-        manifest = model.manifest
-        self._featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
+        self._featurizer = featurizer_of(model)
         self._predictor = make_predictor(model)
         self._served: ServedVersion | None = None
 

@@ -13,6 +13,7 @@ from model_store.version import Model
 from service.base.stages import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
 from service.features import Featurizer
 from service.features.tensor_request import TensorBodies
+from service.inference.combined_predictor import CombinedPredictor
 from service.inference.embedded import EmbeddedPredictor
 from service.inference.fast_answers import FastAnswer, FastForms, RowsRead, Signed
 from service.inference.fast_request import BeamRequests, Writer, with_identity
@@ -100,13 +101,13 @@ class EmbeddedRequests(TwoSteps):
         return self._beam.answer(b"", (0, 0), writer, signed, read)
 
 
-class ForestRequests(TwoSteps):
-    """Answers requests by decision trees, whose predictor is asked as ever; the same bits."""
+class PredictorRequests(TwoSteps):
+    """Answers requests by a predictor that is asked as ever; the same bits."""
 
     def __init__(
         self,
         model: Model,
-        predictor: ForestPredictor,
+        predictor: Searcher,
         featurizer: Featurizer,
         forms: FastForms,
         stages: StageTimes,
@@ -161,8 +162,8 @@ def fast_requests(
     mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None: all
     """
     stages = stages or StageTimes()
-    if isinstance(predictor, ForestPredictor):
-        return ForestRequests(model, predictor, featurizer, forms, stages, mask)
+    if isinstance(predictor, ForestPredictor | CombinedPredictor):
+        return PredictorRequests(model, predictor, featurizer, forms, stages, mask)
     if isinstance(predictor, EmbeddedPredictor):
         return EmbeddedRequests(model, predictor, featurizer, forms, stages, mask)
     if isinstance(predictor, Predictor):

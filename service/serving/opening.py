@@ -12,9 +12,10 @@ from service.base.errors import BadInstance
 from service.base.settings import Limits
 from service.base.stages import StageTimes
 from service.evaluation.propensity import constants_of
-from service.features import feature_names, load_featurizer
+from service.features import feature_names
 from service.features.long_json import PIECE_BYTES, load_in_pieces, size_of
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
+from service.inference.combined_rows import featurizer_of
 from service.inference.fast_steps import fast_requests
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
@@ -57,7 +58,7 @@ def serve_model(
     manifest = model.manifest
     predictor = make_predictor(model)
     predictor.warm_up()
-    featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
+    featurizer = featurizer_of(model)
     features = feature_names(manifest.features, model.arrays)
     thresholds = live_thresholds(model, predictor)
     if learning is not None:
