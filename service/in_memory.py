@@ -22,11 +22,11 @@ from service.base.rows import SparseRows
 from service.db.of_store import opened_database
 from service.inference.answering import Predictions
 from service.inference.chunks import check_chunk_characters, divide, search_chunks
-from service.inference.combined_rows import featurizer_of
 from service.inference.options import NodeThresholds
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.thresholds.store.state import ThresholdDatabase
+from service.vocabulary.featurizers import featurizer_of
 from service.workflows.calibrate import calibrated_draft, draft_of, fit_to_rows, refuse_link
 from service.workflows.evaluate import empty_convention, evaluate_rows
 from service.workflows.from_memory import InMemoryInstances, dataset_from_memory, instances_from_memory

@@ -20,9 +20,9 @@ from model_store.members import (
 )
 from model_store.version import Model
 from service.base.rows import SparseRows
+from service.features.combined import CombinedFeaturizer, members_of
 from service.inference.answering import Predictions, places_for, writeable
 from service.inference.buffers import Need
-from service.inference.combined_rows import CombinedFeaturizer, members_of
 from service.inference.embedded import EmbeddedPredictor
 from service.inference.explain import CombinedExplanation, Explanation, MemberExplanation
 from service.inference.options import (

@@ -92,7 +92,8 @@ def _take_predictions(
 def _write_predictions(names: NameTable, read: RowsRead, spans: Spans, signed: Signed) -> FastAnswer:
     (present, epoch, serial), is_tuned = signed, read.asked.threshold == TUNED
     named = present.thresholds[:0] if is_tuned else present.thresholds
-    written = predictions_json(names, named, present.seal_at(epoch), serial, spans)
+    seal = present.seal_at(epoch)
+    written = predictions_json(names, named, seal, serial, spans, present.unlearned)
     return FastAnswer(read.asked.n_rows, b",".join(written), is_tuned)
 
 
@@ -248,7 +249,7 @@ class BeamRequests:
         exact = np.empty(n_rows, np.uint8)
         searching = address_of(beam_rows, SEARCHES, buffers.call)
         seal = np.empty(0, np.uint64), 0, 0, 0, 0
-        written = (*spans, labels, scores, exact), scores, names, seal, 0
+        written = (*spans, labels, scores, exact), scores, (*names, ALL_ALLOWED), seal, 0
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
         bodies, form = self._bodies, self._bodies.form
         read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from model_store.version import Model
+from service.features.combined import members_of
 from service.inference.combined_predictor import CombinedPredictor
-from service.inference.combined_rows import members_of
 from service.inference.embedded import EmbeddedPredictor
 from service.inference.forest_predictor import ForestPredictor
 from service.inference.predictor import Predictor

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from model_store.name_search import names_with
 from model_store.names import name_of, nearest_name
 from model_store.version import Model
@@ -15,8 +18,8 @@ from service.evaluation.propensity import constants_of
 from service.features import feature_names
 from service.features.long_json import PIECE_BYTES, load_in_pieces, size_of
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
-from service.inference.combined_rows import featurizer_of
 from service.inference.fast_steps import fast_requests
+from service.inference.options import ALL_ALLOWED
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.serving.answer import fast_forms
@@ -32,6 +35,7 @@ from service.serving.schemas.predict import PredictRequest
 from service.serving.served import ServedVersion
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.methods.ofo import counts_that_bound, start_for
+from service.vocabulary.featurizers import featurizer_of
 
 if TYPE_CHECKING:
     from service.serving.learning import OnlineLearning
@@ -80,13 +84,22 @@ def serve_model(
         ),
         LabelMasks(predictor),
         thresholds,
-        PredictionIds(thresholds, learning or NO_KEY),
+        PredictionIds(thresholds, learning or NO_KEY, unlearned_of(model)),
         fast_requests(model, predictor, featurizer, fast_forms(limits or Limits()), stages),
         model,
         info if infos is None else infos.follow(info),
     )
     _warm_up(served, model)
     return served
+
+
+def unlearned_of(model: Model) -> NDArray[np.uint8]:
+    """Return which labels of a combined version no member was trained on, uint8[K]; [0]: of another."""
+    if not model.manifest.members:
+        return ALL_ALLOWED
+    counts: NDArray[np.int64] = model.arrays["labels/counts"]
+    unlearned: NDArray[np.uint8] = (counts == 0).view(np.uint8)
+    return unlearned
 
 
 def live_thresholds(model: Model, predictor: Searcher) -> ServedThresholds:

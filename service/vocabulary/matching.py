@@ -66,6 +66,11 @@ class NameMatcher:
         """Return the number of columns: so many for each concept as there are NAME_FEATURES."""
         return self.n_concepts * len(NAME_FEATURES)
 
+    @property
+    def items_a_character(self) -> int:
+        """Return how often a character of a text counts, as a featurizer says it."""
+        return 1 if self.forms is None else self.forms.items_a_character
+
     def rows(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text: column c * F + f is feature f of concept c, where not 0."""
         return SparseRows.join(

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from model_store.checks import LABEL_COUNTS
 from model_store.ensemble import no_trees
 from model_store.identifiers import check_model
-from model_store.manifest import COMBINED, MEMBERS_MAX, Parameter, TrainerInfo, member_prefix
+from model_store.label_info import URI
+from model_store.manifest import COMBINED, MEMBERS_MAX, WORD_FORMS, Parameter, TrainerInfo, member_prefix
 from model_store.members import (
     BEAM_MAX,
     CANDIDATES_MAX,
@@ -29,7 +30,7 @@ from model_store.members import (
     least_features,
     ranker_arrays,
 )
-from model_store.names import NameTable, all_names, build_names
+from model_store.names import NameTable, all_names, build_names, find_all
 from model_store.origin import (
     MADE_FOR,
     ORIGIN,
@@ -43,13 +44,21 @@ from model_store.store import Store
 from model_store.version import Draft, Model, StoredArray, model_of
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
-from service.base.rows import offsets
+from service.base.rows import Dataset, LabelRows, offsets
+from service.datasets import read_dataset
 from service.evaluation.report import PredictedRows
+from service.features.combined import CombinedFeaturizer
+from service.features.languages import FILE_SUFFIX
 from service.features.parameters import ContextParameters, NamedParameters, RawParameters
 from service.inference.combined_predictor import CombinedPredictor
-from service.inference.combined_rows import CombinedFeaturizer
 from service.inference.predictors import make_predictor
-from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
+from service.vocabulary.candidates import NAME_FEATURES
+from service.vocabulary.concepts import Concepts, read_concepts
+from service.vocabulary.featurizers import featurizer_of
+from service.vocabulary.matching import NameMatcher
+from service.vocabulary.names import build_names as build_name_arrays
+from service.vocabulary.words import NameParameters, WordFrequencies, count_words
+from service.workflows.labelled import Labelled, OnProgress, labelled_dataset, no_progress
 from service.workflows.ranker import (
     BOOSTED_ROWS,
     ROWS_MIN,
@@ -72,6 +81,9 @@ class CombineRequest:
 
     members     names and references of versions in the store
     data        labelled rows that no member was trained on
+    vocabulary  a file of concepts, whose names are found in texts; None: no names are
+    language    of the names; None: all
+    by          what labels are: "uri", "notation", or a language, in which they are the names
     candidates  labels of each member that are ranked; beam_width: of the members' searches
     ranker      one of RANKERS; "auto": boosted trees from BOOSTED_ROWS rows on
     origin, latest, made_for  as in TrainRequest
@@ -79,6 +91,9 @@ class CombineRequest:
 
     members: Sequence[tuple[str, str | int]]
     data: Path
+    vocabulary: Path | None = None
+    language: str | None = None
+    by: str = URI
     candidates: int = 100
     beam_width: int = 10
     ranker: str = "auto"
@@ -146,12 +161,43 @@ def combine_members(
     members: Sequence[Model], request: CombineRequest, on_progress: OnProgress = no_progress
 ) -> Combined:
     """Return the combination of opened versions. Raises BadInput. Deterministic."""
-    _check_members(members)
+    concepts = None
+    if request.vocabulary is not None:
+        concepts = read_concepts(request.vocabulary, request.language, request.by)
+    _check_members(members, request.language, concepts is not None)
+    dataset = read_dataset(
+        request.data,
+        columns=request.columns,
+        on_progress=lambda done, total: on_progress("read", done, total),
+    )
+    return combine_dataset(members, concepts, dataset, request, on_progress)
+
+
+def combine_dataset(
+    members: Sequence[Model],
+    concepts: Concepts | None,
+    dataset: Dataset,
+    request: CombineRequest,
+    on_progress: OnProgress = no_progress,
+) -> Combined:
+    """Do as `combine_members`, with concepts and rows that are at hand."""
     if request.ranker not in RANKERS:
         raise BadParameter(f"ranker: expected one of {', '.join(RANKERS)}, found {request.ranker[:40]!r}")
-    parts = combined_parts(members, request.candidates, request.beam_width)
+    if dataset.n_rows < ROWS_MIN:
+        raise BadData(
+            f"combine: expected at least {ROWS_MIN} labelled rows to fit a ranker to, found {dataset.n_rows}"
+        )
+    names = None
+    if concepts is not None:
+        if dataset.texts is None:
+            raise BadData("combine: expected texts, in which names of concepts are found, found none")
+        parameters = _name_parameters(members, request.language)
+        names = Names(concepts, parameters, count_words(dataset.texts, parameters))
+    parts = combined_parts(members, names, request.candidates, request.beam_width)
     trial = model_of(parts.draft(_no_ranker(parts), request.seed, {}))
-    labelled = read_labelled(trial, request.data, on_progress, request.columns)
+    on_progress("features", 0, 1)
+    labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
+    on_progress("features", 1, 1)
     return _fitted(parts, trial, labelled, request, on_progress)
 
 
@@ -159,10 +205,6 @@ def _fitted(
     parts: CombinedParts, trial: Model, labelled: Labelled, request: CombineRequest, on_progress: OnProgress
 ) -> Combined:
     """Return the combination with a ranker that is fitted to labelled rows of the trial."""
-    if labelled.n_rows < ROWS_MIN:
-        raise BadData(
-            f"combine: expected at least {ROWS_MIN} labelled rows to fit a ranker to, found {labelled.n_rows}"
-        )
     kind = request.ranker
     if kind == "auto":
         kind = "boosted" if labelled.n_rows >= BOOSTED_ROWS else "linear"
@@ -179,7 +221,8 @@ def _fitted(
         return ranking_figures(ranked, labelled.labels, labelled.unknown)
 
     alone = {_name(member): figures(_of_member(found, i)) for i, member in enumerate(parts.members)}
-    report: dict[str, Any] = {"rows": labelled.n_rows, "ranker": kind, "combined": figures(by_folds), "members": alone}
+    report: dict[str, Any] = {"rows": labelled.n_rows, "ranker": kind}
+    report |= {"combined": figures(by_folds), "members": alone}
     warnings = [*parts.warnings, *_warnings(parts.members, labelled)]
     draft = parts.draft(ranker, request.seed, {"ranker": kind})
     told = {"combined": report, **({"warnings": warnings} if warnings else {})}
@@ -208,6 +251,8 @@ class CombinedParts:
     n_rows: int
     proposing: Proposing
     warnings: list[str]
+    name_arrays: Mapping[str, NDArray[Any]]
+    name_parameters: NameParameters | None
 
     def draft(self, ranker: Ranker, seed: int, parameters: Mapping[str, Parameter]) -> Draft:
         """Return what can be published with a ranker; `parameters` are told besides the parts' own."""
@@ -217,6 +262,12 @@ class CombinedParts:
         for number, member in enumerate(self.members):
             kept = {name: array for name, array in member.arrays.items() if name not in _LEFT_OUT}
             extra |= {f"{member_prefix(number)}{name}": array for name, array in kept.items()}
+        extra |= self.name_arrays
+        features: dict[str, Any] = {}
+        n_features = CombinedFeaturizer(self.members).n_features
+        if self.name_parameters is not None:
+            features = self.name_parameters.model_dump(exclude_none=True)
+            n_features += NameMatcher(self.name_arrays, self.name_parameters).n_features
         own: dict[str, Parameter] = {
             "members": [_name(member) for member in self.members],
             "candidates": self.proposing.candidates,
@@ -226,12 +277,12 @@ class CombinedParts:
             kind="combined",
             link="logistic",
             weights=manifests[0].weights,
-            n_features=CombinedFeaturizer(self.members).n_features,
+            n_features=n_features,
             trainer=TrainerInfo("combine", {**own, **parameters}),
             seed=seed,
             data=manifests[0].data._replace(rows=self.n_rows),
             metrics={},
-            features={"kind": COMBINED},
+            features={**features, "kind": COMBINED},
             ensemble=no_trees(),
             labels=self.labels,
             extra=extra,
@@ -239,22 +290,60 @@ class CombinedParts:
         )
 
 
-def combined_parts(members: Sequence[Model], candidates: int, beam_width: int) -> CombinedParts:
-    """Return what members make together. Raises BadParameter for numbers out of range."""
+class Names(NamedTuple):
+    """Concepts, how their names become words, and in how many texts each word stands."""
+
+    concepts: Concepts
+    parameters: NameParameters
+    frequencies: WordFrequencies
+
+
+def combined_parts(
+    members: Sequence[Model], names: Names | None, candidates: int, beam_width: int
+) -> CombinedParts:
+    """Return what members and names make together. Raises BadParameter for numbers out of range, BadData."""
     for name, value, most in (
         ("candidates", candidates, CANDIDATES_MAX),
         ("beam_width", beam_width, BEAM_MAX),
     ):
         if not 1 <= value <= most:
             raise BadParameter(f"{name}: expected 1 to {most}, found {value}")
-    labels: dict[str, int] = {}
-    maps = []
+    labels: dict[str, int] = {} if names is None else {key: i for i, key in enumerate(names.concepts.keys)}
+    n_concepts, maps, warnings = len(labels), [], []
     for member in members:
-        names = all_names(member.labels)
-        maps.append(np.array([labels.setdefault(name, len(labels)) for name in names], np.int32))
+        own = all_names(member.labels)
+        maps.append(np.array([labels.setdefault(name, len(labels)) for name in own], np.int32))
+    n_kept = len(labels) - n_concepts
+    if names is not None and n_kept:
+        if all(int(labels_of.min()) >= n_concepts for labels_of in maps):
+            raise BadData(
+                f"vocabulary: expected concepts that are labels of the members, found none of their {n_kept} "
+                f"labels, as {list(labels)[n_concepts]!r:.80}: say what labels are with --by, uri, notation "
+                "or a language"
+            )
+        warnings.append(f"{n_kept} labels of the members are no concepts of the vocabulary: they are kept")
     counts, n_rows = _counted(members, maps, len(labels))
-    proposing = Proposing(candidates, beam_width, 0, 0)
-    return CombinedParts(members, build_names(list(labels)), maps, counts, n_rows, proposing, [])
+    arrays: Mapping[str, NDArray[Any]] = {}
+    if names is not None:
+        arrays = build_name_arrays(names.concepts.placed(list(labels)), names.parameters, names.frequencies)
+    n_named = 0 if names is None else len(NAME_FEATURES)
+    proposing = Proposing(candidates, beam_width, n_named, n_concepts)
+    table, parameters = build_names(list(labels)), None if names is None else names.parameters
+    return CombinedParts(members, table, maps, counts, n_rows, proposing, warnings, arrays, parameters)
+
+
+def _name_parameters(members: Sequence[Model], language: str | None) -> NameParameters:
+    """Return how names become words: as a member's texts do, else by the stems of their language."""
+    for member in members:
+        said: dict[str, Any] = {
+            name: value for name, value in member.manifest.features.items() if name in WORD_FORMS
+        }
+        if said.get("stem") or said.get("lemmas"):
+            return NameParameters(**{name: said[name] for name in said if name != "stop_words"})
+    try:
+        return NameParameters(stem=None if language is None else language.partition("-")[0])
+    except BadParameter:  # there is no stemmer of that language
+        return NameParameters()
 
 
 def _counted(
@@ -282,6 +371,23 @@ def _no_ranker(parts: CombinedParts) -> Ranker:
     return Ranker(linear, np.zeros(1, np.int32), ids, numbers, ids, numbers)
 
 
+def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
+    """Return labelled rows whose labels have the ids of a table; those that it lacks are unknown ones."""
+    rows = dataset.labels
+    names = dataset.label_names or [str(i) for i in range(rows.n_labels)]
+    ids = find_all(table, names)
+    found = ids[rows.indices]
+    is_known = found >= 0
+    row = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
+    order = np.lexsort((found[is_known], row[is_known]))
+    labels = LabelRows(offsets(is_known)[rows.indptr], found[is_known][order], table.n_names)
+    unknown = np.bincount(row[~is_known], minlength=rows.n_rows).astype(np.int32)
+    unknown_names = [names[i] for i in np.flatnonzero(ids < 0).tolist()]
+    return replace(
+        dataset, labels=labels, unknown_labels=unknown, unknown_names=unknown_names, label_names=None
+    )
+
+
 def _of_member(found: Candidates, number: int) -> PredictedRows:
     """Return the ranking of a member alone."""
     own = found.features[:, len(MEMBER_FEATURES) * number :]
@@ -296,7 +402,7 @@ def _name(member: Model) -> str:
     return f"{member.manifest.model}@{member.manifest.version}"
 
 
-def _check_members(members: Sequence[Model]) -> None:
+def _check_members(members: Sequence[Model], language: str | None, has_names: bool) -> None:
     """Raise BadParameter for versions that cannot be combined."""
     if not 1 <= len(members) <= MEMBERS_MAX:
         raise BadParameter(f"member: expected 1 to {MEMBERS_MAX} of them, found {len(members)}")
@@ -312,7 +418,15 @@ def _check_members(members: Sequence[Model]) -> None:
                 f"member {_name(member)}: expected a version that labels instances, found one that predicts "
                 "the next word"
             )
-    if len(CombinedFeaturizer(members).blocks) > 1:
+        for name in WORD_FORMS:
+            found = manifest.features.get(name)
+            if str(found).endswith(FILE_SUFFIX):
+                continue
+            if language is not None and found not in (None, language, language.partition("-")[0]):
+                raise BadParameter(
+                    f"member {_name(member)}: expected words of {language}, found features.{name} of {found}"
+                )
+    if has_names or len(CombinedFeaturizer(members).blocks) > 1:
         for member in members:
             if member.manifest.features["kind"] in (RawParameters.kind, NamedParameters.kind):
                 raise BadParameter(

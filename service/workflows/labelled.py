@@ -21,9 +21,9 @@ from service.evaluation import Truth
 from service.features import Featurizer
 from service.features.context import ContextFeaturizer
 from service.inference.chunks import divide
-from service.inference.combined_rows import featurizer_of
 from service.trainers.work import Progress
 from service.trainers.work import no_progress as no_progress
+from service.vocabulary.featurizers import featurizer_of
 
 OnProgress = Progress
 """Called with a phase's name, how much of it is done, and how much it is in all."""

@@ -21,7 +21,7 @@ from service.base.errors import BadData, BadInput, BadParameter
 from service.base.parameters import Scalar, scalar_of, split_items
 from service.base.rows import Dataset
 from service.datasets import read_dataset
-from service.inference.combined_rows import featurizer_of
+from service.vocabulary.featurizers import featurizer_of
 from service.workflows.choose_features import HELD_OUT_PARTS
 from service.workflows.evaluate import valid_figures
 from service.workflows.labelled import Labelled, OnProgress, no_progress

@@ -1,6 +1,6 @@
 """Answers of combined versions: members and names propose labels, and the ranker gives each a probability.
 
-A row is the members' rows side by side, and then the features of names (`service.inference.combined_rows`).
+A row is the members' rows side by side, and then the features of names (`service.features.combined`).
 The members' traversals are called by their addresses, as they are. Training asks for the features of the
 candidates that serving ranks: both are made here.
 """

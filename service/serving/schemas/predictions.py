@@ -107,7 +107,8 @@ class ExplainedMember(TypedDict):
     score: Annotated[NotRequired[Float32], Field(description="there if the member proposed the label")]
     rank: Annotated[NotRequired[int], Field(description="among the member's labels, 1 the best")]
     explanation: Annotated[
-        NotRequired[TreesExplanation | LeavesExplanation], Field(description="there if the member has the label")
+        NotRequired[TreesExplanation | LeavesExplanation],
+        Field(description="there if the member has the label"),
     ]
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.checks import assemble
-from model_store.errors import Corrupt
 from model_store.extras import assemble_embedding
 from model_store.manifest import COMBINED, member_arrays
 from model_store.version import Model
 from service.base.rows import SparseRows, offsets
-from service.features import Featurizer, load_featurizer
+from service.features.embedded_rows import RowEmbedding
+from service.features.featurizer import Featurizer
 from service.features.parameters import Norm, RawParameters
-from service.inference.embedded import RowEmbedding
+from service.features.registry import load_featurizer
 
 FEATURES = "features/"
 """How the names of the arrays of features begin."""
@@ -62,6 +62,21 @@ def members_of(model: Model) -> list[Model]:
     return found
 
 
+class NameRows(Protocol):
+    """What finds names of concepts in texts (`service.vocabulary.matching`)."""
+
+    @property
+    def n_features(self) -> int:
+        """Return the number of columns."""
+
+    @property
+    def items_a_character(self) -> int:
+        """Return how often a character of a text counts, as a featurizer says it."""
+
+    def rows(self, texts: Sequence[str]) -> SparseRows:
+        """Return the rows of texts."""
+
+
 class CombinedFeaturizer(Featurizer):
     """Makes the rows of a combined version of texts.
 
@@ -71,11 +86,24 @@ class CombinedFeaturizer(Featurizer):
 
     takes = "text or ids and values"
 
-    def __init__(self, members: Sequence[Model]) -> None:
-        """Take the members' versions. Raises Corrupt."""
+    def __init__(self, members: Sequence[Model], names: NameRows | None = None) -> None:
+        """Take the members' versions, and what finds names. Raises Corrupt."""
         self.blocks, self.of_member = _blocks(members)
-        super().__init__(CombinedParameters(), self.blocks[-1].end)
-        self._items = sum(block.items_a_character for block in self.blocks)
+        self.names = names
+        end = self.blocks[-1].end
+        super().__init__(CombinedParameters(), end if names is None else end + names.n_features)
+        self._items = sum(part.items_a_character for part in self._parts)
+
+    @property
+    def _parts(self) -> list[Block | NameRows]:
+        return [*self.blocks, *([] if self.names is None else [self.names])]
+
+    @property
+    def alone(self) -> Featurizer | None:
+        """Return the member's own featurizer, where rows are those of one and nothing else."""
+        first = self.blocks[0]
+        is_alone = len(self.blocks) == 1 and first.embedding is None and self.names is None
+        return first.makes if is_alone else None
 
     @property
     def items_a_character(self) -> int:
@@ -88,28 +116,12 @@ class CombinedFeaturizer(Featurizer):
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text."""
-        return side_by_side([block.rows(texts) for block in self.blocks])
+        return side_by_side([part.rows(texts) for part in self._parts])
 
     def of_member_rows(self, rows: SparseRows, row: int, member: int) -> SparseRows:
         """Return a member's part of one row, as the only one."""
         block = self.blocks[self.of_member[member]]
         return part_of(rows, row, block.first, block.end)
-
-
-def featurizer_of(model: Model) -> Featurizer:
-    """Return what makes rows of instances for an opened version. Raises Corrupt.
-
-    Of one member and no names these are the member's own rows.
-    """
-    manifest = model.manifest
-    if manifest.kind != COMBINED:
-        return load_featurizer(manifest.features, model.arrays, manifest.n_features)
-    combined = CombinedFeaturizer(members_of(model))
-    if combined.n_features != manifest.n_features:
-        raise Corrupt("manifest.json: n_features", f"{combined.n_features}", manifest.n_features)
-    first = combined.blocks[0]
-    is_alone = len(combined.blocks) == 1 and first.embedding is None
-    return first.makes if is_alone else combined
 
 
 def side_by_side(parts: Sequence[SparseRows]) -> SparseRows:
