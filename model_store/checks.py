@@ -33,6 +33,7 @@ from model_store.extras import (
 )
 from model_store.manifest import Manifest, member_arrays, own_arrays
 from model_store.members import assemble_ranker, check_ranker
+from model_store.near import assemble_near, check_near
 from model_store.names import NameTable, check_names
 from model_store.origin import read_report
 
@@ -114,6 +115,7 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
         raise Corrupt(at(LABEL_COUNTS, int(counts.argmin())), "a count of rows", counts.min())
     if manifest.members:
         check_ranker(assemble_ranker(manifest, arrays), manifest, arrays)
+        check_near(assemble_near(manifest.n_labels, arrays), _first_columns(manifest, arrays))
     else:
         check_ensemble(manifest, ensemble, tree_features(manifest, arrays))
     if manifest.link == "softmax":
@@ -183,6 +185,11 @@ def tree_features(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int
     if has_embedding(arrays):
         raise Corrupt("manifest.json: arrays", f"no embedding with link {manifest.link}", "one")
     return manifest.n_features
+
+
+def _first_columns(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int:
+    """Return how many columns the first member's features have in the rows of a combined version."""
+    return tree_features(manifest.members[0], member_arrays(0, arrays))
 
 
 def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) -> None:

@@ -20,6 +20,7 @@ from model_store.arrays import at, take
 from model_store.compiled.handles import F32_1, I32_1, handle
 from model_store.errors import Corrupt
 from model_store.manifest import Manifest
+from model_store.near import assemble_near, near_features
 
 RANKER = "ranker"
 """How the names of the ranker's arrays begin."""
@@ -79,6 +80,7 @@ def assemble_ranker(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> R
     for number, member in enumerate(manifest.members):
         take(arrays, map_name(number), "int32", (member.n_labels,))
     take(arrays, f"{RANKER}/proposing", "int32", (len(Proposing._fields),))
+    assemble_near(manifest.n_labels, arrays)
     return Ranker(
         take(arrays, f"{RANKER}/linear", "float32", (None,)),
         take(arrays, f"{RANKER}/tree_ptr", "int32", (None,)),
@@ -125,15 +127,18 @@ def check_ranker(ranker: Ranker, manifest: Manifest, arrays: Mapping[str, NDArra
         named = labels[labels >= 0]
         if len(np.unique(named)) < len(named):
             raise Corrupt(at(map_name(number), 0), "each label once", "one twice")
-    n_features, n_least = len(ranker.linear) - 1, least_features(len(manifest.members), proposing)
-    if not n_least <= n_features <= FEATURES_MAX:
+    n_features = len(ranker.linear) - 1
+    expected = candidate_features(len(manifest.members), proposing) + near_features(arrays)
+    if n_features != expected or n_features > FEATURES_MAX:
         raise Corrupt(
-            at(f"{RANKER}/linear", 0), f"{n_least} to {FEATURES_MAX} features and a constant", n_features
+            at(f"{RANKER}/linear", 0),
+            f"{expected} features, {FEATURES_MAX} at most, and a constant",
+            n_features,
         )
     _check_trees(ranker, n_features)
 
 
-def least_features(n_members: int, proposing: Proposing) -> int:
+def candidate_features(n_members: int, proposing: Proposing) -> int:
     """Return the number of features of a candidate that a version without near rows has."""
     return len(MEMBER_FEATURES) * n_members + proposing.name_features + 1
 

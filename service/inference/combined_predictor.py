@@ -18,6 +18,7 @@ from model_store.members import (
     proposing_of,
     tree_depths,
 )
+from model_store.near import assemble_near, has_near
 from model_store.version import Model
 from service.base.rows import SparseRows
 from service.features.combined import CombinedFeaturizer, members_of
@@ -46,6 +47,7 @@ from service.kernels.search.combined import (
     describe_candidates,
     propose_row,
 )
+from service.kernels.search.near_rows import NearSearch
 from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.subtrees import NO_PATHS, Paths
 
@@ -183,6 +185,7 @@ class _Parts:
         for number, labels in enumerate(self.to_label):
             self.has_label[number, labels[labels >= 0]] = 1
         counts = arrays.get("labels/counts", np.zeros(self.n_labels, np.int64))
+        self.has_near, self.near = has_near(arrays), assemble_near(self.n_labels, arrays)
         self.usage = np.log1p(counts).astype(np.float32)
         masks = [member._mask_of(np.ones(member.n_labels, np.uint8)) for member in members]
         self.mask_sizes = [len(mask) for mask in masks]
@@ -219,12 +222,15 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
         calls.append(_MemberCall(parts, number, need.n_features, first_mask))
         first_mask += parts.mask_sizes[number]
     n_features, last_block = len(parts.ranker.linear) - 1, parts.featurizer.blocks[-1]
+    dense = np.zeros(parts.featurizer.blocks[0].end if parts.has_near else 0, np.float32)
+    near = NearSearch(*parts.near, dense)
     own = _Held(
         members=np.stack([call.handle for call in calls]),
         n_named=parts.proposing.name_features,
         names_first=last_block.end,
         has_label=parts.has_label,
         usage=parts.usage,
+        near=handle_of(near),
         **parts.ranker._asdict(),
         depth=parts.depth,
         slot=np.full(parts.n_labels, -1, np.int32),
@@ -239,7 +245,7 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
         entry_node=np.empty(1, np.int32),
         entry_row=np.empty(1, np.int32),
     )
-    vars(own)["held"] = tuple(calls)
+    vars(own)["held"] = *calls, near
     return own
 
 

@@ -27,10 +27,11 @@ from model_store.members import (
     NO_LABEL,
     Proposing,
     Ranker,
-    least_features,
+    candidate_features,
     ranker_arrays,
 )
 from model_store.names import NameTable, all_names, build_names, find_all
+from model_store.near import near_features
 from model_store.origin import (
     MADE_FOR,
     ORIGIN,
@@ -194,7 +195,7 @@ def combine_dataset(
         parameters = _name_parameters(members, request.language)
         names = Names(concepts, parameters, count_words(dataset.texts, parameters))
     parts = combined_parts(members, names, request.candidates, request.beam_width)
-    trial = model_of(parts.draft(_no_ranker(parts), request.seed, {}))
+    trial = model_of(parts.draft(no_ranker(parts), request.seed, {}))
     on_progress("features", 0, 1)
     labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
     on_progress("features", 1, 1)
@@ -241,6 +242,7 @@ class CombinedParts:
 
     labels   the vocabulary's concepts first, then labels of the members that it lacks
     maps     of each member its labels' ids, NO_LABEL
+    near     arrays of near rows; none
     counts   int64[K], training rows of each label; n_rows: all of them, of files that differ
     """
 
@@ -253,6 +255,7 @@ class CombinedParts:
     warnings: list[str]
     name_arrays: Mapping[str, NDArray[Any]]
     name_parameters: NameParameters | None
+    near: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def draft(self, ranker: Ranker, seed: int, parameters: Mapping[str, Parameter]) -> Draft:
         """Return what can be published with a ranker; `parameters` are told besides the parts' own."""
@@ -262,7 +265,7 @@ class CombinedParts:
         for number, member in enumerate(self.members):
             kept = {name: array for name, array in member.arrays.items() if name not in _LEFT_OUT}
             extra |= {f"{member_prefix(number)}{name}": array for name, array in kept.items()}
-        extra |= self.name_arrays
+        extra |= {**self.name_arrays, **self.near}
         features: dict[str, Any] = {}
         n_features = CombinedFeaturizer(self.members).n_features
         if self.name_parameters is not None:
@@ -363,10 +366,10 @@ def _counted(
     return counts, n_rows
 
 
-def _no_ranker(parts: CombinedParts) -> Ranker:
+def no_ranker(parts: CombinedParts) -> Ranker:
     """Return a ranker for which all candidates are equal: what serves until one is fitted."""
     ids, numbers = np.empty(0, np.int32), np.empty(0, np.float32)
-    n_features = least_features(len(parts.members), parts.proposing)
+    n_features = candidate_features(len(parts.members), parts.proposing) + near_features(parts.near)
     linear = np.zeros(n_features + 1, np.float32)
     return Ranker(linear, np.zeros(1, np.int32), ids, numbers, ids, numbers)
 

@@ -40,6 +40,7 @@ from service.kernels.search.call import (
     write_answer,
 )
 from service.kernels.search.heaps import keep_best
+from service.kernels.search.near_rows import NearSearch, clear_row, describe_near, spread_row
 from service.kernels.search.subtrees import log_of
 from service.kernels.search.workspace import Entries, Workspace
 
@@ -93,6 +94,7 @@ class CombinedWorkspace(NamedTuple):
     n_named         features of a concept's names; names_first: the column of the first concept's first one
     has_label       [M, K]   whether a member has a label
     usage           [K]      the logarithm of 1 + its training rows
+    near            the handle of a NearSearch
     linear .. value          of the Ranker; depth [T]: steps from the root of a tree to its deepest leaf
     slot            [K]      the place of a label among the candidates, _NONE between rows
     candidate       [C]      the labels
@@ -108,6 +110,7 @@ class CombinedWorkspace(NamedTuple):
     names_first: int
     has_label: I32_2
     usage: F32_1
+    near: Handle
     linear: F32_1
     tree_ptr: I32_1
     feature: I32_1
@@ -148,11 +151,14 @@ def combined_rows(call_at: NDArray[np.int64]) -> None:
         clear_cost(answers.costs, row, work)
         n = 0 if work.stop[0] else _propose(rows, row, search, answers.costs, own)
         n_best = 0
+        near = struct_at(NearSearch, own.near)
+        spread_row(rows, row, near)
         for first in range(0, n, BLOCK):
             last = min(n, first + BLOCK)
-            _describe(rows, row, first, last, own)
+            _describe(rows, row, first, last, own, near)
             _add_margins(last - first, own)
             n_best = _keep_best(first, last, n_best, search, own)
+        clear_row(rows, row, near)
         _forget(n, own)
         write_answer(answers, row, False, own.best_score, own.best_label, n_best, work.stop[0] == 0)
     calibrate_answers(call, search, answers)
@@ -174,12 +180,15 @@ def describe_candidates(call_at: NDArray[np.int64], n: int, features_out: NDArra
     """Set features_out, float32[n, F], to the features of the candidates that `propose_row` has left."""
     call = struct_at(Call, call_at)
     rows, own = struct_at(Rows, call.rows), struct_at(CombinedWorkspace, call.own)
+    near = struct_at(NearSearch, own.near)
+    spread_row(rows, call.first, near)
     for first in range(0, n, BLOCK):
         last = min(n, first + BLOCK)
-        _describe(rows, call.first, first, last, own)
+        _describe(rows, call.first, first, last, own, near)
         for i in range(last - first):
             for k in range(features_out.shape[1]):
                 features_out[first + i, k] = own.matrix[i, k]
+    clear_row(rows, call.first, near)
 
 
 @inlined
@@ -262,7 +271,9 @@ def _forget(n: int, own: CombinedWorkspace) -> None:
 
 
 @inlined
-def _describe(rows: Rows, row: int, first: int, last: int, own: CombinedWorkspace) -> None:
+def _describe(
+    rows: Rows, row: int, first: int, last: int, own: CombinedWorkspace, near: NearSearch
+) -> None:
     """Set the first rows of `matrix` to the features of candidates first .. last - 1."""
     end = rows.indptr[row + 1]
     for m in range(len(own.members)):
@@ -279,6 +290,8 @@ def _describe(rows: Rows, row: int, first: int, last: int, own: CombinedWorkspac
                 x[k + rows.indices[at] - column] = rows.values[at]
                 at += 1
         x[k + own.n_named] = own.usage[label]
+        if len(near.dense) > 0:
+            describe_near(near, label, x, k + own.n_named + 1)
 
 
 @inlined

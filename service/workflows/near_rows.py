@@ -1,0 +1,57 @@
+"""Near rows drawn from training rows: some of each label, and of each row what is largest."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.near import ROWS_MAX, ZERO, NearRows
+from service.base.rows import LabelRows, SparseRows, offsets
+
+FEATURES_MAX = 24
+"""Features that are kept of a row, those of the largest values: products with whole rows rank no better."""
+
+_LARGEST = 127
+"""A row's largest value, as it is kept: what is no larger than 1 / (2 * _LARGEST) of it becomes 0."""
+
+
+def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
+    """Return at most ROWS_MAX rows of each label, drawn by the seed; a row of several labels is kept once.
+
+    Cosines with them are of the whole rows' lengths, and of the features that are kept. Cost: sorts of the
+    rows and of their features.
+    """
+    label_ptr, drawn = _drawn(labels, seed)
+    used, label_row = np.unique(drawn, return_inverse=True)
+    kept = rows.take(used)
+    lengths = np.sqrt(np.add.reduceat(np.append(kept.values**2, 0), kept.indptr[:-1]))
+    lengths[np.diff(kept.indptr) == 0] = 0
+    of_row = np.repeat(np.arange(len(used)), np.diff(kept.indptr))
+    sizes = np.abs(kept.values)
+    order = np.lexsort((kept.indices, -sizes, of_row))
+    place = np.arange(len(order)) - kept.indptr[of_row]
+    chosen = np.sort(order[place < FEATURES_MAX])  # by row and feature again
+    of_row, largest = of_row[chosen], np.zeros(len(used), np.float32)
+    np.maximum.at(largest, of_row, sizes[chosen])
+    step = np.where(largest > 0, largest / _LARGEST, 1)
+    value = np.rint(kept.values[chosen] / step[of_row]) + ZERO
+    return NearRows(
+        label_ptr,
+        label_row.astype(np.int32),
+        offsets(np.bincount(of_row, minlength=len(used))),
+        kept.indices[chosen],
+        value.astype(np.uint8),
+        np.divide(step, lengths, out=np.zeros(len(used)), where=lengths > 0).astype(np.float32),
+    )
+
+
+def _drawn(labels: LabelRows, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the offsets of the labels' rows, int64[K + 1], and the rows, ascending within a label."""
+    row = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr))
+    lot = np.random.default_rng(seed).permutation(len(row))
+    order = np.lexsort((lot, labels.indices))
+    counts = np.bincount(labels.indices, minlength=labels.n_labels)
+    place = np.arange(len(order)) - offsets(counts)[labels.indices[order]]
+    chosen = order[place < ROWS_MAX]
+    chosen = chosen[np.lexsort((row[chosen], labels.indices[chosen]))]
+    return offsets(np.minimum(counts, ROWS_MAX)), row[chosen]
