@@ -24,17 +24,18 @@ def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
     label_ptr, drawn = _drawn(labels, seed)
     used, label_row = np.unique(drawn, return_inverse=True)
     kept = rows.take(used)
-    lengths = np.sqrt(np.add.reduceat(np.append(kept.values**2, 0), kept.indptr[:-1]))
+    values = kept.values.astype(np.float64)
+    lengths = np.sqrt(np.add.reduceat(np.append(values**2, 0), kept.indptr[:-1]))
     lengths[np.diff(kept.indptr) == 0] = 0
     of_row = np.repeat(np.arange(len(used)), np.diff(kept.indptr))
-    sizes = np.abs(kept.values)
+    sizes = np.abs(values)
     order = np.lexsort((kept.indices, -sizes, of_row))
     place = np.arange(len(order)) - kept.indptr[of_row]
     chosen = np.sort(order[place < FEATURES_MAX])  # by row and feature again
-    of_row, largest = of_row[chosen], np.zeros(len(used), np.float32)
+    of_row, largest = of_row[chosen], np.zeros(len(used))
     np.maximum.at(largest, of_row, sizes[chosen])
     step = np.where(largest > 0, largest / _LARGEST, 1)
-    value = np.rint(kept.values[chosen] / step[of_row]) + ZERO
+    value = np.rint(values[chosen] / step[of_row]) + ZERO
     return NearRows(
         label_ptr,
         label_row.astype(np.int32),
