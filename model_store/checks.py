@@ -33,8 +33,8 @@ from model_store.extras import (
 )
 from model_store.manifest import Manifest, member_arrays, own_arrays
 from model_store.members import assemble_ranker, check_ranker
-from model_store.near import assemble_near, check_near
 from model_store.names import NameTable, check_names
+from model_store.near import assemble_near, check_near
 from model_store.origin import read_report
 
 ENSEMBLE = "ensemble"

@@ -60,6 +60,7 @@ from service.vocabulary.matching import NameMatcher
 from service.vocabulary.names import build_names as build_name_arrays
 from service.vocabulary.words import NameParameters, WordFrequencies, count_words
 from service.workflows.labelled import Labelled, OnProgress, labelled_dataset, no_progress
+from service.workflows.near_rows import near_of, near_or_not
 from service.workflows.ranker import (
     BOOSTED_ROWS,
     ROWS_MIN,
@@ -86,6 +87,7 @@ class CombineRequest:
     language    of the names; None: all
     by          what labels are: "uri", "notation", or a language, in which they are the names
     candidates  labels of each member that are ranked; beam_width: of the members' searches
+    rerank      the rows that the first member was trained on: near ones rank candidates, if that gains
     ranker      one of RANKERS; "auto": boosted trees from BOOSTED_ROWS rows on
     origin, latest, made_for  as in TrainRequest
     """
@@ -98,6 +100,7 @@ class CombineRequest:
     candidates: int = 100
     beam_width: int = 10
     ranker: str = "auto"
+    rerank: Path | None = None
     columns: TableColumns = DEFAULT_COLUMNS
     seed: int = 0
     threads: int = 1
@@ -195,11 +198,25 @@ def combine_dataset(
         parameters = _name_parameters(members, request.language)
         names = Names(concepts, parameters, count_words(dataset.texts, parameters))
     parts = combined_parts(members, names, request.candidates, request.beam_width)
+    if request.rerank is not None:
+        parts = _with_near(parts, request.rerank, request)
     trial = model_of(parts.draft(no_ranker(parts), request.seed, {}))
     on_progress("features", 0, 1)
     labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
     on_progress("features", 1, 1)
     return _fitted(parts, trial, labelled, request, on_progress)
+
+
+def _with_near(parts: CombinedParts, data: Path, request: CombineRequest) -> CombinedParts:
+    """Return the parts with near rows of the file that the first member was trained on. Raises BadInput."""
+    dataset, warnings = read_dataset(data, columns=request.columns), list(parts.warnings)
+    member = parts.members[0]
+    if dataset.sha256 != member.manifest.data.sha256:
+        warnings.append(
+            f"{data.name}, whose rows rank candidates, is not what {_name(member)} was trained on"
+        )
+    labels = renumbered(dataset, parts.labels).labels
+    return replace(parts, near=near_of(member, dataset, labels, request.seed), warnings=warnings)
 
 
 def _fitted(
@@ -213,7 +230,11 @@ def _fitted(
     assert isinstance(predictor, CombinedPredictor) and labelled.source is not None
     found = candidates_of(predictor, labelled, on_progress)
     on_progress("fit", 0, 2)
-    by_folds = best_of(found, rank_by_folds(kind, found, request.seed))
+    margins, reranked = rank_by_folds(kind, found, request.seed), None
+    if parts.near:
+        found, margins, reranked = near_or_not(kind, found, margins, request.seed)
+        parts = parts if reranked["kept"] else replace(parts, near={})
+    by_folds = best_of(found, margins)
     on_progress("fit", 1, 2)
     ranker = fit_ranker(kind, found, np.arange(labelled.n_rows), request.seed)
     on_progress("fit", 2, 2)
@@ -224,6 +245,8 @@ def _fitted(
     alone = {_name(member): figures(_of_member(found, i)) for i, member in enumerate(parts.members)}
     report: dict[str, Any] = {"rows": labelled.n_rows, "ranker": kind}
     report |= {"combined": figures(by_folds), "members": alone}
+    if reranked is not None:
+        report["rerank"] = reranked
     warnings = [*parts.warnings, *_warnings(parts.members, labelled)]
     draft = parts.draft(ranker, request.seed, {"ranker": kind})
     told = {"combined": report, **({"warnings": warnings} if warnings else {})}

@@ -2,17 +2,58 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.near import ROWS_MAX, ZERO, NearRows
-from service.base.rows import LabelRows, SparseRows, offsets
+from model_store.near import NEAR_FEATURES, ROWS_MAX, ZERO, NearRows, near_arrays
+from model_store.version import Model
+from service.base.errors import BadParameter
+from service.base.rows import Dataset, LabelRows, SparseRows, offsets
+from service.vocabulary.featurizers import featurizer_of
+from service.workflows.ranker import Candidates, gains, precisions, rank_by_folds
 
 FEATURES_MAX = 24
 """Features that are kept of a row, those of the largest values: products with whole rows rank no better."""
 
 _LARGEST = 127
 """A row's largest value, as it is kept: what is no larger than 1 / (2 * _LARGEST) of it becomes 0."""
+
+
+def check_rerank(link: str, trainer: str) -> None:
+    """Raise BadParameter for a model whose candidates cannot be ranked by near rows."""
+    if link == "softmax":
+        raise BadParameter(
+            f"rerank: expected a trainer of sparse rows, found {trainer}, whose scores sum to 1"
+        )
+
+
+def near_of(member: Model, dataset: Dataset, labels: LabelRows, seed: int) -> dict[str, NDArray[Any]]:
+    """Return the arrays of near rows in a member's features.
+
+    dataset  the rows that it was trained on; labels: theirs, with the ids of the combined version
+
+    Raises BadParameter for a member of dense rows, BadInput for instances of another kind.
+    """
+    check_rerank(member.manifest.link, member.manifest.trainer.name)
+    rows = featurizer_of(member).transform_dataset(dataset)
+    return near_arrays(draw_near_rows(rows, labels, seed))
+
+
+def near_or_not(
+    kind: str, found: Candidates, margins: NDArray[np.float64], seed: int
+) -> tuple[Candidates, NDArray[np.float64], dict[str, Any]]:
+    """Return candidates and margins by folds: as they are, or without near rows where these gain nothing.
+
+    And what was measured: whether near rows are "kept", precisions "alone", without them, and "ranked".
+    """
+    plain = found._replace(features=np.ascontiguousarray(found.features[:, : -len(NEAR_FEATURES)]))
+    before = rank_by_folds(kind, plain, seed)
+    alone, ranked = precisions(plain, before), precisions(found, margins)
+    is_kept = gains(alone, ranked)
+    measured = {"kept": is_kept, "rows": len(found.ptr) - 1, "alone": alone, "ranked": ranked}
+    return (found, margins, measured) if is_kept else (plain, before, measured)
 
 
 def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:

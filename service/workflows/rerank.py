@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.manifest import TrainerInfo
-from model_store.near import near_arrays
 from model_store.version import Draft, Model, model_of
 from service.base.errors import BadParameter
 from service.base.rows import Dataset, offsets
@@ -24,8 +23,16 @@ from service.inference.predictors import make_predictor
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.combine import combined_parts, no_ranker
 from service.workflows.labelled import OnProgress, labelled_dataset
-from service.workflows.near_rows import draw_near_rows
-from service.workflows.ranker import BOOSTED_ROWS, Candidates, candidates_of, fit_ranker, rank_by_folds
+from service.workflows.near_rows import check_rerank, near_of
+from service.workflows.ranker import (
+    BOOSTED_ROWS,
+    Candidates,
+    candidates_of,
+    fit_ranker,
+    gains,
+    precisions,
+    rank_by_folds,
+)
 
 CANDIDATES = 30
 """Labels of a row that are ranked."""
@@ -41,26 +48,12 @@ RANKED_ROWS = 20_000
 BLOCK_ROWS = 50
 """Neighbours in a file are often alike: so many stay together."""
 
-GAIN_MIN = 0.1
-"""A ranker is kept where P@1 or P@5 of held-out rows is greater by so much, in percent."""
-
-_KS = (1, 3, 5)
-
 
 class Reranked(NamedTuple):
     """What can be published, and what held-out rows gained: `report` is what a version's report keeps."""
 
     draft: Draft
     report: dict[str, Any]
-
-
-def check_rerank(draft: Draft) -> None:
-    """Raise BadParameter for a model whose candidates cannot be ranked."""
-    if draft.link == "softmax":
-        raise BadParameter(
-            "rerank: expected a trainer of sparse rows and of scores a label, found "
-            f"{draft.trainer.name}, whose scores sum to 1"
-        )
 
 
 def rerank(
@@ -78,7 +71,7 @@ def rerank(
     Raises BadParameter for a model whose candidates cannot be ranked, and for fewer than BOOSTED_ROWS rows.
     Deterministic. Cost: up to PARTS more trainings, and RANKED_ROWS rows answered; six rankers are fitted.
     """
-    check_rerank(draft)
+    check_rerank(draft.link, draft.trainer.name)
     if dataset.n_rows < BOOSTED_ROWS:
         raise BadParameter(f"rerank: expected at least {BOOSTED_ROWS} rows, found {dataset.n_rows}")
     parts = divide(dataset.n_rows, seed)
@@ -94,8 +87,7 @@ def rerank(
     joined = _join(found)
     member = precisions(joined, -joined.features[:, 1].astype(np.float64))
     ranked = precisions(joined, rank_by_folds("boosted", joined, seed))
-    gains = {name: round(ranked[name] - member[name], 2) for name in ranked}
-    is_kept = max(gains["P@1"], gains["P@5"]) >= GAIN_MIN
+    is_kept = gains(member, ranked)
     report: dict[str, Any] = {"kept": is_kept, "rows": len(joined.ptr) - 1, "alone": member, "ranked": ranked}
     if not is_kept:
         on_progress("rerank", wanted + 1, wanted + 1)
@@ -114,21 +106,10 @@ def divide(n_rows: int, seed: int) -> list[NDArray[np.int64]]:
     return [np.flatnonzero(of_row == part) for part in range(PARTS)]
 
 
-def precisions(found: Candidates, margins: NDArray[np.float64]) -> dict[str, float]:
-    """Return P@1, P@3 and P@5 of rows ranked by margins, of equals the first candidate first; in percent."""
-    n_rows = len(found.ptr) - 1
-    row = np.repeat(np.arange(n_rows), np.diff(found.ptr))
-    order = np.lexsort((-margins, row))
-    place = np.arange(len(order)) - found.ptr[row]
-    hits = found.are_true[order]
-    return {f"P@{k}": round(float(hits[place < k].sum()) * 100 / (k * n_rows), 2) for k in _KS}
-
-
 def _combined(draft: Draft, dataset: Dataset, seed: int, ranker: Any = None) -> Draft:
     """Return a combined version of a model alone with near rows of the data set, which it was trained on."""
     member = model_of(draft)
-    labelled = labelled_dataset(dataset, featurizer_of(member))
-    near = near_arrays(draw_near_rows(labelled.rows, labelled.labels, seed))
+    near = near_of(member, dataset, dataset.labels, seed)
     candidates = min(CANDIDATES, draft.labels.n_names)
     parts = replace(combined_parts([member], None, candidates, BEAM_WIDTH), near=near)
     made = parts.draft(no_ranker(parts) if ranker is None else ranker, draft.seed, {})

@@ -271,9 +271,7 @@ def _forget(n: int, own: CombinedWorkspace) -> None:
 
 
 @inlined
-def _describe(
-    rows: Rows, row: int, first: int, last: int, own: CombinedWorkspace, near: NearSearch
-) -> None:
+def _describe(rows: Rows, row: int, first: int, last: int, own: CombinedWorkspace, near: NearSearch) -> None:
     """Set the first rows of `matrix` to the features of candidates first .. last - 1."""
     end = rows.indptr[row + 1]
     for m in range(len(own.members)):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from model_store.checks import check_version
 from model_store.errors import Corrupt
-from model_store.near import NEAR, ROWS_MAX, ZERO, NearRows, near_arrays
+from model_store.near import NEAR, ROWS_MAX, ZERO, NearRows, has_near, near_arrays
 from model_store.store import Store
 from model_store.version import Draft, manifest_of, model_of
 from service.base.errors import BadParameter
@@ -21,9 +21,9 @@ from service.inference.combined_predictor import CombinedPredictor
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.workflows import rerank as reranking
-from service.workflows.combine import combined_parts, no_ranker
-from service.workflows.near_rows import FEATURES_MAX, draw_near_rows
-from service.workflows.ranker import Candidates
+from service.workflows.combine import CombineRequest, combine_and_publish, combined_parts, no_ranker
+from service.workflows.near_rows import FEATURES_MAX, draw_near_rows, near_of
+from service.workflows.ranker import Candidates, precisions
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Command, answer
 from tests.small_models import small_draft, softmax_draft
@@ -190,7 +190,7 @@ def test_precisions_are_those_of_sorted_candidates() -> None:
         np.array([False, True, True, True]),
     )
     margins = np.array([0.5, 0.5, 0.1, 9.0])
-    assert reranking.precisions(found, margins) == {"P@1": 50.0, "P@3": 50.0, "P@5": 30.0}
+    assert precisions(found, margins) == {"P@1": 50.0, "P@3": 50.0, "P@5": 30.0}
 
 
 @pytest.fixture(scope="module")
@@ -240,6 +240,31 @@ def test_a_ranker_that_gains_nothing_is_not_kept(tmp_path: Path, command: Comman
     assert report["rerank"]["alone"]["P@1"] == 100
 
 
+@pytest.mark.parametrize("shift", [0, 1])
+def test_near_rows_of_a_combination_are_kept_where_they_gain(shift: int, texts: Path, tmp_path: Path) -> None:
+    lines = texts.read_text().splitlines(keepends=True)
+    train, valid, other = (tmp_path / f"{name}.jsonl" for name in ("train", "valid", "other"))
+    train.write_text("".join(lines[:400]))
+    valid.write_text("".join(lines[400:]))
+    other.write_text('{"text": "nothing", "labels": ["l0"]}\n{"text": "n1", "labels": ["gone"]}\n')
+    store = Store(tmp_path)
+    train_and_publish(store, "tree", TrainRequest("label-tree", train))
+    rows = [train, other][shift]
+    request = CombineRequest(members=[("tree", "latest")], data=valid, rerank=rows)
+    report = combine_and_publish(store, "both", request)
+    measured, arrays = report["rerank"], store.open("both").arrays
+    assert measured["rows"] == 200
+    if shift == 0:
+        assert measured["kept"] and measured["ranked"]["P@1"] > measured["alone"]["P@1"] + 5
+        assert report["combined"]["P@1"] == pytest.approx(measured["ranked"]["P@1"], abs=0.01)
+        assert len(arrays["near/scale"]) and not report["warnings"]
+    else:
+        assert not measured["kept"] and not has_near(arrays)
+        assert (
+            "other.jsonl, whose rows rank candidates, is not what tree@1 was trained on" in report["warnings"]
+        )
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -263,4 +288,4 @@ def test_few_rows_and_dense_rows_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadParameter, match="rerank: expected at least 100 rows, found 99"):
         train_and_publish(Store(tmp_path), "few", TrainRequest("label-tree", path, rerank=True))
     with pytest.raises(BadParameter, match="whose scores sum to 1"):
-        reranking.check_rerank(softmax_draft(1))
+        near_of(model_of(softmax_draft(1)), cast(Any, None), random_labels(1, 3), 0)
