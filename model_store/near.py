@@ -2,8 +2,9 @@
 
 Source: candidates are ranked by how near the training rows are that bear the label, as nearest-neighbour
 learners weigh votes by similarity (Yang 1994, "Expert network: effective and efficient learning from human
-decisions in text categorization and retrieval", equation 1). It differs: only rows of candidates are looked at, and a ranker
-learns what they are worth. It is another thing than re-ranking of decision trees (`extras.Rerank`).
+decisions in text categorization and retrieval", equation 1). It differs: only rows of candidates are looked
+at, and a ranker learns what they are worth. It is another thing than re-ranking of decision trees
+(`extras.Rerank`). Beside them stands which labels have been true together.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.arrays import at, file_name, take
-from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle
+from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle, read_only
 from model_store.errors import Corrupt
 
 NEAR = "near"
@@ -24,11 +25,21 @@ NEAR = "near"
 ROWS_MAX = 64
 """Rows of a label, at most."""
 
-NEAR_FEATURES = ("greatest cosine", "mean of the three greatest", "sum of cubes", "mean cosine")
-"""What near rows say of a candidate, of the cosines between the row that is answered and the label's.
+OTHERS_MAX = 32
+"""Labels that are kept of those true together with a label, at most."""
 
-The mean is the product with the centroid of these rows, which so needs no arrays of its own. Each is 0 where
-a label has no rows; of two rows the third greatest is 0.
+NEAR_FEATURES = (
+    "greatest cosine",
+    "mean of the three greatest",
+    "sum of cubes",
+    "mean cosine",
+    "expected by the best labels",
+)
+"""What near rows say of a candidate: four of the cosines between the row that is answered and the label's.
+
+The mean cosine is the product with the centroid of these rows, which so needs no arrays of its own. Each is
+0 where a label has no rows; of two rows the third greatest is 0. The last feature is the mean, by score, of
+how often the label was true where the first member's best labels were.
 """
 
 ZERO = 128
@@ -45,6 +56,9 @@ class NearRows(NamedTuple):
     feature    int32[..]     ascending within a row, below the number of the first member's columns
     value      uint8[..]     (value - ZERO) * scale[r] is what a row of length 1 has there
     scale      float32[n]    0 or more
+    other_ptr  int64[K + 1]  label l was true together with other_label[other_ptr[l] : other_ptr[l + 1]]
+    other_label  int32[..]   ascending within a label, OTHERS_MAX at most
+    other_share  float32[..] of its rows, from 0 to 1
     """
 
     label_ptr: I64_1
@@ -53,6 +67,9 @@ class NearRows(NamedTuple):
     feature: I32_1
     value: U8_1
     scale: F32_1
+    other_ptr: I64_1
+    other_label: I32_1
+    other_share: F32_1
 
 
 def has_near(arrays: Mapping[str, NDArray[Any]]) -> bool:
@@ -67,18 +84,18 @@ def near_features(arrays: Mapping[str, NDArray[Any]]) -> int:
 
 def no_near(n_labels: int) -> NearRows:
     """Return what a version without near rows has: none of any label."""
-    ids, offsets = np.empty(0, np.int32), np.zeros(1, np.int64)
-    return NearRows(
-        np.zeros(n_labels + 1, np.int64), ids, offsets, ids, np.empty(0, np.uint8), np.empty(0, np.float32)
-    )
+    ids, numbers, ptr = np.empty(0, np.int32), np.empty(0, np.float32), np.zeros(n_labels + 1, np.int64)
+    rows = NearRows(ptr, ids, ptr[:1], ids, np.empty(0, np.uint8), numbers, ptr, ids, numbers)
+    return NearRows(*(read_only(array) for array in rows))
 
 
 def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows:
-    """Return the near rows of a version, read-only, `no_near` if it has none; raise Corrupt. Reads no data."""
+    """Return the near rows of a version, read-only; raise Corrupt. Reads no data."""
     if not has_near(arrays):
         return no_near(n_labels)
     scale = take(arrays, f"{NEAR}/scale", "float32", (None,))
     feature = take(arrays, f"{NEAR}/feature", "int32", (None,))
+    others = take(arrays, f"{NEAR}/other_label", "int32", (None,))
     return NearRows(
         take(arrays, f"{NEAR}/label_ptr", "int64", (n_labels + 1,)),
         take(arrays, f"{NEAR}/label_row", "int32", (None,)),
@@ -86,6 +103,9 @@ def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows
         feature,
         take(arrays, f"{NEAR}/value", "uint8", (len(feature),)),
         scale,
+        take(arrays, f"{NEAR}/other_ptr", "int64", (n_labels + 1,)),
+        others,
+        take(arrays, f"{NEAR}/other_share", "float32", (len(others),)),
     )
 
 
@@ -102,11 +122,19 @@ def check_near(near: NearRows, n_columns: int) -> None:
     n_rows = len(near.scale)
     _check_lists("label_ptr", near.label_ptr, "label_row", near.label_row, n_rows)
     _check_lists("row_ptr", near.row_ptr, "feature", near.feature, n_columns)
-    longest = np.diff(near.label_ptr).max(initial=0)
-    if longest > ROWS_MAX:
-        raise Corrupt(file_name(f"{NEAR}/label_ptr"), f"at most {ROWS_MAX} rows of a label", int(longest))
-    if (near.scale < 0).any():
-        raise Corrupt(at(f"{NEAR}/scale", int((near.scale < 0).argmax())), "0 or more", "less")
+    _check_lists("other_ptr", near.other_ptr, "other_label", near.other_label, len(near.label_ptr) - 1)
+    for name, ptr, most in (
+        ("label_ptr", near.label_ptr, ROWS_MAX),
+        ("other_ptr", near.other_ptr, OTHERS_MAX),
+    ):
+        longest = int(np.diff(ptr).max(initial=0))
+        if longest > most:
+            raise Corrupt(file_name(f"{NEAR}/{name}"), f"at most {most} of a label", longest)
+    for name, values, greatest in (("scale", near.scale, np.inf), ("other_share", near.other_share, 1)):
+        is_bad = (values < 0) | (values > greatest)
+        if is_bad.any():
+            index = int(is_bad.argmax())
+            raise Corrupt(at(f"{NEAR}/{name}", index), "0 or more, a share at most 1", float(values[index]))
 
 
 def _check_lists(

@@ -47,7 +47,7 @@ from service.kernels.search.combined import (
     describe_candidates,
     propose_row,
 )
-from service.kernels.search.near_rows import NearSearch
+from service.kernels.search.near_rows import BEST, NearSearch
 from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.subtrees import NO_PATHS, Paths
 
@@ -223,7 +223,8 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
         first_mask += parts.mask_sizes[number]
     n_features, last_block = len(parts.ranker.linear) - 1, parts.featurizer.blocks[-1]
     dense = np.zeros(parts.featurizer.blocks[0].end if parts.has_near else 0, np.float32)
-    near = NearSearch(*parts.near, dense)
+    expected, best = np.empty(n_candidates, np.float32), np.empty(BEST, np.int32)
+    near = NearSearch(*parts.near, dense, expected, best)
     own = _Held(
         members=np.stack([call.handle for call in calls]),
         n_named=parts.proposing.name_features,

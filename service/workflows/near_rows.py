@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from model_store.near import NEAR_FEATURES, ROWS_MAX, ZERO, NearRows, near_arrays
+from model_store.near import NEAR_FEATURES, OTHERS_MAX, ROWS_MAX, ZERO, NearRows, near_arrays
 from model_store.version import Model
 from service.base.errors import BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows, offsets
@@ -16,6 +17,11 @@ from service.workflows.ranker import Candidates, gains, precisions, rank_by_fold
 
 FEATURES_MAX = 24
 """Features that are kept of a row, those of the largest values: products with whole rows rank no better."""
+
+LABELS_MAX = 100
+"""Rows of more labels do not say which are true together: their pairs would be too many."""
+
+SMOOTHING = 2.0
 
 _LARGEST = 127
 """A row's largest value, as it is kept: what is no larger than 1 / (2 * _LARGEST) of it becomes 0."""
@@ -84,6 +90,7 @@ def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
         kept.indices[chosen],
         value.astype(np.uint8),
         np.divide(step, lengths, out=np.zeros(len(used)), where=lengths > 0).astype(np.float32),
+        *_true_together(labels),
     )
 
 
@@ -97,3 +104,27 @@ def _drawn(labels: LabelRows, seed: int) -> tuple[NDArray[np.int64], NDArray[np.
     chosen = order[place < ROWS_MAX]
     chosen = chosen[np.lexsort((row[chosen], labels.indices[chosen]))]
     return offsets(np.minimum(counts, ROWS_MAX)), row[chosen]
+
+
+def _true_together(
+    labels: LabelRows,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Return which labels were most often true together with each, OTHERS_MAX at most, and in which share.
+
+    A share is n / (rows of the label + SMOOTHING), so that one row says little.
+    """
+    n_true = np.diff(labels.indptr)
+    few = labels.take(np.flatnonzero(n_true <= LABELS_MAX))
+    shape = (few.n_rows, labels.n_labels)
+    is_true = csr_array((np.ones(len(few.indices), np.int32), few.indices, few.indptr), shape)
+    together = (is_true.T @ is_true).tocoo()
+    counts = np.bincount(few.indices, minlength=labels.n_labels)
+    others = together.row != together.col
+    label, other, n = together.row[others], together.col[others], together.data[others]
+    order = np.lexsort((other, -n, label))
+    found = np.bincount(label, minlength=labels.n_labels)
+    order = order[np.arange(len(order)) - offsets(found)[label[order]] < OTHERS_MAX]
+    order = order[np.lexsort((other[order], label[order]))]
+    share = n[order] / (counts[label[order]] + SMOOTHING)
+    ptr = offsets(np.minimum(found, OTHERS_MAX))
+    return ptr, other[order].astype(np.int32), share.astype(np.float32)

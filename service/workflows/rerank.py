@@ -1,8 +1,8 @@
 """`xylem train ... --rerank`: candidates of a model ranked anew, by its scores and by near training rows.
 
-The rows that a ranker is fitted to are held out: the trainer learns from the others, and its model proposes labels for
-them. What is published is a combined version of one member, trained on all rows (stacking: Wolpert 1992,
-"Stacked generalization"). It is kept only where the held-out rows gain by it.
+The rows that a ranker is fitted to are held out: the trainer learns from the others, and its model proposes
+labels for them (stacking: Wolpert 1992, "Stacked generalization"). What is published is a combined version
+of one member, trained on all rows. It is kept only where the held-out rows gain by it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _combined(draft: Draft, dataset: Dataset, seed: int, ranker: Any = None) -> 
     candidates = min(CANDIDATES, draft.labels.n_names)
     parts = replace(combined_parts([member], None, candidates, BEAM_WIDTH), near=near)
     made = parts.draft(no_ranker(parts) if ranker is None else ranker, draft.seed, {})
-    told = {**made.trainer.parameters, "members": [draft.trainer.name]}
+    told: dict[str, Any] = {**made.trainer.parameters, "members": [draft.trainer.name]}
     return replace(made, trainer=TrainerInfo(made.trainer.name, told))
 
 

@@ -40,7 +40,14 @@ from service.kernels.search.call import (
     write_answer,
 )
 from service.kernels.search.heaps import keep_best
-from service.kernels.search.near_rows import NearSearch, clear_row, describe_near, spread_row
+from service.kernels.search.near_rows import (
+    BEST,
+    NearSearch,
+    clear_row,
+    describe_near,
+    expect_candidates,
+    spread_row,
+)
 from service.kernels.search.subtrees import log_of
 from service.kernels.search.workspace import Entries, Workspace
 
@@ -152,7 +159,7 @@ def combined_rows(call_at: NDArray[np.int64]) -> None:
         n = 0 if work.stop[0] else _propose(rows, row, search, answers.costs, own)
         n_best = 0
         near = struct_at(NearSearch, own.near)
-        spread_row(rows, row, near)
+        _prepare_near(rows, row, n, own, near)
         for first in range(0, n, BLOCK):
             last = min(n, first + BLOCK)
             _describe(rows, row, first, last, own, near)
@@ -181,7 +188,7 @@ def describe_candidates(call_at: NDArray[np.int64], n: int, features_out: NDArra
     call = struct_at(Call, call_at)
     rows, own = struct_at(Rows, call.rows), struct_at(CombinedWorkspace, call.own)
     near = struct_at(NearSearch, own.near)
-    spread_row(rows, call.first, near)
+    _prepare_near(rows, call.first, n, own, near)
     for first in range(0, n, BLOCK):
         last = min(n, first + BLOCK)
         _describe(rows, call.first, first, last, own, near)
@@ -189,6 +196,7 @@ def describe_candidates(call_at: NDArray[np.int64], n: int, features_out: NDArra
             for k in range(features_out.shape[1]):
                 features_out[first + i, k] = own.matrix[i, k]
     clear_row(rows, call.first, near)
+    _forget(n, own)
 
 
 @inlined
@@ -289,7 +297,22 @@ def _describe(rows: Rows, row: int, first: int, last: int, own: CombinedWorkspac
                 at += 1
         x[k + own.n_named] = own.usage[label]
         if len(near.dense) > 0:
-            describe_near(near, label, x, k + own.n_named + 1)
+            describe_near(near, label, i, x, k + own.n_named + 1)
+
+
+@inlined
+def _prepare_near(rows: Rows, row: int, n: int, own: CombinedWorkspace, near: NearSearch) -> None:
+    """Set what near rows take for a row and its n candidates, if there are near rows."""
+    if len(near.dense) == 0:
+        return
+    spread_row(rows, row, near)
+    for i in range(n):  # `slot` was cleared if the candidates were left by another call
+        own.slot[own.candidate[i]] = i
+    member = struct_at(Member, own.members[0])
+    n_best = min(BEST, member.counts[0])
+    for i in range(n_best):
+        near.best[i] = member.to_label[member.labels[0, i]]
+    expect_candidates(n, own.slot, member.scores[0], n_best, near)
 
 
 @inlined

@@ -14,6 +14,9 @@ from service.kernels.search.call import Rows
 
 N_NEAR = len(NEAR_FEATURES)
 
+BEST = 10
+"""Labels of the first member by which others are expected."""
+
 _ZERO, _MIDDLE = np.float32(0.0), np.float32(ZERO)
 _THIRD = np.float32(1 / 3)
 
@@ -24,6 +27,8 @@ class NearSearch(NamedTuple):
 
     dense  float32[columns of the first member]  the row that is answered, at length 1; zeros between rows
            Empty where the version has no near rows: nothing is done then.
+    expected  float32[candidates]  how often a candidate was true where the best labels were
+    best   int32[BEST]  the first member's best labels
     """
 
     label_ptr: I64_1
@@ -32,7 +37,12 @@ class NearSearch(NamedTuple):
     feature: I32_1
     value: U8_1
     scale: F32_1
+    other_ptr: I64_1
+    other_label: I32_1
+    other_share: F32_1
     dense: F32_1
+    expected: F32_1
+    best: I32_1
 
 
 @inlined
@@ -61,15 +71,45 @@ def clear_row(rows: Rows, row: int, near: NearSearch) -> None:
 
 
 @inlined
-def describe_near(near: NearSearch, label: int, features_out: NDArray[np.float32], first: int) -> None:
-    """Set features_out[first : first + N_NEAR] to what a label's rows say: NEAR_FEATURES.
+def expect_candidates(
+    n: int,
+    slot: NDArray[np.int32],
+    scores: NDArray[np.float32],
+    n_best: int,
+    near: NearSearch,
+) -> None:
+    """Set `expected` of the n candidates: the mean over the best labels of their shares, by their scores.
+
+    slot    the places of labels among the candidates, below 0 of others
+    scores  of `best`, the greatest first: n_best of them
+    """
+    for i in range(n):
+        near.expected[i] = _ZERO
+    total = _ZERO
+    for i in range(min(BEST, n_best)):
+        total += scores[i]
+        if near.best[i] < 0:
+            continue
+        for at in range(near.other_ptr[near.best[i]], near.other_ptr[near.best[i] + 1]):
+            place = slot[near.other_label[at]]
+            if place >= 0:
+                near.expected[place] += scores[i] * near.other_share[at]
+    for i in range(n):
+        near.expected[i] = near.expected[i] / total if total > _ZERO else _ZERO
+
+
+@inlined
+def describe_near(
+    near: NearSearch, label: int, place: int, features_out: NDArray[np.float32], first: int
+) -> None:
+    """Set features_out[first : first + N_NEAR] to NEAR_FEATURES of a label, which is at `place` a candidate.
 
     Cost: a product for each feature of its rows.
     """
     greatest = second = third = cubes = total = _ZERO
     begin, end = near.label_ptr[label], near.label_ptr[label + 1]
-    for place in range(begin, end):
-        row = near.label_row[place]
+    for own in range(begin, end):
+        row = near.label_row[own]
         product = _ZERO
         for at in range(near.row_ptr[row], near.row_ptr[row + 1]):
             product += near.dense[near.feature[at]] * (np.float32(near.value[at]) - _MIDDLE)
@@ -86,3 +126,4 @@ def describe_near(near: NearSearch, label: int, features_out: NDArray[np.float32
     features_out[first + 1] = (greatest + second + third) * _THIRD
     features_out[first + 2] = cubes
     features_out[first + 3] = total / np.float32(end - begin) if end > begin else _ZERO
+    features_out[first + 4] = near.expected[place]

@@ -12,7 +12,7 @@ import pytest
 
 from model_store.checks import check_version
 from model_store.errors import Corrupt
-from model_store.near import NEAR, ROWS_MAX, ZERO, NearRows, has_near, near_arrays
+from model_store.near import NEAR, OTHERS_MAX, ROWS_MAX, ZERO, NearRows, has_near, near_arrays
 from model_store.store import Store
 from model_store.version import Draft, manifest_of, model_of
 from service.base.errors import BadParameter
@@ -68,6 +68,39 @@ def dense_near(near: NearRows) -> np.ndarray:
     return found
 
 
+def row_of(rows: SparseRows, row: int) -> SparseRows:
+    return rows.cut(row, row + 1)
+
+
+def expected_by_best(near: NearRows, member: Any, row: SparseRows, label: int) -> float:
+    """Return how often a label was true where the member's ten best labels were, by their scores."""
+    best = member.predict(row, PredictOptions(top_r=N_LABELS, beam_width=10))
+    total = found = 0.0
+    for other, score in list(zip(best.labels.tolist(), best.scores.tolist(), strict=True))[:10]:
+        total += score
+        at = slice(near.other_ptr[other], near.other_ptr[other + 1])
+        shares = dict(zip(near.other_label[at].tolist(), near.other_share[at].tolist(), strict=True))
+        found += score * shares.get(label, 0.0)
+    return found / total if total else 0.0
+
+
+def test_labels_that_are_true_together_are_counted(seed: int) -> None:
+    labels = random_labels(seed, 200, 60)
+    near = draw_near_rows(random_rows(seed, 200), labels, seed)
+    is_true = np.zeros((200, 60))
+    is_true[np.repeat(np.arange(200), np.diff(labels.indptr)), labels.indices] = 1
+    counts, together = is_true.sum(0), is_true.T @ is_true
+    np.fill_diagonal(together, 0)
+    for label in range(60):
+        at = slice(near.other_ptr[label], near.other_ptr[label + 1])
+        most = sorted(np.flatnonzero(together[label]), key=lambda other: (-together[label, other], other))
+        assert near.other_label[at].tolist() == sorted(most[:OTHERS_MAX])
+        np.testing.assert_allclose(
+            near.other_share[at], together[label, near.other_label[at]] / (counts[label] + 2), rtol=1e-6
+        )
+    assert np.diff(near.other_ptr).max() == OTHERS_MAX
+
+
 def near_draft(seed: int) -> tuple[Draft, NearRows]:
     """Return a combined version of one label tree with near rows, whose ranker finds all labels alike."""
     member = small_draft(seed, n_labels=N_LABELS, n_features=N_FEATURES, features=RAW)
@@ -101,15 +134,19 @@ def test_features_of_candidates_are_those_of_a_slow_oracle(seed: int) -> None:
     assert isinstance(predictor, CombinedPredictor)
     rows, kept = random_rows(seed + 1, 40), dense_near(near)
     asked = dense(rows)
+    single = make_predictor(
+        model_of(small_draft(seed, n_labels=N_LABELS, n_features=N_FEATURES, features=RAW))
+    )
     n_seen = 0
     for row in [*range(rows.n_rows), 0, 1]:  # a row leaves nothing behind for the next
         labels, features = predictor.candidates(rows, row)
-        for label, found in zip(labels, features[:, -4:], strict=True):
+        for label, found in zip(labels, features[:, -5:], strict=True):
             own = near.label_row[near.label_ptr[label] : near.label_ptr[label + 1]]
             cosines = np.sort(kept[own] @ asked[row])[::-1]
             positive = np.append(np.maximum(cosines, 0), np.zeros(3))[:3]
             mean = cosines.mean() if len(own) else 0
-            expected = positive[0], positive.mean(), (cosines**3).sum(), mean
+            others = expected_by_best(near, single, row_of(rows, row), int(label))
+            expected = positive[0], positive.mean(), (cosines**3).sum(), mean, others
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
             n_seen += bool(len(own) > 3)
     assert n_seen > 40
@@ -118,7 +155,7 @@ def test_features_of_candidates_are_those_of_a_slow_oracle(seed: int) -> None:
 def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None:
     draft, _ = near_draft(seed)
     linear = np.zeros_like(draft.extra["ranker/linear"])
-    linear[-5] = 3.0  # the greatest cosine alone
+    linear[-6] = 3.0  # the greatest cosine alone
     model = model_of(replace(draft, extra={**draft.extra, "ranker/linear": linear}))
     predictor = make_predictor(model)
     assert isinstance(predictor, CombinedPredictor)
@@ -128,7 +165,7 @@ def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None
     assert all(np.array_equal(a, b) for a, b in zip(one[:3], two[:3], strict=True))
     for row in range(rows.n_rows):
         labels, features = predictor.candidates(rows, row)
-        expected = dict(zip(labels.tolist(), 1 / (1 + np.exp(-3 * features[:, -4])), strict=True))
+        expected = dict(zip(labels.tolist(), 1 / (1 + np.exp(-3 * features[:, -5])), strict=True))
         at = slice(one.ptr[row], one.ptr[row + 1])
         found = dict(zip(one.labels[at].tolist(), one.scores[at].tolist(), strict=True))
         assert found == pytest.approx(expected, abs=1e-6)
@@ -146,6 +183,9 @@ def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None
         ("feature", -1, N_FEATURES, "ascending in its list"),
         ("feature", 0, -1, "ascending in its list"),
         ("scale", 2, -0.5, "0 or more"),
+        ("other_ptr", 0, 1, "ascending offsets"),
+        ("other_label", 0, N_LABELS, "ascending in its list"),
+        ("other_share", 0, 1.5, "0 or more, a share at most 1"),
         ("scale", 2, np.nan, "a finite number"),
     ],
 )
@@ -166,7 +206,7 @@ def test_too_many_rows_of_a_label_and_a_missing_array_are_refused() -> None:
     ptr[0] = 0
     many = near._replace(label_ptr=ptr, label_row=np.arange(n_rows, dtype=np.int32))
     assert n_rows > ROWS_MAX
-    with pytest.raises(Corrupt, match=f"at most {ROWS_MAX} rows of a label, found {n_rows}"):
+    with pytest.raises(Corrupt, match=f"at most {ROWS_MAX} of a label, found {n_rows}"):
         check_version(manifest, {**arrays, **near_arrays(many)})
     del arrays[f"{NEAR}/scale"]
     with pytest.raises(Corrupt, match=f"expected an array {NEAR}/scale, found none"):
@@ -195,7 +235,7 @@ def test_precisions_are_those_of_sorted_candidates() -> None:
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Texts whose label is said by two words together, which a linear model knows badly and a neighbour well."""
+    """Texts whose label two words say together: a linear model knows it badly, a neighbour well."""
     rng = np.random.default_rng(5)
     path = tmp_path_factory.mktemp("near") / "rows.jsonl"
     lines = []
