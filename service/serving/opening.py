@@ -56,7 +56,6 @@ def serve_model(
     """
     manifest = model.manifest
     predictor = make_predictor(model)
-    predictor.warm_up()
     featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
     features = feature_names(manifest.features, model.arrays)
     thresholds = live_thresholds(model, predictor)
@@ -85,6 +84,7 @@ def serve_model(
         info if infos is None else infos.follow(info),
     )
     _warm_up(served, model)
+    predictor.warm_up()
     return served
 
 
