@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from model_store.names import name_of, nearest_name
+from model_store.names import name_of
 from model_store.version import Model
 from service.base.errors import BadInstance
 from service.base.settings import Limits
@@ -120,7 +120,6 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
         uncounted.answer(content, (0, len(content)), dialect.writer, served.ids.sign(0, 1))
         dialect.answer_fully(dialect.read(Body(content), Limits()), served)
     label = name_of(served.labels, 0)
-    nearest_name(served.labels, label)
     ways: tuple[dict[str, Any], ...] = (
         {},
         {"allow_labels": [label]},
