@@ -29,12 +29,8 @@ def fit_calibration(scores: NDArray[np.float32], are_true: NDArray[np.bool_]) ->
     scores, are_true  float32[n] in [0, 1], bool[n]; n >= 1
     Cost: a sort. Deterministic.
     """
-    from scipy.optimize import (
-        isotonic_regression,  # slow to import, and only needed here
-    )
-
     values, n, hits = _by_score(scores, are_true)
-    starts = _joined(isotonic_regression(hits / n, weights=n).blocks[:-1], n)
+    starts = _joined(pooled(hits, n), n)
     n_block = np.add.reduceat(n, starts)
     x = np.add.reduceat(n * values, starts) / n_block
     y = np.add.reduceat(hits, starts) / n_block
@@ -57,6 +53,27 @@ def _by_score(
     values, place = np.unique(scores, return_inverse=True)
     n, hits = np.bincount(place).astype(np.float64), np.bincount(place, are_true).astype(np.float64)
     return values.astype(np.float64), n, hits
+
+
+def pooled(hits: NDArray[np.float64], n: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return where the blocks of the isotonic fit to hits / n start, weighed by n: int64[blocks], ascending.
+
+    hits, n  float64[places]; n > 0
+    Means of blocks ascend strictly: places that would not join the block before (pool adjacent violators).
+    """
+    starts: list[int] = []
+    block_hits: list[float] = []
+    block_n: list[float] = []
+    for place, (hit, count) in enumerate(zip(hits.tolist(), n.tolist(), strict=True)):
+        start = place
+        while starts and block_hits[-1] * count >= hit * block_n[-1]:
+            start = starts.pop()
+            hit += block_hits.pop()
+            count += block_n.pop()
+        starts.append(start)
+        block_hits.append(hit)
+        block_n.append(count)
+    return np.array(starts, np.int64)
 
 
 def _joined(starts: NDArray[np.int64], n: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
 from sklearn.metrics import f1_score, ndcg_score
 
 from model_store.extras import KNOTS_MAX, check_calibration
@@ -287,3 +288,14 @@ def test_scores_all_the_same():
 def test_scores_at_an_end(score, truth):
     found = fit_calibration(np.full(100, score, np.float32), np.full(100, truth))
     check_calibration(found)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=60))
+def test_blocks_are_those_of_scipy(places):
+    n = np.array([count for count, _ in places], np.float64)
+    hits = np.array([min(hit, count) for count, hit in places], np.float64)
+    starts = probabilities.pooled(hits, n)
+    means = np.add.reduceat(hits, starts) / np.add.reduceat(n, starts)
+    sizes = np.diff(np.append(starts, len(n)))
+    assert np.allclose(np.repeat(means, sizes), isotonic_regression(hits / n, weights=n).x)
+    assert (np.diff(means) > 0).all()
