@@ -1,4 +1,4 @@
-"""What numba adds to kernels, such as sorting, has no machine code of its own; others' functions can use it too."""
+"""What numba adds to kernels, such as sorting, has no machine code of its own; others may use it too."""
 
 from __future__ import annotations
 
