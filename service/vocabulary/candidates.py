@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.decorators import nonallocating_inlined as reading
 from model_store.compiled.handles import Handle, struct_at
 from service.base.rows import RowArrays
 from service.vocabulary.search import (
@@ -160,7 +161,7 @@ def _grown(array: NDArray[np.float32], n: int, room: int) -> NDArray[np.float32]
     return more
 
 
-@inlined
+@reading
 def _closeness(match: NDArray[np.int32]) -> float:
     return float(match[N_WORDS] / match[SPAN])
 
@@ -200,7 +201,7 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
     return _Candidates(concepts[:n], features[:n], best[:n], slots)
 
 
-@inlined
+@reading
 def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: NDArray[np.int64]) -> bool:
     """Return whether a name is better than the best one so far: words times closeness, kind, number."""
     mine, other = matches.found[m], matches.found[best[0]]
@@ -211,7 +212,7 @@ def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: NDArra
     return bool(kind < other_kind or (kind == other_kind and name < best[1]))
 
 
-@inlined
+@reading
 def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candidates) -> None:
     """Write what is said of the best name of each concept, and bring sums into their form."""
     text_words = np.float32(np.log1p(len(text.ids)))
@@ -238,7 +239,7 @@ def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candida
         row[_TEXT_WORDS] = text_words
 
 
-@inlined
+@reading
 def _add_neighbours(trie: NameTrie, found: _Candidates) -> None:
     """Count the neighbours of each concept that are concepts of the text too."""
     features = found.features

@@ -14,10 +14,11 @@ from model_store.errors import Corrupt
 from model_store.names import NameTable
 from service.base.rows import SparseRows
 from service.features.characters import in_blocks
-from service.features.tables import take_names
+from service.features.tables import take_array, take_names
 from service.features.word_forms import STOPS as FEATURE_STOPS
 from service.features.word_forms import load_forms
 from service.features.words import Words, split_words
+from service.vocabulary.building import check_trie
 from service.vocabulary.candidates import NAME_FEATURES, name_rows
 from service.vocabulary.trie import NameTrie
 from service.vocabulary.words import GROUP, STOPS, WORDS, NameParameters, words_of
@@ -57,9 +58,11 @@ class NameMatcher:
         }
         self.forms = load_forms(parameters, stops)
         self._trie = _taken(arrays)
-        self._handle = handle_of(self._trie)
-        self._text_ptr, self._texts = arrays[f"{GROUP}/text_ptr"], arrays[f"{GROUP}/texts"]
-        self.n_concepts = int(arrays[f"{GROUP}/n_concepts"][0])
+        self._handle = _checked_handle(self._trie)
+        self.n_concepts = len(self._trie.broader_ptr) - 1
+        n_names = len(self._trie.concepts)
+        self._text_ptr = take_array(arrays, f"{GROUP}/text_ptr", "int64", n_names + 1)
+        self._texts = take_array(arrays, f"{GROUP}/texts", "uint8", int(self._text_ptr[-1]))
 
     @property
     def n_features(self) -> int:
@@ -119,7 +122,17 @@ def _taken(arrays: Mapping[str, NDArray[Any]]) -> NameTrie:
     found = {}
     for name in NameTrie._fields[len(table) :]:
         array = arrays.get(f"{GROUP}/{name}")
-        if array is None:
+        if array is None or not array.ndim:
             raise Corrupt(f"{GROUP}/{name}", "the array", "none")
         found[name] = read_only(array)
     return NameTrie(*table, **found)
+
+
+def _checked_handle(trie: NameTrie) -> NDArray[np.int64]:
+    """Return the handle of a trie that kernels may read. Raises Corrupt."""
+    try:
+        handle = handle_of(trie)
+    except ValueError as error:
+        raise Corrupt(GROUP, "arrays as NameTrie has them", str(error)) from None
+    check_trie(trie)
+    return handle

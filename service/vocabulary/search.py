@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
+from model_store.compiled.decorators import nonallocating_inlined as reading
 from service.vocabulary.text_words import TextWords, local_word, n_places, nearest_place
 from service.vocabulary.trie import NAME_WORDS_MAX, NameTrie
 
@@ -75,7 +76,7 @@ def find_matches(trie: NameTrie, text: TextWords) -> Matches:
     return Matches(found[:n], cover)
 
 
-@inlined
+@reading
 def _push_children(
     trie: NameTrie, text: TextWords, node: int, depth: int, stack: NDArray[np.int32], top: int
 ) -> tuple[int, int]:
@@ -103,7 +104,7 @@ def _push_children(
     return top, n_distinct + 1
 
 
-@inlined
+@reading
 def _measure(text: TextWords, path: NDArray[np.int32], k: int, match_out: NDArray[np.int32]) -> None:
     """Write how near each other the k distinct words of a path stand: all columns but three of a match."""
     anchor = path[0]
@@ -133,7 +134,7 @@ def _measure(text: TextWords, path: NDArray[np.int32], k: int, match_out: NDArra
     match_out[SPAN], match_out[COUNT], match_out[FIRST], match_out[LAST] = span, max(1, count), first, last
 
 
-@inlined
+@reading
 def _anchor_of(trie: NameTrie, text: TextWords, sequence: int) -> tuple[int, int]:
     """Return the word of a sequence that stands in the text least often: (which one, its local number)."""
     begin, stop = trie.sequence_words_ptr[sequence], trie.sequence_words_ptr[sequence + 1]
@@ -145,7 +146,7 @@ def _anchor_of(trie: NameTrie, text: TextWords, sequence: int) -> tuple[int, int
     return at, anchor
 
 
-@inlined
+@reading
 def stands_at(trie: NameTrie, text: TextWords, sequence: int, place: int) -> bool:
     """Return whether a text has the words of a sequence one after the other from a place on."""
     begin, length = trie.sequence_words_ptr[sequence], sequence_length(trie, sequence)
@@ -157,13 +158,13 @@ def stands_at(trie: NameTrie, text: TextWords, sequence: int, place: int) -> boo
     return i == length
 
 
-@inlined
+@reading
 def sequence_length(trie: NameTrie, sequence: int) -> int:
     """Return how many words a sequence has."""
     return int(trie.sequence_words_ptr[sequence + 1] - trie.sequence_words_ptr[sequence])
 
 
-@inlined
+@reading
 def _count_adjacent(trie: NameTrie, text: TextWords, sequence: int, cover: NDArray[np.int32]) -> int:
     """Return how often the sequence stands in the text; note where, if it has two words or more."""
     length = sequence_length(trie, sequence)
@@ -181,7 +182,7 @@ def _count_adjacent(trie: NameTrie, text: TextWords, sequence: int, cover: NDArr
     return count
 
 
-@inlined
+@reading
 def count_inside(trie: NameTrie, text: TextWords, sequence: int, cover: NDArray[np.int32]) -> tuple[int, int]:
     """Return how many of the places of a sequence are inside a longer one, and how many were looked at."""
     length = sequence_length(trie, sequence)

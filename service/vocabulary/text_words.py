@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
+from model_store.compiled.decorators import nonallocating_inlined as reading
 from model_store.names import probe
 from service.vocabulary.trie import NameTrie
 
@@ -41,7 +42,7 @@ def empty_slots(n: int) -> NDArray[np.int32]:
     return np.full(size, np.int32(-1), np.int32)
 
 
-@inlined
+@reading
 def slot_of(slots: NDArray[np.int32], keys: NDArray[np.int32], key: int) -> int:
     """Return the slot that holds the place of a key among `keys`, or the empty one where it would stand."""
     mask = len(slots) - 1
@@ -82,19 +83,19 @@ def number_words(
     return TextWords(ids, words[:d], places_ptr, places, slots)
 
 
-@inlined
+@reading
 def local_word(text: TextWords, word: int) -> int:
     """Return the place of a word among the distinct ones of a text, -1 where the text lacks it."""
     return int(text.slots[slot_of(text.slots, text.words, word)])
 
 
-@inlined
+@reading
 def n_places(text: TextWords, local: int) -> int:
     """Return how often a distinct word stands in a text."""
     return int(text.places_ptr[local + 1] - text.places_ptr[local])
 
 
-@inlined
+@reading
 def nearest_place(text: TextWords, local: int, place: int) -> int:
     """Return the place of a distinct word that is nearest to one; of two as near the first. Logarithmic."""
     low, high = text.places_ptr[local], text.places_ptr[local + 1]
