@@ -59,4 +59,3 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"[{text}]({os.path.relpath(inside, PurePosixPath(uri).parent)}{anchor or ''})"
 
     return LINK.sub(lead, markdown)
-

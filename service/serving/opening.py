@@ -48,7 +48,24 @@ def serve_model(
     infos: LabelInfos | None = None,
     stages: StageTimes | None = None,
 ) -> ServedVersion:
-    """Return what serves a version. Blocking. Raises Corrupt.
+    """Return what `open_version` does, every kernel that a request can need compiled or loaded."""
+    served = open_version(model, learning, limits, infos, stages)
+    served.thresholds.warm_up()
+    _warm_up(served, model)
+    served.predictor.warm_up()
+    return served
+
+
+def open_version(
+    model: Model,
+    learning: OnlineLearning | None = None,
+    limits: Limits | None = None,
+    infos: LabelInfos | None = None,
+    stages: StageTimes | None = None,
+) -> ServedVersion:
+    """Return what serves a version: for commands, whose kernels are compiled as they need them.
+
+    Blocking. Raises Corrupt.
 
     infos    the infos of labels of the store's models; None: there are none
     stages   where it is counted how long the stages of short answers take; None: nobody asks
@@ -61,7 +78,7 @@ def serve_model(
     if learning is not None:
         learning.follower.add(thresholds)
     info = LiveLabelInfo(manifest.model, model.labels)
-    served = ServedVersion(
+    return ServedVersion(
         manifest.model,
         manifest.version,
         predictor,
@@ -82,15 +99,12 @@ def serve_model(
         model,
         info if infos is None else infos.follow(info),
     )
-    _warm_up(served, model)
-    predictor.warm_up()
-    return served
 
 
 def live_thresholds(model: Model, predictor: Searcher) -> ServedThresholds:
-    """Return the thresholds of an opened version, without any so far, its kernels compiled or loaded."""
+    """Return the thresholds of an opened version, without any so far."""
     manifest = model.manifest
-    live = ServedThresholds(
+    return ServedThresholds(
         manifest.model,
         manifest.version,
         manifest.n_labels,
@@ -99,8 +113,6 @@ def live_thresholds(model: Model, predictor: Searcher) -> ServedThresholds:
         manifest.data.rows,
         start_for(manifest.link, model.arrays),
     )
-    live.warm_up()
-    return live
 
 
 def _warm_up(served: ServedVersion, model: Model) -> None:
