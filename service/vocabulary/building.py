@@ -61,11 +61,15 @@ def build_trie(names: Names, n_words: int) -> tuple[dict[str, NDArray[Any]], NDA
     n_nodes = len(nodes["node_word"])
     pairs = np.unique(leaf * np.int64(1 << 32) + concepts) >> 32
     lists = words[first]
+    n_each = (lists != NONE).sum(axis=1)
+    word_name = np.full(n_words, -1, np.int32)
+    word_name[lists[n_each == 1, 0]] = np.flatnonzero(n_each == 1)
     arrays = {
         **nodes,
         "node_concepts": np.bincount(pairs, minlength=n_nodes).astype(np.int32),
         "sequence_ptr": offsets(np.bincount(leaf[first], minlength=n_nodes)),
-        "sequence_words_ptr": offsets((lists != NONE).sum(axis=1)),
+        "word_name": word_name,
+        "sequence_words_ptr": offsets(n_each),
         "sequence_words": lists[lists != NONE],
         "name_ptr": offsets(np.bincount(sequence, minlength=len(lists))),
         "concepts": concepts,
@@ -133,6 +137,7 @@ def check_trie(trie: NameTrie) -> None:
     for name, length, low, high in (
         ("idf", n_words, 0, 100),
         ("word_node", n_words, -1, n_nodes - 1),
+        ("word_name", n_words, -1, n_sequences - 1),
         ("node_word", n_nodes, 0, n_words - 1),
         ("node_concepts", n_nodes, 0, n_concepts),
         ("sequence_words", len(trie.sequence_words), 0, n_words - 1),
@@ -146,6 +151,8 @@ def check_trie(trie: NameTrie) -> None:
         array = getattr(trie, name)
         if array.shape != (length,) or not ((array >= low) & (array <= high)).all():
             raise Corrupt(name, f"{length} numbers from {low} to {high}", "others")
+    if not (trie.word_node[trie.word_name >= 0] >= 0).all():
+        raise Corrupt("word_name", "names of words that have a node", "another")
     if not (trie.child_ptr[:-1] > np.arange(n_nodes)).all():
         raise Corrupt("child_ptr", "children above their nodes", "another")
     is_first = np.zeros(n_nodes + 1, bool)

@@ -29,7 +29,7 @@ class MatchedName(NamedTuple):
 
     name   as the vocabulary has it
     kind   0 preferred, 1 alternative, 2 hidden
-    words  words of the text that are its words, each once, in the order of the text
+    words  words of the text that are its words, or that it begins, each once, in the order of the text
     """
 
     name: str
@@ -80,7 +80,10 @@ class NameMatcher:
         return SparseRows(*name_rows(*words, self._handle), self.n_features)
 
     def explain(self, text: str, concept: int) -> list[MatchedName]:
-        """Return the names of a concept that a text has, the one with most words first."""
+        """Return the names of a concept that a text has, the one with most words first.
+
+        Where it has none, those that are the beginnings of its words.
+        """
         surfaces = split_words([text], self.parameters.lowercase, self.parameters.unicode)
         each = _texts_of(surfaces)
         forms = words_of(each, self.parameters, self.forms)
@@ -89,16 +92,22 @@ class NameMatcher:
         for i, (first, last) in enumerate(pairwise(forms.word_ptr.tolist())):
             for form in form_texts[first:last]:
                 of_form.setdefault(form, []).append(i)
-        found = []
-        trie = self._trie
-        for name in np.flatnonzero(trie.concepts == concept).tolist():
+        found, begun = [], []
+        for name in np.flatnonzero(self._trie.concepts == concept).tolist():
             words = self._words_of(name)
+            places = {place for word in words for place in of_form.get(word, ())}
             if all(word in of_form for word in words):
-                places = sorted({place for word in words for place in of_form[word]})
-                used = list(dict.fromkeys(each[place] for place in places))
-                text_of = self._texts[self._text_ptr[name] : self._text_ptr[name + 1]].tobytes().decode()
-                found.append(MatchedName(text_of, int(trie.kinds[name]), used))
-        return sorted(found, key=lambda one: (-len(one.words), one.kind, one.name))
+                found.append(self._matched(name, places, each))
+            elif len(words) == 1:
+                longer = (form for form in of_form if form.startswith(words[0]))
+                places = {place for form in longer for place in of_form[form]}
+                begun += [self._matched(name, places, each)] if places else []
+        return sorted(found or begun, key=lambda one: (-len(one.words), one.kind, one.name))
+
+    def _matched(self, name: int, places: set[int], words: list[str]) -> MatchedName:
+        used = list(dict.fromkeys(words[place] for place in sorted(places)))
+        text = self._texts[self._text_ptr[name] : self._text_ptr[name + 1]].tobytes().decode()
+        return MatchedName(text, int(self._trie.kinds[name]), used)
 
     def _words_of(self, name: int) -> list[str]:
         """Return the forms of a name's words."""

@@ -25,6 +25,7 @@ class NameTrie(NamedTuple):
     offsets, utf8, slots  the table of words, a NameTable
     idf                 float32[w]      inverse document frequency of each word
     word_node           int32[w]        the node of the set that is just this word, -1: no name's rarest word
+    word_name           int32[w]        the sequence that is just this word, -1: none
     child_ptr           int64[v + 1]    below node i: nodes child_ptr[i] .. child_ptr[i + 1] - 1, all above i
     node_word           int32[v]        the word that leads to a node; ascending below one node, and on a path
     node_concepts       int32[v]        concepts with a name that is this set of words
@@ -45,6 +46,7 @@ class NameTrie(NamedTuple):
     slots: I32_1
     idf: F32_1
     word_node: I32_1
+    word_name: I32_1
     child_ptr: I64_1
     node_word: I32_1
     node_concepts: I32_1

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from service.vocabulary.search import NEAR_GAP, PLACES_MAX
+from service.vocabulary.text_words import PART_CHARACTERS_MIN, REST_CHARACTERS_MIN
 from service.vocabulary.trie import CONCEPTS_A_NAME_MAX, NAME_WORDS_MAX
 
 
@@ -29,6 +30,27 @@ class Found(NamedTuple):
     first: int
     last: int
     begins: list[int]
+    part: float = 0.0
+
+
+def parts_of(kept: Sequence[OracleName], text: Sequence[str]) -> list[Found]:
+    """Return the names of one word that begin words which are no names, by their first place."""
+    single = {name.words[0] for name in kept if len(name.words) == 1}
+    places: dict[str, list[int]] = {}
+    for i, word in enumerate(text):
+        begins = [word[:n] for n in range(PART_CHARACTERS_MIN, len(word) - REST_CHARACTERS_MIN + 1)]
+        if word not in single and (found := [begin for begin in begins if begin in single]):
+            places.setdefault(found[-1], []).append(i)
+    return [
+        Found(name, (), 1, len(at), at[0], at[-1], [], max(_share(part, text[i]) for i in at))
+        for part, at in places.items()
+        for name in kept
+        if name.words == (part,)
+    ]
+
+
+def _share(part: str, word: str) -> float:
+    return int(1000 * len(part.encode()) / len(word.encode())) / 1000
 
 
 def kept_names(names: Sequence[OracleName]) -> list[OracleName]:
@@ -102,6 +124,7 @@ def candidates(
     """Return the features of each concept that a text has a name of, by the names of NAME_FEATURES."""
     order, kept = rarity(names), kept_names(names)
     found = [one for name in kept if (one := _find(name, text, order)) is not None]
+    parts = parts_of(kept, text)
     cover = [0] * len(text)
     for one in found:
         for begin in one.begins if len(one.name.words) > 1 else ():
@@ -111,11 +134,13 @@ def candidates(
     for name in kept:
         owners.setdefault(frozenset(name.words), set()).add(name.concept)
     rows = {}
-    for concept in {one.name.concept for one in found}:
+    for concept in {one.name.concept for one in [*found, *parts]}:
         mine = [one for one in found if one.name.concept == concept]
-        best = min(mine, key=lambda one: (-_score(one), one.name.kind, one.order))
+        of_words = [one for one in parts if one.name.concept == concept]
+        best = min(mine, key=lambda one: (-_score(one), one.name.kind, one.order), default=None)
+        best = best or of_words[0]
         rows[concept] = {
-            **_summed(mine, len(text)),
+            **_summed(mine, of_words, len(text)),
             **_of_best(best, text, idf, cover),
             "concepts": math.log(len(owners[frozenset(best.name.words)])),
         }
@@ -131,13 +156,14 @@ def _score(one: Found) -> float:
     return k * (k / one.span)
 
 
-def _summed(mine: Sequence[Found], n: int) -> dict[str, float]:
+def _summed(mine: Sequence[Found], parts: Sequence[Found], n: int) -> dict[str, float]:
     closeness = [len(set(one.name.words)) / one.span for one in mine]
     by_kind = {
         kind: max((c for c, one in zip(closeness, mine, strict=True) if one.name.kind == at), default=0.0)
         for at, kind in enumerate(("preferred", "alternative", "hidden"))
     }
-    first, last = min(one.first for one in mine) / n, max(one.last for one in mine) / n
+    first = min(one.first for one in [*mine, *parts]) / n
+    last = max(one.last for one in [*mine, *parts]) / n
     return {
         **by_kind,
         "names": math.log1p(len(mine)),
@@ -147,6 +173,8 @@ def _summed(mine: Sequence[Found], n: int) -> dict[str, float]:
         "first": first,
         "last": last,
         "spread": last - first,
+        "parts": math.log1p(sum(one.count for one in parts)),
+        "part": max((one.part for one in parts), default=0.0),
         "text_words": math.log1p(n),
     }
 
@@ -157,9 +185,10 @@ def _of_best(
     words = best.name.words
     inside = [cover[begin] > len(words) for begin in best.begins]
     qualifier = best.name.qualifier
+    k = 0 if best.part else len(set(words))
     return {
-        "words": len(set(words)),
-        "closeness": len(set(words)) / best.span,
+        "words": k,
+        "closeness": k / best.span,
         "idf_mean": sum(idf[word] for word in words) / len(words),
         "idf_max": max(idf[word] for word in words),
         "inside": sum(inside) / max(1, len(inside)),

@@ -22,7 +22,8 @@ from service.vocabulary.trie import CONCEPTS_A_NAME_MAX, NAME_WORDS_MAX
 from service.vocabulary.words import NameParameters, count_words, kept_frequencies
 from tests.oracles.name_matches import OracleName, candidates
 
-WORDS = ["aa", "bb", "cc", "dd", "ee", "ff"]
+WORDS = ["aa", "bb", "cc", "äääää", "äääääbb", "ff"]
+LONGER = ["ääääämm", "äääääbbää", "äääääm", "äääääbbääcc"]
 N_CONCEPTS = 6
 PLAIN = NameParameters()
 F = len(NAME_FEATURES)
@@ -35,7 +36,7 @@ names = st.builds(
     st.none() | st.lists(st.sampled_from([*WORDS, "gg"]), min_size=1, max_size=2).map(tuple),
 )
 links = st.lists(st.tuples(st.integers(0, N_CONCEPTS - 1), st.integers(0, N_CONCEPTS - 1)), max_size=12)
-texts = st.lists(st.sampled_from([*WORDS, "zz", "zz", "gg"]), max_size=40)
+texts = st.lists(st.sampled_from([*WORDS, *LONGER, "zz", "zz", "gg"]), max_size=40)
 
 
 def uri(concept: int) -> str:
@@ -278,3 +279,14 @@ def test_damaged_arrays_are_refused_or_answer_finite_rows(name: str) -> None:
         else:
             assert np.isfinite(rows.values).all()
     assert refused
+
+
+def test_a_name_that_begins_a_compound_is_found_and_explained() -> None:
+    matcher = matcher_of(["kirjasto"], ["kirjastokortit"], ["kortti"], parameters=NameParameters(stem="fi"))
+    whole, part = rows_of(matcher, ["uusi kirjastokortti", "uusi kirjastoauto"])
+    assert sorted(whole) == [1]
+    assert sorted(part) == [0]
+    assert (part[0]["preferred"], part[0]["names"], part[0]["words"]) == (0, 0, 0)
+    assert part[0]["parts"] == pytest.approx(math.log(2))
+    assert matcher.explain("uusi kirjastoauto", 0)[0].words == ["kirjastoauto"]
+    assert matcher.explain("uusi kirjastokortti", 1)[0].words == ["kirjastokortti"]
