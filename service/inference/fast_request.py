@@ -176,6 +176,10 @@ class BeamRequests:
         )
         self._handle = _NOT_MADE
 
+    def prepare(self) -> None:
+        """Make the first buffers, for which kernels are compiled or loaded; else the first answer does."""
+        self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
+
     def answer(
         self,
         message: bytes,
@@ -194,7 +198,7 @@ class BeamRequests:
         if (self._is_named and _FEATURES in message) or (read is not None and not self._give(read)):
             return None
         if self._handle is _NOT_MADE:
-            self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
+            self.prepare()
         data = np.frombuffer(message + _BODY_END, np.uint8)
         (start, end), (present, epoch, serial), kind = span, signed, writer.kind
         at = present.at

@@ -51,6 +51,7 @@ def serve_model(
     """Return what `open_version` does, every kernel that a request can need compiled or loaded."""
     served = open_version(model, learning, limits, infos, stages)
     served.thresholds.warm_up()
+    served.fast.prepare()
     _warm_up(served, model)
     served.predictor.warm_up()
     return served
