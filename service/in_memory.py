@@ -183,7 +183,7 @@ class InMemoryModel:
         """
         from service.base.settings import Limits
         from service.serving.dialect import Body
-        from service.serving.opening import serve_model
+        from service.serving.opening import open_version
         from service.serving.predict import PREDICT
 
         is_matrix = hasattr(instance, "tocsr")
@@ -194,7 +194,7 @@ class InMemoryModel:
         limits = Limits()
         body = json.dumps({"instances": [one], "top_r": top_r, "explain": True}).encode()
         if self._served is None:
-            self._served = serve_model(self.model)
+            self._served = open_version(self.model)
         reply = PREDICT.answer_fully(PREDICT.read(Body(body), limits), self._served)
         answer = json.loads(b"".join(reply.parts))
         labels: list[dict[str, Any]] = answer["predictions"][0]["labels"]

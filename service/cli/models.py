@@ -189,9 +189,6 @@ def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 def export_model(
     model: Model,
     file: File,
-    no_label_info: Annotated[
-        bool, typer.Option("--no-label-info", help="Leave it out: for releases that know of none.")
-    ] = False,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -203,7 +200,7 @@ def export_model(
     unfinished = file.with_name(f"{file.name}.unfinished")
     try:
         with unfinished.open("wb") as out:
-            opened.export(name, version, out, label_info=not no_label_info)
+            opened.export(name, version, out, label_info=True)
         unfinished.replace(file)
     except OSError as error:  # a write that fails does not know the name
         raise OSError(error.errno, error.strerror, str(file)) from error

@@ -37,6 +37,10 @@ class TwoSteps(ABC):
         self._reader = TensorBodies(forms.bodies, featurizer)
         self._stages = stages
 
+    def prepare(self) -> None:
+        """Do as `BeamRequests.prepare`: there is nothing to make here."""
+        return
+
     def answer(
         self,
         message: bytes,
@@ -94,6 +98,10 @@ class EmbeddedRequests(TwoSteps):
         self._beam = BeamRequests(model, predictor, featurizer, forms, stages, mask)
         self.times = self._beam.times
         self._embedding = predictor.embedding
+
+    def prepare(self) -> None:
+        """Do as `BeamRequests.prepare`."""
+        self._beam.prepare()
 
     def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
         dense = self._embedding.rows(read.rows)

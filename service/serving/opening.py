@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.name_search import names_with
-from model_store.names import name_of, nearest_name
+from model_store.names import name_of
 from model_store.version import Model
 from service.base.errors import BadInstance
 from service.base.settings import Limits
@@ -54,21 +53,38 @@ def serve_model(
     infos: LabelInfos | None = None,
     stages: StageTimes | None = None,
 ) -> ServedVersion:
-    """Return what serves a version. Blocking. Raises Corrupt.
+    """Return what `open_version` does, every kernel that a request can need compiled or loaded."""
+    served = open_version(model, learning, limits, infos, stages)
+    served.thresholds.warm_up()
+    served.fast.prepare()
+    _warm_up(served, model)
+    served.predictor.warm_up()
+    return served
+
+
+def open_version(
+    model: Model,
+    learning: OnlineLearning | None = None,
+    limits: Limits | None = None,
+    infos: LabelInfos | None = None,
+    stages: StageTimes | None = None,
+) -> ServedVersion:
+    """Return what serves a version: for commands, whose kernels are compiled as they need them.
+
+    Blocking. Raises Corrupt.
 
     infos    the infos of labels of the store's models; None: there are none
     stages   where it is counted how long the stages of short answers take; None: nobody asks
     """
     manifest = model.manifest
     predictor = make_predictor(model)
-    predictor.warm_up()
     featurizer = featurizer_of(model)
     features = feature_names(manifest.features, model.arrays)
     thresholds = live_thresholds(model, predictor)
     if learning is not None:
         learning.follower.add(thresholds)
     info = LiveLabelInfo(manifest.model, model.labels)
-    served = ServedVersion(
+    return ServedVersion(
         manifest.model,
         manifest.version,
         predictor,
@@ -89,8 +105,6 @@ def serve_model(
         model,
         info if infos is None else infos.follow(info),
     )
-    _warm_up(served, model)
-    return served
 
 
 def unlearned_of(model: Model) -> NDArray[np.uint8]:
@@ -103,9 +117,9 @@ def unlearned_of(model: Model) -> NDArray[np.uint8]:
 
 
 def live_thresholds(model: Model, predictor: Searcher) -> ServedThresholds:
-    """Return the thresholds of an opened version, without any so far, its kernels compiled or loaded."""
+    """Return the thresholds of an opened version, without any so far."""
     manifest = model.manifest
-    live = ServedThresholds(
+    return ServedThresholds(
         manifest.model,
         manifest.version,
         manifest.n_labels,
@@ -114,8 +128,6 @@ def live_thresholds(model: Model, predictor: Searcher) -> ServedThresholds:
         manifest.data.rows,
         start_for(manifest.link, model.arrays),
     )
-    live.warm_up()
-    return live
 
 
 def _warm_up(served: ServedVersion, model: Model) -> None:
@@ -135,8 +147,6 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
         uncounted.answer(content, (0, len(content)), dialect.writer, served.ids.sign(0, 1))
         dialect.answer_fully(dialect.read(Body(content), Limits()), served)
     label = name_of(served.labels, 0)
-    names_with(served.labels.offsets, served.labels.utf8, label)
-    nearest_name(served.labels, label)
     ways: tuple[dict[str, Any], ...] = (
         {},
         {"allow_labels": [label]},

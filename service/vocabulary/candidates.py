@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.decorators import nonallocating_inlined as reading
 from model_store.compiled.handles import Handle, struct_at
 from service.base.rows import RowArrays
 from service.vocabulary.search import (
@@ -17,6 +18,7 @@ from service.vocabulary.search import (
     LAST,
     N_WORDS,
     NODE,
+    PART,
     SEQUENCE,
     SPAN,
     Matches,
@@ -48,9 +50,14 @@ NAME_FEATURES = (
     "broader",
     "narrower",
     "related",
+    "parts",
+    "part",
     "text_words",
 )
 """What is said of a concept of which a text has names, as its row says it; all are finite, none is negative.
+
+A concept is one of a text by a name all of whose words the text has; or by a name of one word that begins a
+longer word of the text, which is no name (compounds): then the first nine are 0, but for other names.
 
 preferred, alternative, hidden  closeness of the closest name of this kind, 0: none of the kind stands there
 names        ln(1 + names of the concept that the text has)
@@ -60,13 +67,15 @@ closeness    of the best name: its distinct words / words of the text from its f
 adjacent     ln(1 + how often names stand there as they are, their words one after the other)
 occurrences  ln(1 + how often words of a name are near each other)
 share        of the words of the text that those are, 1 at most
-first, last, spread  places of the first and the last of them, from 0 to 1, and the difference
+first, last, spread  places of the first and the last of them or of the parts, from 0 to 1; the difference
 idf_mean, idf_max  inverse document frequency of the best name's words
 inside       share of the best name's places that are inside a longer name which stands there as it is
 qualified    1: words in brackets are behind the best name
 qualifier    share of these that the text has
 concepts     ln(how many concepts have the best name's words)
 broader, narrower, related  ln(1 + how many such neighbours the text has names of)
+parts        ln(1 + words of the text that names begin, each the longest one that does)
+part         what the longest of these parts has of its word, in bytes, to thousandths
 text_words   ln(1 + words of the text)
 """
 
@@ -92,8 +101,10 @@ text_words   ln(1 + words of the text)
     _BROADER,
     _NARROWER,
     _RELATED,
+    _PARTS,
+    _PART,
     _TEXT_WORDS,
-) = range(22)
+) = range(24)
 _N = len(NAME_FEATURES)
 
 
@@ -160,7 +171,7 @@ def _grown(array: NDArray[np.float32], n: int, room: int) -> NDArray[np.float32]
     return more
 
 
-@inlined
+@reading
 def _closeness(match: NDArray[np.int32]) -> float:
     return float(match[N_WORDS] / match[SPAN])
 
@@ -186,6 +197,12 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
                 n += 1
             at = slots[slot]
             row = features[at]
+            row[_FIRST] = min(row[_FIRST], np.float32(match[FIRST]) / n_words)
+            row[_LAST] = max(row[_LAST], np.float32(match[LAST]) / n_words)
+            if match[PART] > 0:
+                row[_PARTS] += np.float32(match[COUNT])
+                row[_PART] = max(row[_PART], np.float32(match[PART]) / np.float32(1000))
+                continue
             closeness = np.float32(_closeness(match))
             kind = trie.kinds[name]
             row[kind] = max(row[kind], closeness)
@@ -193,14 +210,12 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
             row[_ADJACENT] += np.float32(match[ADJACENT])
             row[_OCCURRENCES] += np.float32(match[COUNT])
             row[_SHARE] += np.float32(match[COUNT] * match[N_WORDS]) / n_words
-            row[_FIRST] = min(row[_FIRST], np.float32(match[FIRST]) / n_words)
-            row[_LAST] = max(row[_LAST], np.float32(match[LAST]) / n_words)
             if _is_better(trie, matches, m, name, best[at]):
                 best[at, 0], best[at, 1] = m, name
     return _Candidates(concepts[:n], features[:n], best[:n], slots)
 
 
-@inlined
+@reading
 def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: NDArray[np.int64]) -> bool:
     """Return whether a name is better than the best one so far: words times closeness, kind, number."""
     mine, other = matches.found[m], matches.found[best[0]]
@@ -211,7 +226,7 @@ def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: NDArra
     return bool(kind < other_kind or (kind == other_kind and name < best[1]))
 
 
-@inlined
+@reading
 def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candidates) -> None:
     """Write what is said of the best name of each concept, and bring sums into their form."""
     text_words = np.float32(np.log1p(len(text.ids)))
@@ -219,6 +234,7 @@ def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candida
         match, name, row = matches.found[found.best[c, 0]], found.best[c, 1], found.features[c]
         sequence = match[SEQUENCE]
         row[_NAMES], row[_ADJACENT] = np.log1p(row[_NAMES]), np.log1p(row[_ADJACENT])
+        row[_PARTS] = np.log1p(row[_PARTS])
         row[_OCCURRENCES], row[_SHARE] = np.log1p(row[_OCCURRENCES]), min(np.float32(1), row[_SHARE])
         row[_SPREAD] = row[_LAST] - row[_FIRST]
         row[_WORDS], row[_CLOSENESS] = match[N_WORDS], _closeness(match)
@@ -227,8 +243,9 @@ def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candida
             idf = trie.idf[trie.sequence_words[i]]
             row[_IDF_MEAN] += idf / np.float32(stop - begin)
             row[_IDF_MAX] = max(row[_IDF_MAX], idf)
-        inside, n_places = count_inside(trie, text, sequence, matches.cover)
-        row[_INSIDE] = np.float32(inside) / np.float32(max(1, n_places))
+        if match[PART] == 0:
+            inside, n_places = count_inside(trie, text, sequence, matches.cover)
+            row[_INSIDE] = np.float32(inside) / np.float32(max(1, n_places))
         row[_QUALIFIED] = trie.is_qualified[name]
         begin, stop = trie.qualifier_ptr[name], trie.qualifier_ptr[name + 1]
         for i in range(begin, stop):
@@ -238,7 +255,7 @@ def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candida
         row[_TEXT_WORDS] = text_words
 
 
-@inlined
+@reading
 def _add_neighbours(trie: NameTrie, found: _Candidates) -> None:
     """Count the neighbours of each concept that are concepts of the text too."""
     features = found.features

@@ -14,10 +14,11 @@ from model_store.errors import Corrupt
 from model_store.names import NameTable
 from service.base.rows import SparseRows
 from service.features.characters import in_blocks
-from service.features.tables import take_names
+from service.features.tables import take_array, take_names
 from service.features.word_forms import STOPS as FEATURE_STOPS
 from service.features.word_forms import load_forms
 from service.features.words import Words, split_words
+from service.vocabulary.building import check_trie
 from service.vocabulary.candidates import NAME_FEATURES, name_rows
 from service.vocabulary.trie import NameTrie
 from service.vocabulary.words import GROUP, STOPS, WORDS, NameParameters, words_of
@@ -28,7 +29,7 @@ class MatchedName(NamedTuple):
 
     name   as the vocabulary has it
     kind   0 preferred, 1 alternative, 2 hidden
-    words  words of the text that are its words, each once, in the order of the text
+    words  words of the text that are its words, or that it begins, each once, in the order of the text
     """
 
     name: str
@@ -57,9 +58,11 @@ class NameMatcher:
         }
         self.forms = load_forms(parameters, stops)
         self._trie = _taken(arrays)
-        self._handle = handle_of(self._trie)
-        self._text_ptr, self._texts = arrays[f"{GROUP}/text_ptr"], arrays[f"{GROUP}/texts"]
-        self.n_concepts = int(arrays[f"{GROUP}/n_concepts"][0])
+        self._handle = _checked_handle(self._trie)
+        self.n_concepts = len(self._trie.broader_ptr) - 1
+        n_names = len(self._trie.concepts)
+        self._text_ptr = take_array(arrays, f"{GROUP}/text_ptr", "int64", n_names + 1)
+        self._texts = take_array(arrays, f"{GROUP}/texts", "uint8", int(self._text_ptr[-1]))
 
     @property
     def n_features(self) -> int:
@@ -82,7 +85,10 @@ class NameMatcher:
         return SparseRows(*name_rows(*words, self._handle), self.n_features)
 
     def explain(self, text: str, concept: int) -> list[MatchedName]:
-        """Return the names of a concept that a text has, the one with most words first."""
+        """Return the names of a concept that a text has, the one with most words first.
+
+        Where it has none, those that are the beginnings of its words.
+        """
         surfaces = split_words([text], self.parameters.lowercase, self.parameters.unicode)
         each = _texts_of(surfaces)
         forms = words_of(each, self.parameters, self.forms)
@@ -91,16 +97,22 @@ class NameMatcher:
         for i, (first, last) in enumerate(pairwise(forms.word_ptr.tolist())):
             for form in form_texts[first:last]:
                 of_form.setdefault(form, []).append(i)
-        found = []
-        trie = self._trie
-        for name in np.flatnonzero(trie.concepts == concept).tolist():
+        found, begun = [], []
+        for name in np.flatnonzero(self._trie.concepts == concept).tolist():
             words = self._words_of(name)
+            places = {place for word in words for place in of_form.get(word, ())}
             if all(word in of_form for word in words):
-                places = sorted({place for word in words for place in of_form[word]})
-                used = list(dict.fromkeys(each[place] for place in places))
-                text_of = self._texts[self._text_ptr[name] : self._text_ptr[name + 1]].tobytes().decode()
-                found.append(MatchedName(text_of, int(trie.kinds[name]), used))
-        return sorted(found, key=lambda one: (-len(one.words), one.kind, one.name))
+                found.append(self._matched(name, places, each))
+            elif len(words) == 1:
+                longer = (form for form in of_form if form.startswith(words[0]))
+                places = {place for form in longer for place in of_form[form]}
+                begun += [self._matched(name, places, each)] if places else []
+        return sorted(found or begun, key=lambda one: (-len(one.words), one.kind, one.name))
+
+    def _matched(self, name: int, places: set[int], words: list[str]) -> MatchedName:
+        used = list(dict.fromkeys(words[place] for place in sorted(places)))
+        text = self._texts[self._text_ptr[name] : self._text_ptr[name + 1]].tobytes().decode()
+        return MatchedName(text, int(self._trie.kinds[name]), used)
 
     def _words_of(self, name: int) -> list[str]:
         """Return the forms of a name's words."""
@@ -124,7 +136,17 @@ def _taken(arrays: Mapping[str, NDArray[Any]]) -> NameTrie:
     found = {}
     for name in NameTrie._fields[len(table) :]:
         array = arrays.get(f"{GROUP}/{name}")
-        if array is None:
+        if array is None or not array.ndim:
             raise Corrupt(f"{GROUP}/{name}", "the array", "none")
         found[name] = read_only(array)
     return NameTrie(*table, **found)
+
+
+def _checked_handle(trie: NameTrie) -> NDArray[np.int64]:
+    """Return the handle of a trie that kernels may read. Raises Corrupt."""
+    try:
+        handle = handle_of(trie)
+    except ValueError as error:
+        raise Corrupt(GROUP, "arrays as NameTrie has them", str(error)) from None
+    check_trie(trie)
+    return handle

@@ -16,8 +16,9 @@ from service.features.tables import table_arrays
 from service.features.vocabulary import Vocabulary
 from service.features.word_forms import fit_forms
 from service.features.words import NgramSpans
+from service.vocabulary.building import NONE, Names, build_trie
 from service.vocabulary.concepts import Concepts
-from service.vocabulary.trie import NAME_WORDS_MAX, NONE, Names, build_trie
+from service.vocabulary.trie import NAME_WORDS_MAX
 from service.vocabulary.words import (
     GROUP,
     STOPS,
@@ -76,7 +77,6 @@ def build_names(
         "idf": idf_of(counts, n_texts or len(sizes), True),
         "frequencies": texts_with[by_old].astype(np.int32),
         "n_texts": np.array([n_texts], np.int64),
-        "n_concepts": np.array([concepts.n_concepts], np.int64),
         "qualifier_ptr": brackets.ptr,
         "qualifiers": new_ids[brackets.ids],
         "broader_ptr": concepts.broader.ptr,

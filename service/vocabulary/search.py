@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
-from service.vocabulary.text_words import TextWords, local_word, n_places, nearest_place
+from model_store.compiled.decorators import nonallocating_inlined as reading
+from service.vocabulary.text_words import TextWords, empty_slots, local_word, n_places, nearest_place, slot_of
 from service.vocabulary.trie import NAME_WORDS_MAX, NameTrie
 
 VISITS_A_WORD = 4096
@@ -20,18 +21,19 @@ PLACES_MAX = 64
 NEAR_GAP = 10
 """Words of a name are near each other where so many others at most stand between them."""
 
-SEQUENCE, NODE, N_WORDS, SPAN, COUNT, FIRST, LAST, ADJACENT = range(8)
+SEQUENCE, NODE, N_WORDS, SPAN, COUNT, FIRST, LAST, ADJACENT, PART = range(9)
 """Columns of a match: which sequence of which node; its distinct words; the fewest words of the text from its
 first to its last one; how often they are near each other, 1 at least; the first and the last place of these;
-how often the sequence stands there one after the other."""
+how often the sequence stands there one after the other; 0. Or of a sequence of one word that is a part of
+words: N_WORDS is 0, SPAN 1, and PART what the part has of the word at most, in thousandths."""
 
-_N_COLUMNS = 8
+_N_COLUMNS = 9
 
 
 class Matches(NamedTuple):
     """The sequences of words that a text has.
 
-    found   int32[m, 8]  a row each, columns as SEQUENCE to ADJACENT
+    found   int32[m, 9]  a row each, columns as SEQUENCE to PART; parts stand last
     cover   int32[n]     words of the longest sequence of two or more that stands over each word, 0: none
     """
 
@@ -62,6 +64,7 @@ def find_matches(trie: NameTrie, text: TextWords) -> Matches:
                 more[:n] = found[:n]
                 found = more
             if first < last:
+                found[n, PART] = 0
                 _measure(text, path, depth + 1, found[n])
             for sequence in range(first, last):
                 found[n] = found[n + first - sequence]
@@ -72,10 +75,37 @@ def find_matches(trie: NameTrie, text: TextWords) -> Matches:
             if depth + 1 < NAME_WORDS_MAX:
                 top, n_looks = _push_children(trie, text, node, depth + 1, stack, top)
                 n_visits += n_looks
-    return Matches(found[:n], cover)
+    return Matches(_with_parts(trie, text, found[:n]), cover)
 
 
 @inlined
+def _with_parts(trie: NameTrie, text: TextWords, found: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return matches and behind them the names that are parts of words, in the order of the text."""
+    n, m = 0, len(found)
+    for i in range(len(text.parts)):
+        n += int(text.parts[i] >= 0)
+    parts, slots = np.empty(n, np.int32), empty_slots(n)
+    every = np.zeros((m + n, _N_COLUMNS), np.int32)
+    every[:m] = found
+    n = 0
+    for i in range(len(text.parts)):
+        part = text.parts[i]
+        if part < 0:
+            continue
+        slot = slot_of(slots, parts, part)
+        if slots[slot] < 0:
+            slots[slot], parts[n] = n, part
+            every[m + n, SEQUENCE], every[m + n, NODE] = trie.word_name[part], trie.word_node[part]
+            every[m + n, SPAN], every[m + n, FIRST] = 1, i
+            n += 1
+        match = every[m + slots[slot]]
+        match[COUNT] += 1
+        match[LAST] = i
+        match[PART] = max(match[PART], np.int32(1000 * text.shares[i]))
+    return every[: m + n]
+
+
+@reading
 def _push_children(
     trie: NameTrie, text: TextWords, node: int, depth: int, stack: NDArray[np.int32], top: int
 ) -> tuple[int, int]:
@@ -103,7 +133,7 @@ def _push_children(
     return top, n_distinct + 1
 
 
-@inlined
+@reading
 def _measure(text: TextWords, path: NDArray[np.int32], k: int, match_out: NDArray[np.int32]) -> None:
     """Write how near each other the k distinct words of a path stand: all columns but three of a match."""
     anchor = path[0]
@@ -133,7 +163,7 @@ def _measure(text: TextWords, path: NDArray[np.int32], k: int, match_out: NDArra
     match_out[SPAN], match_out[COUNT], match_out[FIRST], match_out[LAST] = span, max(1, count), first, last
 
 
-@inlined
+@reading
 def _anchor_of(trie: NameTrie, text: TextWords, sequence: int) -> tuple[int, int]:
     """Return the word of a sequence that stands in the text least often: (which one, its local number)."""
     begin, stop = trie.sequence_words_ptr[sequence], trie.sequence_words_ptr[sequence + 1]
@@ -145,7 +175,7 @@ def _anchor_of(trie: NameTrie, text: TextWords, sequence: int) -> tuple[int, int
     return at, anchor
 
 
-@inlined
+@reading
 def stands_at(trie: NameTrie, text: TextWords, sequence: int, place: int) -> bool:
     """Return whether a text has the words of a sequence one after the other from a place on."""
     begin, length = trie.sequence_words_ptr[sequence], sequence_length(trie, sequence)
@@ -157,13 +187,13 @@ def stands_at(trie: NameTrie, text: TextWords, sequence: int, place: int) -> boo
     return i == length
 
 
-@inlined
+@reading
 def sequence_length(trie: NameTrie, sequence: int) -> int:
     """Return how many words a sequence has."""
     return int(trie.sequence_words_ptr[sequence + 1] - trie.sequence_words_ptr[sequence])
 
 
-@inlined
+@reading
 def _count_adjacent(trie: NameTrie, text: TextWords, sequence: int, cover: NDArray[np.int32]) -> int:
     """Return how often the sequence stands in the text; note where, if it has two words or more."""
     length = sequence_length(trie, sequence)
@@ -181,7 +211,7 @@ def _count_adjacent(trie: NameTrie, text: TextWords, sequence: int, cover: NDArr
     return count
 
 
-@inlined
+@reading
 def count_inside(trie: NameTrie, text: TextWords, sequence: int, cover: NDArray[np.int32]) -> tuple[int, int]:
     """Return how many of the places of a sequence are inside a longer one, and how many were looked at."""
     length = sequence_length(trie, sequence)

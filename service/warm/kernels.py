@@ -11,6 +11,7 @@ import json
 import logging
 import multiprocessing
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -161,19 +162,20 @@ def _begin() -> None:
 def warm_all() -> None:
     """Compile everything, in a process more than there are processors: one may wait for another's kernel.
 
-    On a terminal a bar counts the kernels and says the time left.
+    They are copies of this process: what it has imported need not be imported again. On a terminal a bar
+    counts the kernels and says the time left; it has a thread of its own, and begins after the copies.
     """
     n_processes = min(len(os.sched_getaffinity(0)) + 1, _PROCESSES_MAX)
-    with tempfile.TemporaryDirectory() as directory:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(n_processes, context, _begin) as pool, _bar() as bar:
+    pool = ProcessPoolExecutor(n_processes, multiprocessing.get_context("fork"), _begin)
+    with tempfile.TemporaryDirectory() as directory, pool:
+        before = _n_kernels()
+        under_way = [pool.submit(warm, job) for job in jobs(Path(directory))]
+        with _bar() as bar:
             task = bar.add_task("kernels", total=_N_KERNELS)
-            before = _n_kernels()
-            under_way = [pool.submit(warm, job) for job in jobs(Path(directory))]
             while wait(under_way, _LOOK_SECONDS).not_done:
                 bar.update(task, completed=min(_n_kernels() - before, _N_KERNELS))
-            for done in under_way:
-                done.result()
+        for done in under_way:
+            done.result()
 
 
 def _bar() -> Progress:
@@ -188,22 +190,17 @@ def _n_kernels() -> int:
     return sum(1 for _ in cache_dir().rglob("*.nbc"))
 
 
-def levels_to_warm() -> list[str | None]:
-    """Return the levels of processors to compile for: one, or with `portable` all that run here."""
-    asked = os.environ.get(VARIABLE) or None
-    return list[str | None](levels_here()) if asked == PORTABLE else [asked]
+def compile_all() -> None:
+    """Compile everything and say how long it took and where the kernels are.
 
-
-def _warm_level(level: str | None) -> None:
-    """Compile everything for a level of processors, in processes that are told so; say what there is then."""
+    For several levels of processors there is a process each: numba asks for the level when it is imported.
+    """
+    if os.environ.get(VARIABLE) == PORTABLE:
+        for level in levels_here():
+            subprocess.run(
+                [sys.executable, "-m", "service.warm"], env={**os.environ, VARIABLE: level}, check=True
+            )
+        return
     start = time.perf_counter()
-    if level:
-        os.environ[VARIABLE] = level
     warm_all()
     sys.stdout.write(f"{_n_kernels()} kernels in {cache_dir()} after {time.perf_counter() - start:.0f} s\n")
-
-
-def compile_all() -> None:
-    """Compile everything and say how long it took and where the kernels are."""
-    for level in levels_to_warm():
-        _warm_level(level)

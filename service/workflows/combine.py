@@ -47,7 +47,7 @@ from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset, LabelRows, offsets
 from service.datasets import read_dataset
-from service.evaluation.report import PredictedRows
+from service.evaluation.ranking import PredictedRows
 from service.features.combined import CombinedFeaturizer
 from service.features.languages import FILE_SUFFIX
 from service.features.parameters import ContextParameters, NamedParameters, RawParameters

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from model_store.members import Ranker
 from service.base.errors import BadData, BadParameter
 from service.base.rows import LabelRows, offsets
-from service.evaluation.report import PredictedRows, mark_true
+from service.evaluation.ranking import PredictedRows, mark_true
 from service.inference.combined_predictor import CombinedPredictor
 from service.workflows.labelled import Labelled, OnProgress
 

@@ -347,28 +347,3 @@ def train_rows(
         for e in range(len(indices)):
             _step_feature(network, squares, indices[e], values[e] * scale, rate, work)
     return loss
-
-
-@kernel
-def log_probabilities(
-    rows: SparseRows,
-    labels: LabelRows,
-    tree: SoftmaxTree,
-    network: Network,
-    is_mean: bool,
-) -> NDArray[np.float64]:
-    """Return log p of every label of every row, float64[as many], -inf where the label has no leaf."""
-    work = _scratch(tree.child.shape[1], network.embedding.shape[1])
-    found = np.zeros(len(labels.indices))
-    for row in range(len(rows.indptr) - 1):
-        low, high = rows.indptr[row], rows.indptr[row + 1]
-        _represent(network, rows.indices[low:high], rows.values[low:high], is_mean, work)
-        for i in range(labels.indptr[row], labels.indptr[row + 1]):
-            label = labels.indices[i]
-            node, target = tree.leaf_node[label], tree.leaf_branch[label]
-            found[i] = 0.0 if node >= 0 else -np.inf
-            while node >= 0:
-                _softmax(network, tree.child, node, work.r, work)
-                found[i] += np.log(np.float64(work.p[target]))
-                node, target = tree.parent[node], tree.branch[node]
-    return found

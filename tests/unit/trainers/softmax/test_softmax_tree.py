@@ -13,7 +13,6 @@ from service.trainers.softmax.tree import (
     Network,
     SoftmaxTree,
     Steps,
-    log_probabilities,
     train_rows,
 )
 from tests.oracles.softmax_trees import Net, Path, log_p, numeric_gradient, represent, softmax
@@ -176,19 +175,6 @@ def test_statistics_are_sums_of_softmaxes_and_moving_means() -> None:
     np.testing.assert_array_equal(found.seen, np.bincount(labels.indices, minlength=7))
     for label, mean in means.items():
         np.testing.assert_allclose(found.means[label, :DIM], mean, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["bag", "diagonal", "full"])
-def test_probabilities_of_all_labels_sum_to_1(kind: str) -> None:
-    net, network = network_of(kind, 8)
-    rows, sparse, _ = data_of(kind, 5, seed=9)
-    every = LabelRows(np.arange(6) * 7, np.tile(np.arange(7, dtype=np.int32), 5), 7)
-    found = log_probabilities(sparse, every, TREE, network, True).reshape(5, 7)
-    np.testing.assert_allclose(np.exp(found).sum(axis=1), 1, atol=1e-6)
-    assert (found[:, 6] == -np.inf).all()
-    for row, of_row in zip(rows, found, strict=True):
-        slow = [log_p(net, row, path_of(label), is_mean=True) for label in range(6)]
-        np.testing.assert_allclose(of_row[:6], slow, atol=1e-4)
 
 
 def test_a_row_without_features_moves_biases_only() -> None:
