@@ -87,7 +87,7 @@ class NameMatcher:
     def explain(self, text: str, concept: int) -> list[MatchedName]:
         """Return the names of a concept that a text has, the one with most words first.
 
-        Where it has none, those that are the beginnings of its words.
+        However far apart their words stand. Where it has none, those that are the beginnings of its words.
         """
         surfaces = split_words([text], self.parameters.lowercase, self.parameters.unicode)
         each = _texts_of(surfaces)
