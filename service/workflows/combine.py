@@ -16,7 +16,7 @@ import numpy as np
 
 from model_store.identifiers import check_model
 from model_store.label_info import URI
-from model_store.manifest import member_prefix
+from model_store.manifest import Parameter, member_prefix
 from model_store.members import (
     MEMBER_FEATURES,
 )
@@ -239,7 +239,10 @@ def _fitted(
     if reranked is not None:
         report["rerank"] = reranked
     warnings = [*parts.warnings, *_warnings(parts.members, labelled)]
-    draft = parts.draft(ranker, request.seed, {"ranker": kind})
+    said: dict[str, Parameter] = {"ranker": kind}
+    if parts.name_parameters is not None:
+        said |= {"by": request.by, "language": request.language or ""}
+    draft = parts.draft(ranker, request.seed, said)
     told = {"combined": report, **({"warnings": warnings} if warnings else {})}
     draft = replace(
         draft,
