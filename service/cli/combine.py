@@ -44,9 +44,7 @@ SameBy = Annotated[
 CandidatesOfMembers = Annotated[
     int, typer.Option("--candidates", min=1, max=1000, help="Labels of each member that are ranked.")
 ]
-BeamOfMembers = Annotated[
-    int, typer.Option("--beam-width", min=1, max=1000, help="Of the members.")
-]
+BeamOfMembers = Annotated[int, typer.Option("--beam-width", min=1, max=1000, help="Of the members.")]
 RankerKind = Annotated[
     str, typer.Option("--ranker", metavar="auto|boosted|linear", help="auto: boosted from 100 rows on.")
 ]
@@ -74,7 +72,7 @@ class Ranking(NamedTuple):
     """How candidates are found and ranked."""
 
     candidates: CandidatesOfMembers = 100
-    beam_width: BeamOfMembers = 10
+    beam_width: BeamOfMembers = 5
     ranker: RankerKind = "auto"
     rerank: NearRowsFile = None
 

@@ -32,6 +32,7 @@ from service.vocabulary.featurizers import matcher_of
 from service.vocabulary.names import build_names as build_name_arrays
 from service.vocabulary.words import kept_frequencies
 from service.workflows.combined_parts import CombinedParts
+from service.workflows.label_info import read_label_info
 
 
 class NewVocabulary(NamedTuple):
@@ -61,9 +62,8 @@ def set_vocabulary(
     if manifest.kind != COMBINED or not proposing_of(model.arrays).name_features:
         raise BadParameter(f"{shown}: expected a combined version with a vocabulary, found one without")
     said = manifest.trainer.parameters
-    concepts = read_concepts(
-        path, language or str(said.get("language") or "") or None, by or str(said.get("by", URI))
-    )
+    by, language = by or str(said.get("by", URI)), language or str(said.get("language") or "") or None
+    concepts = read_concepts(path, language, by)
     draft = _with_concepts(model, concepts)
     labels, before = set(all_names(draft.labels)), set(all_names(model.labels))
     if not labels & set(all_names(model.labels)[: proposing_of(model.arrays).concepts]):
@@ -79,6 +79,7 @@ def set_vocabulary(
     origin = {"parent": parent_of(manifest), "vocabulary": path.name}
     extra = {**draft.extra, ORIGIN: origin_array(origin)}
     published = store.publish(name, replace(draft, extra=extra, files=files))
+    store.put_label_info(name, read_label_info(path, by, language))
     return NewVocabulary(
         name,
         published.version,
