@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -346,10 +346,9 @@ def test_what_cannot_be_ranked_is_refused(
 
 
 def test_without_scikit_learn_it_is_refused_before_training(
-    texts: Path, tmp_path: Path, hide_module: Callable[[str], None]
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hide_module("sklearn")
-    hide_module("sklearn.ensemble")
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)  # it may have been imported before
     with pytest.raises(BadParameter, match=r"xylem-serve\[sklearn\]"):
         train_and_publish(Store(tmp_path), "m", TrainRequest("label-tree", texts, rerank=True))
 
