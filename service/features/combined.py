@@ -30,7 +30,7 @@ class CombinedParameters(RawParameters):
     norm: Norm = "none"
 
 
-class Block(NamedTuple):
+class ColumnBlock(NamedTuple):
     """Columns first .. end - 1 of a combined row: the features of a member, or of several that have the same.
 
     makes      makes the rows of texts
@@ -95,7 +95,7 @@ class CombinedFeaturizer(Featurizer):
         self._items = sum(part.items_a_character for part in self._parts)
 
     @property
-    def _parts(self) -> list[Block | NameRows]:
+    def _parts(self) -> list[ColumnBlock | NameRows]:
         return [*self.blocks, *([] if self.names is None else [self.names])]
 
     @property
@@ -148,9 +148,9 @@ def part_of(rows: SparseRows, row: int, first: int, end: int) -> SparseRows:
     return SparseRows(np.array((0, high - low)), indices, rows.values[low:high], end - first)
 
 
-def _blocks(members: Sequence[Model]) -> tuple[list[Block], list[int]]:
+def _blocks(members: Sequence[Model]) -> tuple[list[ColumnBlock], list[int]]:
     """Return the blocks of the members, and the number of each member's."""
-    blocks: list[Block] = []
+    blocks: list[ColumnBlock] = []
     owners: list[Model] = []
     of_member = []
     for member in members:
@@ -162,12 +162,12 @@ def _blocks(members: Sequence[Model]) -> tuple[list[Block], list[int]]:
     return blocks, of_member
 
 
-def _block_of(member: Model, first: int) -> Block:
+def _block_of(member: Model, first: int) -> ColumnBlock:
     featurizer = load_featurizer(member.manifest.features, member.arrays, member.manifest.n_features)
     if member.manifest.link != "softmax":
-        return Block(first, first + featurizer.n_features, featurizer, None)
+        return ColumnBlock(first, first + featurizer.n_features, featurizer, None)
     embedding = RowEmbedding(assemble_embedding(member.manifest.n_features, member.arrays))
-    return Block(first, first + embedding.dim, featurizer, embedding)
+    return ColumnBlock(first, first + embedding.dim, featurizer, embedding)
 
 
 def _have_same_features(one: Model, other: Model) -> bool:

@@ -26,7 +26,6 @@ from service.inference.prediction_json import Spans, predictions_json, spans_of
 from service.inference.predictor import PredictOptions
 from service.serving.label_info import LabelInfoOptions, members_of
 from service.serving.lines import dump
-from service.serving.schemas.predictions import CombinedExplanation as ExplainedByMembers
 from service.serving.schemas.predictions import (
     ExplainedLeaf,
     ExplainedMember,
@@ -34,6 +33,7 @@ from service.serving.schemas.predictions import (
     ExplainedTree,
     FeatureContribution,
     LeavesExplanation,
+    MembersExplanation,
     RoutedNode,
     TreesExplanation,
 )
@@ -153,7 +153,7 @@ def _of_trees(
 
 def _combined(
     why: CombinedExplanation, label: int, text: str | None, served: ServedVersion
-) -> ExplainedByMembers:
+) -> MembersExplanation:
     """Return what the members say of a label, and which names of it the text has, if that is at hand."""
     members: list[ExplainedMember] = []
     for number, (manifest, said) in enumerate(zip(served.opened.manifest.members, why.members, strict=True)):

@@ -56,8 +56,9 @@ NAME_FEATURES = (
 )
 """What is said of a concept of which a text has names, as its row says it; all are finite, none is negative.
 
-A concept is one of a text by a name all of whose words the text has; or by a name of one word that begins a
-longer word of the text, which is no name (compounds): then the first nine are 0, but for other names.
+A concept is one of a text by a name whose words it has, with FAR_GAP others between them at most; or by a
+name of one word that begins a longer word of the text, which is no name (compounds): then the first nine are
+0, but for other names.
 
 preferred, alternative, hidden  closeness of the closest name of this kind, 0: none of the kind stands there
 names        ln(1 + names of the concept that the text has)

@@ -41,8 +41,8 @@ class NameMatcher:
     """Finds concepts in texts by their names; immutable, any number of threads may share it.
 
     After Medelyan, Human-competitive automatic topic indexing (2009), and MLLM of Annif (Suominen, Inkinen
-    and Lehtinen, Annif and Finto AI, 2022), whose features these are like. What differs: words of a name are
-    looked for in the whole text, and how near each other they stand is a feature; MLLM asks for one sentence.
+    and Lehtinen, Annif and Finto AI, 2022), whose features these are like. What differs: words of a name may
+    be FAR_GAP words apart, and how near each other they stand is a feature; MLLM asks for one sentence.
     Places are those of words, there of sentences. How often a name stands inside a longer one, which MLLM
     calls ambiguity, and how many concepts share it are two features. Brackets behind a name are its
     qualifier; there they are words like others. Document frequency is that of words, not of concepts.
@@ -87,7 +87,7 @@ class NameMatcher:
     def explain(self, text: str, concept: int) -> list[MatchedName]:
         """Return the names of a concept that a text has, the one with most words first.
 
-        Where it has none, those that are the beginnings of its words.
+        However far apart their words stand. Where it has none, those that are the beginnings of its words.
         """
         surfaces = split_words([text], self.parameters.lowercase, self.parameters.unicode)
         each = _texts_of(surfaces)

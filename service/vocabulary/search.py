@@ -21,6 +21,13 @@ PLACES_MAX = 64
 NEAR_GAP = 10
 """Words of a name are near each other where so many others at most stand between them."""
 
+FAR_GAP = 50
+"""A name is not found where more words than these stand between its own everywhere.
+
+So the concepts of a long text are not all those whose words it has somewhere. Of names so far apart 0.8% were
+right in 2,625 questions to libraries, and a ranker without them was as good.
+"""
+
 SEQUENCE, NODE, N_WORDS, SPAN, COUNT, FIRST, LAST, ADJACENT, PART = range(9)
 """Columns of a match: which sequence of which node; its distinct words; the fewest words of the text from its
 first to its last one; how often they are near each other, 1 at least; the first and the last place of these;
@@ -66,7 +73,8 @@ def find_matches(trie: NameTrie, text: TextWords) -> Matches:
             if first < last:
                 found[n, PART] = 0
                 _measure(text, path, depth + 1, found[n])
-            for sequence in range(first, last):
+            is_far = first < last and found[n, SPAN] > depth + 1 + FAR_GAP
+            for sequence in range(last if is_far else first, last):
                 found[n] = found[n + first - sequence]
                 found[n, SEQUENCE], found[n, NODE] = sequence, node
                 found[n, ADJACENT] = _count_adjacent(trie, text, sequence, cover)

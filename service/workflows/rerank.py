@@ -21,7 +21,7 @@ from service.base.rows import Dataset, offsets
 from service.inference.combined_predictor import CombinedPredictor
 from service.inference.predictors import make_predictor
 from service.vocabulary.featurizers import featurizer_of
-from service.workflows.combine import combined_parts, no_ranker
+from service.workflows.combined_parts import combined_parts, no_ranker
 from service.workflows.labelled import OnProgress, labelled_dataset
 from service.workflows.near_rows import check_rerank, near_of
 from service.workflows.ranker import (

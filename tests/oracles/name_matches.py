@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from service.vocabulary.search import NEAR_GAP, PLACES_MAX
+from service.vocabulary.search import FAR_GAP, NEAR_GAP, PLACES_MAX
 from service.vocabulary.text_words import PART_CHARACTERS_MIN, REST_CHARACTERS_MIN
 from service.vocabulary.trie import CONCEPTS_A_NAME_MAX, NAME_WORDS_MAX
 
@@ -101,6 +101,8 @@ def _find(name: OracleName, text: Sequence[str], order: Mapping[str, tuple[int, 
     for place in anchors:
         places = [_nearest(text, word, place) for word in distinct]
         windows.append((max(places) - min(places) + 1, min(places), max(places)))
+    if min(windows)[0] > len(distinct) + FAR_GAP:
+        return None
     near = [window for window in windows if window[0] <= len(distinct) + NEAR_GAP]
     chosen = near or [min(windows, key=lambda window: window[0])]
     return Found(

@@ -120,14 +120,14 @@ class ExplainedName(TypedDict):
     words: Annotated[list[str], Field(description="words of the text")]
 
 
-class CombinedExplanation(TypedDict):
+class MembersExplanation(TypedDict):
     """Why a label of a combined model has its score: its members and the names that were found."""
 
     members: list[ExplainedMember]
     names: list[ExplainedName]
 
 
-LabelExplanation: TypeAlias = TreesExplanation | LeavesExplanation | CombinedExplanation
+LabelExplanation: TypeAlias = TreesExplanation | LeavesExplanation | MembersExplanation
 """Why a label has its score."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -17,7 +18,7 @@ from service.base.errors import BadData
 from service.vocabulary.concepts import Concepts, concepts_of
 from service.vocabulary.matching import NAME_FEATURES, NameMatcher
 from service.vocabulary.names import build_names
-from service.vocabulary.search import PLACES_MAX
+from service.vocabulary.search import FAR_GAP, PLACES_MAX, VISITS_A_WORD
 from service.vocabulary.trie import CONCEPTS_A_NAME_MAX, NAME_WORDS_MAX
 from service.vocabulary.words import NameParameters, count_words, kept_frequencies
 from tests.oracles.name_matches import OracleName, candidates
@@ -191,6 +192,23 @@ def test_names_that_cannot_be_found_are_left_out(hostile: list[str]) -> None:
     assert rows_of(with_it, [text])[0].keys() == rows_of(without, [text])[0].keys() == {0}
     with pytest.raises(BadData, match="expected names with a word of two characters"):
         matcher_of(hostile)
+
+
+def test_words_of_a_name_are_not_looked_for_farther_apart_than_the_bound() -> None:
+    matcher = matcher_of(["aa bb"])
+    near, far = (" ".join(["aa", *["zz"] * n, "bb"]) for n in (FAR_GAP, FAR_GAP + 1))
+    assert [sorted(row) for row in rows_of(matcher, [near, far])] == [[0], []]
+
+
+def test_so_much_is_looked_at_for_a_word_and_no_more() -> None:
+    words = [f"w{i}" for i in range(1, 8)]
+    most = VISITS_A_WORD - 2 * len(words) - 1  # a set of words and the one below it are two
+    for n, found in ((most, True), (most + 1, False)):
+        orders = [" ".join(order) for order in itertools.islice(itertools.permutations(words), n)]
+        frequent = [f"w8 x{i}" for i in range(n + 2)]  # so that w8 comes after the others
+        text = " ".join([*words, "w8"])
+        (row,) = rows_of(matcher_of(orders, [text], frequent), [text])
+        assert sorted(row) == ([0, 1] if found else [0])
 
 
 def test_the_longest_name_is_found_and_so_is_one_of_the_words_that_it_repeats() -> None:
