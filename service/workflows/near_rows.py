@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from model_store.near import NEAR_FEATURES, OTHERS_MAX, ROWS_MAX, ZERO, NearRows, near_arrays
 from model_store.version import Model
 from service.base.errors import BadParameter
-from service.base.rows import Dataset, LabelRows, SparseRows, offsets
+from service.base.rows import Dataset, LabelRows, SparseRows, offsets, ranges
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.ranker import Candidates, gains, precisions, rank_by_folds
 
@@ -60,6 +60,30 @@ def near_or_not(
     is_kept = gains(alone, ranked)
     measured = {"kept": is_kept, "rows": len(found.ptr) - 1, "alone": alone, "ranked": ranked}
     return (found, margins, measured) if is_kept else (plain, before, measured)
+
+
+def place_near(near: NearRows, old: NDArray[np.int32]) -> NearRows:
+    """Return near rows of other labels: label i was old[i], each once; below 0: it is new, and has none."""
+    is_old = old >= 0
+
+    def lists(ptr: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        counts = np.where(is_old, np.diff(ptr)[old], 0)
+        return counts, ranges(ptr[old], counts)
+
+    n_rows, rows = lists(near.label_ptr)
+    n_others, others = lists(near.other_ptr)
+    new = np.full(len(near.label_ptr) - 1, -1, np.int32)
+    new[old[is_old]] = np.flatnonzero(is_old)
+    label, other = np.repeat(np.arange(len(old)), n_others), new[near.other_label[others]]
+    order = np.lexsort((other, label))
+    order = order[other[order] >= 0]
+    return near._replace(
+        label_ptr=offsets(n_rows),
+        label_row=near.label_row[rows],
+        other_ptr=offsets(np.bincount(label[order], minlength=len(old))),
+        other_label=other[order],
+        other_share=near.other_share[others][order],
+    )
 
 
 def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:

@@ -216,6 +216,11 @@ def _by_levels(nodes: NDArray[Any]) -> list[int]:
     return order
 
 
+def check_installed() -> None:
+    """Raise BadParameter where scikit-learn is not installed, which fits rankers."""
+    _sklearn("sklearn.ensemble")
+
+
 def _sklearn(module: str) -> Any:
     """Return a module of scikit-learn. Raises BadParameter where it is not installed."""
     import importlib

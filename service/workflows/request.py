@@ -72,6 +72,10 @@ class TrainRequest:
         if self.calibrate and (is_standard_input or is_exact):
             found = "standard input" if is_standard_input else f"{self.trainer}, whose sum to 1"
             raise BadParameter(f"calibrate: expected a file, and a trainer of scores a label, found {found}")
+        if self.rerank and is_exact:
+            raise BadParameter(
+                f"rerank: expected a trainer of sparse rows, found {self.trainer}, whose scores sum to 1"
+            )
         if finds_thresholds and not self.stream:
             raise BadParameter(
                 "thresholds: expected --stream, found training in memory: use xylem thresholds"

@@ -43,6 +43,7 @@ from service.workflows.prepared import (
     warnings_of,
 )
 from service.workflows.progressive import ProgressiveThresholds
+from service.workflows.ranker import check_installed
 from service.workflows.request import Chosen
 from service.workflows.request import TrainRequest as TrainRequest
 from service.workflows.rerank import rerank
@@ -126,6 +127,8 @@ def train_and_publish(
     check_model(model)
     chosen = request.chosen()
     request.check(kept_in is not None)
+    if request.rerank:
+        check_installed()
     store.prepare()
     origin = {"parent": _parent(store, model), **request.origin}
     if request.valid is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +13,7 @@ import pytest
 
 from model_store.checks import check_version
 from model_store.errors import Corrupt
-from model_store.near import NEAR, OTHERS_MAX, ROWS_MAX, ZERO, NearRows, has_near, near_arrays
+from model_store.near import NEAR, OTHERS_MAX, ROWS_MAX, ZERO, NearRows, check_near, has_near, near_arrays
 from model_store.store import Store
 from model_store.version import Draft, manifest_of, model_of
 from service.base.errors import BadParameter
@@ -22,7 +23,7 @@ from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.workflows import rerank as reranking
 from service.workflows.combine import CombineRequest, combine_and_publish, combined_parts, no_ranker
-from service.workflows.near_rows import FEATURES_MAX, draw_near_rows, near_of
+from service.workflows.near_rows import FEATURES_MAX, draw_near_rows, near_of, place_near
 from service.workflows.ranker import Candidates, precisions
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Command, answer
@@ -99,6 +100,28 @@ def test_labels_that_are_true_together_are_counted(seed: int) -> None:
             near.other_share[at], together[label, near.other_label[at]] / (counts[label] + 2), rtol=1e-6
         )
     assert np.diff(near.other_ptr).max() == OTHERS_MAX
+
+
+def test_near_rows_move_with_their_labels(seed: int) -> None:
+    near = draw_near_rows(random_rows(seed, 200), random_labels(seed, 200), seed)
+    old = np.array([-1, 5, 1, 7, -1, 0, 3], np.int32)  # 2, 4 and 6 are gone
+    placed = place_near(near, old)
+    check_near(placed, N_FEATURES)
+
+    def rows_of(rows: NearRows, label: int) -> list[int]:
+        found: list[int] = rows.label_row[rows.label_ptr[label] : rows.label_ptr[label + 1]].tolist()
+        return found
+
+    def others_of(rows: NearRows, label: int) -> dict[int, float]:
+        at = slice(rows.other_ptr[label], rows.other_ptr[label + 1])
+        return dict(zip(rows.other_label[at].tolist(), rows.other_share[at].tolist(), strict=True))
+
+    for label, before in enumerate(old.tolist()):
+        assert rows_of(placed, label) == (rows_of(near, before) if before >= 0 else [])
+        expected = others_of(near, before) if before >= 0 else {}
+        named = {new: expected[was] for new, was in enumerate(old.tolist()) if was in expected}
+        assert others_of(placed, label) == named
+    assert len(placed.other_label)
 
 
 def near_draft(seed: int) -> tuple[Draft, NearRows]:
@@ -320,6 +343,14 @@ def test_what_cannot_be_ranked_is_refused(
     with pytest.raises(BadParameter, match=f"rerank: expected .*{words}"):
         train_and_publish(Store(tmp_path), "refused", replace(request, **changes))
     assert not list(tmp_path.glob("models/refused/versions/*"))
+
+
+def test_without_scikit_learn_it_is_refused_before_training(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)  # it may have been imported before
+    with pytest.raises(BadParameter, match=r"xylem-serve\[sklearn\]"):
+        train_and_publish(Store(tmp_path), "m", TrainRequest("label-tree", texts, rerank=True))
 
 
 def test_few_rows_and_dense_rows_are_refused(tmp_path: Path) -> None:
