@@ -20,12 +20,11 @@ from model_store.label_info import URI
 from model_store.manifest import COMBINED, member_prefix
 from model_store.members import NO_LABEL, assemble_ranker, map_name, proposing_of
 from model_store.names import all_names, build_names
-from model_store.near import NearRows, assemble_near, has_near, near_arrays
+from model_store.near import assemble_near, has_near, near_arrays
 from model_store.origin import ORIGIN, REPORT, origin_array, parent_of
 from model_store.store import Store
 from model_store.version import Draft, Model, StoredArray
 from service.base.errors import BadData, BadParameter
-from service.base.rows import offsets, ranges
 from service.features.combined import members_of
 from service.vocabulary.concepts import Concepts, read_concepts
 from service.vocabulary.featurizers import matcher_of
@@ -33,6 +32,7 @@ from service.vocabulary.names import build_names as build_name_arrays
 from service.vocabulary.words import kept_frequencies
 from service.workflows.combined_parts import CombinedParts
 from service.workflows.label_info import read_label_info
+from service.workflows.near_rows import place_near
 
 
 class NewVocabulary(NamedTuple):
@@ -131,27 +131,7 @@ def _near(
     """Return the near rows of labels that have other numbers now, of n_labels; none where there are none."""
     if not has_near(arrays):
         return {}
-    near: NearRows = assemble_near(len(to_new), arrays)
     stay = np.flatnonzero(to_new != NO_LABEL)
-    old_of = stay[np.argsort(to_new[stay])]
-
-    def lists(ptr: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the lists of the labels that stay, by their new numbers: their offsets, and from where."""
-        sizes = np.zeros(n_labels, np.int64)
-        sizes[to_new[old_of]] = np.diff(ptr)[old_of]
-        return offsets(sizes), ranges(ptr[old_of], np.diff(ptr)[old_of])
-
-    label_ptr, rows = lists(near.label_ptr)
-    other_ptr, others = lists(near.other_ptr)
-    other = to_new[near.other_label[others]]
-    is_there = other != NO_LABEL
-    owner = np.repeat(np.arange(n_labels), np.diff(other_ptr))[is_there]
-    order = np.lexsort((other[is_there], owner))
-    moved = near._replace(
-        label_ptr=label_ptr,
-        label_row=near.label_row[rows],
-        other_ptr=offsets(np.bincount(owner, minlength=n_labels)),
-        other_label=other[is_there][order],
-        other_share=near.other_share[others][is_there][order],
-    )
-    return near_arrays(moved)
+    old = np.full(n_labels, -1, np.int32)
+    old[to_new[stay]] = stay
+    return near_arrays(place_near(assemble_near(len(to_new), arrays), old))
