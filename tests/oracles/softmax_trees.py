@@ -81,7 +81,7 @@ def mean_of(q: np.ndarray, p: np.ndarray, known: np.ndarray) -> tuple[np.ndarray
 
 
 def alone_of(
-    q: np.ndarray, m: int, own: np.ndarray, capacity: int, least: float, *, stay: bool
+    q: np.ndarray, m: int, own: np.ndarray, capacity: int, alone: float, *, stay: bool
 ) -> dict[int, int]:
     """Return the labels that get a child for themselves, of labels the most frequent first, and which."""
     n = len(q)
@@ -92,6 +92,7 @@ def alone_of(
         after = n - n_alone - 1
         if not 0 < after <= capacity * (m - n_alone - 1):
             break
+        least = alone / 2 if stay and own[n_alone] >= 0 else alone
         if q[n_alone] < least * q[n_alone:].sum() / (m - n_alone):
             break
         n_alone += 1

@@ -32,7 +32,8 @@ class Rule(NamedTuple):
     slack    a child that has slack / M of its node's rows or more takes no further label; 0: no bound. Where
              no child with room by `depth` has less, it does not hold
     alone    the most frequent labels get a leaf of their own, one after the other, as long as a label has at
-             least this part of the mean of the rows left for each child left; 0: none does
+             least this part of the mean of the rows left for each child left; half of it where it has one
+             and a margin holds; 0: none does
     times_p  equation 12 instead of 10
     margin   standard errors by which the difference p_{j|i} - p_j has to be larger than that of the child
              where the label is. The others keep their child, and come first; so do all labels of a node of M
@@ -295,14 +296,14 @@ def _is_alone(
     share: NDArray[np.float64],
     capacity: int,
     n_children: int,
-    rule: Rule,
+    least: float,
 ) -> bool:
     """Return whether the next label gets a leaf of its own; `left` is the share of it and all that follow."""
-    if rule.alone == 0 or capacity == 0 or len(labels) <= n_children:
+    if least == 0 or capacity == 0 or len(labels) <= n_children:
         return False
     n_after, children_after = len(labels) - n_alone - 1, n_children - n_alone - 1
     fits = n_after <= capacity * children_after and n_after > 0
-    return bool(fits and share[labels[n_alone]] >= rule.alone * left / (n_children - n_alone))
+    return bool(fits and share[labels[n_alone]] >= least * left / (n_children - n_alone))
 
 
 @inlined
@@ -367,7 +368,11 @@ def deal(
     for label in labels:
         left += share[label]
     n_alone = 0
-    while n_alone < n_children - 1 and _is_alone(labels, n_alone, left, share, capacity, n_children, rule):
+    while n_alone < n_children - 1:
+        is_leaf = node >= 0 and tree.leaf_node[labels[n_alone]] == node and rule.margin > 0
+        least = 0.5 * rule.alone if is_leaf else rule.alone
+        if not _is_alone(labels, n_alone, left, share, capacity, n_children, least):
+            break
         left -= share[labels[n_alone]]
         n_alone += 1
     _deal_alone(labels, n_alone, node, tree, rule, work)

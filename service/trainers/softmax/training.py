@@ -8,14 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.build import padded
 from model_store.ensemble import LANES
 from model_store.extras import EMBEDDING, Embedding
 from service.base.errors import BadParameter
 from service.base.settings import memory_bytes
+from service.trainers.shape import huffman_shape
 from service.trainers.size import SizeEstimate
 from service.trainers.softmax.dealing import Rule
-from service.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
-from service.trainers.softmax.shapes import tree_of
+from service.trainers.softmax.parameters import LearnedTreeParameters, SoftmaxParameters, TreeLearning
+from service.trainers.softmax.shapes import even_shape, tree_of
 from service.trainers.softmax.tree import Network, SoftmaxTree, Steps, train_rows
 from service.trainers.softmax.updates import (
     State,
@@ -126,12 +128,22 @@ def train_embeddings(
 def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> SizeEstimate:
     """Return the bound on the weights of the nodes: each has all dimensions, and two children at least.
 
-    Embeddings are not counted: dim numbers a feature.
+    What is stored, embeddings included, is exact for Huffman's tree, and that of the tree of fewest levels
+    for others.
     """
-    n_labels, n_used = len(np.unique(data.labels.indices)), len(np.unique(data.rows.indices))
-    weights = p.dim * 2 * n_labels
+    counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
+    labels, n_used = np.flatnonzero(counts).astype(np.int32), len(np.unique(data.rows.indices))
+    kind = p.first_tree() if isinstance(p, LearnedTreeParameters) else getattr(p, "tree", "huffman")
+    if kind == "huffman":
+        shape = huffman_shape(labels, counts[labels], p.arity)
+    else:
+        shape = even_shape(labels, max(p.arity, len(labels)) if kind == "flat" else p.arity)
+    n_padded = sum(padded(n) for n in np.diff(shape.child_ptr)[shape.inner].tolist())
+    n_places, n_turned = p.transitions()
+    n_embedded = p.dim * (data.rows.n_features // n_places + n_places * n_turned)
     tools.progress("estimate", 1, 1)
-    return SizeEstimate.of(weights, n_used, n_labels, (1.0,))
+    found = SizeEstimate.of(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
+    return found.with_embeddings(p.dim * n_padded, n_embedded)
 
 
 def _descend(
