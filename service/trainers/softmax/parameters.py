@@ -140,13 +140,13 @@ class LearnedTreeParameters(SoftmaxParameters):
         "depth=0 and slack=0 the tree is well-formed, as the paper's algorithm 2 has it",
     )
     alone: float = Field(
-        default=0.25,
+        default=0.5,
         ge=0.0,
         le=1.0,
         description="a label with this part of a child's mean share of rows gets a leaf of its own; 0: none",
     )
     margin: float = Field(
-        default=4.0,
+        default=8.0,
         ge=0.0,
         le=1e6,
         description="a label moves where another child promises more by so many standard errors, at the last "
