@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.decorators import inlined
 from service.trainers.softmax.known import branch_at, probabilities_of
 from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
 
@@ -382,23 +382,3 @@ def deal(
     _keep_places(labels, share, n_known, rule, work)
     _deal_greedily(labels, share, n_known, capacity, work)
     _deal_evenly(labels, share, n_pads, capacity, work)
-
-
-@kernel
-def deal_labels(
-    labels: NDArray[np.int32],
-    share: NDArray[np.float64],
-    n_pads: int,
-    node: int,
-    level: int,
-    rule: Rule,
-    tree: SoftmaxTree,
-    network: Network,
-    statistics: LabelStatistics,
-) -> NDArray[np.int64]:
-    """Return the child that each label of one node is dealt to, int64[as many]; see `assign_labels`."""
-    n_children = tree.child.shape[1]
-    work = make_dealing(len(labels), n_children)
-    capacity = capacity_of(len(labels), n_children, level, rule)
-    deal(labels, share, n_pads, node, capacity, rule, tree, network, statistics, work)
-    return work.child

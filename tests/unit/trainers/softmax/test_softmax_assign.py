@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.trainers.softmax.assignment import assign_labels
-from service.trainers.softmax.dealing import Rule, deal_labels
+from service.trainers.softmax.assignment import assign_labels, deal_labels
+from service.trainers.softmax.dealing import Rule
 from service.trainers.softmax.shapes import empty_topology
 from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
 from tests.oracles.softmax_trees import alone_of, greedy, keepers
