@@ -49,6 +49,7 @@ from service.thresholds.methods.starts import choose_kappa, choose_start, replay
 from service.thresholds.store.codec import METHODS, Method, Tuned
 from service.thresholds.store.state import TUNED, lock_head, replace_state
 from service.workflows.labelled import Labelled, OnProgress, read_labelled
+from service.workflows.tuning_outcome import TuningOutcome, facts_of
 
 KAPPA = 0.01
 KAPPA_MIN, KAPPA_MAX = 1e-4, 0.5
@@ -142,21 +143,6 @@ def request_of(
     )
 
 
-class TuningOutcome(NamedTuple):
-    """What a method found, and how good it is on the rows it was found on and on others.
-
-    kappa     that was chosen; None where it was given
-    rejected  macro-F on the validation rows of the method that was asked for, where one threshold for all
-              labels is better there and was taken; else None
-    """
-
-    tuned: Tuned
-    validation: FMeasures
-    test: FMeasures | None
-    kappa: float | None = None
-    rejected: tuple[Method, float] | None = None
-
-
 class _Task(NamedTuple):
     """All that the methods need."""
 
@@ -222,7 +208,7 @@ def tune_and_keep(
     """
     name, version = model.manifest.model, model.manifest.version
     outcomes = tune(model, request, on_progress)
-    facts = [_facts(outcome) for outcome in outcomes]
+    facts = [facts_of(outcome) for outcome in outcomes]
     with database.write() as connection:
         head = lock_head(connection, name, version)
         tuned = outcomes[0].tuned
@@ -234,34 +220,6 @@ def tune_and_keep(
         if on_keep is not None:
             on_keep(connection, report)
     return report
-
-
-def _facts(outcome: TuningOutcome) -> dict[str, Any]:
-    tuned = outcome.tuned
-    return {
-        "method": tuned.method,
-        **_named("validation", outcome.validation),
-        **({} if outcome.test is None else _named("test", outcome.test)),
-        "empty_label_convention": tuned.convention,
-        "labels": len(tuned.thresholds),
-        "start": [tuned.start.a, tuned.start.b],
-        "power": tuned.start.power,
-        "scale": tuned.start.scale,
-        **({} if outcome.kappa is None else {"kappa": outcome.kappa}),
-        **({} if outcome.rejected is None else _rejection(*outcome.rejected)),
-    }
-
-
-def _rejection(method: Method, macro_f: float) -> dict[str, Any]:
-    """Return what a report says of a method that gave way to one threshold for all labels."""
-    note = (
-        f"{method} has less macro-F on the validation rows than one threshold for all labels, which is kept"
-    )
-    return {"instead_of": method, "instead_of_macro_f": macro_f, "note": note}
-
-
-def _named(part: str, f: FMeasures) -> dict[str, float]:
-    return {f"{part}_macro_f": f.macro_f, f"{part}_micro_f": f.micro_f, f"{part}_instance_f": f.instance_f}
 
 
 def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: OnProgress) -> _Task:

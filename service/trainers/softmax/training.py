@@ -20,7 +20,7 @@ from service.trainers.softmax.parameters import LearnedTreeParameters, SoftmaxPa
 from service.trainers.softmax.shapes import even_shape, tree_of
 from service.trainers.softmax.tree import Network, SoftmaxTree, Steps, train_rows
 from service.trainers.softmax.updates import (
-    State,
+    LearningState,
     bring_up_to_date,
     deal_anew,
     levels_of,
@@ -152,7 +152,7 @@ def _descend(
     topology: SoftmaxTree,
     learning: TreeLearning | None,
     tools: Tools,
-) -> tuple[State, dict[str, Any]]:
+) -> tuple[LearningState, dict[str, Any]]:
     """Take all steps; return the parameters, and what is reported."""
     p, census = parameters.descent(), source.census
     total = p.epochs * census.n_labelled
@@ -194,7 +194,9 @@ def _thinned(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [updates[i] for i in chosen.tolist()]
 
 
-def _update(state: State, source: RowSource, is_mean: bool, rule: Rule) -> tuple[State, dict[str, Any]]:
+def _update(
+    state: LearningState, source: RowSource, is_mean: bool, rule: Rule
+) -> tuple[LearningState, dict[str, Any]]:
     """Deal the labels anew; return the state, and what the tree was worth before and how much of it moved."""
     counts = source.census.label_rows
     bring_up_to_date(state, source, is_mean)
@@ -210,7 +212,7 @@ def _told(update: dict[str, Any]) -> str:
     return f"J {share:.0%} of the most, {update['share_moved']:.0%} of labels moved"
 
 
-def _run(piece: Piece, state: State, steps: Steps, random: NDArray[np.uint64], tools: Tools) -> float:
+def _run(piece: Piece, state: LearningState, steps: Steps, random: NDArray[np.uint64], tools: Tools) -> float:
     """Train on a piece, in a thread that an interrupt stops; return the sum of the losses."""
     found: list[float] = []
 
@@ -238,7 +240,7 @@ def _start(
     tree: SoftmaxTree,
     learning: TreeLearning | None,
     tools: Tools,
-) -> State:
+) -> LearningState:
     """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0."""
     dim = parameters.dim
     padded = -(-dim // LANES) * LANES
@@ -263,7 +265,7 @@ def _start(
         squares = Network(*(np.zeros_like(part) for part in network))
     else:
         squares = Network(*(part[:0] for part in network))
-    return State(tree, network, squares, no_statistics(tree, learning, padded))
+    return LearningState(tree, network, squares, no_statistics(tree, learning, padded))
 
 
 def _check_memory(parameters: SoftmaxParameters, padded: int, n_words: int, n_children: int) -> None:
@@ -292,7 +294,9 @@ def _check_finite(network: Network, rate: float) -> None:
         raise BadParameter(f"rate: expected one under which parameters stay finite, found {rate:g}")
 
 
-def _trained(state: State, parameters: SoftmaxParameters, census: Census, report: dict[str, Any]) -> Trained:
+def _trained(
+    state: LearningState, parameters: SoftmaxParameters, census: Census, report: dict[str, Any]
+) -> Trained:
     _check_finite(state.network, parameters.descent().rate)
     tree = tree_of(state.tree, state.network, parameters.dim)
     dim = parameters.dim

@@ -19,7 +19,7 @@ LEVELS_MAX = 16
 """So many levels are told of, the first ones."""
 
 
-class State(NamedTuple):
+class LearningState(NamedTuple):
     """All that changes: the parameters, sums of their squared gradients, what was seen, the tree."""
 
     tree: SoftmaxTree
@@ -42,7 +42,7 @@ def no_statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) ->
     )
 
 
-def bring_up_to_date(state: State, source: RowSource, is_mean: bool) -> None:
+def bring_up_to_date(state: LearningState, source: RowSource, is_mean: bool) -> None:
     """Set the labels' mean representations to those under the present embeddings, if they are kept.
 
     Reads the rows once. Deviation from algorithm 1, whose statistics are of all steps so far: embeddings have
@@ -58,7 +58,7 @@ def bring_up_to_date(state: State, source: RowSource, is_mean: bool) -> None:
     means[:] = sums / np.maximum(seen, 1)[:, None]
 
 
-def levels_of(state: State, counts: NDArray[np.int64]) -> list[dict[str, float]]:
+def levels_of(state: LearningState, counts: NDArray[np.int64]) -> list[dict[str, float]]:
     """Return a line for each level of a tree: means over its nodes, weighted by the rows of known labels.
 
     objective  J (equation 6)
@@ -83,7 +83,7 @@ def levels_of(state: State, counts: NDArray[np.int64]) -> list[dict[str, float]]
     return lines
 
 
-def deal_anew(state: State, counts: NDArray[np.int64], rule: Rule) -> tuple[State, int]:
+def deal_anew(state: LearningState, counts: NDArray[np.int64], rule: Rule) -> tuple[LearningState, int]:
     """Deal the labels to the nodes anew; return the state on the new tree, and how many labels moved."""
     tree, network, squares, statistics = state
     carried = np.flatnonzero(counts)
@@ -105,7 +105,7 @@ def deal_anew(state: State, counts: NDArray[np.int64], rule: Rule) -> tuple[Stat
     moved = (made.leaf_node != tree.leaf_node) | (made.leaf_branch != tree.leaf_branch)
     if len(statistics.sums):
         statistics = _forget(statistics, tree, made, is_new)
-    return State(made, network, squares, statistics), int(moved.sum())
+    return LearningState(made, network, squares, statistics), int(moved.sum())
 
 
 def _placed(old: NDArray[np.float32], is_new: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -148,7 +148,7 @@ def _paths(tree: SoftmaxTree, depth: int) -> NDArray[np.int32]:
     return paths
 
 
-def settle(state: State) -> None:
+def settle(state: LearningState) -> None:
     """Let the nodes begin anew, with their sums of squared gradients; embeddings stay, with theirs."""
     network, squares, statistics = state.network, state.squares, state.statistics
     for part in (network.weights, network.bias, squares.weights, squares.bias):
