@@ -16,7 +16,7 @@ import numpy as np
 
 from model_store.identifiers import check_model
 from model_store.label_info import URI
-from model_store.manifest import member_prefix
+from model_store.manifest import Parameter, member_prefix
 from model_store.members import (
     MEMBER_FEATURES,
 )
@@ -52,6 +52,7 @@ from service.workflows.combined_parts import (
     no_ranker,
     renumbered,
 )
+from service.workflows.label_info import read_label_info
 from service.workflows.labelled import Labelled, OnProgress, labelled_dataset, no_progress
 from service.workflows.near_rows import near_of, near_or_not
 from service.workflows.ranker import (
@@ -89,7 +90,7 @@ class CombineRequest:
     language: str | None = None
     by: str = URI
     candidates: int = 100
-    beam_width: int = 10
+    beam_width: int = 5
     ranker: str = "auto"
     rerank: Path | None = None
     columns: TableColumns = DEFAULT_COLUMNS
@@ -116,6 +117,8 @@ def combine_and_publish(
 ) -> dict[str, Any]:
     """Publish the combination of versions of a store as a model's next version; return what is told of it.
 
+    The vocabulary becomes the model's label info where it has none.
+
     Raises BadInput for members or rows that cannot be combined, and StoreError.
     """
     check_model(model)
@@ -132,6 +135,8 @@ def combine_and_publish(
     on_progress("publish", 0, 1)
     draft = replace(made.draft, extra=extra, files=files)
     manifest = store.publish(model, draft, latest=request.latest)
+    if request.vocabulary is not None and store.label_info(model) is None:
+        store.put_label_info(model, read_label_info(request.vocabulary, request.by, request.language))
     on_progress("publish", 1, 1)
     return {
         "model": model,
@@ -239,7 +244,10 @@ def _fitted(
     if reranked is not None:
         report["rerank"] = reranked
     warnings = [*parts.warnings, *_warnings(parts.members, labelled)]
-    draft = parts.draft(ranker, request.seed, {"ranker": kind})
+    said: dict[str, Parameter] = {"ranker": kind}
+    if parts.name_parameters is not None:
+        said |= {"by": request.by, "language": request.language or ""}
+    draft = parts.draft(ranker, request.seed, said)
     told = {"combined": report, **({"warnings": warnings} if warnings else {})}
     draft = replace(
         draft,
