@@ -143,6 +143,10 @@ def _print_report(report: dict[str, Any]) -> None:
         _print_lines(f"Leaves by splits, means of {len(forest['trees'])} trees", "splits", forest["splits"])
         _print_lines("Splits by depth", "depth", forest["depths"])
         _print_lines("Trees", "nodes", forest["trees"])
+    if updates := report.get("training", {}).get("updates"):
+        lines = [{**update["levels"][0], **update} for update in updates if update["levels"]]
+        shown = ("rows", "objective", "share", "purity", "share_moved")
+        _print_lines("Root by updates", "rows", [{name: line[name] for name in shown} for line in lines])
     if size:
         n_bytes, ratio = size["bytes"], size["bytes"] / max(1, size["ovr_bytes"])
         print_line(

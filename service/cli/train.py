@@ -254,8 +254,9 @@ def estimate(
 ) -> None:
     """Bound a model's weights before training it, and compare with flat one-vs-rest.
 
-    A weight counts 12 bytes, one of flat one-vs-rest 8. Small weights are left out of most models, so that a
-    version is far smaller; names of labels and features are not counted. Memory of training is neither.
+    For the comparison a weight counts 12 bytes, one of flat one-vs-rest 8; what is stored hangs on the type
+    of weights (train --weights), and has embeddings too. Small weights are left out of most models, so that
+    a version is far smaller; names of labels and features are not counted. Memory of training is neither.
     """
     from service.workflows.train import TrainRequest, estimate_size
 
@@ -276,7 +277,8 @@ def estimate(
     bound = "about" if trainer in FORECAST else "at most"
     facts = {
         "weights": f"{bound} {size['nonzeros_bound']:,}",
-        "their bytes": f"{bound} {mebibytes(size['bytes_bound'])}",
+        **{f"stored, {kind}": f"{bound} {mebibytes(n)}" for kind, n in size["stored_bytes"].items()},
+        "at 12 bytes each": f"{bound} {mebibytes(size['bytes_bound'])}",
         "of flat one-vs-rest": f"{100 * size['ratio_to_ovr']:.1f} %",
     }
     for depth, alpha in enumerate(size["alpha_per_depth"], 1):

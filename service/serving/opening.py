@@ -126,7 +126,7 @@ def live_thresholds(model: Model, predictor: Searcher) -> ServedThresholds:
         predictor,
         counts_that_bound(model.arrays),
         manifest.data.rows,
-        start_for(manifest.link, model.arrays),
+        start_for(manifest.link, model.arrays, manifest.data.rows),
     )
 
 
