@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,8 +30,10 @@ from model_store.ensemble import Weights
 from model_store.label_info import Subject, build_label_info
 from model_store.manifest import WEIGHTS
 from model_store.store import Store
+from model_store.version import Model, model_of
 from service.base.process import collect_seldom
 from service.base.settings import Limits
+from service.datasets import read_dataset
 from service.serving.blocks import answer_block
 from service.serving.label_info import LabelInfos, LiveLabelInfo
 from service.serving.lines import LineBlock
@@ -39,14 +42,18 @@ from service.serving.rows import to_options
 from service.serving.schemas.predict import Options
 from service.thresholds.store.codec import METHODS
 from service.trainers import TRAINERS
+from service.vocabulary.concepts import concepts_of
+from service.vocabulary.words import NameParameters, count_words
+from service.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker, renumbered
 from service.workflows.evaluate import evaluate
+from service.workflows.near_rows import near_of
 from service.workflows.train import TrainRequest, estimate_size, train_and_publish
 from service.workflows.tune import TuneRequest, tune
 
 _PROCESSES_MAX = 4
 """Each takes up to 0.8 GB, and more would wait for each other: a kernel is compiled by one only."""
 
-_N_KERNELS = 548
+_N_KERNELS = 591
 """Kernels of all jobs; only the bar goes by it."""
 
 _LOOK_SECONDS = 0.5
@@ -125,7 +132,7 @@ def jobs(directory: Path) -> list[WarmUpJob]:
     forms = ("features.kind=words+chars", f"features.stop_words={stops}")
     texts = next(path for kind, path in files if kind == "words+chars")
     features.append(WarmUpJob("label-tree", texts, forms, "float32"))
-    return [*reversed(trainers), *variants, *stored, *features]
+    return [features[0], *reversed(trainers), *variants, *stored, *features[1:]]
 
 
 def warm(job: WarmUpJob) -> None:
@@ -143,6 +150,8 @@ def warm(job: WarmUpJob) -> None:
         if job.trainer == "label-tree":
             store.put_label_info("warm", build_label_info([Subject("label0", None, {"en": "a label"})]))
             LabelInfos(store).follow(LiveLabelInfo("warm", model.labels))
+    if "features.kind=tfidf" in job.parameters:
+        serve_model(_combined(model, job.data))
     served = serve_model(model)
     evaluate(model, job.data)
     block = LineBlock(1, [b'{"indices": [0], "values": [1]}'])
@@ -151,6 +160,18 @@ def warm(job: WarmUpJob) -> None:
     if job.trainer == "label-tree":
         estimate_size(TrainRequest(trainer="label-tree", data=job.data))
         tune(model, TuneRequest(METHODS, job.data), lambda phase, done, total: None)
+
+
+def _combined(member: Model, data: Path) -> Model:
+    """Return a version of one member with names and near rows, whose ranker was fitted to nothing."""
+    dataset = read_dataset(data)
+    concepts = concepts_of([Subject(f"label{i}", None, {"en": f"word{i}"}) for i in range(_N_LABELS)])
+    parameters = NameParameters()
+    names = NamesToMatch(concepts, parameters, count_words(dataset.texts or [], parameters))
+    parts = combined_parts([member], names, candidates=10, beam_width=2)
+    labels = renumbered(dataset, parts.labels).labels
+    parts = replace(parts, near=near_of(member, dataset, labels, 0))
+    return model_of(parts.draft(no_ranker(parts), 0, {}))
 
 
 def _begin() -> None:
