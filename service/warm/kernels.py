@@ -181,12 +181,12 @@ def _begin() -> None:
 
 
 def warm_all() -> None:
-    """Compile everything, in a process more than there are processors: one may wait for another's kernel.
+    """Compile everything, in two processes more than there are processors: each may wait for another's kernel.
 
     They are copies of this process: what it has imported need not be imported again. On a terminal a bar
     counts the kernels and says the time left; it has a thread of its own, and begins after the copies.
     """
-    n_processes = min(len(os.sched_getaffinity(0)) + 1, _PROCESSES_MAX)
+    n_processes = min(len(os.sched_getaffinity(0)) + 2, _PROCESSES_MAX)
     pool = ProcessPoolExecutor(n_processes, multiprocessing.get_context("fork"), _begin)
     with tempfile.TemporaryDirectory() as directory, pool:
         before = _n_kernels()
