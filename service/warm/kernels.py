@@ -181,7 +181,7 @@ def _begin() -> None:
 
 
 def warm_all() -> None:
-    """Compile everything, in two processes more than there are processors: each may wait for another's kernel.
+    """Compile everything, in two processes more than processors: each may wait for a kernel of another.
 
     They are copies of this process: what it has imported need not be imported again. On a terminal a bar
     counts the kernels and says the time left; it has a thread of its own, and begins after the copies.
