@@ -14,7 +14,7 @@ LOWEST_TESTS := tests/unit/api tests/unit/base/test_settings.py tests/contract/t
 # What a change is tested with each time. The other tests start hundreds of servers, balancers and databases.
 QUICK_TESTS := tests/unit tests/property tests/contract tests/golden tests/e2e/test_modules_passed.py
 
-.PHONY: help venv demo console replicas test test-system kernels lint soak faults lowest peers image-test wheels wheel-test bench lock clean
+.PHONY: help venv demo console replicas test test-system kernels lint soak faults lowest peers image-test wheels wheel-test bench docs lock clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
@@ -99,14 +99,23 @@ wheel-test: $(VENV)/.dev  ## build the wheel for this Python, install it, and se
 	$(MAKE) --no-print-directory wheels PYTHONS=$(abspath $(BIN)/python)
 	WHEEL=$$(ls -t dist/*-cp3*.whl | head -1) $(BIN)/python -m pytest tests/e2e/test_wheel.py --timeout=0 -rs
 
+$(VENV)-docs/.done: requirements-docs.txt
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip --disable-pip-version-check --no-input -q install --require-hashes -r requirements-docs.txt
+	@touch $@
+
+docs: $(VENV)-docs/.done  ## make the site of all pages into dist/site; a link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict --quiet
+
 bench: $(VENV)/.dev ## the benchmarks against the peers; see benchmarks/README.md
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 lock:               ## recompile the pinned requirements (needs uv on PATH)
 	uv pip compile pyproject.toml requirements.in --group pyproject.toml:dev --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-dev.txt
 	uv pip compile --group pyproject.toml:clients --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-clients.txt
+	uv pip compile --group pyproject.toml:docs --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-docs.txt
 	uv pip compile pyproject.toml requirements.in --extra postgresql --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements.txt
 	uv pip compile pyproject.toml requirements.in --extra postgresql --extra remote --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements-image.txt
 
 clean:              ## remove what make made
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-clients tests/typescript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-clients $(VENV)-docs tests/typescript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

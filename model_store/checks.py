@@ -18,7 +18,7 @@ from model_store.arrays import at, file_name, take
 from model_store.chunk_checks import CHUNK_WORDS_MAX, Fault, check_chunks
 from model_store.compiled.bits import n_groups
 from model_store.compiled.decorators import kernel
-from model_store.ensemble import LANES, TreeEnsemble
+from model_store.ensemble import LANES, TreeEnsemble, no_trees
 from model_store.errors import BadNames, Corrupt
 from model_store.extras import (
     assemble_calibration,
@@ -31,8 +31,10 @@ from model_store.extras import (
     has_rerank,
     is_full,
 )
-from model_store.manifest import Manifest
+from model_store.manifest import Manifest, member_arrays, own_arrays
+from model_store.members import assemble_ranker, check_ranker
 from model_store.names import NameTable, check_names
+from model_store.near import assemble_near, check_near
 from model_store.origin import read_report
 
 ENSEMBLE = "ensemble"
@@ -95,17 +97,27 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
     Cost: a pass over all arrays; deterministic.
     """
     ensemble, labels = assemble(manifest, arrays)
-    for name, array in arrays.items():
+    for number, member in enumerate(manifest.members):
+        try:
+            check_version(member, member_arrays(number, arrays))
+        except Corrupt as error:
+            raise error.within(f"member {number}") from error
+    own = own_arrays(len(manifest.members), arrays)
+    for name, array in own.items():
         if array.dtype.kind == "f" and name != "ensemble/dense":  # which `_check_dense` sees, in any type
             _check_finite(name, array)
     if labels.n_names != manifest.n_labels:
         raise Corrupt(file_name("labels/offsets"), f"{manifest.n_labels} names", labels.n_names)
-    for group in sorted(name.rpartition("/")[0] for name in arrays if name.endswith("/utf8")):
+    for group in sorted(name.rpartition("/")[0] for name in own if name.endswith("/utf8")):
         _check_name_table(group, arrays)
     counts = arrays.get(LABEL_COUNTS)
     if counts is not None and counts.size and counts.min() < 0:
         raise Corrupt(at(LABEL_COUNTS, int(counts.argmin())), "a count of rows", counts.min())
-    check_ensemble(manifest, ensemble, tree_features(manifest, arrays))
+    if manifest.members:
+        check_ranker(assemble_ranker(manifest, arrays), manifest, arrays)
+        check_near(assemble_near(manifest.n_labels, arrays), _first_columns(manifest, arrays))
+    else:
+        check_ensemble(manifest, ensemble, tree_features(manifest, arrays))
     if manifest.link == "softmax":
         check_embedding(assemble_embedding(manifest.n_features, arrays))
     if has_rerank(arrays):
@@ -120,6 +132,11 @@ def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[Tr
     Raises Corrupt when one is missing or its type or shape is not the manifest's. Reads no data.
     """
     n, c, k = manifest.n_nodes, manifest.n_chunks, manifest.n_labels
+    if manifest.members:
+        assemble_ranker(manifest, arrays)
+        for number, member in enumerate(manifest.members):
+            assemble(member, member_arrays(number, arrays))
+        return no_trees(), _assemble_labels(k, arrays)
     wide, narrow = TYPES[manifest.weights]
     n_features = tree_features(manifest, arrays)
     is_label_tree = manifest.kind == "label-tree"
@@ -145,14 +162,17 @@ def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[Tr
         "leaf_value": ("float32", (None,)),
     }
     ensemble = [take(arrays, f"{ENSEMBLE}/{name}", *spec) for name, spec in shapes.items()]
-    labels = NameTable(
-        take(arrays, "labels/offsets", "int64", (k + 1,)),
+    return TreeEnsemble(*ensemble), _assemble_labels(k, arrays)
+
+
+def _assemble_labels(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NameTable:
+    if LABEL_COUNTS in arrays:
+        take(arrays, LABEL_COUNTS, "int64", (n_labels,))
+    return NameTable(
+        take(arrays, "labels/offsets", "int64", (n_labels + 1,)),
         take(arrays, "labels/utf8", "uint8", (None,)),
         take(arrays, "labels/slots", "int32", (None,)),
     )
-    if LABEL_COUNTS in arrays:
-        take(arrays, LABEL_COUNTS, "int64", (k,))
-    return TreeEnsemble(*ensemble), labels
 
 
 def tree_features(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int:
@@ -165,6 +185,11 @@ def tree_features(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int
     if has_embedding(arrays):
         raise Corrupt("manifest.json: arrays", f"no embedding with link {manifest.link}", "one")
     return manifest.n_features
+
+
+def _first_columns(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int:
+    """Return how many columns the first member's features have in the rows of a combined version."""
+    return tree_features(manifest.members[0], member_arrays(0, arrays))
 
 
 def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) -> None:

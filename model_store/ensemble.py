@@ -21,7 +21,7 @@ int64, all arrays C-contiguous and possibly read-only (mapped).
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +39,14 @@ from model_store.compiled.handles import (
     handle,
 )
 
-Kind = Literal["label-tree", "decision-tree"]
+Kind = Literal["label-tree", "decision-tree", "combined"]
 Link = Literal["hinge2", "hinge3", "logistic", "softmax", "multiway", "argmax"]
 Weights = Literal["float32", "bfloat16", "int8"]
 
 LINKS: dict[Kind, tuple[Link, ...]] = {
     "label-tree": ("hinge2", "hinge3", "logistic", "softmax"),
     "decision-tree": ("multiway", "argmax"),
+    "combined": ("logistic",),
 }
 """What the margins of a node's children mean, by the kind of the ensemble.
 
@@ -54,7 +55,8 @@ exp(-max(0, 1 - m)^3), 1 / (1 + exp(-m)), or *softmax*: exp(m) over the sum of e
 of dense rows that an embedding makes (`model_store.extras`). Decision trees: which children a row goes
 to. *multiway*: every child whose margin is > 0, and if there is none, the child of the greatest margin;
 *argmax*: the child of the greatest margin only; of equal margins always the child that comes first. (A binary
-separator w, b is an argmax node whose first child has no weights and bias 0, the second child w and b.)"""
+separator w, b is an argmax node whose first child has no weights and bias 0, the second child w and b.)
+Combined versions: a label's probability is 1 / (1 + exp(-m)) of the ranker's m (`model_store.members`)."""
 
 LINK_CODES: dict[Link, int] = {
     "hinge2": 0,
@@ -128,6 +130,24 @@ class TreeEnsemble(NamedTuple):
     leaf_ptr: I64_1
     leaf_label: I32_1
     leaf_value: F32_1
+
+
+def no_trees() -> TreeEnsemble:
+    """Return the ensemble of a version that has no trees of its own: every array is empty."""
+    shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "label_leaf": (np.int32, (0, 0)),
+        "directory": (np.uint32, (0, 0, 2)),
+        "blocks": (np.uint32, (0, 4)),
+        "sparse": (np.uint64, (0,)),
+    }
+    of_type = {
+        np.int32: ("parent", "node_label", "node_chunk", "row_ptr", "leaf_label"),
+        np.float32: ("node_bias", "node_scale", "dense", "leaf_value"),
+        np.int64: ("block_ptr", "row_start", "sparse_ptr", "dense_ptr", "leaf_ptr"),
+    }
+    shapes |= {name: (dtype, (0,)) for dtype, names in of_type.items() for name in names}
+    arrays = {name: np.empty(shape, dtype) for name, (dtype, shape) in shapes.items()}
+    return TreeEnsemble(child_ptr=np.zeros(1, np.int32), **arrays)
 
 
 class Chunk(NamedTuple):

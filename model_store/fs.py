@@ -85,15 +85,6 @@ class Mapped(NamedTuple):
     identity: tuple[int, int, int, int, int]
 
 
-class Stamp(NamedTuple):
-    """Which file or directory is at a path, and when it changed, in nanoseconds since 1970."""
-
-    device: int
-    inode: int
-    modified_ns: int
-    changed_ns: int
-
-
 class FileSystem:
     """The calls, each as thin as the system allows; tests replace single ones."""
 
@@ -136,6 +127,10 @@ class FileSystem:
         """Move a file over another, or a directory to where none is."""
         source.rename(target)
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name, which is to be on the same file system."""
+        os.link(source, target, follow_symlinks=False)
+
     def unlink(self, path: Path) -> None:
         """Remove a file's name; who has it mapped keeps its bytes."""
         path.unlink()
@@ -148,11 +143,6 @@ class FileSystem:
         """Return the names in a directory, sorted."""
         with os.scandir(path) as found:
             return sorted(Entry(e.name, e.is_dir(follow_symlinks=False)) for e in found)
-
-    def stamp(self, path: Path) -> Stamp:
-        """Return what says, when it is as it was, that a file or the names in a directory are."""
-        found = path.stat()
-        return Stamp(found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
 
     def read(self, path: Path, bytes_max: int) -> bytes:
         """Return the bytes of a small file, at most `bytes_max` + 1 of them."""

@@ -43,16 +43,22 @@ _BYTES_MAX = 1 << 40
 
 
 class Subject(NamedTuple):
-    """What a vocabulary says of one subject.
+    """What a vocabulary says of one subject. A label info keeps the first four.
 
-    names    by language, in lower case; none is empty
-    broader  URIs of the subjects above it; those that the vocabulary does not have are left out
+    names       by language, in lower case; none is empty
+    broader     URIs of the subjects above it; those that the vocabulary does not have are left out
+    related     URIs of the subjects that it is related to, as those above
+    others      its other names: (language, whether it is hidden, name)
+    deprecated  whether the vocabulary says that it is used no more
     """
 
     uri: str
     notation: str | None
     names: Mapping[str, str]
     broader: Sequence[str] = ()
+    related: Sequence[str] = ()
+    others: Sequence[tuple[str, bool, str]] = ()
+    deprecated: bool = False
 
 
 class Head(NamedTuple):

@@ -7,8 +7,8 @@ import datetime
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from model_store.arrays import ARRAY_BYTES_MAX, DESCRIPTORS, DIMENSIONS_MAX, HEADER_BYTES_MAX, ArrayInfo
 from model_store.documents import Fields, Scalar, is_scalar, parse, render, seal
@@ -16,7 +16,7 @@ from model_store.ensemble import LINKS, Kind, Link, Weights
 from model_store.errors import Corrupt, UnsupportedSchema
 from model_store.identifiers import VERSION_MAX
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """The newest schema; a version is of the least that has what it needs: see `schema_of`."""
 
 MANIFEST = "manifest.json"
@@ -49,12 +49,20 @@ CALIBRATION = "calibration"
 WORD_FORMS = ("stem", "lemmas", "stop_words")
 """Parameters of features that schema 4 has: which words count, and by what form."""
 
+COMBINED = "combined"
+"""The kind of a version of schema 5, and of its features: it holds other versions (`model_store.members`)."""
+
+MEMBERS_MAX = 8
+COMBINED_ARRAYS_MAX = 512
+"""Members of a combined version, and its arrays with theirs."""
+
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
 """The types of weights, of all schemas."""
 
-ARRAY_NAME = re.compile(r"[a-z0-9_]{1,24}(/[a-z0-9_]{1,24}){0,2}", re.ASCII)
+ARRAY_NAME = re.compile(r"[a-z0-9_]{1,24}(/[a-z0-9_]{1,24}){0,3}", re.ASCII)
 
 Parameter = Scalar | list[Scalar]
+Item = TypeVar("Item")
 
 
 class TrainerInfo(NamedTuple):
@@ -79,6 +87,7 @@ class Manifest:
     features   "kind", one of FEATURE_KINDS, and the parameters of that kind
     metrics    of the validation set, finite
     arrays     by name, "group/name"
+    members    of a combined version: those that it holds, whose arrays are among its own
     """
 
     schema_version: int
@@ -100,6 +109,7 @@ class Manifest:
     metrics: Mapping[str, float]
     features: Mapping[str, Parameter]
     arrays: Mapping[str, ArrayInfo]
+    members: tuple[Manifest, ...] = ()
 
     @property
     def model_bytes(self) -> int:
@@ -115,9 +125,12 @@ def has_calibration(arrays: Iterable[str]) -> bool:
 def schema_of(link: Link, features: Mapping[str, Parameter], arrays: Iterable[str]) -> int:
     """Return the least schema that a version needs; `arrays` are the names of its arrays.
 
-    4 for calibrated scores and for features with a parameter of WORD_FORMS; 3 for features that are n-grams
-    of characters, or with the parameter UNICODE; 2 for link softmax, whose rows an embedding makes; else 1.
+    5 for a combined version; 4 for calibrated scores and for features with a parameter of WORD_FORMS; 3 for
+    features that are n-grams of characters, or with the parameter UNICODE; 2 for link softmax, whose rows an
+    embedding makes; else 1.
     """
+    if features.get("kind") == COMBINED:
+        return 5
     if has_calibration(arrays) or any(name in features for name in WORD_FORMS):
         return 4
     if features.get("kind") in NEWER_FEATURE_KINDS or UNICODE in features:
@@ -136,17 +149,27 @@ def _links(kind: Kind, schema_version: int) -> tuple[Link, ...]:
 def render_manifest(manifest: Manifest) -> bytes:
     """Return the bytes of manifest.json; raise Corrupt for a manifest that no reader would take."""
     document = {
-        **dataclasses.asdict(manifest),
-        "trainer": manifest.trainer._asdict(),
-        "data": manifest.data._asdict(),
+        **_facts(manifest),
         "arrays": {name: info._asdict() for name, info in manifest.arrays.items()},
     }
+    if manifest.kind == COMBINED:
+        document["members"] = [_facts(member) for member in manifest.members]
     try:
         data = render(document)
     except (TypeError, ValueError) as error:
         raise Corrupt(MANIFEST, "fields of JSON, all numbers finite", str(error)) from error
     parse_manifest(data, seal(data, MANIFEST))
     return data
+
+
+def _facts(manifest: Manifest) -> dict[str, Any]:
+    """Return all fields but those of the arrays and members."""
+    names = [field.name for field in dataclasses.fields(manifest)][: -len(("arrays", "members"))]
+    return {
+        **{name: getattr(manifest, name) for name in names},
+        "trainer": manifest.trainer._asdict(),
+        "data": manifest.data._asdict(),
+    }
 
 
 def manifest_digest(manifest: Manifest) -> str:
@@ -165,6 +188,49 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
     if len(data) > MANIFEST_BYTES_MAX:
         raise Corrupt(MANIFEST, f"at most {MANIFEST_BYTES_MAX} bytes", "more")
     fields = Fields(parse(data, MANIFEST), MANIFEST)
+    manifest = _manifest(fields, _arrays)
+    if manifest.kind == COMBINED:
+        manifest = dataclasses.replace(manifest, members=_members(fields, manifest.arrays))
+    fields.done()
+    return manifest
+
+
+def _members(fields: Fields, arrays: Mapping[str, ArrayInfo]) -> tuple[Manifest, ...]:
+    """Return the manifests of the members, with the arrays of each."""
+    found = fields.take("members")
+    if type(found) is not list or not 1 <= len(found) <= MEMBERS_MAX:
+        raise fields.refusal("members", f"a list of 1 to {MEMBERS_MAX}", found)
+    members = []
+    for i, facts in enumerate(found):
+        each = Fields(facts, f"{MANIFEST}: members[{i}]")
+        own = member_arrays(i, arrays)
+        member = _manifest(each, lambda fields, schema, own=own: own)  # type: ignore[misc]
+        each.done()
+        if member.kind == COMBINED:
+            raise each.refusal("kind", "a kind of trees", COMBINED)
+        members.append(member)
+    return tuple(members)
+
+
+def member_prefix(number: int) -> str:
+    """Return how the names of the arrays of a member begin."""
+    return f"member{number}/"
+
+
+def member_arrays(number: int, arrays: Mapping[str, Item]) -> dict[str, Item]:
+    """Return what belongs to a member among a combined version's arrays, by the member's own names."""
+    prefix = member_prefix(number)
+    return {name.removeprefix(prefix): item for name, item in arrays.items() if name.startswith(prefix)}
+
+
+def own_arrays(n_members: int, arrays: Mapping[str, Item]) -> dict[str, Item]:
+    """Return what belongs to no member."""
+    prefixes = tuple(map(member_prefix, range(n_members)))
+    return {name: item for name, item in arrays.items() if not name.startswith(prefixes)}
+
+
+def _manifest(fields: Fields, arrays_of: Callable[[Fields, int], dict[str, ArrayInfo]]) -> Manifest:
+    """Return a manifest without members; `arrays_of` takes its arrays from the fields."""
     schema_version = fields.integer("schema_version", 1, VERSION_MAX)
     if schema_version > SCHEMA_VERSION:
         raise UnsupportedSchema(f"{MANIFEST}: schema_version", f"1 to {SCHEMA_VERSION}", schema_version)
@@ -188,9 +254,10 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
         data=_data(fields.take("data")),
         metrics=_metrics(fields),
         features=_features(fields, schema_version),
-        arrays=_arrays(fields),
+        arrays=arrays_of(fields, schema_version),
     )
-    fields.done()
+    if (kind == COMBINED) != (manifest.features["kind"] == COMBINED):
+        raise fields.refusal("features.kind", f"that of kind {kind}", manifest.features["kind"])
     least = schema_of(manifest.link, manifest.features, manifest.arrays)
     if least != schema_version:
         raise fields.refusal("schema_version", f"{least} for such features and arrays", schema_version)
@@ -244,13 +311,15 @@ def _features(fields: Fields, schema_version: int) -> dict[str, Parameter]:
     kinds: tuple[str, ...] = FEATURE_KINDS if schema_version == 1 else (*FEATURE_KINDS, CONTEXT)
     if schema_version > 2:
         kinds += NEWER_FEATURE_KINDS
+    if schema_version > 4:
+        kinds += (COMBINED,)
     if found.get("kind") not in kinds:
         raise fields.refusal("features.kind", " or ".join(kinds), found.get("kind"))
     return found
 
 
-def _arrays(fields: Fields) -> dict[str, ArrayInfo]:
-    found = fields.items("arrays", ITEMS_MAX)
+def _arrays(fields: Fields, schema_version: int) -> dict[str, ArrayInfo]:
+    found = fields.items("arrays", COMBINED_ARRAYS_MAX if schema_version > 4 else ITEMS_MAX)
     for name in found:
         if not ARRAY_NAME.fullmatch(name):
             raise fields.refusal("arrays", f"names of {ARRAY_NAME.pattern}", name)

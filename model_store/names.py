@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -318,6 +318,22 @@ def name_of(table: NameTable, i: int) -> str:
     return table.utf8[table.offsets[i] : table.offsets[i + 1]].tobytes().decode()
 
 
+def all_names(table: NameTable) -> list[str]:
+    """Return every name, in the order of their ids."""
+    data = table.utf8.tobytes()
+    return [data[start:end].decode() for start, end in pairwise(table.offsets.tolist())]
+
+
+def names_with(offsets: NDArray[np.int64], utf8: NDArray[np.uint8], part: str) -> NDArray[np.bool_]:
+    """Return bool[n]: which of n texts, utf8[offsets[i]:offsets[i + 1]], have a part.
+
+    Both are compared by `str.casefold`. All texts are UTF-8 (the caller's duty). 0.8 microseconds a text.
+    """
+    data, wanted = utf8.tobytes(), part.casefold()
+    texts = (str(data[start:end], "utf-8") for start, end in pairwise(offsets.tolist()))
+    return np.fromiter((wanted in text.casefold() for text in texts), np.bool_, len(offsets) - 1)
+
+
 def find_names(table: NameTable, utf8: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the ids, int32[m], of m names given as bytes and offsets int64[m + 1]; -1 for unknown ones.
 
@@ -326,38 +342,6 @@ def find_names(table: NameTable, utf8: NDArray[np.uint8], offsets: NDArray[np.in
     ids = np.empty(len(offsets) - 1, np.int32)
     _find(table.offsets, table.utf8, table.slots, read_only(utf8), read_only(offsets), ids)
     return ids
-
-
-@kernel
-def _nearest(
-    offsets: NDArray[np.int64], utf8: NDArray[np.uint8], query: NDArray[np.uint8]
-) -> tuple[int, int]:
-    """Return (id, bytes) of the name that differs in the fewest bytes between its ends and the query's."""
-    best, least = 0, len(query) + NAME_BYTES_MAX
-    for i in range(len(offsets) - 1):
-        start, end = offsets[i], offsets[i + 1]
-        longer, shorter = max(len(query), end - start), min(len(query), end - start)
-        if longer - shorter >= least:
-            continue
-        n_begin = 0
-        while n_begin < shorter and utf8[start + n_begin] == query[n_begin]:
-            n_begin += 1
-        n_end = 0
-        while n_end < shorter - n_begin and utf8[end - 1 - n_end] == query[len(query) - 1 - n_end]:
-            n_end += 1
-        if longer - n_begin - n_end < least:
-            best, least = i, longer - n_begin - n_end
-    return best, least
-
-
-def nearest_name(table: NameTable, name: str) -> str | None:
-    """Return the name of the table that one was perhaps meant to be, None where none is like it.
-
-    Like it are names that begin and end alike, all but a quarter of the bytes, or two. A pass over all names.
-    """
-    query = np.frombuffer(name.encode(errors="surrogatepass"), np.uint8)
-    best, differing = _nearest(table.offsets, table.utf8, query)
-    return name_of(table, best) if differing <= max(2, len(query) // 4) else None
 
 
 def find_all(table: NameTable, names: Iterable[str]) -> NDArray[np.int32]:

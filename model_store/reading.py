@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from model_store.alias import ALIAS_BYTES_MAX, SERIAL_MAX, Alias, parse_alias
 from model_store.archive import Writable, archive_pieces
+from model_store.arrays import file_name
 from model_store.documents import parse_sealed
 from model_store.errors import (
     AliasNotFound,
@@ -40,7 +41,7 @@ from model_store.identifiers import (
     parse_ref,
 )
 from model_store.label_info import HEAD_BYTES, LABEL_INFO, Head, LabelInfo, map_label_info, parse_head
-from model_store.manifest import Manifest
+from model_store.manifest import ARRAYS, Manifest
 from model_store.moves import MOVES_BYTES_MAX, Move, parse_moves
 from model_store.origin import is_made_for
 from model_store.version import (
@@ -49,7 +50,6 @@ from model_store.version import (
     read_manifest,
     verify_version,
 )
-from model_store.watch import StoreWatch
 
 VERIFIED_MAX = 256
 """How many versions are remembered; one that was forgotten is verified anew."""
@@ -225,9 +225,26 @@ class StoreReader:
             return map_label_info(self._fs, path, f"{name}: {LABEL_INFO}")
         return None
 
-    def watch(self) -> StoreWatch:
-        """Return what tells, again and again, whether there is a change. One thread at a time."""
-        return StoreWatch(self.root, self._fs)
+    def array_path(self, manifest: Manifest, name: str) -> Path:
+        """Return the file of an array of a version of the store."""
+        return self._version_path(manifest.model, manifest.version) / ARRAYS / file_name(name)
+
+    def generation(self) -> tuple[object, ...]:
+        """Return a value that differs when a version came or went, an alias changed, or label info came.
+
+        Empty when there is no model; compare for equality only. Cost: of each model two directories, the
+        document of each alias, which is as long as the names of labels that it denies, and 8 kB where there
+        is label info. Raises StoreUnreadable unless the store is a directory that can be read.
+        """
+        self._check_root()
+        found = []
+        for entry in self._entries(self.root / MODELS):
+            home = self.root / MODELS / entry.name
+            names = [file.name for file in self._entries(home / ALIASES)]
+            aliases = [(name, self._bytes(home / ALIASES / name, ALIAS_BYTES_MAX)) for name in names]
+            info = self._bytes(home / LABEL_INFO, HEAD_BYTES - 1)
+            found.append((entry.name, self._entries(home / VERSIONS), aliases, info))
+        return tuple(found)
 
     def published(self, name: str, made_for: str) -> Manifest | None:
         """Return the manifest of the version that was made for `made_for`, None when there is none.
@@ -265,6 +282,24 @@ class StoreReader:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
             return self._fs.entries(path)
         return []
+
+    def _check_root(self) -> None:
+        """Raise StoreUnreadable unless the store is a directory that can be read; it may be empty."""
+        try:
+            self._fs.entries(self.root)
+        except FileNotFoundError:
+            raise StoreUnreadable.of(self.root, "the directory of the models", "none") from None
+        except NotADirectoryError:
+            raise StoreUnreadable.of(self.root, "the directory of the models", "a file") from None
+        except OSError as error:
+            found = error.strerror or type(error).__name__
+            raise StoreUnreadable.of(self.root, "to read the directory of the models", found) from error
+
+    def _bytes(self, path: Path, bytes_max: int) -> bytes:
+        """Return what a small file holds; nothing of one that is not there, or is no file."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, Corrupt), self._reading(path):
+            return self._fs.read(path, bytes_max)
+        return b""
 
     def _alias_names(self, name: str) -> list[str]:
         return sorted({LATEST, *self._alias_files(name)})

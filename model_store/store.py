@@ -65,7 +65,7 @@ class Store(AliasWriter):
         with self._writing(needed), self._stage() as stage:
             self._require_space(needed)
             self._fs.mkdir(stage / "version")
-            infos = write_arrays(self._fs, stage / "version", draft.arrays())
+            infos = write_arrays(self._fs, stage / "version", draft.arrays(), draft.files)
             manifest = dataclasses.replace(manifest, arrays=infos)
             made_for = made_for_of(draft.extra)
             return self._commit(name, stage, manifest, made_for=made_for, latest=latest)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import errno
 import functools
 import importlib.metadata
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import ArrayInfo, check_digest, info_of, map_array, write_array
+from model_store.arrays import ArrayInfo, check_digest, file_name, info_of, map_array, write_array
 from model_store.checks import ENSEMBLE, LABELS, assemble, check_version
 from model_store.documents import seal
 from model_store.ensemble import Kind, Link, TreeEnsemble, Weights
@@ -26,6 +27,7 @@ from model_store.errors import Corrupt
 from model_store.fs import FileSystem, Mapped, write_file
 from model_store.manifest import (
     ARRAYS,
+    COMBINED,
     MANIFEST,
     MANIFEST_BYTES_MAX,
     SEAL,
@@ -40,8 +42,18 @@ from model_store.manifest import (
 )
 from model_store.names import NameTable
 
+_NO_LINK = (errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
+"""Why a file gets no further name: gone, elsewhere, not allowed, too many, not known to the file system."""
+
 HEADROOM_BYTES = 1 << 20
 """What a version needs besides the bytes of its arrays: headers, the manifest, directories."""
+
+
+class StoredArray(NamedTuple):
+    """An array that a version of the store has: its file, and what that version's manifest says of it."""
+
+    path: Path
+    info: ArrayInfo
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +64,8 @@ class Draft:
     labels    the name of every label, n_labels of them
     extra     further arrays by "group/name": the features' own, and "labels/counts", int64[K], the training
               rows of each label
+    members   of a combined version: the manifests of those that it holds, whose arrays are among `extra`
+    files     where arrays among `extra` stand already, in files of the store: they are linked, not written
     """
 
     kind: Kind
@@ -66,10 +80,14 @@ class Draft:
     ensemble: TreeEnsemble
     labels: NameTable
     extra: Mapping[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
+    members: tuple[Manifest, ...] = ()
+    files: Mapping[str, StoredArray] = dataclasses.field(default_factory=dict)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by "group/name"."""
         own = {f"{ENSEMBLE}/{name}": array for name, array in self.ensemble._asdict().items()}
+        if self.kind == COMBINED:
+            own = {}
         own.update({f"{LABELS}/{name}": array for name, array in self.labels._asdict().items()})
         for name in self.extra.keys() & own.keys():
             raise Corrupt("draft", f"no extra array {name}, which is the ensemble's or the labels'", "one")
@@ -77,7 +95,8 @@ class Draft:
 
     def needed_bytes(self) -> int:
         """Return how many bytes publishing takes on disk, a little more than it will."""
-        return sum(array.nbytes for array in self.arrays().values()) + HEADROOM_BYTES
+        written = (array.nbytes for name, array in self.arrays().items() if name not in self.files)
+        return sum(written) + HEADROOM_BYTES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +131,8 @@ def manifest_of(draft: Draft) -> Manifest:
 
     Raises Corrupt for a draft that breaks an invariant of the format: it never reaches the disk.
     """
+    shapes = [_shape_of(draft.ensemble)] if draft.kind != COMBINED else map(_shape, draft.members)
+    n_trees, n_nodes, n_chunks = map(sum, zip(*shapes, strict=True))
     manifest = Manifest(
         schema_version=schema_of(draft.link, draft.features, ()),
         model="draft",
@@ -120,9 +141,9 @@ def manifest_of(draft: Draft) -> Manifest:
         kind=draft.kind,
         link=draft.link,
         weights=draft.weights,
-        n_trees=int(draft.ensemble.child_ptr[0]),
-        n_nodes=len(draft.ensemble.parent),
-        n_chunks=len(draft.ensemble.directory),
+        n_trees=n_trees,
+        n_nodes=n_nodes,
+        n_chunks=n_chunks,
         n_labels=draft.labels.n_names,
         n_features=int(draft.n_features),
         trainer=TrainerInfo(draft.trainer.name, dict(draft.trainer.parameters)),
@@ -132,6 +153,7 @@ def manifest_of(draft: Draft) -> Manifest:
         metrics={name: float(value) for name, value in draft.metrics.items()},
         features=dict(draft.features),
         arrays={},
+        members=draft.members,
     )
     render_manifest(manifest)
     arrays = draft.arrays()
@@ -139,13 +161,46 @@ def manifest_of(draft: Draft) -> Manifest:
     return dataclasses.replace(manifest, schema_version=schema_of(draft.link, draft.features, arrays))
 
 
-def write_arrays(fs: FileSystem, directory: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, ArrayInfo]:
-    """Write arrays into a new version's directory, all synced; return the manifest's entries."""
+def _shape_of(ensemble: TreeEnsemble) -> tuple[int, int, int]:
+    return int(ensemble.child_ptr[0]), len(ensemble.parent), len(ensemble.directory)
+
+
+def _shape(manifest: Manifest) -> tuple[int, int, int]:
+    return manifest.n_trees, manifest.n_nodes, manifest.n_chunks
+
+
+def write_arrays(
+    fs: FileSystem,
+    directory: Path,
+    arrays: Mapping[str, NDArray[Any]],
+    files: Mapping[str, StoredArray] | None = None,
+) -> dict[str, ArrayInfo]:
+    """Write arrays into a new version's directory, all synced; return the manifest's entries.
+
+    files  as in Draft: these get further names, or are copied where that cannot be
+    """
     home = directory / ARRAYS
     fs.mkdir(home)
-    infos = {name: write_array(fs, home, name, array) for name, array in sorted(arrays.items())}
+    infos = {}
+    for name, array in sorted(arrays.items()):
+        stored = (files or {}).get(name)
+        if stored is not None and _is_linked(fs, stored.path, home / file_name(name)):
+            infos[name] = stored.info
+        else:
+            infos[name] = write_array(fs, home, name, array)
     fs.fsync_dir(home)
     return infos
+
+
+def _is_linked(fs: FileSystem, source: Path, target: Path) -> bool:
+    """Give a file another name; return whether the file system could, and the file was still there."""
+    try:
+        fs.link(source, target)
+    except OSError as error:
+        if error.errno in _NO_LINK:
+            return False
+        raise
+    return True
 
 
 def write_manifest(fs: FileSystem, directory: Path, manifest: Manifest) -> None:

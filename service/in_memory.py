@@ -20,13 +20,13 @@ from model_store.version import Draft, Model, Packed, model_of, pack, unpack
 from service.base.errors import BadData, BadParameter, NotTuned
 from service.base.rows import SparseRows
 from service.db.of_store import opened_database
-from service.features import load_featurizer
 from service.inference.answering import Predictions
 from service.inference.chunks import check_chunk_characters, divide, search_chunks
 from service.inference.options import NodeThresholds
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.thresholds.store.state import ThresholdDatabase
+from service.vocabulary.featurizers import featurizer_of
 from service.workflows.calibrate import calibrated_draft, draft_of, fit_to_rows, refuse_link
 from service.workflows.evaluate import empty_convention, evaluate_rows
 from service.workflows.from_memory import InMemoryInstances, dataset_from_memory, instances_from_memory
@@ -90,8 +90,7 @@ class InMemoryModel:
         self._home = home
         self._tuned: NodeThresholds | None = None
         self._thresholds = np.empty(0, np.float32)
-        manifest = model.manifest
-        self._featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
+        self._featurizer = featurizer_of(model)
         self._predictor = make_predictor(model)
         self._served: ServedVersion | None = None
 
@@ -184,7 +183,7 @@ class InMemoryModel:
         """
         from service.base.settings import Limits
         from service.serving.dialect import Body
-        from service.serving.opening import serve_model
+        from service.serving.opening import open_version
         from service.serving.predict import PREDICT
 
         is_matrix = hasattr(instance, "tocsr")
@@ -195,7 +194,7 @@ class InMemoryModel:
         limits = Limits()
         body = json.dumps({"instances": [one], "top_r": top_r, "explain": True}).encode()
         if self._served is None:
-            self._served = serve_model(self.model)
+            self._served = open_version(self.model)
         reply = PREDICT.answer_fully(PREDICT.read(Body(body), limits), self._served)
         answer = json.loads(b"".join(reply.parts))
         labels: list[dict[str, Any]] = answer["predictions"][0]["labels"]

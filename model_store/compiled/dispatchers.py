@@ -17,6 +17,7 @@ from typing import Any
 import numba
 from numba.core import sigutils, types
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import Dispatcher
 
 from model_store.compiled.inlining import InlinedCompiler, connect
 from model_store.compiled.kernel_cache import HelperCache, KernelCache
@@ -126,3 +127,19 @@ def _compile_alone(dispatcher: Any, cache: type[KernelCache]) -> None:
         return get_call_template(tuple(map(_widened, arguments)), keywords)
 
     dispatcher.compile, dispatcher.get_call_template = compile_alone, get_template
+
+
+def _link_only_what_numba_adds() -> None:
+    """Compile what numba adds to our kernels, such as sorting, as helpers are: nobody calls it but they."""
+    numbas: Any = Dispatcher
+    get_call_template = numbas.get_call_template
+
+    def get_template(self: Any, arguments: Any, keywords: Any) -> Any:
+        if _held and not self.overloads and self.py_func.__module__.startswith("numba."):
+            self._compiler.pipeline_class = InlinedCompiler
+        return get_call_template(self, arguments, keywords)
+
+    numbas.get_call_template = get_template
+
+
+_link_only_what_numba_adds()

@@ -35,6 +35,7 @@ PARTS = (
     "numba.core.dispatcher:Dispatcher.enable_caching",
     "numba.core.dispatcher:Dispatcher.get_call_template",
     "numba.core.dispatcher:Dispatcher.get_overload",
+    "numba.core.dispatcher:_FunctionCompiler",
     "numba.core.runtime.nrt:rtsys",
     "numba.core.sigutils:normalize_signature",
 )

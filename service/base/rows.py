@@ -142,6 +142,11 @@ def offsets(counts: Iterable[int] | NDArray[Any]) -> NDArray[np.int64]:
     return found
 
 
+def writeable(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array itself, or a copy if it is read-only: for those numba would compile kernels anew."""
+    return array if array.flags.writeable else array.copy()
+
+
 def ranges(starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[np.int64]:
     """Return starts[0], starts[0] + 1, .., lengths[0] of them, then those of starts[1], and so on."""
     ends = np.cumsum(lengths, dtype=np.int64)

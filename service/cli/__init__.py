@@ -37,6 +37,7 @@ def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
     from service.cli import (
         aliases,
+        combine,
         denied,
         jobs,
         keys,
@@ -68,6 +69,7 @@ def application() -> typer.Typer:
         predict,
         score,
         calibrate,
+        combine.combine,
         thresholds,
         feedback,
         estimate,
@@ -76,7 +78,7 @@ def application() -> typer.Typer:
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
     of_aliases = (aliases.app, denied.app)
-    for part in (models.app, *of_aliases, remote.app, labels.app):
+    for part in (models.app, *of_aliases, remote.app, labels.app, combine.app):
         store.add_typer(part)
     app.add_typer(store, name="models")
     app.add_typer(keys.app, name="keys")

@@ -172,13 +172,13 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
 
     from model_store.store import Store
     from service.serving.feedback import FeedbackDesk
-    from service.serving.opening import serve_model
+    from service.serving.opening import open_version
 
     name, reference = parse_reference(model)
     opened_model = Store(store).open(name, reference)
     with opened_learning(store, create=True) as learning, asyncio.Runner() as runner:
         assert learning is not None
-        named = serve_model(opened_model, learning)
+        named = open_version(opened_model, learning)
         versions = _Versions(Store(store), learning, limits.versions_max)
         with closing(FeedbackDesk(versions, learning, limits, lambda *counted: None)) as desk:
             yield lambda values: runner.run(desk.count_values(values, named))
@@ -195,10 +195,10 @@ class _Versions:
 
     async def find(self, model: str, ref: str) -> ServedVersion:
         """Return what serves a version. Raises VersionNotFound."""
-        from service.serving.opening import serve_model
+        from service.serving.opening import open_version
 
         if ref not in self._served:
-            found = serve_model(self._store.open(model, ref), self._learning)
+            found = open_version(self._store.open(model, ref), self._learning)
             if len(self._served) == self._n_max:
                 self._served.pop(next(iter(self._served)))
             self._served[ref] = found

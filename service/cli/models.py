@@ -143,6 +143,10 @@ def _print_report(report: dict[str, Any]) -> None:
         _print_lines(f"Leaves by splits, means of {len(forest['trees'])} trees", "splits", forest["splits"])
         _print_lines("Splits by depth", "depth", forest["depths"])
         _print_lines("Trees", "nodes", forest["trees"])
+    if updates := report.get("training", {}).get("updates"):
+        lines = [{**update["levels"][0], **update} for update in updates if update["levels"]]
+        shown = ("rows", "objective", "share", "purity", "share_moved")
+        _print_lines("Root by updates", "rows", [{name: line[name] for name in shown} for line in lines])
     if size:
         n_bytes, ratio = size["bytes"], size["bytes"] / max(1, size["ovr_bytes"])
         print_line(
@@ -189,9 +193,6 @@ def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 def export_model(
     model: Model,
     file: File,
-    no_label_info: Annotated[
-        bool, typer.Option("--no-label-info", help="Leave it out: for releases that know of none.")
-    ] = False,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -203,7 +204,7 @@ def export_model(
     unfinished = file.with_name(f"{file.name}.unfinished")
     try:
         with unfinished.open("wb") as out:
-            opened.export(name, version, out, label_info=not no_label_info)
+            opened.export(name, version, out, label_info=True)
         unfinished.replace(file)
     except OSError as error:  # a write that fails does not know the name
         raise OSError(error.errno, error.strerror, str(file)) from error

@@ -154,7 +154,7 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
     from service.serving.blocks import answer_block
     from service.serving.denied import denied_by, with_denied
     from service.serving.label_info import LabelInfos, label_info_options
-    from service.serving.opening import serve_model
+    from service.serving.opening import open_version
     from service.serving.parse import parse_options
     from service.serving.rows import to_options
     from service.serving.schemas.predict import TUNED
@@ -169,7 +169,7 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
 
     def answers(source: Source) -> Iterator[Answered]:
         with opened_learning(store, create=False) as learning:
-            served = serve_model(opened_model, learning, infos=LabelInfos(opened_store))
+            served = open_version(opened_model, learning, infos=LabelInfos(opened_store))
             if denied:
                 served = with_denied(served, denied)
             if options.threshold == TUNED:
@@ -261,12 +261,12 @@ def score(
     from model_store.store import Store
     from service.base.settings import read_settings
     from service.serving.denied import denied_by, with_denied
-    from service.serving.opening import serve_model
+    from service.serving.opening import open_version
     from service.serving.scores import score_block
 
     limits = read_settings().limits
     opened_store, (name, reference) = Store(store), parse_reference(model)
-    served = serve_model(opened_store.open(name, reference))
+    served = open_version(opened_store.open(name, reference))
     if denied := denied_by(opened_store, name, reference):
         served = with_denied(served, denied)
 

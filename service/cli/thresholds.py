@@ -137,7 +137,7 @@ def thresholds(
     heads = ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures))
     rows = [(found["method"], *(found[name] for name in measures)) for found in facts["methods"]]
     print_table(f"{name}@{opened.manifest.version} tuned on {data}; percent", heads, rows)
-    shown = ("method", "epoch", "empty_label_convention", "start", "power", "kappa")
+    shown = ("method", "epoch", "empty_label_convention", "start", "power", "scale", "kappa", "note")
     kept = {**{key: facts[key] for key in shown if key in facts}, "database": kept_in}
     print_facts("candidate" if shadow else "kept", kept)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from xml.parsers import expat
 
@@ -63,14 +64,17 @@ _SKOS = "http://www.w3.org/2004/02/skos/core#"
 _SKOSXL = "http://www.w3.org/2008/05/skos-xl#"
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
+_DEPRECATED = "http://www.w3.org/2002/07/owl#deprecated"
+_KINDS = ("prefLabel", "altLabel", "hiddenLabel")
 
 
 def read_skos(file: DataFile, kind: str) -> SubjectList:
     """Return the resources of type skos:Concept, in the order in which the file says so.
 
     Names are skos:prefLabel, or the skosxl:literalForm of skosxl:prefLabel, and rdfs:label in languages
-    without; the first skos:notation counts;
-    skos:broader, or skos:narrower the other way round, are the subjects above. Raises BadData for a file that
+    without; other names are skos:altLabel and skos:hiddenLabel, and those of skosxl. The first skos:notation
+    counts; skos:broader, or skos:narrower the other way round, are the subjects above, skos:related those
+    beside, of both sides. A concept is deprecated by owl:deprecated true. Raises BadData for a file that
     does not parse, has no concept, or two different prefLabels of a concept in a language, and BadParameter
     where rdflib is not installed. Memory: the file's bytes, and what is kept of each concept.
     """
@@ -123,21 +127,27 @@ class _Concepts:
         self._file = file
         self._concepts: dict[str, None] = {}
         self._names: dict[str, dict[str, str]] = {}
-        self._label_resources: dict[str, list[str]] = {}
+        self._others: dict[str, dict[tuple[str, bool, str], None]] = {}
+        self._label_resources: dict[str, list[tuple[str, str]]] = {}
         self._forms: dict[str, list[Any]] = {}
         self._labels: dict[str, dict[str, str]] = {}
         self._notations: dict[str, str] = {}
         self._broader: dict[str, list[str]] = {}
+        self._related: dict[str, list[str]] = {}
+        self._deprecated: set[str] = set()
         self._readers: dict[str, Callable[[str, Any], None]] = {
             _TYPE: self._add_type,
-            f"{_SKOS}prefLabel": self._add_name,
             _LABEL: self._add_label,
-            f"{_SKOSXL}prefLabel": self._add_label_resource,
             f"{_SKOSXL}literalForm": self._add_form,
             f"{_SKOS}notation": self._add_notation,
             f"{_SKOS}broader": lambda one, other: self._add_broader(one, str(other)),
             f"{_SKOS}narrower": lambda one, other: self._add_broader(str(other), one),
+            f"{_SKOS}related": lambda one, other: self._add_related(one, str(other)),
+            _DEPRECATED: self._add_deprecated,
         }
+        for kind in _KINDS:
+            self._readers[f"{_SKOS}{kind}"] = partial(self._add_name, kind)
+            self._readers[f"{_SKOSXL}{kind}"] = partial(self._add_label_resource, kind)
 
     def add(self, subject: Any, predicate: Any, value: Any) -> None:
         """Take a triple. Raises BadData."""
@@ -148,11 +158,18 @@ class _Concepts:
     def subjects(self) -> Iterator[Subject]:
         """Yield what was said of each concept."""
         for uri in self._concepts:
-            for resource in self._label_resources.get(uri, ()):
+            for kind, resource in self._label_resources.get(uri, ()):
                 for form in self._forms.get(resource, ()):
-                    self._add_name(uri, form)
-            names = {**self._labels.get(uri, {}), **self._names.get(uri, {})}
-            yield Subject(uri, self._notations.get(uri), names, self._broader.get(uri, ()))
+                    self._add_name(kind, uri, form)
+            yield Subject(
+                uri,
+                self._notations.get(uri),
+                {**self._labels.get(uri, {}), **self._names.get(uri, {})},
+                self._broader.get(uri, ()),
+                self._related.get(uri, ()),
+                list(self._others.get(uri, ())),
+                uri in self._deprecated,
+            )
 
     def _add_type(self, subject: str, kind: Any) -> None:
         if str(kind) == f"{_SKOS}Concept":
@@ -160,15 +177,24 @@ class _Concepts:
                 raise self._file.fault(None, f"expected absolute URIs, found {subject[len(_BASE) :][:80]!r}")
             self._concepts[subject] = None
 
-    def _add_name(self, subject: str, value: Any) -> None:
+    def _add_name(self, kind: str, subject: str, value: Any) -> None:
+        if kind != _KINDS[0]:
+            self._add_other(subject, value, kind == _KINDS[2])
+            return
         language, name = self._text(subject, value)
         before = self._names.setdefault(subject, {}).setdefault(language, name)
         if before != name:
             expected = f"<{subject[:120]}>: expected one skos:prefLabel in {language!r}"
             raise self._file.fault(None, f"{expected}, found {before[:60]!r} and {name[:60]!r}")
 
-    def _add_label_resource(self, subject: str, value: Any) -> None:
-        self._label_resources.setdefault(subject, []).append(str(value))
+    def _add_other(self, subject: str, value: Any, is_hidden: bool) -> None:
+        """Take another name; what is no text is none, as nothing refers to it."""
+        language, name = str(getattr(value, "language", None) or UNDETERMINED).lower(), tidy(str(value))
+        if name and hasattr(value, "language"):
+            self._others.setdefault(subject, {})[language, is_hidden, name] = None
+
+    def _add_label_resource(self, kind: str, subject: str, value: Any) -> None:
+        self._label_resources.setdefault(subject, []).append((kind, str(value)))
 
     def _add_form(self, subject: str, value: Any) -> None:
         self._forms.setdefault(subject, []).append(value)
@@ -184,6 +210,14 @@ class _Concepts:
 
     def _add_broader(self, subject: str, above: str) -> None:
         self._broader.setdefault(subject, []).append(above)
+
+    def _add_related(self, one: str, other: str) -> None:
+        self._related.setdefault(one, []).append(other)
+        self._related.setdefault(other, []).append(one)
+
+    def _add_deprecated(self, subject: str, value: Any) -> None:
+        if str(value).lower() in ("true", "1"):
+            self._deprecated.add(subject)
 
     def _text(self, subject: str, value: Any) -> tuple[str, str]:
         """Return the language and the text of a literal. Raises BadData for another value or an empty one."""

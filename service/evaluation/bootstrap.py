@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.evaluation.fmeasure import EmptyConvention, f_scores
-from service.evaluation.ranking import KS
-from service.evaluation.report import PredictedRows, Truth, mark_true, ranks_of
+from service.evaluation.ranking import KS, PredictedRows, row_sums
+from service.evaluation.report import Truth
 
 NDCG_K = 5
 RESAMPLES = 1000
@@ -74,19 +74,9 @@ def row_figures(ranked: PredictedRows, truth: Truth) -> dict[str, NDArray[np.flo
 
     They are those of `ranking_metrics`, whose figures are their means.
     """
-    n_rows = truth.labels.n_rows
-    row = np.repeat(np.arange(n_rows), np.diff(ranked.ptr))
-    is_true, rank = mark_true(ranked, truth.labels), ranks_of(ranked)
-    found: dict[str, NDArray[np.float64]] = {}
-    for k in KS:
-        hits = np.bincount(row[is_true & (rank < k)], minlength=n_rows)
-        found[f"P@{k}"] = hits.astype(np.float64) * (100.0 / k)
-    gains = 1.0 / np.log2(np.arange(NDCG_K) + 2.0)
-    ideal = np.concatenate([[1.0], np.cumsum(gains)])  # without true labels there is no gain to divide
-    n_true = np.diff(truth.labels.indptr) + truth.unknown
-    counts = is_true & (rank < NDCG_K)
-    gained = np.bincount(row[counts], gains[rank[counts]], n_rows)
-    found[f"nDCG@{NDCG_K}"] = 100.0 * gained / ideal[np.minimum(n_true, NDCG_K)]
+    sums, _ = row_sums(ranked, truth.labels, truth.unknown, max(*KS, NDCG_K))
+    found = {f"P@{k}": sums.hits[:, k - 1] * (100.0 / k) for k in KS}
+    found[f"nDCG@{NDCG_K}"] = 100.0 * (sums.gain / sums.ideal)[:, NDCG_K - 1]
     return found
 
 

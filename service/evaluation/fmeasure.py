@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import kernel
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows
+from service.evaluation.ranking import PredictedRows, mark_true, rows_of
 
 EmptyConvention = Literal["one", "zero"]
 """What F is where nothing is true and nothing predicted: "zero" is scikit-learn's default, "one" the
@@ -67,13 +67,50 @@ def f_measures(
         raise ValueError(
             f"expected predictions for {max(n, 1)} rows and some labels, found {len(pred_ptr) - 1}"
         )
-    rows, per_label = np.empty((n, 2), np.int64), np.zeros((labels.n_labels, 2), np.int64)
-    _count(pred_ptr, pred_labels, labels.indptr, labels.indices, unknown_labels, rows, per_label)
+    predicted = PredictedRows(pred_ptr, pred_labels)
+    is_true = mark_true(predicted, labels)
+    hits = np.bincount(rows_of(pred_ptr)[is_true], minlength=n)
+    rows = np.stack([hits, np.diff(labels.indptr) + unknown_labels + np.diff(pred_ptr)], axis=1)
+    of_labels = count_labels(predicted, labels, is_true).f(empty)
     return FMeasures(
-        100.0 * float(f_scores(per_label, empty).sum()) / (labels.n_labels + n_unknown),
+        100.0 * float(of_labels.sum()) / (labels.n_labels + n_unknown),
         100.0 * float(f_scores(rows.sum(0, keepdims=True), empty)[0]),
         100.0 * float(f_scores(rows, empty).mean()),
         empty,
+    )
+
+
+class LabelCounts(NamedTuple):
+    """What was decided of each label, int64[K] each.
+
+    support    rows in which it is true
+    hits       rows in which it is true and predicted
+    predicted  rows in which it is predicted
+    """
+
+    support: NDArray[np.int64]
+    hits: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+
+    def f(self, empty: EmptyConvention) -> NDArray[np.float64]:
+        """Return F of each label in [0, 1], float64[K]."""
+        return f_scores(np.stack([self.hits, self.support + self.predicted], axis=1), empty)
+
+
+def count_labels(
+    decided: PredictedRows, truth: LabelRows, is_true: NDArray[np.bool_] | None = None
+) -> LabelCounts:
+    """Return the counts of each label. Raises ValueError when the numbers of rows differ.
+
+    is_true  what `mark_true` says of the predictions, where it was asked before
+    """
+    if is_true is None:
+        is_true = mark_true(decided, truth)
+    k = truth.n_labels
+    return LabelCounts(
+        np.bincount(truth.indices, minlength=k),
+        np.bincount(decided.labels[is_true], minlength=k),
+        np.bincount(decided.labels, minlength=k),
     )
 
 
@@ -82,31 +119,3 @@ def f_scores(counts: NDArray[np.int64], empty: EmptyConvention) -> NDArray[np.fl
     f = np.full(len(counts), 1.0 if empty == "one" else 0.0)
     np.divide(2.0 * counts[:, 0], counts[:, 1], out=f, where=counts[:, 1] > 0)
     return f
-
-
-@kernel
-def _count(
-    pred_ptr: NDArray[np.int64],
-    pred_labels: NDArray[np.int32],
-    true_ptr: NDArray[np.int64],
-    true_labels: NDArray[np.int32],
-    unknown: NDArray[np.int32],
-    rows_out: NDArray[np.int64],
-    labels_out: NDArray[np.int64],
-) -> None:
-    """Count (hits, true + predicted) of every row and, added to what is there, of every label."""
-    last_row = np.full(len(labels_out), -1, np.int64)  # the last row in which a label was true
-    for row in range(len(true_ptr) - 1):
-        hits = 0
-        for i in range(true_ptr[row], true_ptr[row + 1]):
-            last_row[true_labels[i]] = row
-            labels_out[true_labels[i], 1] += 1
-        for i in range(pred_ptr[row], pred_ptr[row + 1]):
-            label = pred_labels[i]
-            labels_out[label, 1] += 1
-            if last_row[label] == row:
-                labels_out[label, 0] += 1
-                hits += 1
-        n_true = true_ptr[row + 1] - true_ptr[row] + unknown[row]
-        rows_out[row, 0] = hits
-        rows_out[row, 1] = n_true + pred_ptr[row + 1] - pred_ptr[row]

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from model_store.names import NameTable, name_of
 from service.base.rows import LabelRows
-from service.evaluation.fmeasure import USUAL_EMPTY, EmptyConvention
+from service.evaluation.fmeasure import USUAL_EMPTY, EmptyConvention, LabelCounts, count_labels
 from service.evaluation.probabilities import calibration_error, reliability
-from service.evaluation.ranking import KS, RECALL_K
-from service.evaluation.report import LabelCounts, PredictedRows, count_labels, mark_true, ranks_of
+from service.evaluation.ranking import KS, RECALL_K, PredictedRows, mark_true, ranks_of
 
 STARTS = (0, 1, 10, 100, 1000)
 """The training rows at which bands begin."""
@@ -39,7 +38,7 @@ def frequency_bands(
     ranked         the first 5 labels of each row, or more; without repeats
     training_rows  int64[K], the training rows of each label
     """
-    is_true, rank = mark_true(ranked, truth), ranks_of(ranked)
+    is_true, rank = mark_true(ranked, truth), ranks_of(ranked.ptr)
     band_of = np.searchsorted(STARTS, training_rows, "right") - 1
     predicted_in, f = band_of[ranked.labels], counts.f(empty)
     found = []

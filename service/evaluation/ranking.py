@@ -1,18 +1,89 @@
-"""Metrics of the first k labels of a ranking, as the Extreme Classification Repository defines them."""
+"""Which predictions are true, and metrics of the first k of a ranking, as the Extreme Classification
+Repository defines them.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import inlined, kernel
 from service.base.rows import LabelRows
 
 KS = (1, 3, 5)
 RECALL_K = 5
 
-_P, _NDCG, _PSP, _PSP_BEST, _PSNDCG, _PSNDCG_BEST, _RECALL = range(7)
-_N_SUMS = 7
+
+class PredictedRows(NamedTuple):
+    """Labels predicted for n rows: int64[n + 1] and int32[..]; a ranking goes from best to worst."""
+
+    ptr: NDArray[np.int64]
+    labels: NDArray[np.int32]
+
+
+class RowSums(NamedTuple):
+    """Sums over the first 1 .. k labels of each row's ranking, float64[n, k] each.
+
+    hits   true labels
+    gain   1 / log2(rank + 1) of true labels, ranks from 1
+    ideal  the same of a ranking that begins with all true labels of the row; at least 1
+    """
+
+    hits: NDArray[np.float64]
+    gain: NDArray[np.float64]
+    ideal: NDArray[np.float64]
+
+
+def mark_true(predicted: PredictedRows, truth: LabelRows) -> NDArray[np.bool_]:
+    """Return for each prediction whether its label is true in its row, bool[..].
+
+    Raises ValueError when the numbers of rows differ. Cost: O(m log n), without a kernel to compile.
+    """
+    n_rows = len(predicted.ptr) - 1
+    if n_rows != truth.n_rows:
+        raise ValueError(f"expected predictions for {truth.n_rows} rows, found {n_rows}")
+    # true labels ascend within a row, and so do these numbers over all rows
+    true = _places(truth.indptr, truth.indices, truth.n_labels)
+    if not len(true):
+        return np.zeros(len(predicted.labels), np.bool_)
+    asked = _places(predicted.ptr, predicted.labels, truth.n_labels)
+    at = np.minimum(np.searchsorted(true, asked), len(true) - 1)
+    found: NDArray[np.bool_] = true[at] == asked
+    return found
+
+
+def ranks_of(ptr: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rank of each entry in its row, from 0, int64[..]."""
+    return np.arange(ptr[-1]) - np.repeat(ptr[:-1], np.diff(ptr))
+
+
+def rows_of(ptr: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the row of each entry, int64[..]."""
+    return np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+
+
+def _places(ptr: NDArray[np.int64], labels: NDArray[np.int32], n_labels: int) -> NDArray[np.int64]:
+    """Return row * n_labels + label of each entry."""
+    return rows_of(ptr) * n_labels + labels
+
+
+def row_sums(
+    ranked: PredictedRows, labels: LabelRows, unknown: NDArray[np.int32], k: int
+) -> tuple[RowSums, NDArray[np.bool_]]:
+    """Return the sums of each row, and which predictions are true.
+
+    unknown  int32[n], true labels of each row that no prediction can hit
+    """
+    is_true = mark_true(ranked, labels)
+    row, rank = rows_of(ranked.ptr), ranks_of(ranked.ptr)
+    gains = _discounts(k)
+    hit = is_true & (rank < k)
+    n_true = np.diff(labels.indptr) + unknown
+    best = np.cumsum(gains)[np.minimum(np.arange(k), np.maximum(n_true, 1)[:, None] - 1)]
+    cells = row[hit], rank[hit]
+    sums = RowSums(_running(cells, 1.0, best.shape), _running(cells, gains[rank[hit]], best.shape), best)
+    return sums, is_true
 
 
 def ranking_metrics(
@@ -37,108 +108,66 @@ def ranking_metrics(
     propensities           float64[n_labels] in (0, 1]
     unknown_labels         int32[n], true labels of each row that no prediction can hit, of unknown_propensity
 
-    Raises ValueError when the numbers of rows or labels differ. Linear. Deterministic.
+    Raises ValueError when the numbers of rows or labels differ. Memory: O(n). Deterministic.
     """
     n = labels.n_rows
-    if unknown_labels is None:
-        unknown_labels = np.zeros(n, np.int32)
-    if not n or len(pred_ptr) - 1 != n or len(unknown_labels) != n:
+    unknown = np.zeros(n, np.int32) if unknown_labels is None else unknown_labels
+    if not n or len(pred_ptr) - 1 != n or len(unknown) != n:
         raise ValueError(f"expected predictions for {max(n, 1)} rows, found {len(pred_ptr) - 1}")
     if len(propensities) != labels.n_labels:
         raise ValueError(f"expected {labels.n_labels} propensities, found {len(propensities)}")
     k_max = max(*ks, RECALL_K)
-    sums = _sum_metrics(
-        pred_ptr,
-        pred_labels,
-        labels.indptr,
-        labels.indices,
-        unknown_labels,
-        1.0 / np.asarray(propensities, np.float64),
-        1.0 / unknown_propensity,
-        k_max,
-    )
+    sums, is_true = row_sums(PredictedRows(pred_ptr, pred_labels), labels, unknown, k_max)
+    weights = 1.0 / np.asarray(propensities, np.float64)
+    rank = ranks_of(pred_ptr)
+    hit = is_true & (rank < k_max)
+    first = rows_of(pred_ptr)[hit], rank[hit], weights[pred_labels[hit]]
+    best = _best_weights(labels, unknown, weights, 1.0 / unknown_propensity, k_max)
     found: dict[str, float] = {}
-    for name, row in (("P", sums[_P]), ("nDCG", sums[_NDCG])):
-        found |= {f"{name}@{k}": 100.0 * float(row[k - 1]) / n for k in ks}
-    for name, row, best in (
-        ("PSP", sums[_PSP], sums[_PSP_BEST]),
-        ("PSnDCG", sums[_PSNDCG], sums[_PSNDCG_BEST]),
-    ):
-        found |= {f"{name}@{k}": 100.0 * float(row[k - 1] / best[k - 1]) if best[k - 1] else 0.0 for k in ks}
-    found[f"R@{RECALL_K}"] = 100.0 * float(sums[_RECALL, RECALL_K - 1]) / n
+    found |= {f"P@{k}": 100.0 * float(sums.hits[:, k - 1].mean()) / k for k in ks}
+    found |= {f"nDCG@{k}": 100.0 * float((sums.gain / sums.ideal)[:, k - 1].mean()) for k in ks}
+    for name, gains, ideal in (("PSP", np.ones(k_max), 1.0), ("PSnDCG", _discounts(k_max), sums.ideal)):
+        weighed, most = (
+            (_running((row, at), weight * gains[at], sums.hits.shape) / ideal).sum(axis=0)
+            for row, at, weight in (first, best)
+        )
+        ratios = np.divide(weighed, most, out=np.zeros(k_max), where=most > 0)
+        found |= {f"{name}@{k}": 100.0 * float(ratios[k - 1]) for k in ks}
+    n_true = np.maximum(np.diff(labels.indptr) + unknown, 1)
+    found[f"R@{RECALL_K}"] = 100.0 * float((sums.hits[:, RECALL_K - 1] / n_true).mean())
     return found
 
 
-@inlined
-def _holds(indices: NDArray[np.int32], start: int, end: int, label: int) -> bool:
-    """Return whether sorted indices[start:end] hold a label."""
-    stop = end
-    while start < end:
-        middle = (start + end) // 2
-        if indices[middle] < label:
-            start = middle + 1
-        else:
-            end = middle
-    return bool(start < stop and indices[start] == label)
+def _discounts(k: int) -> NDArray[np.float64]:
+    """Return what a hit at each of the first k ranks is worth, float64[k]."""
+    found: NDArray[np.float64] = 1.0 / np.log2(np.arange(k) + 2.0)
+    return found
 
 
-@kernel
+def _running(
+    cells: tuple[NDArray[np.int64], NDArray[np.int64]],
+    values: NDArray[np.float64] | float,
+    shape: tuple[int, ...],
+) -> NDArray[np.float64]:
+    """Return float64[n, k]: the sums of values along each row's ranks.
+
+    cells  row and rank of each value, no two alike
+    """
+    table = np.zeros(shape)
+    table[cells] = values
+    table.cumsum(axis=1, out=table)
+    return table
+
+
 def _best_weights(
-    indices: NDArray[np.int32],
-    start: int,
-    end: int,
-    weights: NDArray[np.float64],
-    n_unknown: int,
-    unknown_weight: float,
-) -> NDArray[np.float64]:
-    """Return the weights of a row's true labels, ascending."""
-    found = np.empty(end - start + n_unknown, np.float64)
-    for i in range(end - start):
-        found[i] = weights[indices[start + i]]
-    found[end - start :] = unknown_weight
-    found.sort()
-    return found
-
-
-@kernel
-def _sum_metrics(
-    pred_ptr: NDArray[np.int64],
-    pred_labels: NDArray[np.int32],
-    true_ptr: NDArray[np.int64],
-    true_labels: NDArray[np.int32],
-    unknown: NDArray[np.int32],
-    weights: NDArray[np.float64],
-    unknown_weight: float,
-    k_max: int,
-) -> NDArray[np.float64]:
-    """Return the sums over rows of each metric at 1 .. k_max, float64[_N_SUMS, k_max]."""
-    sums = np.zeros((_N_SUMS, k_max))
-    for row in range(len(true_ptr) - 1):
-        start, end = true_ptr[row], true_ptr[row + 1]
-        best = _best_weights(true_labels, start, end, weights, unknown[row], unknown_weight)
-        n_true = len(best)
-        if n_true == 0:
-            continue
-        n_predicted = pred_ptr[row + 1] - pred_ptr[row]
-        hits, weight, gain, gain_weight, ideal, weight_best, gain_best = 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        for rank in range(k_max):
-            discount = 1.0 / np.log2(rank + 2.0)
-            if rank < n_true:
-                ideal += discount
-                weight_best += best[n_true - 1 - rank]
-                gain_best += best[n_true - 1 - rank] * discount
-            if rank < n_predicted:
-                label = pred_labels[pred_ptr[row] + rank]
-                if _holds(true_labels, start, end, label):
-                    hits += 1
-                    weight += weights[label]
-                    gain += discount
-                    gain_weight += weights[label] * discount
-            sums[_P, rank] += hits / (rank + 1.0)
-            sums[_NDCG, rank] += gain / ideal
-            sums[_PSP, rank] += weight / (rank + 1.0)
-            sums[_PSP_BEST, rank] += weight_best / (rank + 1.0)
-            sums[_PSNDCG, rank] += gain_weight / ideal
-            sums[_PSNDCG_BEST, rank] += gain_best / ideal
-            sums[_RECALL, rank] += hits / n_true
-    return sums
+    labels: LabelRows, unknown: NDArray[np.int32], weights: NDArray[np.float64], of_unknown: float, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Return row, rank and weight of the k true labels of each row that weigh most, the heaviest first."""
+    more = np.minimum(unknown, k)
+    row = np.concatenate([rows_of(labels.indptr), np.repeat(np.arange(labels.n_rows), more)])
+    weight = np.concatenate([weights[labels.indices], np.full(more.sum(), of_unknown)])
+    order = np.lexsort((-weight, row))
+    row, weight = row[order], weight[order]
+    rank = ranks_of(np.searchsorted(row, np.arange(labels.n_rows + 1)))
+    first = rank < k
+    return row[first], rank[first], weight[first]

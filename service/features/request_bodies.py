@@ -119,13 +119,6 @@ class RequestBodies(Uncopyable):
         out = self.arrays[:3], self.arrays[3], self.texts_at
         return BodyQuery(*read_body(data_of(message), start, self.constants, *out))
 
-    def read_rows(self, message: bytes, start: int) -> tuple[SparseRows, BodyQuery, float] | None:
-        """Return the rows that message[start:] has, what it asks for, and the number that labels must reach.
-
-        They are in `arrays`, until the next body is read. None: it is not for `read`.
-        """
-        return self.rows_read(self.read(message, start))
-
     def rows_read(self, asked: BodyQuery) -> tuple[SparseRows, BodyQuery, float] | None:
         """Return the rows in `arrays`, what was asked for them and the number that labels must reach.
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import Handle, struct_at
-from service.base.rows import RowArrays, SparseRows
+from service.base.rows import RowArrays
 from service.features.featurizer import Featurizer
 from service.features.request_bodies import (
     BodyForms,
@@ -89,12 +89,6 @@ class TensorBodies(RequestBodies):
     def __init__(self, forms: BodyForms, featurizer: Featurizer) -> None:
         super().__init__(forms, featurizer)
         self.form = np.zeros(FORM_SIZE, np.int64)
-
-    def tensor_rows(
-        self, message: bytes, span: tuple[int, int]
-    ) -> tuple[SparseRows, BodyQuery, float] | None:
-        """Return what `read_rows` does of a body that `read_infer` reads."""
-        return self.rows_read(self.read_infer(message, span))
 
     def read_infer(self, message: bytes, span: tuple[int, int]) -> BodyQuery:
         """Return what `read` does of a body whose JSON is message[span[0] : span[1]].

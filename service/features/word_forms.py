@@ -64,10 +64,11 @@ class WordForms:
     def of(self, words: Words) -> Words:
         """Return the forms of words; two that touched and both stay touch still."""
         data, known = words.utf8.tobytes(), self._known
-        forms = [
-            known(data[start:end]) if end - start <= WORD_BYTES_MAX else data[start:end]
-            for start, end in zip(words.start.tolist(), words.end.tolist(), strict=True)
-        ]
+        each = data.split(b" ")  # faster than slices, where a space stands between all words
+        if len(each) != len(words.start):
+            spans = zip(words.start.tolist(), words.end.tolist(), strict=True)
+            each = [data[start:end] for start, end in spans]
+        forms = [known(word) if len(word) <= WORD_BYTES_MAX else word for word in each]
         sizes = np.fromiter(map(len, forms), np.int64, len(forms))
         joined = np.frombuffer(b"".join(forms), np.uint8)
         return Words(*_replaced(words.word_ptr, words.start, words.end, joined, sizes))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.base.rows import offsets
+from service.base.rows import writeable as writeable
 
 NOT_WANTED = np.empty((0, 2), np.int64)
 """Costs of rows that nobody asked for."""
@@ -66,8 +67,3 @@ def gather(
         return Predictions(ptr, labels.reshape(-1), scores.reshape(-1), exact, costs)
     used = np.arange(labels.shape[1]) < counts[:, None]
     return Predictions(ptr, labels[used], scores[used], exact, costs)
-
-
-def writeable(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array itself, or a copy if it is read-only: for those numba would compile kernels anew."""
-    return array if array.flags.writeable else array.copy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,27 @@ class RoutedExplanation(NamedTuple):
 
     leaves: list[ReachedLeaf]
 
+
+class MemberExplanation(NamedTuple):
+    """What a member of a combined version says of a label.
+
+    score, rank  by which the member proposed it, rank 1 the best; None: it did not
+    why          None where the member does not have the label
+    """
+
+    score: np.float32 | None
+    rank: int | None
+    why: Explanation | RoutedExplanation | None
+
+
+class CombinedExplanation(NamedTuple):
+    """What each member of a combined version says of a label, and whether a name of it was found."""
+
+    members: list[MemberExplanation]
+    is_named: bool
+
+
+AnyExplanation: TypeAlias = Explanation | RoutedExplanation | CombinedExplanation
 
 Walk = Callable[
     [

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from model_store.compiled.handles import Uncopyable, handle_of
 from service.base.rows import SparseRows
 from service.features.request_bodies import BodyForms, BodyQuery
-from service.inference.options import NodeThresholds
+from service.inference.options import ALL_ALLOWED, NodeThresholds
 from service.inference.prediction_json import Seal
 from service.kernels.search.fast_request import FastLimits as FastLimits
 from service.kernels.search.fast_request import FastPresent
@@ -33,12 +33,20 @@ class Present(Uncopyable):
     thresholds  float32[K] that a label's score must reach to be named by its prediction's id; they may move
     tuned       the same, prepared for searches; None: requests for them are not answered
     seal        what signs the ids, at epoch 0
-    at          the handle of these, for kernels
+    unlearned   uint8[K], 1 of labels that are not learned; [0]: all are
+    at          the handle of what kernels need of these
     """
 
-    __slots__ = ("at", "seal", "thresholds", "tuned")
+    __slots__ = ("at", "seal", "thresholds", "tuned", "unlearned")
 
-    def __init__(self, thresholds: NDArray[np.float32], tuned: NodeThresholds | None, seal: Seal) -> None:
+    def __init__(
+        self,
+        thresholds: NDArray[np.float32],
+        tuned: NodeThresholds | None,
+        seal: Seal,
+        unlearned: NDArray[np.uint8] = ALL_ALLOWED,
+    ) -> None:
+        self.unlearned = unlearned
         self.thresholds, self.tuned, self.seal = thresholds, tuned, seal._replace(epoch=0)
         log_threshold = _NO_THRESHOLDS if tuned is None else tuned.log
         signing = seal.keyed, seal.model, seal.version, seal.expiry

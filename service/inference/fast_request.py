@@ -54,6 +54,9 @@ from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
 from service.kernels.text.tensors import IDENTITY, IDENTITY_END, write_tensors
 
 _FIRST_NEED = Need(1, 256, 10, 10)
+_NOT_MADE = np.empty(0, np.int64)
+"""In place of the handle of buffers that no request has needed yet."""
+
 _KIND = 4
 """The place of the kind of threshold among what was asked."""
 
@@ -92,7 +95,8 @@ def _take_predictions(
 def _write_predictions(names: NameTable, read: RowsRead, spans: Spans, signed: Signed) -> FastAnswer:
     (present, epoch, serial), is_tuned = signed, read.asked.threshold == TUNED
     named = present.thresholds[:0] if is_tuned else present.thresholds
-    written = predictions_json(names, named, present.seal_at(epoch), serial, spans)
+    seal = present.seal_at(epoch)
+    written = predictions_json(names, named, seal, serial, spans, present.unlearned)
     return FastAnswer(read.asked.n_rows, b",".join(written), is_tuned)
 
 
@@ -171,6 +175,10 @@ class BeamRequests:
             n_trees=shape.n_trees,
             n_children=int(np.diff(ensemble.child_ptr).max()),
         )
+        self._handle = _NOT_MADE
+
+    def prepare(self) -> None:
+        """Make the first buffers, for which kernels are compiled or loaded; else the first answer does."""
         self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
 
     def answer(
@@ -190,6 +198,8 @@ class BeamRequests:
         """
         if (self._is_named and _FEATURES in message) or (read is not None and not self._give(read)):
             return None
+        if self._handle is _NOT_MADE:
+            self.prepare()
         data = np.frombuffer(message + _BODY_END, np.uint8)
         (start, end), (present, epoch, serial), kind = span, signed, writer.kind
         at = present.at
@@ -248,7 +258,7 @@ class BeamRequests:
         exact = np.empty(n_rows, np.uint8)
         searching = address_of(beam_rows, SEARCHES, buffers.call)
         seal = np.empty(0, np.uint64), 0, 0, 0, 0
-        written = (*spans, labels, scores, exact), scores, names, seal, 0
+        written = (*spans, labels, scores, exact), scores, (*names, ALL_ALLOWED), seal, 0
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
         bodies, form = self._bodies, self._bodies.form
         read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]

@@ -13,6 +13,7 @@ from model_store.version import Model
 from service.base.stages import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
 from service.features import Featurizer
 from service.features.tensor_request import TensorBodies
+from service.inference.combined_predictor import CombinedPredictor
 from service.inference.embedded import EmbeddedPredictor
 from service.inference.fast_answers import FastAnswer, FastForms, RowsRead, Signed
 from service.inference.fast_request import BeamRequests, Writer, with_identity
@@ -35,6 +36,10 @@ class TwoSteps(ABC):
         """Take what reads bodies."""
         self._reader = TensorBodies(forms.bodies, featurizer)
         self._stages = stages
+
+    def prepare(self) -> None:
+        """Do as `BeamRequests.prepare`: there is nothing to make here."""
+        return
 
     def answer(
         self,
@@ -94,19 +99,23 @@ class EmbeddedRequests(TwoSteps):
         self.times = self._beam.times
         self._embedding = predictor.embedding
 
+    def prepare(self) -> None:
+        """Do as `BeamRequests.prepare`."""
+        self._beam.prepare()
+
     def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
         dense = self._embedding.rows(read.rows)
         read = read._replace(rows=dense, asked=read.asked._replace(n_values=len(dense.indices)))
         return self._beam.answer(b"", (0, 0), writer, signed, read)
 
 
-class ForestRequests(TwoSteps):
-    """Answers requests by decision trees, whose predictor is asked as ever; the same bits."""
+class PredictorRequests(TwoSteps):
+    """Answers requests by a predictor that is asked as ever; the same bits."""
 
     def __init__(
         self,
         model: Model,
-        predictor: ForestPredictor,
+        predictor: Searcher,
         featurizer: Featurizer,
         forms: FastForms,
         stages: StageTimes,
@@ -161,8 +170,8 @@ def fast_requests(
     mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None: all
     """
     stages = stages or StageTimes()
-    if isinstance(predictor, ForestPredictor):
-        return ForestRequests(model, predictor, featurizer, forms, stages, mask)
+    if isinstance(predictor, ForestPredictor | CombinedPredictor):
+        return PredictorRequests(model, predictor, featurizer, forms, stages, mask)
     if isinstance(predictor, EmbeddedPredictor):
         return EmbeddedRequests(model, predictor, featurizer, forms, stages, mask)
     if isinstance(predictor, Predictor):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from model_store.names import NameTable
 from service.inference.answering import Predictions
+from service.inference.options import ALL_ALLOWED
 from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
 from service.kernels.text.prediction_json import Seal as Seal
 from service.kernels.text.tensors import (
@@ -46,17 +47,23 @@ class Spans(NamedTuple):
 
 
 def predictions_json(
-    names: NameTable, thresholds: NDArray[np.float32], seal: Seal, serial: int, spans: Spans
+    names: NameTable,
+    thresholds: NDArray[np.float32],
+    seal: Seal,
+    serial: int,
+    spans: Spans,
+    unlearned: NDArray[np.uint8] = ALL_ALLOWED,
 ) -> list[bytes]:
     """Return a Prediction of `service.serving.lines` for each row, byte for byte as orjson writes it.
 
     thresholds  float32[K] that a label's score must reach to be named by its prediction's token; [0]: none
     seal        what signs the tokens; serial: the number of the first one, the others' follow
+    unlearned   uint8[K], 1 of labels that are not learned; [0]: all are
     """
     n_rows, n_labels = len(spans.starts), len(spans.labels)
     token, ends = np.empty(TOKEN_ROOM + 4 * n_labels, np.uint8), np.empty(n_rows, np.int64)
     room = text_room(n_rows, n_labels)
-    what = spans[:], thresholds, (names.offsets, names.utf8), seal[:], serial
+    what = spans[:], thresholds, (names.offsets, names.utf8, unlearned), seal[:], serial
     while True:
         text = np.empty(room, np.uint8)
         if write_predictions(*what, token, text, ends):

@@ -21,7 +21,7 @@ from service.base.errors import Unavailable, UnknownLabel
 from service.base.rows import SparseRows
 from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, places_for, writeable
 from service.inference.buffers import FIRST, LAST, BufferPool, Buffers, MakeOwn, Need
-from service.inference.explain import Explanation, RoutedExplanation
+from service.inference.explain import AnyExplanation
 from service.inference.options import LabelScores, NodeThresholds, NodeWeights, PredictOptions
 from service.kernels.search.calibrated import Knots
 from service.kernels.search.call import set_answers, set_rows, set_search
@@ -81,7 +81,7 @@ class Searcher(Uncopyable, ABC):
         calibration = assemble_calibration(model.manifest, model.arrays)
         self._knots: Knots = (writeable(calibration.x), writeable(calibration.y))
         self.pool = BufferPool(model.ensemble, rerank, calibration, make_own)
-        self._row_searching = 0
+        self._addresses: dict[Callable[..., None], int] = {}
         self._row_plan = self._plan(PredictOptions(top_r=1, beam_width=1))
         options = PredictOptions()
         self._last = options, self._plan(options)
@@ -106,7 +106,7 @@ class Searcher(Uncopyable, ABC):
         """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i, as an exact search's."""
 
     @abstractmethod
-    def explain(self, rows: SparseRows, row: int, label: int) -> Explanation | RoutedExplanation:
+    def explain(self, rows: SparseRows, row: int, label: int) -> AnyExplanation:
         """Return how one row of `rows` comes by its score for a label."""
 
     @abstractmethod
@@ -187,17 +187,23 @@ class Searcher(Uncopyable, ABC):
 
         Rows have so many features at most.
         """
-        plan = self._plan(PredictOptions(top_r=PREDICTED_MAX, exact=True, threshold=prepared))
+        options = PredictOptions(top_r=PREDICTED_MAX, exact=True, threshold=prepared)
+        address, buffers = self.row_buffers(options, n_features)
+        counts, labels, *_ = buffers.kept
+        yield RowSearch(address, buffers.call, buffers.rows, counts, labels[0], self._paths(), self._knots)
+        self.pool.give(buffers)
+
+    def row_buffers(self, options: PredictOptions, n_features: int) -> tuple[int, Buffers]:
+        """Return the address of the traversal for some options, and buffers whose call is for row 0.
+
+        Rows have so many features at most. The buffers' answers are `kept`.
+        """
+        plan = self._plan(options)
         buffers = self._take(plan, 1, n_features)
         buffers.call[FIRST], buffers.call[LAST] = 0, 1
-        if self._row_searching == 0:
-            self._row_searching = address_of(plan.traversal, types.none, buffers.call)
-        counts, labels, *_ = buffers.kept
-        found = labels[0]
-        yield RowSearch(
-            self._row_searching, buffers.call, buffers.rows, counts, found, self._paths(), self._knots
-        )
-        self.pool.give(buffers)
+        if plan.traversal not in self._addresses:
+            self._addresses[plan.traversal] = address_of(plan.traversal, types.none, buffers.call)
+        return self._addresses[plan.traversal], buffers
 
     @contextmanager
     def _row(self, rows: SparseRows, row: int) -> Iterator[Buffers]:

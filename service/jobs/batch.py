@@ -28,7 +28,7 @@ from service.serving.label_info import LabelInfos, label_info_options
 from service.serving.learning import OnlineLearning
 from service.serving.line_files import Source, blocks, in_order, opened
 from service.serving.lines import Answered, LineBlock
-from service.serving.opening import serve_model
+from service.serving.opening import open_version
 from service.serving.rows import to_options
 from service.serving.schemas.predict import TUNED
 from service.serving.served import DEFAULT_ALIAS, ServedVersion
@@ -69,7 +69,7 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
     try:
         context.on_progress("open", 0, 1)
         opened_model, infos = context.store.open(job.model, version), LabelInfos(context.store)
-        served = serve_model(opened_model, learning, context.settings.limits, infos)
+        served = open_version(opened_model, learning, context.settings.limits, infos)
         if denied := denied_by(context.store, job.model, str(request.version or DEFAULT_ALIAS)):
             served = with_denied(served, denied)
         answer = partial(

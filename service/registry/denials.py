@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from model_store.alias import Alias, Change, LabelChange, denying
 from model_store.errors import BadNames
-from model_store.names import NameTable, find_all, nearest_name
+from model_store.names import NameTable, find_all
 from model_store.store import Store
 from service.base.errors import UnknownLabel
 from service.base.faults import did_you_mean
@@ -62,9 +62,7 @@ def check_known(tables: Sequence[NameTable], names: Collection[str], what: str) 
     unknown = set(names).intersection(*(unknown_in(table, tuple(names)) for table in tables))
     if unknown:
         name = min(unknown)
-        near = nearest_name(tables[0], name)
-        hint = "" if near is None else f"; did you mean {near!r:.80}?"
-        raise UnknownLabel(f"expected labels of {what}, found {name!r:.80}{hint}").at("labels")
+        raise UnknownLabel(f"expected labels of {what}, found {name!r:.80}").at("labels")
 
 
 def deny_also(names: Collection[str]) -> LabelChange:

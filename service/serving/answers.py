@@ -5,27 +5,43 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
+from model_store.manifest import member_arrays
 from service.base.rows import SparseRows
+from service.features import feature_names
 from service.features.tables import FeatureNames
 from service.inference.answering import Predictions
-from service.inference.explain import FeatureShare, PathNode, ReachedLeaf, RoutedExplanation
+from service.inference.explain import (
+    CombinedExplanation,
+    Explanation,
+    FeatureShare,
+    PathNode,
+    ReachedLeaf,
+    RoutedExplanation,
+)
 from service.inference.prediction_json import Spans, predictions_json, spans_of
 from service.inference.predictor import PredictOptions
 from service.serving.label_info import LabelInfoOptions, members_of
 from service.serving.lines import dump
 from service.serving.schemas.predictions import (
     ExplainedLeaf,
+    ExplainedMember,
+    ExplainedName,
     ExplainedTree,
     FeatureContribution,
     LeavesExplanation,
+    MembersExplanation,
     RoutedNode,
     TreesExplanation,
 )
 from service.serving.served import ServedVersion
+from service.vocabulary.matching import NameMatcher
 
+KIND_BITS = 3
+_KINDS: tuple[Literal["preferred", "alternative", "hidden"], ...] = ("preferred", "alternative", "hidden")
 ANSWER_END = b"]}"
 _HEADS_KEPT = 1024
 _BEGIN, _END = b'{"labels":[', b'],"prediction_id":"'
@@ -48,7 +64,9 @@ def write_predictions(
     thresholds = served.ids.thresholds_for(options)
     present, _, serial = served.ids.sign(epoch, len(found.ptr) - 1)
     seal = present.seal_at(epoch)
-    predictions = predictions_json(served.labels, thresholds, seal, serial, spans_of(found))
+    predictions = predictions_json(
+        served.labels, thresholds, seal, serial, spans_of(found), present.unlearned
+    )
     if labels_json is not None:
         predictions = _with_members(predictions, labels_json, found, served)
     if len(found.costs):
@@ -76,7 +94,8 @@ def _with_members(
     places = np.arange(len(found.labels) + 1)
     spans = Spans(places[:-1], places[1:], found.labels, found.scores, np.zeros(len(found.labels), np.uint8))
     present, _, serial = served.ids.sign(0, len(found.labels))
-    singles = predictions_json(served.labels, np.empty(0, np.float32), present.seal_at(0), serial, spans)
+    thresholds, seal = np.empty(0, np.float32), present.seal_at(0)
+    singles = predictions_json(served.labels, thresholds, seal, serial, spans, present.unlearned)
     objects = [
         b"%b,%b}" % (single[len(_BEGIN) : single.rindex(_END) - 1], members)
         for single, members in zip(singles, labels_json, strict=True)
@@ -94,29 +113,65 @@ def describe_labels(
     info: LabelInfoOptions | None,
     *,
     explain: bool,
+    texts: Sequence[str | None] = (),
 ) -> list[bytes] | None:
-    """Return the members that the labels found for `rows` have besides the usual ones; None: none."""
+    """Return the members that the labels found for `rows` have besides the usual ones; None: none.
+
+    texts  those of the rows, None of one without; or empty: they are not at hand
+    """
     parts = []
     if info is not None:
         parts.append(members_of(info, found.labels))
     if explain:
-        parts.append([b'"explanation":%b' % one for one in explain_labels(found, rows, served)])
+        parts.append([b'"explanation":%b' % one for one in explain_labels(found, rows, served, texts)])
     return [b",".join(members) for members in zip(*parts, strict=True)] if parts else None
 
 
-def explain_labels(found: Predictions, rows: SparseRows, served: ServedVersion) -> list[bytes]:
-    """Return the JSON of the explanation of each label that was found for `rows`."""
+def explain_labels(
+    found: Predictions, rows: SparseRows, served: ServedVersion, texts: Sequence[str | None] = ()
+) -> list[bytes]:
+    """Return the JSON of the explanation of each label that was found for `rows`; `texts` as above."""
     explanations = []
     for row, (start, end) in enumerate(itertools.pairwise(found.ptr.tolist())):
         for label in found.labels[start:end].tolist():
             why = served.predictor.explain(rows, row, label)
-            if isinstance(why, RoutedExplanation):
-                leaves = [_leaf(leaf, served.features) for leaf in why.leaves]
-                explanations.append(dump(LeavesExplanation(leaves=leaves)))
+            if isinstance(why, CombinedExplanation):
+                text = texts[row] if texts else None
+                explanations.append(dump(_combined(why, label, text, served)))
             else:
-                trees = [_tree(path, served.features) for path in why.trees]
-                explanations.append(dump(TreesExplanation(trees=trees)))
+                explanations.append(dump(_of_trees(why, served.features)))
     return explanations
+
+
+def _of_trees(
+    why: Explanation | RoutedExplanation, names: FeatureNames | None
+) -> TreesExplanation | LeavesExplanation:
+    if isinstance(why, RoutedExplanation):
+        return LeavesExplanation(leaves=[_leaf(leaf, names) for leaf in why.leaves])
+    return TreesExplanation(trees=[_tree(path, names) for path in why.trees])
+
+
+def _combined(
+    why: CombinedExplanation, label: int, text: str | None, served: ServedVersion
+) -> MembersExplanation:
+    """Return what the members say of a label, and which names of it the text has, if that is at hand."""
+    members: list[ExplainedMember] = []
+    for number, (manifest, said) in enumerate(zip(served.opened.manifest.members, why.members, strict=True)):
+        told: ExplainedMember = {"member": f"{manifest.model}@{manifest.version}"}
+        if said.score is not None and said.rank is not None:
+            told |= {"score": said.score, "rank": said.rank}
+        if said.why is not None:
+            arrays = member_arrays(number, served.opened.arrays)
+            told["explanation"] = _of_trees(said.why, feature_names(manifest.features, arrays))
+        members.append(told)
+    names: list[ExplainedName] = []
+    matcher = getattr(served.featurizer, "names", None)
+    if text is not None and why.is_named and isinstance(matcher, NameMatcher):
+        names = [
+            {"name": one.name, "kind": _KINDS[one.kind & KIND_BITS], "words": one.words}
+            for one in matcher.explain(text, label)
+        ]
+    return {"members": members, "names": names}
 
 
 def _leaf(leaf: ReachedLeaf, names: FeatureNames | None) -> ExplainedLeaf:

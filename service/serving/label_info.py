@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from model_store.errors import StoreError
 from model_store.label_info import NAME, NOTATION, UNDETERMINED, URI, LabelInfo
-from model_store.name_search import names_with
-from model_store.names import NameTable, find_names
+from model_store.names import NameTable, find_names, names_with
 from model_store.store import Store
 from service.base.errors import BadInput, UnsupportedOption, told_of
 from service.base.logs import log

@@ -78,7 +78,6 @@ class LiveModels(Generic[T]):
         deny: Deny[T] = lambda served, _: served,
     ) -> None:
         self._store = store
-        self._watch = store.watch()
         self._prepare = prepare
         self._models_max = models_max
         self._versions_max = versions_max
@@ -244,7 +243,7 @@ class LiveModels(Generic[T]):
         Never raises: what fails is kept as it was, logged and reported.
         """
         try:
-            generation = self._watch.generation()
+            generation = self._store.generation()
             if self._state is None or self._state.generation != generation or self._has_retry():
                 infos = self._store.models()
                 # of a model that was deleted something stays

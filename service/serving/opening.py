@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from model_store.name_search import names_with
-from model_store.names import name_of, nearest_name
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.names import name_of
 from model_store.version import Model
 from service.base.errors import BadInstance
 from service.base.settings import Limits
 from service.base.stages import StageTimes
 from service.evaluation.propensity import constants_of
-from service.features import feature_names, load_featurizer
+from service.features import feature_names
 from service.features.long_json import PIECE_BYTES, load_in_pieces, size_of
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.inference.fast_steps import fast_requests
+from service.inference.options import ALL_ALLOWED
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.serving.answer import fast_forms
@@ -31,6 +34,7 @@ from service.serving.schemas.predict import PredictRequest
 from service.serving.served import ServedVersion
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.methods.ofo import counts_that_bound, start_for
+from service.vocabulary.featurizers import featurizer_of
 
 if TYPE_CHECKING:
     from service.serving.learning import OnlineLearning
@@ -49,21 +53,38 @@ def serve_model(
     infos: LabelInfos | None = None,
     stages: StageTimes | None = None,
 ) -> ServedVersion:
-    """Return what serves a version. Blocking. Raises Corrupt.
+    """Return what `open_version` does, every kernel that a request can need compiled or loaded."""
+    served = open_version(model, learning, limits, infos, stages)
+    served.thresholds.warm_up()
+    served.fast.prepare()
+    _warm_up(served, model)
+    served.predictor.warm_up()
+    return served
+
+
+def open_version(
+    model: Model,
+    learning: OnlineLearning | None = None,
+    limits: Limits | None = None,
+    infos: LabelInfos | None = None,
+    stages: StageTimes | None = None,
+) -> ServedVersion:
+    """Return what serves a version: for commands, whose kernels are compiled as they need them.
+
+    Blocking. Raises Corrupt.
 
     infos    the infos of labels of the store's models; None: there are none
     stages   where it is counted how long the stages of short answers take; None: nobody asks
     """
     manifest = model.manifest
     predictor = make_predictor(model)
-    predictor.warm_up()
-    featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
+    featurizer = featurizer_of(model)
     features = feature_names(manifest.features, model.arrays)
     thresholds = live_thresholds(model, predictor)
     if learning is not None:
         learning.follower.add(thresholds)
     info = LiveLabelInfo(manifest.model, model.labels)
-    served = ServedVersion(
+    return ServedVersion(
         manifest.model,
         manifest.version,
         predictor,
@@ -79,29 +100,34 @@ def serve_model(
         ),
         LabelMasks(predictor),
         thresholds,
-        PredictionIds(thresholds, learning or NO_KEY),
+        PredictionIds(thresholds, learning or NO_KEY, unlearned_of(model)),
         fast_requests(model, predictor, featurizer, fast_forms(limits or Limits()), stages),
         model,
         info if infos is None else infos.follow(info),
     )
-    _warm_up(served, model)
-    return served
+
+
+def unlearned_of(model: Model) -> NDArray[np.uint8]:
+    """Return which labels of a combined version no member was trained on, uint8[K]; [0]: of another."""
+    if not model.manifest.members:
+        return ALL_ALLOWED
+    counts: NDArray[np.int64] = model.arrays["labels/counts"]
+    unlearned: NDArray[np.uint8] = (counts == 0).view(np.uint8)
+    return unlearned
 
 
 def live_thresholds(model: Model, predictor: Searcher) -> ServedThresholds:
-    """Return the thresholds of an opened version, without any so far, its kernels compiled or loaded."""
+    """Return the thresholds of an opened version, without any so far."""
     manifest = model.manifest
-    live = ServedThresholds(
+    return ServedThresholds(
         manifest.model,
         manifest.version,
         manifest.n_labels,
         predictor,
         counts_that_bound(model.arrays),
         manifest.data.rows,
-        start_for(manifest.link, model.arrays),
+        start_for(manifest.link, model.arrays, manifest.data.rows),
     )
-    live.warm_up()
-    return live
 
 
 def _warm_up(served: ServedVersion, model: Model) -> None:
@@ -121,8 +147,6 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
         uncounted.answer(content, (0, len(content)), dialect.writer, served.ids.sign(0, 1))
         dialect.answer_fully(dialect.read(Body(content), Limits()), served)
     label = name_of(served.labels, 0)
-    names_with(served.labels.offsets, served.labels.utf8, label)
-    nearest_name(served.labels, label)
     ways: tuple[dict[str, Any], ...] = (
         {},
         {"allow_labels": [label]},

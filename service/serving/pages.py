@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from model_store.name_search import names_with
-from model_store.names import NameTable, find_name, name_of
+from model_store.names import NameTable, find_name, name_of, names_with
 from model_store.origin import read_report
 from model_store.store import Store
 from service.base.errors import BadRequest, NotTuned, UnknownLabel

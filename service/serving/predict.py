@@ -49,7 +49,15 @@ class PredictQuery(Query):
         """Return the predictions, what is known of each label in them."""
         request = self._request
         info = label_info_options(request, served.info)
-        labels_json = describe_labels(found, chunked.rows, served, info, explain=request.explain)
+        texts = [getattr(instance, "text", None) for instance in request.instances]
+        labels_json = describe_labels(
+            found,
+            chunked.rows,
+            served,
+            info,
+            explain=request.explain,
+            texts=texts if chunked.ptr is None else (),
+        )
         predictions = write_predictions(found, options, epoch, served, labels_json, chunked.unknown)
         return FastAnswer(len(predictions), b",".join(predictions), request.threshold == TUNED)
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.inference.fast_answers import Present, Signed
+from service.inference.options import ALL_ALLOWED
 from service.inference.predictor import NodeThresholds, PredictOptions
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.tokens import Tokens, model_hash
@@ -51,12 +52,17 @@ class PredictionIds:
     While the holder has no key (the database has not answered yet) an id is unique, and forged.
     """
 
-    def __init__(self, live: ServedThresholds, holder: KeyHolder) -> None:
+    def __init__(
+        self, live: ServedThresholds, holder: KeyHolder, unlearned: NDArray[np.uint8] = ALL_ALLOWED
+    ) -> None:
+        """Take the thresholds, what knows the key, and which labels are not learned, as Present has them."""
+        self._unlearned = unlearned
         self._live = live
         self._holder = holder
         self._model = model_hash(live.model)
         unknown = _unknown()
-        present = Present(live.thresholds, None, unknown.seal(self._model, live.version, 0))
+        seal = unknown.seal(self._model, live.version, 0)
+        present = Present(live.thresholds, None, seal, unlearned)
         self._kept = _Kept(present, unknown, 0.0)
 
     def thresholds_for(self, options: PredictOptions) -> NDArray[np.float32]:
@@ -75,7 +81,8 @@ class PredictionIds:
         present, sealed_by, until = self._kept
         is_same = present.thresholds is thresholds and present.tuned is tuned
         if not is_same or sealed_by is not tokens or now > until:
-            present = Present(thresholds, tuned, tokens.seal(self._model, live.version, 0))
+            seal = tokens.seal(self._model, live.version, 0)
+            present = Present(thresholds, tuned, seal, self._unlearned)
             self._kept = _Kept(present, tokens, now + _SEAL_SECONDS)
         return present, epoch, tokens.serials(n)
 

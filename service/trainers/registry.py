@@ -181,7 +181,7 @@ def estimate(
     threads: int = 1,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Return nonzeros_bound, bytes_bound, ratio_to_ovr and alpha_per_depth of what `train` would train."""
+    """Return nonzeros_bound, bytes_bound, ratio_to_ovr, stored_bytes and alpha_per_depth of a training."""
     data = TrainingSet(rows, labels)
     tools = _tools(name, parameters, seed, threads, progress)
     check_training_set(data)

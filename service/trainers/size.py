@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.ensemble import Weights
 from service.base.rows import SparseRows
 from service.kernels.training.problem import count_features, forget_rows, rows_of
 from service.trainers.classifiers import Members
@@ -21,6 +22,15 @@ WEIGHT_BYTES = 12
 FLAT_WEIGHT_BYTES = 8
 """A weight of flat one-vs-rest: feature and value."""
 
+SPARSE_BYTES: dict[Weights, int] = {"float32": 8, "bfloat16": 4, "int8": 2}
+"""A weight of a sparse row as a version of each type has it: the child's position and the value."""
+
+DENSE_BYTES: dict[Weights, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
+"""A weight of a dense row, whose children are padded."""
+
+EMBEDDING_BYTES: dict[Weights, int] = {"float32": 4, "bfloat16": 2, "int8": 2}
+"""A number of an embedding; versions of type int8 have bfloat16."""
+
 
 @dataclass(frozen=True)
 class SizeEstimate:
@@ -29,6 +39,7 @@ class SizeEstimate:
     nonzeros_bound   weights: sum over nodes of children * features used at the node
     bytes_bound      nonzeros_bound * WEIGHT_BYTES
     ratio_to_ovr     equation 20: bytes_bound over FLAT_WEIGHT_BYTES * features used * labels with a row
+    stored_bytes     of weights and embeddings as they are stored, for each type of weights
     alpha_per_depth  for the nodes at depth 1, 2, ...: features used at a node over those used at its
                      parent, averaged with the number of children as weights
     """
@@ -36,15 +47,28 @@ class SizeEstimate:
     nonzeros_bound: int
     bytes_bound: int
     ratio_to_ovr: float
+    stored_bytes: dict[Weights, int]
     alpha_per_depth: tuple[float, ...]
 
     @classmethod
     def of(
         cls, n_weights: int, n_features: int, n_labels: int, alphas: tuple[float, ...] = ()
     ) -> SizeEstimate:
-        """Return the estimate of so many weights, where rows have so many features and labels."""
+        """Return the estimate of so many weights, where rows have so many features and labels.
+
+        Stored as words of sparse rows; dense rows take less.
+        """
         n_bytes, flat = n_weights * WEIGHT_BYTES, n_features * n_labels * FLAT_WEIGHT_BYTES
-        return cls(n_weights, n_bytes, n_bytes / max(1, flat), alphas)
+        stored = {weights: n_weights * size for weights, size in SPARSE_BYTES.items()}
+        return cls(n_weights, n_bytes, n_bytes / max(1, flat), stored, alphas)
+
+    def with_embeddings(self, n_dense: int, n_embedded: int) -> SizeEstimate:
+        """Return the same with weights in so many places of dense rows, and so many numbers of embeddings."""
+        stored = {
+            weights: n_dense * DENSE_BYTES[weights] + n_embedded * EMBEDDING_BYTES[weights]
+            for weights in self.stored_bytes
+        }
+        return replace(self, stored_bytes=stored)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values for a report."""

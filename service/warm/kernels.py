@@ -11,11 +11,13 @@ import json
 import logging
 import multiprocessing
 import os
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +30,10 @@ from model_store.ensemble import Weights
 from model_store.label_info import Subject, build_label_info
 from model_store.manifest import WEIGHTS
 from model_store.store import Store
+from model_store.version import Model, model_of
 from service.base.process import collect_seldom
 from service.base.settings import Limits
+from service.datasets import read_dataset
 from service.serving.blocks import answer_block
 from service.serving.label_info import LabelInfos, LiveLabelInfo
 from service.serving.lines import LineBlock
@@ -38,14 +42,18 @@ from service.serving.rows import to_options
 from service.serving.schemas.predict import Options
 from service.thresholds.store.codec import METHODS
 from service.trainers import TRAINERS
+from service.vocabulary.concepts import concepts_of
+from service.vocabulary.words import NameParameters, count_words
+from service.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker, renumbered
 from service.workflows.evaluate import evaluate
+from service.workflows.near_rows import near_of
 from service.workflows.train import TrainRequest, estimate_size, train_and_publish
 from service.workflows.tune import TuneRequest, tune
 
 _PROCESSES_MAX = 4
 """Each takes up to 0.8 GB, and more would wait for each other: a kernel is compiled by one only."""
 
-_N_KERNELS = 548
+_N_KERNELS = 591
 """Kernels of all jobs; only the bar goes by it."""
 
 _LOOK_SECONDS = 0.5
@@ -124,7 +132,7 @@ def jobs(directory: Path) -> list[WarmUpJob]:
     forms = ("features.kind=words+chars", f"features.stop_words={stops}")
     texts = next(path for kind, path in files if kind == "words+chars")
     features.append(WarmUpJob("label-tree", texts, forms, "float32"))
-    return [*reversed(trainers), *variants, *stored, *features]
+    return [features[0], *reversed(trainers), *variants, *stored, *features[1:]]
 
 
 def warm(job: WarmUpJob) -> None:
@@ -142,6 +150,8 @@ def warm(job: WarmUpJob) -> None:
         if job.trainer == "label-tree":
             store.put_label_info("warm", build_label_info([Subject("label0", None, {"en": "a label"})]))
             LabelInfos(store).follow(LiveLabelInfo("warm", model.labels))
+    if "features.kind=tfidf" in job.parameters:
+        serve_model(_combined(model, job.data))
     served = serve_model(model)
     evaluate(model, job.data)
     block = LineBlock(1, [b'{"indices": [0], "values": [1]}'])
@@ -152,6 +162,18 @@ def warm(job: WarmUpJob) -> None:
         tune(model, TuneRequest(METHODS, job.data), lambda phase, done, total: None)
 
 
+def _combined(member: Model, data: Path) -> Model:
+    """Return a version of one member with names and near rows, whose ranker was fitted to nothing."""
+    dataset = read_dataset(data)
+    concepts = concepts_of([Subject(f"label{i}", None, {"en": f"word{i}"}) for i in range(_N_LABELS)])
+    parameters = NameParameters()
+    names = NamesToMatch(concepts, parameters, count_words(dataset.texts or [], parameters))
+    parts = combined_parts([member], names, candidates=10, beam_width=2)
+    labels = renumbered(dataset, parts.labels).labels
+    parts = replace(parts, near=near_of(member, dataset, labels, 0))
+    return model_of(parts.draft(no_ranker(parts), 0, {}))
+
+
 def _begin() -> None:
     """Set up a process that compiles, and need not say so: that is what was asked for."""
     collect_seldom()
@@ -159,21 +181,22 @@ def _begin() -> None:
 
 
 def warm_all() -> None:
-    """Compile everything, in a process more than there are processors: one may wait for another's kernel.
+    """Compile everything, in two processes more than processors: each may wait for a kernel of another.
 
-    On a terminal a bar counts the kernels and says the time left.
+    They are copies of this process: what it has imported need not be imported again. On a terminal a bar
+    counts the kernels and says the time left; it has a thread of its own, and begins after the copies.
     """
-    n_processes = min(len(os.sched_getaffinity(0)) + 1, _PROCESSES_MAX)
-    with tempfile.TemporaryDirectory() as directory:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(n_processes, context, _begin) as pool, _bar() as bar:
+    n_processes = min(len(os.sched_getaffinity(0)) + 2, _PROCESSES_MAX)
+    pool = ProcessPoolExecutor(n_processes, multiprocessing.get_context("fork"), _begin)
+    with tempfile.TemporaryDirectory() as directory, pool:
+        before = _n_kernels()
+        under_way = [pool.submit(warm, job) for job in jobs(Path(directory))]
+        with _bar() as bar:
             task = bar.add_task("kernels", total=_N_KERNELS)
-            before = _n_kernels()
-            under_way = [pool.submit(warm, job) for job in jobs(Path(directory))]
             while wait(under_way, _LOOK_SECONDS).not_done:
                 bar.update(task, completed=min(_n_kernels() - before, _N_KERNELS))
-            for done in under_way:
-                done.result()
+        for done in under_way:
+            done.result()
 
 
 def _bar() -> Progress:
@@ -188,22 +211,17 @@ def _n_kernels() -> int:
     return sum(1 for _ in cache_dir().rglob("*.nbc"))
 
 
-def levels_to_warm() -> list[str | None]:
-    """Return the levels of processors to compile for: one, or with `portable` all that run here."""
-    asked = os.environ.get(VARIABLE) or None
-    return list[str | None](levels_here()) if asked == PORTABLE else [asked]
+def compile_all() -> None:
+    """Compile everything and say how long it took and where the kernels are.
 
-
-def _warm_level(level: str | None) -> None:
-    """Compile everything for a level of processors, in processes that are told so; say what there is then."""
+    For several levels of processors there is a process each: numba asks for the level when it is imported.
+    """
+    if os.environ.get(VARIABLE) == PORTABLE:
+        for level in levels_here():
+            subprocess.run(
+                [sys.executable, "-m", "service.warm"], env={**os.environ, VARIABLE: level}, check=True
+            )
+        return
     start = time.perf_counter()
-    if level:
-        os.environ[VARIABLE] = level
     warm_all()
     sys.stdout.write(f"{_n_kernels()} kernels in {cache_dir()} after {time.perf_counter() - start:.0f} s\n")
-
-
-def compile_all() -> None:
-    """Compile everything and say how long it took and where the kernels are."""
-    for level in levels_to_warm():
-        _warm_level(level)

@@ -34,7 +34,7 @@ from service.evaluation.probabilities import (
     fit_calibration,
     reliability,
 )
-from service.evaluation.report import mark_true
+from service.evaluation.ranking import mark_true
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.workflows.evaluate import F_MEASURES, TOP_R

@@ -35,8 +35,10 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
     """Draw what a report has into PNG files of a directory; return them.
 
     Decision trees: criteria.png and error.png (against the number of splits), objective.png (J, balance and
-    purity by depth). Label trees: features.png and alpha.png (features used by depth, and the ratio to the
-    depth above). Raises BadInput without matplotlib, and where there can be no such directory.
+    purity by depth). Learned trees: updates.png (J of the first levels as a share of J* at each update, and
+    the share of labels that it moved: Jernite et al. 2017, section 5). Label trees: features.png and
+    alpha.png (features used by depth, and the ratio to the depth above). Raises BadInput without matplotlib,
+    and where there can be no such directory.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -56,6 +58,10 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
         if depths:
             names = ["objective", "smaller_side", "purity"]
             drawn.append(_lines(out / "objective.png", title, depths, "depth", names, "mean over splits"))
+    if updates := report.get("training", {}).get("updates"):
+        points, names = _points_of(updates)
+        label = "share of J*; of labels"
+        drawn.append(_lines(out / "updates.png", title, points, "rows", names, label))
     if size:
         depths = size["depths"]
         drawn.append(_lines(out / "features.png", title, depths, "depth", ["features_mean"], "features"))
@@ -63,6 +69,21 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
         if deeper:
             drawn.append(_lines(out / "alpha.png", title, deeper, "depth", ["alpha"], "alpha"))
     return drawn
+
+
+_LEVELS_DRAWN = 3
+
+
+def _points_of(updates: list[dict[str, Any]]) -> tuple[list[dict[str, float]], list[str]]:
+    """Return the points of a learned tree's curves, and their names; a level that is not there yet is nan."""
+    n_levels = min(_LEVELS_DRAWN, max(len(update["levels"]) for update in updates))
+    names = [f"J, level {level}" for level in range(n_levels)]
+    points = []
+    for update in updates:
+        shares = [line["share"] for line in update["levels"]] + [np.nan] * n_levels
+        of_levels = dict(zip(names, shares, strict=False))
+        points.append({"rows": update["rows"], **of_levels, "labels moved": update["share_moved"]})
+    return points, [*names, "labels moved"]
 
 
 def new_chart() -> tuple[Figure, Axes]:

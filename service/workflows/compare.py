@@ -22,7 +22,7 @@ from service.evaluation.bootstrap import (
     compare_rows,
     row_figures,
 )
-from service.evaluation.report import mark_true
+from service.evaluation.ranking import mark_true
 from service.features.parameters import ContextParameters
 from service.inference.parts import predict_all
 from service.inference.predictor import PredictOptions

@@ -16,6 +16,7 @@ from model_store.manifest import has_calibration
 from model_store.version import Model
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows, Report, evaluation_report
+from service.evaluation.fmeasure import LabelCounts, count_labels
 from service.evaluation.fmeasure import empty_convention as empty_convention
 from service.evaluation.kept_figures import frequency_bands, kept_figures
 from service.evaluation.probabilities import (
@@ -27,7 +28,7 @@ from service.evaluation.probabilities import (
     reliability,
 )
 from service.evaluation.propensity import constants_of
-from service.evaluation.report import LabelCounts, count_labels, mark_true
+from service.evaluation.ranking import mark_true
 from service.inference.answering import Predictions
 from service.inference.chunks import CHUNK_LABELS
 from service.inference.parts import joined, labels_of, predict_chunked_parts, predict_parts

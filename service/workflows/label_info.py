@@ -12,12 +12,9 @@ from model_store.label_info import NAME, URI, LabelInfo, build_label_info, is_la
 from model_store.names import find_names
 from model_store.store import Store
 from service.base.errors import BadData, BadParameter
-from service.datasets.skos import RDF_FORMATS, read_skos
 from service.datasets.stream import DataFile
-from service.datasets.subject_tables import SubjectList, read_subject_csv, read_subject_tsv
+from service.datasets.subjects import read_subjects
 from service.workflows.train import TrainReport
-
-SUFFIXES = (".tsv", ".csv", *RDF_FORMATS)
 
 
 class Attached(NamedTuple):
@@ -47,7 +44,7 @@ def read_label_info(path: Path, by: str = URI, language: str | None = None) -> L
     if language is not None and not is_language(language):
         raise BadParameter(f"language: expected a language, as en or pt-br, found {language[:40]!r}")
     file = DataFile(path)
-    found = _read(file, language)
+    found = read_subjects(file, language)
     column = by if by in ("uri", "notation") else f"{NAME}{by}"
     try:
         return build_label_info(found.subjects, column, language)
@@ -59,17 +56,6 @@ def read_label_info(path: Path, by: str = URI, language: str | None = None) -> L
         raise file.fault(line, f"{of}{error.fault}") from None
     except ValueError as error:
         raise file.fault(None, str(error)) from None
-
-
-def _read(file: DataFile, language: str | None) -> SubjectList:
-    suffix = Path(file.path.name.removesuffix(".gz")).suffix
-    if suffix == ".tsv":
-        return read_subject_tsv(file, language)
-    if suffix == ".csv":
-        return read_subject_csv(file)
-    if suffix in RDF_FORMATS:
-        return read_skos(file, RDF_FORMATS[suffix])
-    raise BadData(f"{file.path}: expected a file named *{', *'.join(SUFFIXES)}, also with .gz, found another")
 
 
 def attach_label_info(store: Store, model: str, info: LabelInfo) -> Attached:

@@ -18,11 +18,12 @@ from service.base.rows import Dataset, LabelRows, SparseRows
 from service.datasets import read_dataset
 from service.datasets.reader import read_texts
 from service.evaluation import Truth
-from service.features import Featurizer, load_featurizer
+from service.features import Featurizer
 from service.features.context import ContextFeaturizer
 from service.inference.chunks import divide
 from service.trainers.work import Progress
 from service.trainers.work import no_progress as no_progress
+from service.vocabulary.featurizers import featurizer_of
 
 OnProgress = Progress
 """Called with a phase's name, how much of it is done, and how much it is in all."""
@@ -67,7 +68,7 @@ def read_labelled(
 
     chunk_characters  of a chunk, into which longer texts are divided; None: none is
     """
-    featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
+    featurizer = featurizer_of(model)
     return read_labelled_with(model.labels, featurizer, data, on_progress, columns, chunk_characters)
 
 

@@ -34,6 +34,7 @@ class TrainRequest:
                 names before, unless it is given here
     latest      whether `latest` moves to what is published; it always does to a first version
     calibrate   whether scores are fitted to the validation rows (`service.workflows.calibrate`)
+    rerank      whether candidates are ranked anew, if that gains (`service.workflows.rerank`)
     made_for    an id for which a version is published once: if there is one already, it stays the only one
     """
 
@@ -50,6 +51,7 @@ class TrainRequest:
     origin: Mapping[str, Any] = field(default_factory=dict)
     latest: bool = True
     calibrate: bool = False
+    rerank: bool = False
     made_for: str | None = None
 
     def chosen(self) -> Chosen:
@@ -70,12 +72,22 @@ class TrainRequest:
         if self.calibrate and (is_standard_input or is_exact):
             found = "standard input" if is_standard_input else f"{self.trainer}, whose sum to 1"
             raise BadParameter(f"calibrate: expected a file, and a trainer of scores a label, found {found}")
+        if self.rerank and is_exact:
+            raise BadParameter(
+                f"rerank: expected a trainer of sparse rows, found {self.trainer}, whose scores sum to 1"
+            )
         if finds_thresholds and not self.stream:
             raise BadParameter(
                 "thresholds: expected --stream, found training in memory: use xylem thresholds"
             )
         if finds_thresholds and self.calibrate:
             raise BadParameter("thresholds: expected scores as they are trained, found --calibrate")
+        if self.rerank and (self.stream or is_standard_input or self.calibrate):
+            found = "--calibrate" if self.calibrate else "a stream"
+            raise BadParameter(
+                "rerank: expected rows in memory, and the ranker's scores, which are probabilities, found "
+                f"{found}"
+            )
         if is_standard_input and (self.stream or self.label_names is not None):
             raise BadParameter("expected a file with --stream and --label-names, found standard input")
 

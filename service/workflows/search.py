@@ -21,7 +21,7 @@ from service.base.errors import BadData, BadInput, BadParameter
 from service.base.parameters import Scalar, scalar_of, split_items
 from service.base.rows import Dataset
 from service.datasets import read_dataset
-from service.features import load_featurizer
+from service.vocabulary.featurizers import featurizer_of
 from service.workflows.choose_features import HELD_OUT_PARTS
 from service.workflows.evaluate import valid_figures
 from service.workflows.labelled import Labelled, OnProgress, no_progress
@@ -264,7 +264,7 @@ def _try(
     for fold in folds:
         draft = train_dataset(fold.train, training, watch)
         model = model_of(draft)
-        featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
+        featurizer = featurizer_of(model)
         held = fold.held_out
         labelled = Labelled(featurizer.transform_dataset(held), held.labels, held.unknown_labels)
         values.append(valid_figures(model, labelled, request.threads, watch).metrics[request.metric])

@@ -25,7 +25,7 @@ from model_store.origin import (
 from model_store.store import Store
 from model_store.version import Draft, Model, model_of
 from service.base.rows import Dataset
-from service.datasets import check_readable
+from service.datasets import check_readable, read_dataset
 from service.evaluation.model_reports import Reached, forest_report, size_report
 from service.features.languages import libraries_of
 from service.inference.forest_predictor import ForestPredictor
@@ -43,8 +43,10 @@ from service.workflows.prepared import (
     warnings_of,
 )
 from service.workflows.progressive import ProgressiveThresholds
+from service.workflows.ranker import check_installed
 from service.workflows.request import Chosen
 from service.workflows.request import TrainRequest as TrainRequest
+from service.workflows.rerank import rerank
 from service.workflows.rounding import round_weights
 
 FITTED = "scores were fitted to the validation rows: xylem evaluate measures them on others"
@@ -59,6 +61,7 @@ class TrainReport(NamedTuple):
     features  what `features.kind=auto` chose, and of what
     calibration_error  before and after it was calibrated, where it was: see `CalibrationFit`
     thresholds  that were found beside the training: `ProgressiveThresholds.keep`, and their epoch
+    rerank    P@1, P@3 and P@5 of held-out rows, "alone" and "ranked", and whether the ranker is "kept"
     """
 
     model: str
@@ -73,6 +76,7 @@ class TrainReport(NamedTuple):
     features: dict[str, Any] | None = None
     calibration_error: dict[str, float] | None = None
     thresholds: dict[str, Any] | None = None
+    rerank: dict[str, Any] | None = None
 
 
 class _Outcome(NamedTuple):
@@ -123,6 +127,8 @@ def train_and_publish(
     check_model(model)
     chosen = request.chosen()
     request.check(kept_in is not None)
+    if request.rerank:
+        check_installed()
     store.prepare()
     origin = {"parent": _parent(store, model), **request.origin}
     if request.valid is not None:
@@ -131,6 +137,9 @@ def train_and_publish(
     found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
     outcome = _trained(source, request, chosen, on_progress, found)
     finished = _finished(outcome, request, origin, on_progress)
+    ranked = None
+    if request.rerank:
+        finished, ranked = _reranked(finished, request, on_progress)
     on_progress("publish", 0, 1)
     manifest = store.publish(model, finished.draft, latest=request.latest)
     on_progress("publish", 1, 1)
@@ -147,6 +156,7 @@ def train_and_publish(
         features=source.choice and source.choice.as_json(),
         calibration_error=finished.calibration_error,
         thresholds=None if found is None else found.keep(model, manifest.version),
+        rerank=ranked,
     )
 
 
@@ -206,6 +216,29 @@ def _finished(
     stored = model_of(draft)
     fit = fit_to_rows(stored, valid, request.threads, no_progress)
     return _Finished(calibrated_draft(draft, fit, origin), FITTED, fit.errors)
+
+
+def _reranked(
+    finished: _Finished, request: TrainRequest, on_progress: OnProgress
+) -> tuple[_Finished, dict[str, Any]]:
+    """Return what a training made with a ranker of its candidates, if that gains, and what it gains."""
+    dataset = read_dataset(request.data, label_names_file=request.label_names, columns=request.columns)
+
+    def train_part(part: Dataset) -> Draft:
+        return train_dataset(part, replace(request, weights="float32"))
+
+    draft, gained = rerank(finished.draft, dataset, train_part, request.seed, on_progress)
+    if not gained["kept"]:
+        return finished, gained
+    extra = {name: array for name, array in finished.draft.extra.items() if name in (ORIGIN, MADE_FOR)}
+    report: dict[str, Any] = {"rerank": gained}
+    if request.valid is not None:
+        trial = model_of(draft)
+        valid = read_labelled(trial, request.valid, on_progress, request.columns)
+        metrics, report["validation"] = valid_figures(trial, valid, request.threads, on_progress)
+        draft = replace(draft, metrics=metrics)
+    draft = replace(draft, extra={**draft.extra, **extra, REPORT: report_array(report)})
+    return finished._replace(draft=draft), gained
 
 
 def _parent(store: Store, model: str) -> dict[str, Any] | None:

@@ -35,19 +35,21 @@ from service.thresholds.methods.estimates import (
 )
 from service.thresholds.methods.fta import fta, sto
 from service.thresholds.methods.ofo import (
+    POWER_MIN,
     Counters,
     Start,
     check_start,
     counts_that_bound,
     lower_bounds,
     no_counts,
+    start_for,
     thresholds_of,
-    usual_power,
 )
 from service.thresholds.methods.starts import choose_kappa, choose_start, replay
 from service.thresholds.store.codec import METHODS, Method, Tuned
 from service.thresholds.store.state import TUNED, lock_head, replace_state
 from service.workflows.labelled import Labelled, OnProgress, read_labelled
+from service.workflows.tuning_outcome import TuningOutcome, facts_of
 
 KAPPA = 0.01
 KAPPA_MIN, KAPPA_MAX = 1e-4, 0.5
@@ -57,6 +59,10 @@ AUTO: Literal["auto"] = "auto"
 _POWER_SHARE = 0.75
 """Before the power is fitted, estimates are kept as if it were this share of the link's usual one: scores of
 rather too low a probability than of one too high."""
+
+_ASKED_MAX = 3
+"""So many times the model is asked for estimates, at most: anew where the power that was fitted is so low
+that thresholds may lie below those that were kept."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ class TuneRequest:
     empty    the convention of empty labels
     kappa    estimates of a lower probability are not kept, nor those below a label's lower bound; AUTO: it is
              chosen for the first method, on halves of the validation rows, then as if it had been given
-    start    the start values of OFO; none: chosen on the validation rows. Its power is not used
+    start    the start values of OFO; none: chosen on the validation rows. Its power and scale are not used
     columns  of files that are tables
     """
 
@@ -105,6 +111,9 @@ OnKeep = Callable[[Connection, dict[str, Any]], None]
 METHOD: Method = "ofo"
 """The method where none is named: docs/thresholds.md says why."""
 
+ONE: Method = "fta-one"
+"""One threshold for all labels, which every other method must reach on the validation rows."""
+
 ALL = "all"
 """The name that stands for all methods."""
 
@@ -134,18 +143,6 @@ def request_of(
     )
 
 
-class TuningOutcome(NamedTuple):
-    """What a method found, and how good it is on the rows it was found on and on others.
-
-    kappa  that was chosen; None where it was given
-    """
-
-    tuned: Tuned
-    validation: FMeasures
-    test: FMeasures | None
-    kappa: float | None = None
-
-
 class _Task(NamedTuple):
     """All that the methods need."""
 
@@ -155,15 +152,16 @@ class _Task(NamedTuple):
     bounds: NDArray[np.float32]
     label_counts: NDArray[np.int64] | None
     n_training_rows: int
-    power: float
+    read: Start
 
 
 def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[TuningOutcome]:
     """Tune an opened version by each of the methods; nothing is kept here. Raises BadInput.
 
-    The model is asked once for the estimates of the validation rows (twice with AUTO), once more by OFO, row
-    by row, as feedback would, and once for the decisions of each method. Deterministic, for any number of
-    threads.
+    A method whose macro-F on the validation rows is below that of one threshold for all labels gives way to
+    it. The model is asked for the estimates of the validation rows (`_prepare`; twice with AUTO), once more
+    by OFO, row by row, as feedback would, and once for the decisions of each method, and of the one
+    threshold. Deterministic, for any number of threads.
     """
     valid = read_labelled(model, request.valid, on_progress, request.columns)
     if not len(valid.labels.indices):
@@ -177,15 +175,18 @@ def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[Tu
         kappa = _choose_kappa(task, request, on_progress)
         request = replace(request, kappa=kappa)
         task = _prepare(model, valid, request, on_progress)
+    one = _tune(task, ONE, request, on_progress)
+    one_f = _measure(task.predictor, valid, one, request, on_progress)
     outcomes = []
     for method in dict.fromkeys(request.methods):
-        tuned = _tune(task, method, request, on_progress)
-        measured = [
-            None if rows is None else _measure(task.predictor, rows, tuned, request, on_progress)
-            for rows in (valid, test)
-        ]
-        assert measured[0] is not None
-        outcomes.append(TuningOutcome(tuned, measured[0], measured[1], kappa))
+        tuned, found, rejected = one, one_f, None
+        if method != ONE:
+            tuned = _tune(task, method, request, on_progress)
+            found = _measure(task.predictor, valid, tuned, request, on_progress)
+            if found.macro_f < one_f.macro_f:
+                tuned, found, rejected = one, one_f, (method, found.macro_f)
+        beside = None if test is None else _measure(task.predictor, test, tuned, request, on_progress)
+        outcomes.append(TuningOutcome(tuned, found, beside, kappa, rejected))
     return outcomes
 
 
@@ -207,7 +208,7 @@ def tune_and_keep(
     """
     name, version = model.manifest.model, model.manifest.version
     outcomes = tune(model, request, on_progress)
-    facts = [_facts(outcome) for outcome in outcomes]
+    facts = [facts_of(outcome) for outcome in outcomes]
     with database.write() as connection:
         head = lock_head(connection, name, version)
         tuned = outcomes[0].tuned
@@ -221,24 +222,6 @@ def tune_and_keep(
     return report
 
 
-def _facts(outcome: TuningOutcome) -> dict[str, Any]:
-    tuned = outcome.tuned
-    return {
-        "method": tuned.method,
-        **_named("validation", outcome.validation),
-        **({} if outcome.test is None else _named("test", outcome.test)),
-        "empty_label_convention": tuned.convention,
-        "labels": len(tuned.thresholds),
-        "start": [tuned.start.a, tuned.start.b],
-        "power": tuned.start.power,
-        **({} if outcome.kappa is None else {"kappa": outcome.kappa}),
-    }
-
-
-def _named(part: str, f: FMeasures) -> dict[str, float]:
-    return {f"{part}_macro_f": f.macro_f, f"{part}_micro_f": f.micro_f, f"{part}_instance_f": f.instance_f}
-
-
 def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: OnProgress) -> _Task:
     """Ask for the estimates of the validation rows, and learn how to read them."""
     manifest = model.manifest
@@ -247,8 +230,30 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     lower = lower_bounds(*counted, manifest.n_labels)
     least = KAPPA if request.kappa == AUTO else request.kappa
     kappa = np.maximum(lower, np.float32(least))
-    usual = usual_power(manifest.link, model.arrays)
-    keeper = EstimateKeeper(kappa ** np.float32(1.0 / (_POWER_SHARE * usual)), request.estimates_max)
+    read = start_for(manifest.link, model.arrays, manifest.data.rows)
+    kept_by = read._replace(power=max(POWER_MIN, _POWER_SHARE * read.power))
+    for _ in range(_ASKED_MAX):
+        asked = kept_by.score_of(kappa)
+        estimates = _ask(predictor, valid, asked, request, on_progress)
+        scores = np.minimum(estimates.scores * np.float32(read.scale), np.float32(1.0))
+        power = fit_power(scores, mark_hits(estimates, valid.labels), read.power)
+        if power >= kept_by.power or (estimates.floor > asked).any():
+            break
+        kept_by = kept_by._replace(power=power)
+    read = read._replace(power=power)
+    bounds = np.maximum(kappa, read.probability_of(estimates.floor))
+    return _Task(predictor, valid, estimates, bounds, *counted, read)
+
+
+def _ask(
+    predictor: Searcher,
+    valid: Labelled,
+    floor: NDArray[np.float32],
+    request: TuneRequest,
+    on_progress: OnProgress,
+) -> Estimates:
+    """Return the estimates of the validation rows whose score is at least a label's floor, float32[K]."""
+    keeper = EstimateKeeper(floor, request.estimates_max)
     parts = predict_parts(
         predictor,
         valid.rows,
@@ -258,21 +263,17 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     )
     for found in parts:
         keeper.add(found.ptr, found.labels, found.scores)
-    estimates = keeper.all()
-    power = fit_power(estimates.scores, mark_hits(estimates, valid.labels), usual)
-    bounds = np.maximum(kappa, estimates.floor ** np.float32(power))
-    return _Task(predictor, valid, estimates, bounds, *counted, power)
+    return keeper.all()
 
 
 def _choose_kappa(task: _Task, request: TuneRequest, on_progress: OnProgress) -> float:
     """Return the best kappa for the first method; OFO is replayed on the estimates for it."""
-    method, empty, power = request.methods[0], request.empty, task.power
+    method, empty, read = request.methods[0], request.empty, task.read
 
     def find(estimates: Estimates, truth: LabelRows, bounds: NDArray[np.float32]) -> NDArray[np.float32]:
         if method != "ofo":
-            return _find(method, estimates, truth, bounds, power, empty)
-        start = request.start or choose_start(estimates, truth, bounds, power, empty)
-        return replay(estimates, truth, bounds, start._replace(power=power))
+            return _find(method, estimates, truth, bounds, read, empty)
+        return replay(estimates, truth, bounds, _start(request, estimates, truth, bounds, read))
 
     on_progress("kappa", 0, 1)
     found = choose_kappa(task.estimates, task.valid.labels, task.bounds, find, empty)
@@ -284,17 +285,24 @@ def _tune(task: _Task, method: Method, request: TuneRequest, on_progress: OnProg
     estimates, truth, empty = task.estimates, task.valid.labels, request.empty
     if method == "ofo":
         on_progress("start values", 0, 1)
-        start = request.start or choose_start(estimates, truth, task.bounds, task.power, empty)
-        start = start._replace(power=task.power)
+        start = _start(request, estimates, truth, task.bounds, task.read)
         on_progress("start values", 1, 1)
         counted = task.label_counts, task.n_training_rows
         counters, thresholds = learn(task.predictor, task.valid.rows, truth, start, *counted, on_progress)
         return Tuned(method, empty, start, thresholds, counters)
     on_progress(method, 0, 1)
-    thresholds = _find(method, estimates, truth, task.bounds, task.power, empty)
+    thresholds = _find(method, estimates, truth, task.bounds, task.read, empty)
     on_progress(method, 1, 1)
-    start = Start(power=task.power)
-    return Tuned(method, empty, start, thresholds, count_at(estimates, truth, thresholds))
+    return Tuned(method, empty, task.read, thresholds, count_at(estimates, truth, thresholds))
+
+
+def _start(
+    request: TuneRequest, estimates: Estimates, truth: LabelRows, bounds: NDArray[np.float32], read: Start
+) -> Start:
+    """Return the start values of OFO: those given, or the best of the grid."""
+    if request.start is None:
+        return choose_start(estimates, truth, bounds, read, request.empty)
+    return read._replace(a=request.start.a, b=request.start.b)
 
 
 def _find(
@@ -302,15 +310,15 @@ def _find(
     estimates: Estimates,
     truth: LabelRows,
     bounds: NDArray[np.float32],
-    power: float,
+    read: Start,
     empty: EmptyConvention,
 ) -> NDArray[np.float32]:
     """Return the thresholds of a method other than OFO, float32[K]."""
-    thresholds, one = fta(estimates, truth, bounds, power, empty)
+    thresholds, one = fta(estimates, truth, bounds, read, empty)
     if method == "fta-one":
         return one
     if method == "sto":
-        floor = bounds ** np.float32(1.0 / power)
+        floor = read.score_of(bounds)
         return sto(estimates, truth, floor, np.maximum(one, floor), empty)
     return thresholds
 

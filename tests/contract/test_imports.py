@@ -19,9 +19,18 @@ LEAVES = {"service", "service.base", "service.traces.context", "service.traces.t
 ENTRY_POINTS = {"service.cli.entry", "service.server"}
 """They may import everything; nothing but they, and `xylem serve`, imports them."""
 
-_KERNELS_USE = {f"model_store.{name}" for name in ("ensemble", "names", "compiled", "extras")}
+_KERNELS_USE = {
+    f"model_store.{name}" for name in ("ensemble", "names", "compiled", "extras", "members", "near")
+}
 
-_COMMON = {"service.features", "service.inference", "service.thresholds", "service.db", "model_store"}
+_COMMON = {
+    "service.features",
+    "service.inference",
+    "service.vocabulary",
+    "service.thresholds",
+    "service.db",
+    "model_store",
+}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "service.cli": {
@@ -86,6 +95,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "model_store",
     },
     "service.inference": {"service.kernels", "service.features", "model_store"},
+    "service.vocabulary": {"service.features", "service.datasets", "model_store"},
     "service.trainers": {
         "service.kernels",
         "service.evaluation.tree_criteria",

@@ -134,7 +134,7 @@ def test_evaluate_answers_with_the_keys_of_the_contract(data: Path, store: Path)
 
 def test_estimate_bounds_the_size_of_what_is_trained(data: Path, store: Path) -> None:
     size = answer(xylem("estimate", "--data", data / "train.jsonl", "-p", "leaf_size=2", "--json"))
-    assert size.keys() == {"nonzeros_bound", "bytes_bound", "ratio_to_ovr", "alpha_per_depth"}
+    assert size.keys() == {"nonzeros_bound", "bytes_bound", "ratio_to_ovr", "stored_bytes", "alpha_per_depth"}
     assert size["bytes_bound"] == 12 * size["nonzeros_bound"]
     assert size["alpha_per_depth"]
 

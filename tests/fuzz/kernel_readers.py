@@ -80,7 +80,7 @@ def reader_of(featurizer: Featurizer, forms: BodyForms) -> Read:
     bodies = RequestBodies(forms, featurizer)
 
     def read(body: Body) -> None:
-        found = bodies.read_rows(b"before" + body.data, len(b"before"))
+        found = bodies.rows_read(bodies.read(b"before" + body.data, len(b"before")))
         if found is not None:
             check_rows(found[0])
 
@@ -92,7 +92,7 @@ def tensors_of(featurizer: Featurizer, forms: BodyForms) -> Read:
     bodies = TensorBodies(forms, featurizer)
 
     def read(body: Body) -> None:
-        found = bodies.tensor_rows(body.data, (0, body.n_json))
+        found = bodies.rows_read(bodies.read_infer(body.data, (0, body.n_json)))
         if found is not None:
             check_rows(found[0])
 

@@ -84,20 +84,21 @@ def ofo_thresholds(
     a: float,
     b: float,
     power: float,
+    scale: float,
     bounds: np.ndarray,
     predict: Callable[[np.ndarray, np.ndarray], np.ndarray] = lambda row, tau: row >= tau,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The paper's algorithm 2 over dense probabilities: (thresholds float32, hits, marks)."""
     n_labels = truth.shape[1]
     hits, marks = np.zeros(n_labels, np.int64), np.zeros(n_labels, np.int64)
-    tau = (np.maximum(a / b, bounds.astype(float)) ** (1 / power)).astype(np.float32)
+    tau = (np.maximum(a / b, bounds.astype(float)) ** (1 / power) / scale).astype(np.float32)
     for i in range(len(truth)):
         predicted = predict(scores[i], tau)
         for j in range(n_labels):
             if truth[i, j] or predicted[j]:
                 hits[j] += truth[i, j] and predicted[j]
                 marks[j] += int(truth[i, j]) + int(predicted[j])
-                tau[j] = max((a + hits[j]) / (b + marks[j]), float(bounds[j])) ** (1 / power)
+                tau[j] = max((a + hits[j]) / (b + marks[j]), float(bounds[j])) ** (1 / power) / scale
     return tau, hits, marks
 
 

@@ -70,27 +70,91 @@ def numeric_gradient(net: Net, row: dict[int, float], path: Path, is_mean: bool,
     return Net(*found)
 
 
+def mean_of(q: np.ndarray, p: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the labels' shares of the node and p_j, in the kernel's precision: ties are ties there too."""
+    shares, p_j = np.zeros(len(q)), np.zeros(p.shape[1], np.float32)
+    if len(known):
+        shares[known] = q[known] / q[known].sum()
+    for i in known:
+        p_j += np.float32(shares[i]) * p[i]
+    return shares, p_j
+
+
+def alone_of(
+    q: np.ndarray, m: int, own: np.ndarray, capacity: int, alone: float, *, stay: bool
+) -> dict[int, int]:
+    """Return the labels that get a child for themselves, of labels the most frequent first, and which."""
+    n = len(q)
+    if not capacity or n <= m:
+        return {}
+    n_alone = 0
+    while n_alone < m - 1:
+        after = n - n_alone - 1
+        if not 0 < after <= capacity * (m - n_alone - 1):
+            break
+        least = alone / 2 if stay and own[n_alone] >= 0 else alone
+        if q[n_alone] < least * q[n_alone:].sum() / (m - n_alone):
+            break
+        n_alone += 1
+    found: dict[int, int] = {}
+    for i in range(n_alone):
+        if stay and own[i] >= 0 and own[i] not in found.values():
+            found[i] = int(own[i])
+    for i in range(n_alone):
+        if i not in found:
+            found[i] = min(set(range(m)) - set(found.values()))
+    return found
+
+
+def keepers(
+    q: np.ndarray, p: np.ndarray, is_known: np.ndarray, own: np.ndarray, n_rows: np.ndarray, margin: float
+) -> dict[int, int]:
+    """Return the labels that no child promises enough, with the child where they are."""
+    _, p_j = mean_of(q, p, np.flatnonzero(is_known))
+    found = {}
+    for i in np.flatnonzero(own >= 0).tolist():
+        here, best = own[i], int(np.argmax(p[i] - p_j))
+        error = math.sqrt(max(p[i, j] * (1 - p[i, j]) for j in (here, best)) / max(1, n_rows[i]))
+        gain = float((p[i, best] - p_j[best]) - (p[i, here] - p_j[here]))
+        if gain <= margin * error or len(q) <= p.shape[1]:
+            found[i] = int(here)
+    return found
+
+
 def greedy(  # noqa: C901
-    q: np.ndarray, p: np.ndarray, is_known: np.ndarray, capacity: int, n_pads: int, *, times_p: bool
+    q: np.ndarray,
+    p: np.ndarray,
+    is_known: np.ndarray,
+    capacity: int,
+    n_pads: int,
+    *,
+    times_p: bool,
+    slack: float = 0.0,
+    keeps: dict[int, int] | None = None,
+    alone: dict[int, int] | None = None,
 ) -> list[int]:
     """Return each label's child: the best (label, child) of all pairs, again and again.
 
     capacity  labels of a child at most; 0: sizes are to be 1 modulo M - 1, with n_pads labels that are none
+    slack     times the mean mass of a child: with that, it takes no more; 0: no bound
+    keeps     the child that a label keeps, whatever its mass
+    alone     the child that a label gets for itself
     """
+    keeps, alone = keeps or {}, alone or {}
+    is_known = is_known & ~np.isin(np.arange(len(q)), list(alone))
     n, m = p.shape
     known = np.flatnonzero(is_known)
-    shares = np.zeros(n)
-    if len(known):
-        shares[known] = q[known] / q[known].sum()
-    p_j = np.zeros(m, np.float32)  # in the kernel's precision: ties are ties there too
-    for i in known:
-        p_j += np.float32(shares[i]) * p[i]
+    shares, p_j = mean_of(q, p, known)
     sizes, mass, child = [0] * m, [0.0] * m, [-1] * n
     remaining, needed = n + n_pads, m
+    left = float(q.sum()) - float(sum(q[i] for i in alone))
+    room = slack * left / (m - len(alone)) if slack else math.inf
+    for i, j in alone.items():
+        child[i], sizes[j] = j, 1 << 40
 
     def is_open(j: int) -> bool:
         if capacity:
-            return sizes[j] < capacity
+            return sizes[j] < capacity and mass[j] < room
         is_complete = sizes[j] >= 1 and (sizes[j] - 1) % (m - 1) == 0
         return not is_complete or remaining > needed
 
@@ -104,22 +168,29 @@ def greedy(  # noqa: C901
         if i < n:
             child[i], mass[j] = j, mass[j] + q[i]
 
+    def may_enter(i: int, j: int) -> bool:
+        return is_open(j) or (keeps.get(i) == j and capacity > 0 and sizes[j] < capacity)
+
     todo = set(known.tolist())
     while todo:
         best = None
+        if not any(is_open(j) for j in range(m)):
+            room = math.inf
         for i in sorted(todo):
             for j in range(m):
-                if is_open(j):
+                if may_enter(i, j):
                     difference = p[i, j] - p_j[j]
                     g = np.float32(shares[i] * (1 - shares[i])) * np.sign(difference)
                     g = g * p[i, j] if times_p else g
+                    g = np.float32(1 + q[i]) if keeps.get(i) == j else g
                     key = (g, difference, -i, -j)
                     if best is None or key > best[0]:
                         best = (key, i, j)
         assert best is not None
         todo.remove(best[1])
         enter(best[1], best[2])
-    rest = sorted(np.flatnonzero(~is_known).tolist(), key=lambda i: (-q[i], i))
+    room = math.inf
+    rest = sorted(np.flatnonzero(~is_known & (np.array(child) < 0)).tolist(), key=lambda i: (-q[i], i))
     for i in [*rest, *range(n, n + n_pads)]:
         enter(i, min((j for j in range(m) if is_open(j)), key=lambda j: (mass[j], sizes[j], j)))
     return child

@@ -71,7 +71,7 @@ def test_fta_is_the_best_of_the_grid(case, empty, power):
     bounds = np.linspace(0.01, 0.3, K).astype(np.float32)
     floor = (bounds.astype(float) ** (1 / power)).astype(np.float32)
     estimates, labels = sparse(scores, truth, floor)
-    own, one = fta(estimates, labels, bounds, power, empty)
+    own, one = fta(estimates, labels, bounds, Start(power=power), empty)
     grid = np.maximum(np.array(GRID)[:, None], bounds).astype(float) ** (1 / power)
     grid = grid.astype(np.float32)
 
@@ -108,17 +108,17 @@ def test_start_values_are_the_best_of_the_grid(n_rows, most, seed, share, empty)
     estimates, labels = sparse(scores, truth, bounds)
     ptr, indptr = (np.append(of, np.full(n_rows - 40, of[-1])) for of in (estimates.ptr, labels.indptr))
     found = choose_start(
-        estimates._replace(ptr=ptr), LabelRows(indptr, labels.indices, K), bounds, 1.0, empty
+        estimates._replace(ptr=ptr), LabelRows(indptr, labels.indices, K), bounds, Start(), empty
     )
     slow = {}
     for a in (1, 2, 3, 4, 5, 7, 10, 20, 50, 100, 200, 1000, 10_000):
         for c in (2, 3, 4, 5, 7, 10, 20, 50, 100):
             if a <= most:
-                after, _, _ = ofo_thresholds(scores, truth, a, a * c, 1.0, bounds)
+                after, _, _ = ofo_thresholds(scores, truth, a, a * c, 1.0, 1.0, bounds)
                 own = [label_f(scores[:, j], truth[:, j], after[j], EMPTY[empty]) for j in range(K)]
                 slow[a, a * c] = round(float(np.mean(own)), 12)
     assert min(slow.values()) < max(slow.values())
-    assert found == (*max(slow, key=slow.__getitem__), 1.0)
+    assert found == (*max(slow, key=slow.__getitem__), 1.0, 1.0)
 
 
 def test_counts_are_those_of_every_decision():

@@ -130,7 +130,7 @@ class AsyncAdmin(AsyncBase):
 
     async def download_result(self, job_id: str, to: str | PathLike[str]) -> int:
         """Write the result of a job to a file; return its bytes. What was cut off goes on where it ended."""
-        return await self._download(job_path(job_id, "/result"), Path(to), is_fixed=True)
+        return await self._download(job_path(job_id, "/result"), Path(to))
 
     async def upload(self, name: str, data: str | PathLike[str] | bytes) -> DataFile:
         """Send a file, named by its path, or bytes, to the server's data directory."""
@@ -223,7 +223,7 @@ class AsyncAdmin(AsyncBase):
     async def export_archive(self, model: str, to: str | PathLike[str], version: int | None = None) -> int:
         """Write a version, as an archive, to a file; return its bytes."""
         path = f"{admin_path(model, '/archive')}{query(version=version)}"
-        return await self._download(path, Path(to), is_fixed=False)
+        return await self._download(path, Path(to))
 
     async def import_archive(self, model: str, file: str | PathLike[str]) -> JsonObject:
         """Publish an exported archive as a new version of a model."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpcore
 
@@ -67,12 +66,10 @@ class AsyncWire:
         finally:
             self._slots.give()
 
-    async def open(self, request: Request, also: int = 200) -> AsyncAnswer:
+    async def open(self, request: Request) -> AsyncAnswer:
         """Send a request; return its answer, with its body still to be read, to be closed by who asks.
 
-        also  a status that is no error, besides those of success
-
-        Raises ClientError: for another status than those, too. RuntimeError after `close`.
+        Raises ClientError: for a status other than those of success, too. RuntimeError after `close`.
         """
         if self._is_closed:
             raise RuntimeError("expected a client that is open, found one that was closed")
@@ -100,7 +97,7 @@ class AsyncWire:
             failure = _failure(error)
         else:
             answer = AsyncAnswer(self, connection, response)
-            if 200 <= answer.status < 300 or answer.status == also:
+            if 200 <= answer.status < 300:
                 return answer
             body = await answer.read(self._timeout)
             raise refusal_of(answer.status, answer.headers, body)
@@ -201,7 +198,6 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS = 60.0
 
-_RANGE = re.compile(r"bytes (?:(\d{1,18})-\d{1,18}|\*)/(\d{1,18}|\*)")
 _RETRY_MS_MAX = 10_000
 
 
@@ -283,60 +279,26 @@ class AsyncBase:
                 await self._wait(error, request, attempts, min(parser.retry_ms or 0, _RETRY_MS_MAX) / 1000)
             parser.restart()
 
-    async def _download(self, path: str, to: Path, *, is_fixed: bool) -> int:
-        """Write what a path has to a file; return its bytes.
+    async def _download(self, path: str, to: Path) -> int:
+        """Write what a path has to a file, after a failure from its beginning; return its bytes.
 
-        It is written to `to`.part, and renamed once it is whole. What breaks off goes on by Range, after a
-        failure of the call too if what the path has never changes (`is_fixed`).
+        It is written to `to`.part, and renamed once it is whole. Raises ClientError.
         """
         part = to.with_name(f"{to.name}.part")
-        attempts, etag = Attempts(self._retries), ""
-        with part.open("ab" if is_fixed else "wb") as out:
+        attempts, request = Attempts(self._retries), Request("GET", path, repeatable=True)
+        with part.open("wb") as out:
             while True:
-                if not (is_fixed or etag):
-                    out.truncate(0)
-                size = out.seek(0, os.SEEK_END)
-                headers = [("range", f"bytes={size}-")] if size else []
-                if size and etag:
-                    headers.append(("if-range", etag))
-                request = Request("GET", path, headers=tuple(headers), repeatable=True)
                 try:
-                    async with await self._wire.open(request, also=416 if size else 200) as answer:
-                        etag = answer.headers.get("etag", "")
-                        await _write(answer, size, out, attempts)
+                    async with await self._wire.open(request) as answer:
+                        async for piece in answer.parts():
+                            out.write(piece)
                     break
                 except ClientError as error:
                     await self._wait(error, request, attempts)
+                    out.seek(0)
+                    out.truncate()
             out.flush()
             os.fsync(out.fileno())
             n_bytes = out.tell()
         part.replace(to)
         return n_bytes
-
-
-async def _write(answer: AsyncAnswer, size: int, out: BinaryIO, attempts: Attempts) -> None:
-    """Append the body of an answer; what it begins with must be byte `size`, or the first."""
-    start, total = _bounds(answer.headers)
-    if answer.status == 416:
-        if total != size:
-            raise BadAnswer(f"expected a file of {size} bytes or more, found one of {total}")
-        return
-    if answer.status == 206 and start != size:
-        raise BadAnswer(f"expected a part of the file from byte {size}, found one from {start}")
-    if answer.status == 200:
-        out.truncate(0)
-        out.seek(0)
-        length = answer.headers.get("content-length", "")
-        total = int(length) if length.isascii() and length.isdigit() else None
-    async for part in answer.parts():
-        out.write(part)
-        attempts.restart()
-    if total is not None and out.tell() != total:
-        raise ConnectionFailed(f"expected {total} bytes, found {out.tell()}")
-
-
-def _bounds(headers: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """Return the first byte that Content-Range names, and the size of the whole; None: not known."""
-    found = _RANGE.fullmatch(headers.get("content-range", ""))
-    first, total = found.groups() if found else (None, None)
-    return (int(first) if first else None), (int(total) if total and total != "*" else None)

@@ -263,7 +263,8 @@ def _write_answer(
         is_written = _write(model.writing_tensors, (spans, names, call.form, call.text))
     else:
         on = call.token, call.text, call.text_ends
-        is_written = _write(model.writing, (spans, thresholds, names, seal, serial, *on))
+        labels = call.offsets, call.utf8, call.allowed[:0]  # a label tree has learned all of its labels
+        is_written = _write(model.writing, (spans, thresholds, labels, seal, serial, *on))
     return is_written
 
 

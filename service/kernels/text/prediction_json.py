@@ -21,11 +21,12 @@ _LABELS = np.frombuffer(b'{"labels":[', np.uint8)
 _LABEL = np.frombuffer(b'{"label":"', np.uint8)
 _ID = np.frombuffer(b'","id":', np.uint8)
 _SCORE = np.frombuffer(b',"score":', np.uint8)
+_UNLEARNED = np.frombuffer(b',"learned":false', np.uint8)
 _TOKEN = np.frombuffer(b'],"prediction_id":"', np.uint8)
 _EXACT = np.frombuffer(b'","exact":true}', np.uint8)
 _NOT_EXACT = np.frombuffer(b'","exact":false}', np.uint8)
 _BASE_64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8)
-_FIXED = len(_LABEL) + len(_ID) + len(_SCORE) + 10 + TEXT_BYTES_MAX + len("},")
+_FIXED = len(_LABEL) + len(_ID) + len(_SCORE) + len(_UNLEARNED) + 10 + TEXT_BYTES_MAX + len("},")
 _AROUND = len(_LABELS) + len(_TOKEN) + len(_NOT_EXACT) + 2 * TOKEN_ROOM
 _QUOTE, _BACKSLASH = 34, 92
 _CLOSE, _COMMA = 125, 44
@@ -96,7 +97,7 @@ def write_predictions(
         NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.uint8]
     ],
     thresholds: NDArray[np.float32],
-    names: tuple[NDArray[np.int64], NDArray[np.uint8]],
+    names: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint8]],
     seal: tuple[NDArray[np.uint64], int, int, int, int],
     serial: int,
     token: NDArray[np.uint8],
@@ -108,7 +109,7 @@ def write_predictions(
     spans       starts, ends int64[n]; labels int32[..]; scores float32[..], finite and not below 0; exact
                 uint8[n], 0 or 1: row i has labels[starts[i] : ends[i]] and their scores
     thresholds  float32[K] that a label's score must reach to be named by the token; or [0]: it need not
-    names       offsets, utf8 as in NameTable
+    names       offsets, utf8 as in NameTable; uint8[K], 1 of labels that are not learned, or [0]: all are
     seal        the fields of a Seal; plain tuples, because numba takes a microsecond more for a NamedTuple
     serial      the number of the first row's token
     token       uint8[TOKEN_ROOM + 4 * the most labels of a row], overwritten
@@ -118,7 +119,7 @@ def write_predictions(
     Returns whether there was room. Deterministic; some 50 nanoseconds a label, and a microsecond a row.
     """
     starts, ends, labels, scores, exact = spans
-    offsets, utf8 = names
+    offsets, utf8, unlearned = names
     keyed, model, version, epoch, expiry = seal
     bits = scores.view(np.uint32)
     at = 0
@@ -140,6 +141,8 @@ def write_predictions(
             at = write_name(utf8, start, end, out, copy_text(_LABEL, out, at))
             at = write_integer(np.int64(label), out, copy_text(_ID, out, at))
             at = write_float32(bits[i], out, copy_text(_SCORE, out, at))
+            if len(unlearned) > 0 and unlearned[label] != 0:
+                at = copy_text(_UNLEARNED, out, at)
             out[at], out[at + 1] = _CLOSE, _COMMA
             at += 2 if i + 1 < last else 1
         append_mac(keyed, token, named)

@@ -103,7 +103,7 @@ def bisect(
     best = -np.inf
     for _ in range(rounds_max):
         _similarities(indptr, indices, values, members, side, sums, near)
-        order = np.argsort(near[:, 1] - near[:, 0], kind="mergesort")
+        order = np.argsort((near[:, 1] - near[:, 0]).astype(np.float64), kind="mergesort")
         total = 0.0
         for k in range(n):
             side[order[k]] = 0 if k < n_left else 1

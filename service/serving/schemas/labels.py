@@ -116,6 +116,10 @@ class TunedFacts(TypedDict):
     labels: int
     start: list[float]
     power: float
+    scale: float
+    instead_of: NotRequired[str]
+    instead_of_macro_f: NotRequired[float]
+    note: NotRequired[str]
 
 
 class TuneAnswer(TunedFacts):

@@ -100,7 +100,34 @@ class LeavesExplanation(TypedDict):
     leaves: list[ExplainedLeaf]
 
 
-LabelExplanation: TypeAlias = TreesExplanation | LeavesExplanation
+class ExplainedMember(TypedDict):
+    """What a member of a combined version says of a label."""
+
+    member: Annotated[str, Field(description="model and version")]
+    score: Annotated[NotRequired[Float32], Field(description="there if the member proposed the label")]
+    rank: Annotated[NotRequired[int], Field(description="among the member's labels, 1 the best")]
+    explanation: Annotated[
+        NotRequired[TreesExplanation | LeavesExplanation],
+        Field(description="there if the member has the label"),
+    ]
+
+
+class ExplainedName(TypedDict):
+    """A name of a label that was found in the text."""
+
+    name: str
+    kind: Literal["preferred", "alternative", "hidden"]
+    words: Annotated[list[str], Field(description="words of the text")]
+
+
+class MembersExplanation(TypedDict):
+    """Why a label of a combined model has its score: its members and the names that were found."""
+
+    members: list[ExplainedMember]
+    names: list[ExplainedName]
+
+
+LabelExplanation: TypeAlias = TreesExplanation | LeavesExplanation | MembersExplanation
 """Why a label has its score."""
 
 
@@ -122,6 +149,10 @@ class NamedLabel(TypedDict):
     name: Annotated[NotRequired[str | None], Field(description="with language: in it, or in none")]
     names: Annotated[NotRequired[dict[str, str]], Field(description="with label_info: by language")]
     broader: Annotated[NotRequired[list[str]], Field(description="with label_info: URIs")]
+    learned: Annotated[
+        NotRequired[Literal[False]],
+        Field(description="there, and false, of a combined model's label without training rows"),
+    ]
     explanation: NotRequired[LabelExplanation]
 
 

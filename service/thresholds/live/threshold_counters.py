@@ -37,7 +37,7 @@ Counted: TypeAlias = tuple[
     NDArray[np.int32],
     NDArray[np.int32],
     NDArray[np.float32],
-    tuple[float, float, float],
+    tuple[float, float, float, float],
     NDArray[np.int64],
     int,
 ]
@@ -125,7 +125,7 @@ def count_event(
 
     Cost: O(true + predicted). Deterministic; the counters do not depend on the order of events.
     """
-    hits, marks, thresholds, (a, b, power), label_counts, n_rows = counters
+    hits, marks, thresholds, start, label_counts, n_rows = counters
     counts_out, before_out = journal
     end = begin
     i, j = 0, 0
@@ -147,7 +147,7 @@ def count_event(
         hits[label] += counts_out[1, end]
         marks[label] += counts_out[2, end]
         bound = lower_bound_at(label, label_counts, n_rows)
-        thresholds[label] = threshold_at(hits[label], marks[label], a, b, power, bound)
+        thresholds[label] = threshold_at(hits[label], marks[label], start, bound)
         end += 1
     return end
 
@@ -242,9 +242,9 @@ class ThresholdCounters:
         rows = self._traversal.rows_to_search(events.rows, chosen)
         true, predicted = events.labels, events.predicted
         longest = int((rows.indptr[chosen + 1] - rows.indptr[chosen]).max(initial=0))
-        a, b, power = map(float, self.start)  # whatever numbers they are: a kernel is compiled for each kind
+        a, b, power, scale = map(float, self.start)  # whatever they are: a kernel is compiled for each kind
         counted = self._label_counts, self._n_rows
-        counters = self._hits, self._marks, self.thresholds, (a, b, power), *counted
+        counters = self._hits, self._marks, self.thresholds, (a, b, power, scale), *counted
         columns = *rows[:3], *true[:2], *predicted[:2], events.epochs
         n_counted = 0
         try:

@@ -23,6 +23,7 @@ from model_store.compiled.decorators import inlined, kernel
 from service.base.rows import LabelRows, offsets
 from service.evaluation.fmeasure import EmptyConvention, f_scores
 from service.thresholds.methods.estimates import Estimates, mark_hits
+from service.thresholds.methods.ofo import Start
 
 GRID = tuple(1.0 / c for c in (10000, 1000, 200, 100, 50, 20, 10, 7, 5, 4, 3, 2))
 """The probabilities that are tried, ascending: the paper's list."""
@@ -39,18 +40,18 @@ class GridCounts(NamedTuple):
 
 
 def fta(
-    estimates: Estimates, truth: LabelRows, bounds: NDArray[np.float32], power: float, empty: EmptyConvention
+    estimates: Estimates, truth: LabelRows, bounds: NDArray[np.float32], read: Start, empty: EmptyConvention
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return (a threshold for each label, the best one for all), float32[K] each: scores.
 
     bounds  float32[K]: kappa_j, a probability under which no label's threshold is; so the one threshold for
             all is max(t, kappa_j)
-    power   how scores are read
+    read    how scores are read: its power and scale
 
     Cost: one pass over the estimates, 16 bytes a label and value of the grid. Deterministic.
     """
     grid = np.maximum(np.array(GRID)[:, None], bounds).astype(np.float64)
-    scores = (grid ** (1.0 / power)).astype(np.float32)
+    scores = read.score_of(grid)
     counts = _count(estimates, truth, scores)
     f = f_scores(np.stack(counts, axis=-1).reshape(-1, 2), empty).reshape(counts.hits.shape)
     best = len(GRID) - 1 - int(np.argmax(f.mean(axis=1)[::-1]))

@@ -6,6 +6,9 @@ Source: Jasinska et al. 2016 section 4.3, algorithm 2, and equation (5) for the 
 * a / b = F / 2 is a threshold of *probabilities*. What a model calls its score need not be one: the scores of
   hinge3 are about the probability's square. So a score s is read as the probability s ** power, and
   thresholds are kept as scores, (a / b) ** (1 / power). Without that OFO's thresholds are much too high.
+* Where all labels' scores are one distribution (link softmax), a score is a share of one, and the labels of a
+  row with m of them have 1 / m each at best. So a score s is read as (scale * s) ** power, at most 1, where
+  scale is the number of labels that a training row carries on average.
 * The lower bound is one of probabilities too, which scores of re-ranked decision trees are not, however they
   are read (docs/thresholds.md): labels of such a version have LEAST as bound.
 * No probability below LEAST is a threshold, however rare the label: such a one has the traversal visit most
@@ -30,6 +33,7 @@ from model_store.manifest import has_calibration
 from service.base.errors import BadParameter
 
 POWER_MIN, POWER_MAX = 0.1, 10.0
+SCALE_MAX = 1e6
 
 LEAST = 0.01
 """No threshold is the score of a lower probability. The paper tries down to 1 / 10,000; measured, values from
@@ -70,12 +74,24 @@ class Start(NamedTuple):
 
     a, b   0 < a, 2 a <= b: a label's first threshold is the score of the probability a / b. The larger they
            are, the more events it takes to move a threshold
-    power  in [POWER_MIN, POWER_MAX]: a score s is read as the probability s ** power
+    power  in [POWER_MIN, POWER_MAX], and scale in [1, SCALE_MAX]: a score s is read as the probability
+           min(1, scale * s) ** power
     """
 
     a: float = 1.0
     b: float = 4.0
     power: float = 1.0
+    scale: float = 1.0
+
+    def score_of(self, probabilities: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the scores that are read as these probabilities, float32[..]."""
+        scores = np.asarray(probabilities, np.float64) ** (1.0 / self.power) / self.scale
+        return scores.astype(np.float32)
+
+    def probability_of(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the probabilities that scores are read as, float32[..]."""
+        shares = np.minimum(scores * np.float32(self.scale), np.float32(1.0))
+        return np.asarray(shares ** np.float32(self.power), np.float32)
 
 
 def usual_power(link: Link, arrays: Mapping[str, NDArray[Any]]) -> float:
@@ -85,9 +101,20 @@ def usual_power(link: Link, arrays: Mapping[str, NDArray[Any]]) -> float:
     return RERANKED_POWER if has_rerank(arrays) else POWERS[link]
 
 
-def start_for(link: Link, arrays: Mapping[str, NDArray[Any]]) -> Start:
+def scale_of(link: Link, arrays: Mapping[str, NDArray[Any]], n_rows: int) -> float:
+    """Return what scores of a version are multiplied by to be probabilities, at least 1.
+
+    n_rows  training rows. 1 where a label's score is its own, where nobody counted, and for calibrated scores
+    """
+    counts = arrays.get(LABEL_COUNTS)
+    if link != "softmax" or counts is None or n_rows == 0 or has_calibration(arrays):
+        return 1.0
+    return float(np.clip(counts.sum() / n_rows, 1.0, SCALE_MAX))
+
+
+def start_for(link: Link, arrays: Mapping[str, NDArray[Any]], n_rows: int) -> Start:
     """Return the start values of a version that nobody tuned: first thresholds are those of an F of 1/2."""
-    return Start(power=usual_power(link, arrays))
+    return Start(power=usual_power(link, arrays), scale=scale_of(link, arrays, n_rows))
 
 
 def check_start(start: Start) -> Start:
@@ -100,6 +127,8 @@ def check_start(start: Start) -> Start:
         raise BadParameter(
             f"power of scores: expected a number from {POWER_MIN} to {POWER_MAX}, found {start.power}"
         )
+    if not 1.0 <= start.scale <= SCALE_MAX:
+        raise BadParameter(f"scale of scores: expected a number from 1 to {SCALE_MAX}, found {start.scale}")
     return start
 
 
@@ -141,34 +170,34 @@ def lower_bound_at(label: int, label_counts: NDArray[np.int64], n_rows: int) -> 
 
 
 def thresholds_of(counters: Counters, start: Start, lower_bound: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return every label's threshold, float32[K]: max((a + hits) / (b + marks), nu_j) ** (1 / power).
+    """Return every label's threshold, float32[K]: max((a + hits) / (b + marks), nu_j), as a score.
 
     Start values of at most a half, and hits of at most half the marks, keep the probability at 0.5 or less:
     the bound of equation (5), F* / 2. The same bits as `online.count_event` leaves. O(K).
     """
     thresholds = np.empty(len(lower_bound), np.float32)
-    _set_thresholds(counters.hits, counters.marks, *start, lower_bound, thresholds)
+    _set_thresholds(counters.hits, counters.marks, start[:], lower_bound, thresholds)
     return thresholds
 
 
 @inlined
 def threshold_at(
-    hits: int, marks: int, a: float, b: float, power: float, lower_bound: np.float32
+    hits: int, marks: int, start: tuple[float, float, float, float], lower_bound: np.float32
 ) -> np.float32:
-    """Return the threshold of a label with these counters and start values."""
+    """Return the threshold of a label with these counters; start has the fields of Start."""
+    a, b, power, scale = start
     probability = max((a + hits) / (b + marks), np.float64(lower_bound))
-    return np.float32(probability if power == 1.0 else probability ** (1.0 / power))
+    score = probability if power == 1.0 else probability ** (1.0 / power)
+    return np.float32(score / scale)
 
 
 @kernel
 def _set_thresholds(
     hits: NDArray[np.int64],
     marks: NDArray[np.int64],
-    a: float,
-    b: float,
-    power: float,
+    start: tuple[float, float, float, float],
     lower_bound: NDArray[np.float32],
     thresholds_out: NDArray[np.float32],
 ) -> None:
     for label in range(len(thresholds_out)):
-        thresholds_out[label] = threshold_at(hits[label], marks[label], a, b, power, lower_bound[label])
+        thresholds_out[label] = threshold_at(hits[label], marks[label], start, lower_bound[label])

@@ -37,22 +37,23 @@ RATIO_GRID = (2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0)
 
 
 def choose_start(
-    estimates: Estimates, truth: LabelRows, bounds: NDArray[np.float32], power: float, empty: EmptyConvention
+    estimates: Estimates, truth: LabelRows, bounds: NDArray[np.float32], read: Start, empty: EmptyConvention
 ) -> Start:
     """Return the start values of the grid whose thresholds, after all rows, have the best macro-F on them.
 
     bounds  float32[K], as ofo.lower_bounds returns it, and none below the floor of the estimates
+    read    how scores are read: its power and scale
 
     OFO is replayed on the kept estimates, so that the model is asked once. Of equals, the first of the grid.
     Cost: a pass over the estimates for each pair of the grid, 117 at most. Deterministic.
     """
     n_rows = len(estimates.ptr) - 1
-    best, best_f = Start(power=power), -1.0
+    best, best_f = read, -1.0
     for a in A_GRID:
         if a > max(A_ALWAYS, n_rows):
             break
         for ratio in RATIO_GRID:
-            start = Start(a, a * ratio, power)
+            start = read._replace(a=a, b=a * ratio)
             f = macro_f(count_at(estimates, truth, replay(estimates, truth, bounds, start)), empty)
             if f > best_f:
                 best, best_f = start, f
@@ -95,14 +96,13 @@ def _replay(
     truth: tuple[NDArray[np.int64], NDArray[np.int32]],
     last_row: NDArray[np.int64],
     bounds: NDArray[np.float32],
-    start: tuple[float, float, float],
+    start: tuple[float, float, float, float],
     counters: tuple[NDArray[np.int64], NDArray[np.int64]],
     thresholds: NDArray[np.float32],
 ) -> None:
     """Do algorithm 2's lines 3 to 8 on estimates; counters and thresholds are changed."""
     ptr, labels, scores = estimates
     true_ptr, true_labels = truth
-    a, b, power = start
     hits, marks = counters
     for row in range(len(ptr) - 1):
         for i in range(true_ptr[row], true_ptr[row + 1]):
@@ -114,10 +114,10 @@ def _replay(
                 marks[label] += 1
                 hits[label] += last_row[label] == row
                 if last_row[label] != row:
-                    thresholds[label] = threshold_at(hits[label], marks[label], a, b, power, bounds[label])
+                    thresholds[label] = threshold_at(hits[label], marks[label], start, bounds[label])
         for i in range(true_ptr[row], true_ptr[row + 1]):
             label = true_labels[i]
-            thresholds[label] = threshold_at(hits[label], marks[label], a, b, power, bounds[label])
+            thresholds[label] = threshold_at(hits[label], marks[label], start, bounds[label])
 
 
 C_GRID = (100, 50, 20, 10, 7, 5, 4, 3, 2)

@@ -1,7 +1,7 @@
 """Thresholds, and what feedback added to them, as bytes for the database. Reading checks every length.
 
-A state   a line that names the format, a line of JSON (method, convention, a, b, power, n_labels), then,
-          compressed by zlib, thresholds as float32[K], hits and marks as int64[K]
+A state   a line that names the format, a line of JSON (method, convention, a, b, power, scale, n_labels),
+          then, compressed by zlib, thresholds as float32[K], hits and marks as int64[K]
 Deltas    labels as int32[n], their thresholds as float32[n], what was added to hits and to marks, uint16[n]
 Scored    how many events were scored, and the lengths of two Deltas, uint32[3]; three Deltas
 Scores    compressed by zlib: four times int64[K]
@@ -78,6 +78,7 @@ def encode_state(tuned: Tuned) -> bytes:
         "a": tuned.start.a,
         "b": tuned.start.b,
         "power": tuned.start.power,
+        "scale": tuned.start.scale,
         "n_labels": len(tuned.thresholds),
     }
     arrays = (
@@ -107,7 +108,8 @@ def decode_state(data: bytes) -> Tuned:
         marks = np.frombuffer(raw, "<i8", n_labels, 12 * n_labels).astype(np.int64)
         if not ((thresholds >= 0) & (thresholds <= 1)).all() or (hits < 0).any() or (2 * hits > marks).any():
             raise ValueError("thresholds or counters out of their range")
-        start = check_start(Start(float(head["a"]), float(head["b"]), float(head["power"])))
+        read = float(head["power"]), float(head.get("scale", 1.0))  # states of old have none
+        start = check_start(Start(float(head["a"]), float(head["b"]), *read))
         return Tuned(head["method"], head["convention"], start, thresholds, Counters(hits, marks))
     except (ValueError, KeyError, TypeError, zlib.error) as error:
         raise DatabaseUnavailable(f"expected thresholds of a version, found {error}") from error

@@ -165,7 +165,8 @@ def split_quality(
     Source: LdSM, equation 1 and definitions 1 and 2, with P_j^i the share of label i's rows that go to child
     j, pi_i label i's share of all labels of the rows, P_j = sum of pi_i P_j^i: whole rows rather than the
     regressors' values that training sums up. J is in [-lambda1 (M - 1), lambda2 (M - 1)] when
-    lambda2 / lambda1 > M - 3 (lemma 2); beta in [0, 1 - 1/M]; alpha in [0, 1]. At least one label.
+    lambda2 / lambda1 > M - 3 (lemma 2) and, for the upper end, lambda1 >= 1; beta in [0, 1 - 1/M]; alpha in
+    [0, 1]. At least one label.
 
     counts  int32[k, M]  from `count_labels`
     """

@@ -92,11 +92,6 @@ def n_refused(pool: Pool) -> int:
     return int(pool.counts[_REFUSED])
 
 
-def slots_taken(pool: Pool) -> int:
-    """Return how many slots of the pool have been used at some time."""
-    return int(pool.counts[_TAKEN])
-
-
 @inlined
 def _place(key: Integer, bits: Integer) -> Any:
     """Return where in a block of 2^bits slots the search for a key begins (multiplicative hashing)."""

@@ -257,7 +257,7 @@ def _harvest(tree: _Growing, descent: Descent, n_features: int) -> Tree:
     chunks: list[Chunk | None] = [None] * len(shape.first)
     for number in range(len(tree.shards)):
         shard = tree.shards[number]
-        keys, place = used_keys(shard.keys, shard.place, int(shard.used[0]))
+        keys, place = used_keys(shard.keys, shard.place)
         nodes, features = np.divmod(keys - np.uint64(1), np.uint64(n_features))
         for node in np.flatnonzero(tree.topology.shard == number).tolist():
             mine = slice(*np.searchsorted(nodes, np.array([node, node + 1], np.uint64)).tolist())

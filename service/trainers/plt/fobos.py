@@ -215,18 +215,10 @@ def train_shard(
                 _update(tree, shard, node, k + 1, indices, values, base, rate, penalty, marks)
 
 
-@kernel
 def used_keys(
-    keys: NDArray[np.uint64], place: NDArray[np.int64], n: int
+    keys: NDArray[np.uint64], place: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the n keys of a shard that are not empty, ascending, and the places of their weights."""
-    found = np.empty(n, np.uint64)
-    at = np.empty(n, np.int64)
-    k = 0
-    for slot in range(len(keys)):
-        if keys[slot] != NEW:
-            found[k] = keys[slot]
-            at[k] = place[slot]
-            k += 1
-    order = np.argsort(found)
-    return found[order], at[order]
+    """Return the keys of a shard that are not empty, ascending, and the places of their weights."""
+    slots = np.flatnonzero(keys != NEW)
+    slots = slots[np.argsort(keys[slots])]
+    return keys[slots], place[slots]

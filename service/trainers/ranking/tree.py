@@ -294,7 +294,7 @@ def _count_labels(
     count = seen[label]
     seen[label] = 0
     if n_found > n_most:
-        kept = np.sort(np.argsort(-count, kind="mergesort")[:n_most])
+        kept = np.sort(np.argsort((-count).astype(np.float64), kind="mergesort")[:n_most])
         return label[kept], count[kept]
     return label, count
 

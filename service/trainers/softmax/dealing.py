@@ -5,7 +5,9 @@ Classification and Density Estimation": algorithm 2 (well-formed trees), its cha
 in the supplement, equations 10 and 12. The pair of a label and a child that promises most is taken first, as
 long as the child has room. Deviations: equal pairs are told apart (the larger difference p_{j|i} - p_j, then
 the label and the child that come first); labels of which the node knows nothing come last and are dealt
-evenly by mass; q_i is the label's known share of the node's rows; no child takes all labels of a node.
+evenly by mass; q_i is the label's known share of the node's rows; no child takes all labels of a node; a
+label keeps its child unless another promises more by `margin` standard errors of what is known of it;
+frequent labels get leaves of their own first (`alone`), as in Huffman's tree.
 """
 
 from __future__ import annotations
@@ -15,16 +17,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.decorators import inlined
+from service.trainers.softmax.known import branch_at, probabilities_of
 from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
+
+_CLOSED = 1 << 40
+"""The size of a child that takes no further label."""
 
 
 class Rule(NamedTuple):
     """How many labels a child may have.
 
     depth    levels of nodes: at level h a child has at most M^(depth - h - 1) labels; 0: no bound
-    slack    a child has at most slack * n / M of its node's n labels; 0: no bound
+    slack    a child that has slack / M of its node's rows or more takes no further label; 0: no bound. Where
+             no child with room by `depth` has less, it does not hold
+    alone    the most frequent labels get a leaf of their own, one after the other, as long as a label has at
+             least this part of the mean of the rows left for each child left; half of it where it has one
+             and a margin holds; 0: none does
     times_p  equation 12 instead of 10
+    margin   standard errors by which the difference p_{j|i} - p_j has to be larger than that of the child
+             where the label is. The others keep their child, and come first; so do all labels of a node of M
+             labels or fewer, each of which is a leaf. 0: where labels are does not count
 
     With neither bound the tree is well-formed: the labels of each node are 1 modulo M - 1, but for labels
     that are none (algorithm 2).
@@ -32,26 +45,34 @@ class Rule(NamedTuple):
 
     depth: int
     slack: float
+    alone: float
     times_p: bool
+    margin: float
 
 
 class Dealing(NamedTuple):
     """Workspace for the labels of a node, each array as long as labels, or children.
 
     p, g, d     float32[labels, M]: p_{j|i}; gradient; difference
+    n_rows      int64: how many rows p is of
+    own         int64: the child where a label is; -1 where that does not count
     best, heap  int64: the best child of a label; labels as a heap
     child       int64: what a label was dealt to
+    room        float64[1]: of this mass or more, a child takes no further label
     """
 
     p: NDArray[np.float32]
     g: NDArray[np.float32]
     d: NDArray[np.float32]
+    n_rows: NDArray[np.int64]
+    own: NDArray[np.int64]
     best: NDArray[np.int64]
     heap: NDArray[np.int64]
     child: NDArray[np.int64]
     size: NDArray[np.int64]
     mass: NDArray[np.float64]
     left: NDArray[np.int64]
+    room: NDArray[np.float64]
 
 
 @inlined
@@ -62,8 +83,6 @@ def capacity_of(n: int, n_children: int, level: int, rule: Rule) -> int:
     if n <= n_children:
         return 1
     capacity = n - 1
-    if rule.slack > 0:
-        capacity = min(capacity, int(np.ceil(rule.slack * n / n_children)))
     if rule.depth > 0:
         below = 1
         for _ in range(rule.depth - level - 1):
@@ -76,9 +95,16 @@ def capacity_of(n: int, n_children: int, level: int, rule: Rule) -> int:
 def _is_open(j: int, capacity: int, n_children: int, work: Dealing) -> bool:
     """Return whether a child takes one more label; `left` holds remaining and needed labels."""
     if capacity > 0:
-        return bool(work.size[j] < capacity)
+        return bool(work.size[j] < capacity and work.mass[j] < work.room[0])
     is_complete = work.size[j] >= 1 and (work.size[j] - 1) % (n_children - 1) == 0
     return bool(not is_complete or work.left[0] > work.left[1])
+
+
+@inlined
+def _may_enter(i: int, j: int, capacity: int, n_children: int, work: Dealing) -> bool:
+    """Return whether a child takes a label: one that keeps its child is not turned out for its mass."""
+    keeps = work.own[i] == j and work.g[i, j] > 1 and capacity > 0
+    return bool((keeps and work.size[j] < capacity) or _is_open(j, capacity, n_children, work))
 
 
 @inlined
@@ -92,15 +118,19 @@ def _enter(j: int, n_children: int, work: Dealing) -> None:
 
 @inlined
 def _find_best(i: int, capacity: int, n_children: int, work: Dealing) -> None:
-    """Find the open child that promises most for a label; -1 if none is open."""
+    """Find the open child that promises most for a label; where all have their mass, any has room."""
     best = -1
-    for j in range(n_children):
-        if _is_open(j, capacity, n_children, work) and (
-            best < 0
-            or work.g[i, j] > work.g[i, best]
-            or (work.g[i, j] == work.g[i, best] and work.d[i, j] > work.d[i, best])
-        ):
-            best = j
+    for _ in range(2):
+        for j in range(n_children):
+            if _may_enter(i, j, capacity, n_children, work) and (
+                best < 0
+                or work.g[i, j] > work.g[i, best]
+                or (work.g[i, j] == work.g[i, best] and work.d[i, j] > work.d[i, best])
+            ):
+                best = j
+        if best >= 0:
+            break
+        work.room[0] = np.inf
     work.best[i] = best
 
 
@@ -136,61 +166,28 @@ def _affinities(
     tree: SoftmaxTree,
     network: Network,
     statistics: LabelStatistics,
+    n_alone: int,
+    rule: Rule,
     work: Dealing,
 ) -> int:
-    """Write p_{j|i} of the labels that the node knows; put them into the heap and return how many."""
-    n_children = work.p.shape[1]
+    """Write p_{j|i} of the labels that the node knows; put them into the heap and return how many.
+
+    With a margin these are the labels that were below it too, of which nothing may be known.
+    """
     n_known = 0
-    for i in range(len(labels)):
-        label = labels[i]
-        if node < 0 or statistics.seen[label] == 0:
-            continue
-        if len(statistics.means) > 0:
-            _softmax_of(node, label, tree, network, statistics.means, work.p[i])
-        else:
-            level = tree.level[node]
-            if not _knows(label, node, tree) or statistics.counts[label, level] <= 1:
+    for i in range(n_alone, len(labels)):
+        own = branch_at(labels[i], node, tree)
+        work.own[i] = own if rule.margin > 0 else -1
+        work.n_rows[i] = 0
+        if node >= 0:
+            work.n_rows[i] = probabilities_of(labels[i], node, own, tree, network, statistics, work.p[i])
+        if work.n_rows[i] == 0:
+            if work.own[i] < 0:
                 continue
-            for j in range(n_children):
-                work.p[i, j] = statistics.sums[label, level, j] / statistics.counts[label, level]
+            work.p[i, :] = np.float32(1.0 / work.p.shape[1])
         work.heap[n_known] = i
         n_known += 1
     return n_known
-
-
-@inlined
-def _knows(label: int, node: int, tree: SoftmaxTree) -> bool:
-    """Return whether a node was on a label's path until now."""
-    above = tree.leaf_node[label]
-    while above >= 0 and above != node:
-        above = tree.parent[above]
-    return bool(above == node)
-
-
-@inlined
-def _softmax_of(
-    node: int,
-    label: int,
-    tree: SoftmaxTree,
-    network: Network,
-    means: NDArray[np.float32],
-    p_out: NDArray[np.float32],
-) -> None:
-    """Write softmax(W_n mean + b_n) of a label's mean representation, 0 where there is no child."""
-    greatest = np.float32(-np.inf)
-    for j in range(len(p_out)):
-        total = network.bias[node, j]
-        for f in range(means.shape[1]):
-            total += network.weights[node, j, f] * means[label, f]
-        p_out[j] = total
-        if tree.child[node, j] != -1:
-            greatest = max(greatest, total)
-    total = np.float32(0.0)
-    for j in range(len(p_out)):
-        p_out[j] = np.exp(p_out[j] - greatest) if tree.child[node, j] != -1 else np.float32(0.0)
-        total += p_out[j]
-    for j in range(len(p_out)):
-        p_out[j] /= total
 
 
 @inlined
@@ -216,6 +213,30 @@ def _gradients(
 
 
 @inlined
+def _keep_places(
+    labels: NDArray[np.int32], share: NDArray[np.float64], n_known: int, rule: Rule, work: Dealing
+) -> None:
+    """Let labels that no child promises enough come first, the most frequent first: g is 1 and their share.
+
+    The standard error of a share p of n rows is the root of p (1 - p) / n.
+    """
+    for k in range(n_known):
+        i = work.heap[k]
+        own = work.own[i]
+        if own < 0:
+            continue
+        best = own
+        for j in range(work.p.shape[1]):
+            if work.d[i, j] > work.d[i, best]:
+                best = j
+        p_own, p_best = np.float64(work.p[i, own]), np.float64(work.p[i, best])
+        variance = max(p_own * (1.0 - p_own), p_best * (1.0 - p_best)) / max(work.n_rows[i], 1)
+        gain = np.float64(work.d[i, best]) - np.float64(work.d[i, own])
+        if gain <= rule.margin * np.sqrt(variance) or len(labels) <= work.p.shape[1]:
+            work.g[i, own] = np.float32(1.0 + share[labels[i]])
+
+
+@inlined
 def _deal_greedily(
     labels: NDArray[np.int32],
     share: NDArray[np.float64],
@@ -232,7 +253,7 @@ def _deal_greedily(
     while n_known > 0:
         i = work.heap[0]
         j = work.best[i]
-        if _is_open(j, capacity, n_children, work):
+        if _may_enter(i, j, capacity, n_children, work):
             work.child[i] = j
             work.mass[j] += share[labels[i]]
             _enter(j, n_children, work)
@@ -253,6 +274,7 @@ def _deal_evenly(
         if i < len(labels) and work.child[i] >= 0:
             continue
         least = -1
+        work.room[0] = np.inf
         for j in range(n_children):
             if _is_open(j, capacity, n_children, work) and (
                 least < 0
@@ -267,6 +289,43 @@ def _deal_evenly(
 
 
 @inlined
+def _is_alone(
+    labels: NDArray[np.int32],
+    n_alone: int,
+    left: float,
+    share: NDArray[np.float64],
+    capacity: int,
+    n_children: int,
+    least: float,
+) -> bool:
+    """Return whether the next label gets a leaf of its own; `left` is the share of it and all that follow."""
+    if least == 0 or capacity == 0 or len(labels) <= n_children:
+        return False
+    n_after, children_after = len(labels) - n_alone - 1, n_children - n_alone - 1
+    fits = n_after <= capacity * children_after and n_after > 0
+    return bool(fits and share[labels[n_alone]] >= least * left / (n_children - n_alone))
+
+
+@inlined
+def _deal_alone(
+    labels: NDArray[np.int32], n_alone: int, node: int, tree: SoftmaxTree, rule: Rule, work: Dealing
+) -> None:
+    """Give the first labels a child each, that where they are if they can have it, and close these."""
+    for i in range(n_alone):
+        own = branch_at(labels[i], node, tree) if rule.margin > 0 else -1
+        if own >= 0 and work.size[own] == 0:
+            work.child[i] = own
+            work.size[own] = _CLOSED
+    for i in range(n_alone):
+        j = 0
+        while work.child[i] < 0:
+            if work.size[j] == 0:
+                work.child[i] = j
+                work.size[j] = _CLOSED
+            j += 1
+
+
+@inlined
 def make_dealing(n: int, n_children: int) -> Dealing:
     """Allocate the workspace for nodes of up to n labels."""
     return Dealing(
@@ -276,9 +335,12 @@ def make_dealing(n: int, n_children: int) -> Dealing:
         np.zeros(n, np.int64),
         np.zeros(n, np.int64),
         np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
         np.zeros(n_children, np.int64),
         np.zeros(n_children, np.float64),
         np.zeros(2, np.int64),
+        np.zeros(1, np.float64),
     )
 
 
@@ -302,27 +364,21 @@ def deal(
     work.size[:] = 0
     work.mass[:] = 0.0
     work.left[0], work.left[1] = len(labels) + n_pads, n_children
-    n_known = _affinities(labels, node, tree, network, statistics, work)
+    left = 0.0
+    for label in labels:
+        left += share[label]
+    n_alone = 0
+    while n_alone < n_children - 1:
+        is_leaf = node >= 0 and tree.leaf_node[labels[n_alone]] == node and rule.margin > 0
+        least = 0.5 * rule.alone if is_leaf else rule.alone
+        if not _is_alone(labels, n_alone, left, share, capacity, n_children, least):
+            break
+        left -= share[labels[n_alone]]
+        n_alone += 1
+    _deal_alone(labels, n_alone, node, tree, rule, work)
+    work.room[0] = rule.slack * left / (n_children - n_alone) if rule.slack > 0 else np.inf
+    n_known = _affinities(labels, node, tree, network, statistics, n_alone, rule, work)
     _gradients(labels, share, n_known, rule, work)
+    _keep_places(labels, share, n_known, rule, work)
     _deal_greedily(labels, share, n_known, capacity, work)
     _deal_evenly(labels, share, n_pads, capacity, work)
-
-
-@kernel
-def deal_labels(
-    labels: NDArray[np.int32],
-    share: NDArray[np.float64],
-    n_pads: int,
-    node: int,
-    level: int,
-    rule: Rule,
-    tree: SoftmaxTree,
-    network: Network,
-    statistics: LabelStatistics,
-) -> NDArray[np.int64]:
-    """Return the child that each label of one node is dealt to, int64[as many]; see `assign_labels`."""
-    n_children = tree.child.shape[1]
-    work = make_dealing(len(labels), n_children)
-    capacity = capacity_of(len(labels), n_children, level, rule)
-    deal(labels, share, n_pads, node, capacity, rule, tree, network, statistics, work)
-    return work.child

@@ -11,6 +11,9 @@ from service.base.faults import fault
 from service.base.parameters import Parameters
 from service.trainers.softmax.dealing import Rule
 
+MARGIN_GROWTH = 3
+"""The margin of an update is that of the last times the share of updates so far to this power."""
+
 _RATES = {"sgd": 0.5, "adagrad": 0.1}
 _EPOCHS = {"labels": 15, "text": 4}
 
@@ -39,6 +42,10 @@ class TreeLearning(NamedTuple):
     rule: Rule
     by_means: bool
     settles: bool
+
+    def at(self, update: int, n_updates: int) -> Rule:
+        """Return the rule of an update, from 1: the margin grows to the last, and slowly at first."""
+        return self.rule._replace(margin=self.rule.margin * (update / n_updates) ** MARGIN_GROWTH)
 
 
 class SoftmaxParameters(Parameters):
@@ -113,7 +120,7 @@ class LearnedTreeParameters(SoftmaxParameters):
         default="auto", description="the first tree; auto: huffman, with task=text random"
     )
     updates: int = Field(
-        default=50,
+        default=20,
         ge=0,
         le=10_000,
         description="how often labels are dealt to nodes anew; 0: the first tree stays",
@@ -129,8 +136,21 @@ class LearnedTreeParameters(SoftmaxParameters):
         default=1.3,
         ge=0.0,
         le=4096.0,
-        description="a child has at most slack / arity of its node's labels; 0: no bound. With depth=0 "
-        "and slack=0 the tree is well-formed, as the paper's algorithm 2 has it",
+        description="a child with slack / arity of its node's rows takes no further label; 0: no bound. With "
+        "depth=0 and slack=0 the tree is well-formed, as the paper's algorithm 2 has it",
+    )
+    alone: float = Field(
+        default=0.5,
+        ge=0.0,
+        le=1.0,
+        description="a label with this part of a child's mean share of rows gets a leaf of its own; 0: none",
+    )
+    margin: float = Field(
+        default=8.0,
+        ge=0.0,
+        le=1e6,
+        description="a label moves where another child promises more by so many standard errors, at the last "
+        "update, fewer before; 0: wherever it does, as the paper's",
     )
     assignment: Literal["eq10", "eq12"] = Field(
         default="eq10", description="by which gradient of the paper's J labels are dealt"
@@ -160,5 +180,5 @@ class LearnedTreeParameters(SoftmaxParameters):
         """Return how the tree is learnt, with what was left open."""
         p = self.descent()
         share = self.learning or min(0.5, 1 / p.epochs)
-        rule = Rule(self.depth, self.slack, self.assignment == "eq12")
+        rule = Rule(self.depth, self.slack, self.alone, self.assignment == "eq12", self.margin)
         return TreeLearning(self.updates, share, rule, self.statistics == "means", self.settle == "yes")

@@ -8,16 +8,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.build import padded
 from model_store.ensemble import LANES
 from model_store.extras import EMBEDDING, Embedding
 from service.base.errors import BadParameter
 from service.base.settings import memory_bytes
+from service.trainers.shape import huffman_shape
 from service.trainers.size import SizeEstimate
-from service.trainers.softmax.assignment import assign_labels
 from service.trainers.softmax.dealing import Rule
-from service.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
-from service.trainers.softmax.shapes import empty_topology, tree_of
-from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree, Steps, train_rows
+from service.trainers.softmax.parameters import LearnedTreeParameters, SoftmaxParameters, TreeLearning
+from service.trainers.softmax.shapes import even_shape, tree_of
+from service.trainers.softmax.tree import Network, SoftmaxTree, Steps, train_rows
+from service.trainers.softmax.updates import (
+    LearningState,
+    bring_up_to_date,
+    deal_anew,
+    levels_of,
+    no_statistics,
+    settle,
+)
 from service.trainers.source import Census, RowSource, TrainingSet
 from service.trainers.spec import Trained
 from service.trainers.windows import dealt
@@ -87,15 +96,6 @@ def pieces(
 _DRAW, _START = 2, 3
 
 
-class _State(NamedTuple):
-    """All that changes: the parameters, sums of their squared gradients, what was seen, the tree."""
-
-    tree: SoftmaxTree
-    network: Network
-    squares: Network
-    statistics: LabelStatistics
-
-
 def train_softmax(
     source: RowSource,
     parameters: SoftmaxParameters,
@@ -128,12 +128,22 @@ def train_embeddings(
 def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> SizeEstimate:
     """Return the bound on the weights of the nodes: each has all dimensions, and two children at least.
 
-    Embeddings are not counted: dim numbers a feature.
+    What is stored, embeddings included, is exact for Huffman's tree, and that of the tree of fewest levels
+    for others.
     """
-    n_labels, n_used = len(np.unique(data.labels.indices)), len(np.unique(data.rows.indices))
-    weights = p.dim * 2 * n_labels
+    counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
+    labels, n_used = np.flatnonzero(counts).astype(np.int32), len(np.unique(data.rows.indices))
+    kind = p.first_tree() if isinstance(p, LearnedTreeParameters) else getattr(p, "tree", "huffman")
+    if kind == "huffman":
+        shape = huffman_shape(labels, counts[labels], p.arity)
+    else:
+        shape = even_shape(labels, max(p.arity, len(labels)) if kind == "flat" else p.arity)
+    n_padded = sum(padded(n) for n in np.diff(shape.child_ptr)[shape.inner].tolist())
+    n_places, n_turned = p.transitions()
+    n_embedded = p.dim * (data.rows.n_features // n_places + n_places * n_turned)
     tools.progress("estimate", 1, 1)
-    return SizeEstimate.of(weights, n_used, n_labels, (1.0,))
+    found = SizeEstimate.of(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
+    return found.with_embeddings(p.dim * n_padded, n_embedded)
 
 
 def _descend(
@@ -142,34 +152,67 @@ def _descend(
     topology: SoftmaxTree,
     learning: TreeLearning | None,
     tools: Tools,
-) -> tuple[_State, dict[str, Any]]:
+) -> tuple[LearningState, dict[str, Any]]:
     """Take all steps; return the parameters, and what is reported."""
     p, census = parameters.descent(), source.census
     total = p.epochs * census.n_labelled
     state = _start(census, parameters, topology, learning, tools)
     random = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
     marks = marks_of(learning, total)
-    losses, moved = np.zeros(p.epochs), []
+    losses, stage = np.zeros(p.epochs), "embeddings"
+    updates: list[dict[str, Any]] = []
+    if learning is not None:
+        stage = "tree and embeddings"
     for piece in pieces(source, parameters, learning, marks, tools):
         steps = Steps(piece.first, piece.last, p.is_mean, p.by_probability)
         losses[piece.n_before // census.n_labelled] += _run(piece, state, steps, random, tools)
         done = piece.n_before + len(piece.order)
-        tools.progress("tree and embeddings" if learning else "embeddings", done, total)
+        tools.progress(stage, done, total)
         if learning is not None and done in marks:
-            state, n_moved = _deal_anew(state, census.label_rows, learning.rule)
-            moved.append(n_moved)
+            state, update = _update(state, source, p.is_mean, learning.at(len(updates) + 1, len(marks)))
+            updates.append({"rows": done, **update})
+            stage = f"tree and embeddings, {_told(update)}"
             if done == marks[-1] and learning.settles:
-                _settle(state)
+                settle(state)
     report: dict[str, Any] = {
         "log_loss": (losses / census.n_labelled).tolist(),
         **_shape_report(state.tree, census.label_rows),
     }
-    if learning is not None:
-        report["labels_moved"] = moved
+    if updates:
+        bring_up_to_date(state, source, p.is_mean)
+        report["levels"] = levels_of(state, census.label_rows)
+        report["updates"] = _thinned(updates)
     return state, report
 
 
-def _run(piece: Piece, state: _State, steps: Steps, random: NDArray[np.uint64], tools: Tools) -> float:
+UPDATES_TOLD_MAX = 100
+"""So many updates are told of, at most: evenly many of all, and the last."""
+
+
+def _thinned(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    chosen = np.unique(np.linspace(0, len(updates) - 1, UPDATES_TOLD_MAX).astype(np.int64))
+    return [updates[i] for i in chosen.tolist()]
+
+
+def _update(
+    state: LearningState, source: RowSource, is_mean: bool, rule: Rule
+) -> tuple[LearningState, dict[str, Any]]:
+    """Deal the labels anew; return the state, and what the tree was worth before and how much of it moved."""
+    counts = source.census.label_rows
+    bring_up_to_date(state, source, is_mean)
+    levels = levels_of(state, counts)
+    state, n_moved = deal_anew(state, counts, rule)
+    share = round(n_moved / int(np.count_nonzero(counts)), 5)
+    return state, {"labels_moved": n_moved, "share_moved": share, "levels": levels}
+
+
+def _told(update: dict[str, Any]) -> str:
+    """Return J of the root and the labels that moved as progress tells them."""
+    share = update["levels"][0]["share"] if update["levels"] else 0.0
+    return f"J {share:.0%} of the most, {update['share_moved']:.0%} of labels moved"
+
+
+def _run(piece: Piece, state: LearningState, steps: Steps, random: NDArray[np.uint64], tools: Tools) -> float:
     """Train on a piece, in a thread that an interrupt stops; return the sum of the losses."""
     found: list[float] = []
 
@@ -197,7 +240,7 @@ def _start(
     tree: SoftmaxTree,
     learning: TreeLearning | None,
     tools: Tools,
-) -> _State:
+) -> LearningState:
     """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0."""
     dim = parameters.dim
     padded = -(-dim // LANES) * LANES
@@ -222,7 +265,7 @@ def _start(
         squares = Network(*(np.zeros_like(part) for part in network))
     else:
         squares = Network(*(part[:0] for part in network))
-    return _State(tree, network, squares, _statistics(tree, learning, padded))
+    return LearningState(tree, network, squares, no_statistics(tree, learning, padded))
 
 
 def _check_memory(parameters: SoftmaxParameters, padded: int, n_words: int, n_children: int) -> None:
@@ -234,91 +277,6 @@ def _check_memory(parameters: SoftmaxParameters, padded: int, n_words: int, n_ch
             f"dim: expected embeddings of {n_words} words and {n_children} children of nodes within "
             f"{most >> 20} MiB of memory, found {needed >> 20} MiB for {parameters.dim} dimensions"
         )
-
-
-def _statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) -> LabelStatistics:
-    n_labels, arity = len(tree.leaf_node), tree.child.shape[1]
-    by_means = learning is not None and learning.updates > 0 and learning.by_means
-    by_sums = learning is not None and learning.updates > 0 and not learning.by_means
-    depth = int(tree.level.max()) + 1
-    return LabelStatistics(
-        np.full((n_labels if by_sums else 0, depth, arity), 1 / arity, np.float32),
-        np.ones((n_labels if by_sums else 0, depth), np.float32),
-        np.zeros((n_labels if by_means else 0, dim), np.float32),
-        np.zeros(n_labels, np.int32),
-    )
-
-
-def _deal_anew(state: _State, counts: NDArray[np.int64], rule: Rule) -> tuple[_State, int]:
-    """Deal the labels to the nodes anew; return the state on the new tree, and how many labels moved."""
-    tree, network, squares, statistics = state
-    carried = np.flatnonzero(counts)
-    labels = carried[np.argsort(-counts[carried], kind="stable")].astype(np.int32)
-    if len(labels) < 2:
-        return state, 0
-    arity = tree.child.shape[1]
-    made = empty_topology(max(len(labels), len(tree.child)), arity, len(counts))
-    share = counts / counts.sum()
-    n_nodes, begins = assign_labels(labels, share, rule, tree, network, statistics, made)
-    child, parent, branch, level = (part[:n_nodes] for part in made[:4])
-    made = made._replace(child=child, parent=parent, branch=branch, level=level)
-    is_new = begins[:n_nodes].astype(np.bool_)
-    network = network._replace(weights=_placed(network.weights, is_new), bias=_placed(network.bias, is_new))
-    if len(squares.bias):
-        squares = squares._replace(
-            weights=_placed(squares.weights, is_new), bias=_placed(squares.bias, is_new)
-        )
-    moved = (made.leaf_node != tree.leaf_node) | (made.leaf_branch != tree.leaf_branch)
-    if len(statistics.sums):
-        statistics = _forget(statistics, tree, made, is_new)
-    return _State(made, network, squares, statistics), int(moved.sum())
-
-
-def _placed(old: NDArray[np.float32], is_new: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Return the rows of old numbers as they were, those of new ones 0."""
-    found = np.zeros((len(is_new), *old.shape[1:]), np.float32)
-    n = min(len(old), len(is_new))
-    found[:n] = old[:n]
-    found[is_new] = 0.0
-    return found
-
-
-def _forget(
-    statistics: LabelStatistics, old: SoftmaxTree, new: SoftmaxTree, is_new: NDArray[np.bool_]
-) -> LabelStatistics:
-    """Return the sums of labels at nodes that are still on their paths; all others begin anew."""
-    arity = new.child.shape[1]
-    depth = int(new.level.max()) + 1
-    sums = np.full((len(new.leaf_node), depth, arity), 1 / arity, np.float32)
-    counts = np.ones((len(new.leaf_node), depth), np.float32)
-    before, after = _paths(old, depth), _paths(new, depth)
-    same = (before == after) & (after >= 0)
-    same &= ~is_new[np.maximum(after, 0)]
-    same = np.logical_and.accumulate(same, axis=1)
-    n = min(depth, statistics.counts.shape[1])
-    sums[:, :n][same[:, :n]] = statistics.sums[:, :n][same[:, :n]]
-    counts[:, :n][same[:, :n]] = statistics.counts[:, :n][same[:, :n]]
-    return statistics._replace(sums=sums, counts=counts)
-
-
-def _paths(tree: SoftmaxTree, depth: int) -> NDArray[np.int32]:
-    """Return int32[K, depth]: the node of each label at each level, -1 beyond its leaf."""
-    paths = np.full((len(tree.leaf_node), depth), -1, np.int32)
-    node = tree.leaf_node.copy()
-    while (node >= 0).any():
-        labels = np.flatnonzero(node >= 0)
-        levels = tree.level[node[labels]]
-        within = levels < depth
-        paths[labels[within], levels[within]] = node[labels[within]]
-        node[labels] = tree.parent[node[labels]]
-    return paths
-
-
-def _settle(state: _State) -> None:
-    """Let the nodes begin anew, with their sums of squared gradients; embeddings stay, with theirs."""
-    network, squares = state.network, state.squares
-    for part in (network.weights, network.bias, squares.weights, squares.bias):
-        part[...] = 0.0
 
 
 def _shape_report(tree: SoftmaxTree, counts: NDArray[np.int64]) -> dict[str, float]:
@@ -336,7 +294,9 @@ def _check_finite(network: Network, rate: float) -> None:
         raise BadParameter(f"rate: expected one under which parameters stay finite, found {rate:g}")
 
 
-def _trained(state: _State, parameters: SoftmaxParameters, census: Census, report: dict[str, Any]) -> Trained:
+def _trained(
+    state: LearningState, parameters: SoftmaxParameters, census: Census, report: dict[str, Any]
+) -> Trained:
     _check_finite(state.network, parameters.descent().rate)
     tree = tree_of(state.tree, state.network, parameters.dim)
     dim = parameters.dim

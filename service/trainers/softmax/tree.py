@@ -20,9 +20,6 @@ from model_store.ensemble import LANES
 from service.base.rows import LabelRows, SparseRows
 from service.kernels.training.random import random_below
 
-MEAN_RATE = np.float32(0.05)
-"""Of the moving average of a label's representations."""
-
 _SMALL = np.float32(1e-12)
 """Added to a sum of squares: the first gradient of a parameter may be 0."""
 
@@ -70,14 +67,14 @@ class LabelStatistics(NamedTuple):
 
     sums    float32[K, H, M]  probabilities of the children, for each level of the label's path
     counts  float32[K, H]     how many were added
-    means   float32[K, D]     moving average of the representations of the label's rows
-    seen    int32[K]          visits of the label
+    means   float32[K, D]     mean representation of the label's rows
+    seen    int64[K]          how many rows that is of
     """
 
     sums: NDArray[np.float32]
     counts: NDArray[np.float32]
     means: NDArray[np.float32]
-    seen: NDArray[np.int32]
+    seen: NDArray[np.int64]
 
 
 class Steps(NamedTuple):
@@ -274,16 +271,6 @@ def _step_feature(
 
 
 @inlined
-def _note_mean(
-    means: NDArray[np.float32], seen: NDArray[np.int32], label: int, r: NDArray[np.float32]
-) -> None:
-    """Bring the moving average of a label's representations up to date."""
-    share = MEAN_RATE if seen[label] > 0 else np.float32(1.0)
-    for f in range(len(r)):
-        means[label, f] += share * (r[f] - means[label, f])
-
-
-@inlined
 def _scratch(n_children: int, dim: int) -> _Scratch:
     return _Scratch(
         np.zeros(dim, np.float32),
@@ -331,9 +318,6 @@ def train_rows(
         first, n_labels = labels.indptr[row], labels.indptr[row + 1] - labels.indptr[row]
         label = labels.indices[first + (random_below(state, n_labels) if n_labels > 1 else 0)]
         scale = _represent(network, indices, values, steps.is_mean, work)
-        if len(statistics.means) > 0:
-            _note_mean(statistics.means, statistics.seen, label, work.r)
-        statistics.seen[label] += 1
         work.gradient[:] = np.float32(0.0)
         node, target = tree.leaf_node[label], tree.leaf_branch[label]
         while node >= 0:
@@ -350,25 +334,14 @@ def train_rows(
 
 
 @kernel
-def log_probabilities(
-    rows: SparseRows,
-    labels: LabelRows,
-    tree: SoftmaxTree,
-    network: Network,
-    is_mean: bool,
-) -> NDArray[np.float64]:
-    """Return log p of every label of every row, float64[as many], -inf where the label has no leaf."""
-    work = _scratch(tree.child.shape[1], network.embedding.shape[1])
-    found = np.zeros(len(labels.indices))
+def add_representations(
+    rows: SparseRows, labels: LabelRows, network: Network, is_mean: bool, sums_out: NDArray[np.float64]
+) -> None:
+    """Add the representation of each row to the sum of each of its labels, float64[K, D]."""
+    work = _scratch(1, network.embedding.shape[1])
     for row in range(len(rows.indptr) - 1):
         low, high = rows.indptr[row], rows.indptr[row + 1]
         _represent(network, rows.indices[low:high], rows.values[low:high], is_mean, work)
         for i in range(labels.indptr[row], labels.indptr[row + 1]):
-            label = labels.indices[i]
-            node, target = tree.leaf_node[label], tree.leaf_branch[label]
-            found[i] = 0.0 if node >= 0 else -np.inf
-            while node >= 0:
-                _softmax(network, tree.child, node, work.r, work)
-                found[i] += np.log(np.float64(work.p[target]))
-                node, target = tree.parent[node], tree.branch[node]
-    return found
+            for f in range(len(work.r)):
+                sums_out[labels.indices[i], f] += work.r[f]

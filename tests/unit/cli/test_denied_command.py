@@ -58,7 +58,7 @@ def test_labels_come_and_go_and_stay_with_the_alias(
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        (("m", "--label", "lable::3"), "found 'lable::3'; did you mean 'label::3'?"),
+        (("m", "--label", "lable::3"), "found 'lable::3'"),
         (("m", "--label", "nothing like it"), "found 'nothing like it'"),
         (("m", "--label", "label::4", "--allow-again"), "found 'label::4'; did you mean 'label::3'?"),
         (("m", "--allow-again"), "expected --label or --labels, found neither"),

@@ -8,7 +8,7 @@ import pytest
 from service.base.rows import LabelRows
 from service.evaluation import EmptyConvention, PredictedRows, Truth, f_measures, ranking_metrics
 from service.evaluation.bootstrap import DecidedLabels, DecisionPair, _macro_f, compare_rows, row_figures
-from service.evaluation.report import mark_true
+from service.evaluation.ranking import mark_true
 
 K, N = 9, 40
 

@@ -7,6 +7,7 @@ import pytest
 
 from service.base.rows import LabelRows
 from service.evaluation import PredictedRows, Truth, evaluation_report
+from service.evaluation.fmeasure import count_labels
 from service.evaluation.kept_figures import frequency_bands
 from service.evaluation.probabilities import (
     N_BINS,
@@ -14,7 +15,7 @@ from service.evaluation.probabilities import (
     calibration_error,
     reliability,
 )
-from service.evaluation.report import count_labels, mark_true, ranks_of
+from service.evaluation.ranking import mark_true, ranks_of
 
 K, N = 12, 60
 NAMES = {"0": (0, 0), "1-9": (1, 9), "10-99": (10, 99), "100-999": (100, 999), "1000+": (1000, 10**9)}
@@ -39,7 +40,7 @@ def test_counts_of_labels_are_those_of_a_slow_count(decided: tuple[list[list[int
     predicted, truth = PredictedRows(*as_rows(ranked)), LabelRows(*as_rows(true), K)
     flat = [label in known for top, known in zip(ranked, true, strict=True) for label in top]
     assert mark_true(predicted, truth).tolist() == flat
-    assert ranks_of(predicted).tolist() == [rank for top in ranked for rank in range(len(top))]
+    assert ranks_of(predicted.ptr).tolist() == [rank for top in ranked for rank in range(len(top))]
     counts = count_labels(predicted, truth)
     for label in range(K):
         rows = [(label in top, label in known) for top, known in zip(ranked, true, strict=True)]

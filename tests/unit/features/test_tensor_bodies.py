@@ -39,10 +39,10 @@ def assert_the_same(body: bytes, n_json: int | None = None, norm: str = "none") 
     """Compare the two; return whether the kernel took the body."""
     bodies = TensorBodies(FORMS, featurizer_of(norm))
     for other in (binary_body({"inputs": csr(ROWS)})[0], json.dumps({"inputs": csr(ROWS)}).encode()):
-        bodies.tensor_rows(other, (0, len(other)))  # leaves nothing behind
+        bodies.rows_read(bodies.read_infer(other, (0, len(other))))  # leaves nothing behind
     end = len(body) if n_json is None else n_json
     message = BEFORE + body
-    found = bodies.tensor_rows(message, (len(BEFORE), len(BEFORE) + end))
+    found = bodies.rows_read(bodies.read_infer(message, (len(BEFORE), len(BEFORE) + end)))
     assert bodies.arrays[0][0] == 0
     if found is None:
         return False
@@ -128,7 +128,7 @@ def taken(request: dict[str, Any], norm: str = "none", *, binary: bool = False, 
 def not_taken(body: bytes, n_json: int | None) -> bool:
     bodies = TensorBodies(FORMS, featurizer_of())
     span = 0, len(body) if n_json is None else n_json
-    assert bodies.tensor_rows(body, span) is None, body
+    assert bodies.rows_read(bodies.read_infer(body, span)) is None, body
     return False
 
 
@@ -217,7 +217,7 @@ def test_rows_beyond_the_buffers_and_odd_ones_are_left_to_others() -> None:
             body, headers = binary_body(request) if binary else (json.dumps(request).encode(), {})
             n_json = int(headers[HEADER]) if binary else len(body)
             bodies = TensorBodies(FORMS, featurizer_of())
-            assert (bodies.tensor_rows(body, (0, n_json)) is not None) == is_taken
+            assert (bodies.rows_read(bodies.read_infer(body, (0, n_json))) is not None) == is_taken
 
 
 @pytest.mark.parametrize("values", [np.nan, np.inf, -np.inf])

@@ -26,7 +26,7 @@ def is_the_same(body: bytes, n_json: int | None = None, kind: str = "words") -> 
     featurizer = featurizer_of(kind)
     bodies = TensorBodies(FORMS, featurizer)
     other = json.dumps({"inputs": [tensor("text", ["leaves nothing behind"])]}).encode()
-    bodies.tensor_rows(other, (0, len(other)))
+    bodies.rows_read(bodies.read_infer(other, (0, len(other))))
     end = len(body) if n_json is None else n_json
     asked = bodies.read_infer(BEFORE + body, (len(BEFORE), len(BEFORE) + end))
     if asked.n_rows == 0:
@@ -131,6 +131,7 @@ def test_elements_that_are_cut_too_long_or_no_utf8() -> None:
 def test_models_whose_texts_are_not_for_kernels_leave_them_unread(config: dict[str, Any]) -> None:
     request = {"inputs": [tensor("text", ["debug"])]}
     body = json.dumps(request).encode()
-    assert TensorBodies(FORMS, fitted(config)).tensor_rows(body, (0, len(body))) is None
+    bodies = TensorBodies(FORMS, fitted(config))
+    assert bodies.rows_read(bodies.read_infer(body, (0, len(body)))) is None
     body, headers = binary_body(request)
-    assert TensorBodies(FORMS, fitted(config)).tensor_rows(body, (0, int(headers[HEADER]))) is None
+    assert bodies.rows_read(bodies.read_infer(body, (0, int(headers[HEADER])))) is None

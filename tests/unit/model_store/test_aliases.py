@@ -43,7 +43,6 @@ from model_store.errors import (
 )
 from model_store.migrating import OldStore
 from model_store.moves import MOVES_BYTES_MAX, SPLIT, Cause, Move, parse_moves, render_move
-from model_store.names import build_names, nearest_name
 from model_store.store import Store
 from tests.alias_helpers import deny, file_of, split
 from tests.faulty_fs import QuickFileSystem
@@ -503,20 +502,3 @@ def test_canary_and_shadow_come_and_go_by_themselves() -> None:
         alias = change(alias)
     assert alias == Alias(1, shadow=Beside(3, PARTS))
     assert without_shadow(alias) == Alias(1)
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("role::progam", "role::program"),
-        ("role::programm", "role::program"),
-        ("Role::program", "role::program"),
-        ("role::pro", None),
-        ("ärgr", "ärger"),
-        ("x", None),
-        ("something else", None),
-    ],
-)
-def test_the_nearest_name_is_the_one_that_was_meant(name: str, meant: str | None) -> None:
-    table = build_names(["role::program", "role::plugin", "ärger", "use::editing"])
-    assert nearest_name(table, name) == meant

@@ -213,7 +213,7 @@ def test_a_store_replaces_removes_and_forgets_with_the_model(tmp_path: Path) -> 
         store.put_label_info("m", info)
     draft = small_draft(n_labels=3, n_features=40, n_trees=1)
     store.publish("m", draft)
-    generations = [store.watch().generation()]
+    generations = [store.generation()]
     for step in (
         lambda: store.put_label_info("m", info),
         lambda: store.put_label_info("m", build_label_info(SUBJECTS[:2])),
@@ -221,7 +221,7 @@ def test_a_store_replaces_removes_and_forgets_with_the_model(tmp_path: Path) -> 
     ):
         before = store.label_info("m")
         step()
-        generations.append(store.watch().generation())
+        generations.append(store.generation())
         if before is not None:
             assert before.text("name:fi", 0) == "koira"  # who has it open keeps it
     assert len(set(map(str, generations))) == 3

@@ -241,7 +241,7 @@ def test_foreign_files_are_passed_over(store: Store) -> None:
     (home / "m" / "versions" / "2").symlink_to(home / "m" / "versions" / "1")
     assert store.models() == [ModelInfo("m", (1,), {"latest": store.alias("m")})]
     store.verify("m", 1)
-    store.watch().generation()
+    store.generation()
 
 
 def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_reading_writes_nothing(store: Store) -> None:
     readers.open("m")
     readers.verify("m", 1)
     readers.models()
-    readers.watch().generation()
+    readers.generation()
     with pytest.raises(StoreUnwritable, match="read-only"):
         readers.publish("m", DRAFT)
 

@@ -78,6 +78,7 @@ def test_estimate_by_hand():
         "nonzeros_bound": 5 * 2 + 2 * 3 * 2,
         "bytes_bound": 12 * 22,
         "ratio_to_ovr": 12 * 22 / (8 * 5 * 4),
+        "stored_bytes": {"float32": 8 * 22, "bfloat16": 4 * 22, "int8": 2 * 22},
         "alpha_per_depth": [3 / 5],
     }
 

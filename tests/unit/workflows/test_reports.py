@@ -15,7 +15,7 @@ from service.base.errors import BadInput
 from service.base.rows import SparseRows
 from service.evaluation.model_reports import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
 from service.trainers import TrainingSet, estimate, parse_parameters, size, train
-from service.workflows.charts import draw_report
+from service.workflows.charts import _points_of, draw_report
 from service.workflows.choose_features import trial_model
 from service.workflows.train import version_report
 from tests.contract.test_every_trainer import learnable, trained_on
@@ -136,6 +136,18 @@ def test_pictures_are_drawn_of_what_there_is(forest: Any, tmp_path: Path) -> Non
     assert [file.name for file in drawn[3:]] == ["features.png", "alpha.png"]
     for file in drawn:
         assert file.read_bytes().startswith(b"\x89PNG")
+    updates = [
+        {"rows": 10, "labels_moved": 3, "share_moved": 0.3, "levels": [{"level": 0, "share": 0.1}]},
+        {"rows": 20, "labels_moved": 1, "share_moved": 0.1, "levels": [{"share": 0.4}, {"share": 0.2}]},
+    ]
+    curve = draw_report({"training": {"updates": updates}}, "m@1", tmp_path / "learned")
+    assert [file.name for file in curve] == ["updates.png"]
+    assert curve[0].read_bytes().startswith(b"\x89PNG")
+    points, names = _points_of(updates)
+    assert names == ["J, level 0", "J, level 1", "labels moved"]
+    assert [point["J, level 0"] for point in points] == [0.1, 0.4]
+    assert np.isnan(points[0]["J, level 1"])
+    assert [point["labels moved"] for point in points] == [0.3, 0.1]
     assert draw_report({}, "m@1", tmp_path / "none") == []
 
 

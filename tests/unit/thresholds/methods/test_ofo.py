@@ -46,7 +46,9 @@ def count(counters, start, label_counts, thresholds, true, predicted):
 @settings(deadline=None, max_examples=60)
 @given(
     seed=st.integers(0, 2**31),
-    start=st.sampled_from([(1.0, 2.0, 1.0), (1.0, 7.0, 0.5), (0.5, 10000.0, 2.0), (300.0, 20000.0, 1.0)]),
+    start=st.sampled_from(
+        [(1.0, 2.0, 1.0, 1.0), (1.0, 7.0, 0.5, 3.7), (0.5, 10000.0, 2.0, 1.0), (300.0, 20000.0, 1.0, 2.0)]
+    ),
 )
 def test_events_leave_what_the_papers_loop_leaves(seed, start):
     rng = np.random.default_rng(seed)
@@ -66,7 +68,7 @@ def test_events_leave_what_the_papers_loop_leaves(seed, start):
     assert counters.marks.tolist() == marks.tolist()
     np.testing.assert_allclose(thresholds, expected, rtol=2e-7)
     assert thresholds.tobytes() == thresholds_of(counters, Start(*start), bounds).tobytes()
-    probabilities = thresholds.astype(float) ** start[2]
+    probabilities = (thresholds.astype(float) * start[3]) ** start[2]
     assert np.all((probabilities >= bounds * (1 - 1e-6)) & (probabilities <= 0.5 + 1e-6))
 
 
@@ -78,7 +80,7 @@ def test_events_add_up_the_same_in_any_order():
     for order in (range(30), reversed(range(30)), rng.permutation(30)):
         counters, thresholds = no_counts(K), np.empty(K, np.float32)
         for i in order:
-            count(counters, (1.0, 4.0, 1.0), uncounted, thresholds, *events[i])
+            count(counters, Start(1.0, 4.0), uncounted, thresholds, *events[i])
         ends.append((counters.hits.tolist(), counters.marks.tolist(), thresholds.tobytes()))
     assert ends[0] == ends[1] == ends[2]
     assert sum(ends[0][0]) > 0
@@ -108,11 +110,11 @@ def test_a_power_out_of_its_range_is_refused(power):
 
 def test_every_link_has_a_power_to_start_with():
     assert set(POWERS) == set(LINK_CODES)
-    assert {check_start(start_for(link, {})).power for link in POWERS} == {0.55, 1.0}
+    assert {check_start(start_for(link, {}, ROWS)).power for link in POWERS} == {0.55, 1.0}
     reranked = random_rerank(0, 3, 4)
-    assert {check_start(start_for(link, reranked)).power for link in POWERS} == {RERANKED_POWER}
+    assert {check_start(start_for(link, reranked, ROWS)).power for link in POWERS} == {RERANKED_POWER}
     calibrated = {**reranked, **calibration_arrays(random_calibration(0))}
-    assert {start_for(link, calibrated).power for link in POWERS} == {1.0}
+    assert {start_for(link, calibrated, ROWS).power for link in POWERS} == {1.0}
     assert counts_that_bound({**reranked, "labels/counts": np.ones(3, np.int64)}) is None
     assert counts_that_bound({**calibrated, "labels/counts": np.ones(3, np.int64)}) is not None
 

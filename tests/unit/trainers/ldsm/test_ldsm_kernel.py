@@ -128,9 +128,25 @@ def test_quality_is_that_of_the_definitions_and_within_the_lemmas(seed, n_childr
     found = split_quality(of_node, counts, lambda1, lambda2)
     assert found == pytest.approx(quality(sent, dense_labels(labels), lambda1, lambda2), abs=1e-9)
     j_value, beta, alpha = found
-    assert -lambda1 * (n_children - 1) - 1e-9 <= j_value <= lambda2 * (n_children - 1) + 1e-9, "lemma 2"
+    assert -lambda1 * (n_children - 1) - 1e-9 <= j_value <= lambda2 * (n_children - 1) + 1e-9, (
+        "lemma 2, for lambda1 >= 1"
+    )
     assert -1e-9 <= beta <= 1 - 1 / n_children + 1e-9
     assert -1e-9 <= alpha <= 1
+
+
+def test_lemmas_1_and_2_as_printed_fail_above_for_a_small_lambda1():
+    """All rows to two of three children: J is 2 - 2 lambda1 + lambda2; to one of two: 1 - lambda1."""
+    labels = to_labels(np.eye(3, dtype=bool))
+    of_node = _of_node(labels)
+    two = count_labels(of_node, np.full(3, 3, np.uint16), 3)
+    j_value, _, _ = split_quality(of_node, two, 0.5, 0.5)
+    assert j_value == pytest.approx(1.5)
+    assert j_value > 0.5 * (3 - 1), "lemma 2"
+    one = count_labels(of_node, np.full(3, 1, np.uint16), 2)
+    j_value, _, _ = split_quality(of_node, one, 0.25, 0.25)
+    assert j_value == pytest.approx(0.75)
+    assert j_value > 0.25, "lemma 1"
 
 
 def test_a_pure_and_balanced_split_reaches_the_least_objective():

@@ -21,7 +21,6 @@ from service.trainers.lomtree.tables import (
     n_refused,
     release,
     reserve,
-    slots_taken,
 )
 from service.trainers.lomtree.tree import (
     COUNT,
@@ -184,7 +183,7 @@ def test_a_full_pool_leaves_new_features_and_labels_out() -> None:
     rows, labels = data(3, 500, 8, 0)
     tree = learnt(rows, labels, Budget(20, 4.0, 0.5), slots=64)
     assert n_refused(tree.weights) > 0
-    assert slots_taken(tree.weights) <= 64
+    assert tree.weights.counts[0] <= 64
     leaf = leaves_of(tree, rows)
     assert (tree.left[leaf] == LEAF).all()
 
@@ -217,7 +216,7 @@ def test_tables_are_dicts_in_bounded_memory(found: list[tuple[int, int]], n_slot
         keys, values = items(pool, table)
         assert keys.tolist() == sorted(pairs)
         assert values[:, 0].tolist() == [pairs[key] for key in sorted(pairs)]
-    assert slots_taken(pool) <= n_slots
+    assert pool.counts[0] <= n_slots
     if n_slots == 4096:
         assert n_refused(pool) == 0
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from service.base.rows import LabelRows, SparseRows
+from service.trainers.softmax.objective import measure_nodes
 from service.trainers.softmax.tree import (
     LabelStatistics,
     Network,
     SoftmaxTree,
     Steps,
-    log_probabilities,
+    add_representations,
     train_rows,
 )
 from tests.oracles.softmax_trees import Net, Path, log_p, numeric_gradient, represent, softmax
@@ -74,7 +75,7 @@ def statistics_of(*, means: bool, sums: bool) -> LabelStatistics:
         np.full((7 if sums else 0, 2, 3), 1 / 3, np.float32),
         np.ones((7 if sums else 0, 2), np.float32),
         np.zeros((7 if means else 0, PADDED), np.float32),
-        np.zeros(7, np.int32),
+        np.zeros(7 if means else 0, np.int64),
     )
 
 
@@ -154,17 +155,15 @@ def test_steps_follow_the_gradient(kind: str, is_mean: bool, by_probability: boo
     assert not network.embedding[:, DIM:].any()
 
 
-def test_statistics_are_sums_of_softmaxes_and_moving_means() -> None:
+def test_statistics_are_sums_of_softmaxes() -> None:
     net, network = network_of("bag", 5)
     rows, sparse, labels = data_of("bag", 30, seed=6)
-    found = statistics_of(means=True, sums=True)
+    found = statistics_of(means=False, sums=True)
     steps = Steps(0.0, 0.0, is_mean=True, by_probability=False)
     learn(sparse, labels, network, found, steps)
     sums, counts = np.full((7, 2, 3), 1 / 3), np.ones((7, 2))
-    means: dict[int, np.ndarray] = {}
     for row, label in zip(rows, labels.indices.tolist(), strict=True):
         r = represent(net, row, is_mean=True)
-        means[label] = r if label not in means else means[label] + 0.05 * (r - means[label])
         for node, _, children in path_of(label):
             level = TREE.level[node]
             counts[label, level] += 1
@@ -173,22 +172,54 @@ def test_statistics_are_sums_of_softmaxes_and_moving_means() -> None:
             )
     np.testing.assert_allclose(found.sums, sums, atol=1e-4)
     np.testing.assert_array_equal(found.counts, counts)
-    np.testing.assert_array_equal(found.seen, np.bincount(labels.indices, minlength=7))
-    for label, mean in means.items():
-        np.testing.assert_allclose(found.means[label, :DIM], mean, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["bag", "diagonal", "full"])
-def test_probabilities_of_all_labels_sum_to_1(kind: str) -> None:
-    net, network = network_of(kind, 8)
-    rows, sparse, _ = data_of(kind, 5, seed=9)
-    every = LabelRows(np.arange(6) * 7, np.tile(np.arange(7, dtype=np.int32), 5), 7)
-    found = log_probabilities(sparse, every, TREE, network, True).reshape(5, 7)
-    np.testing.assert_allclose(np.exp(found).sum(axis=1), 1, atol=1e-6)
-    assert (found[:, 6] == -np.inf).all()
-    for row, of_row in zip(rows, found, strict=True):
-        slow = [log_p(net, row, path_of(label), is_mean=True) for label in range(6)]
-        np.testing.assert_allclose(of_row[:6], slow, atol=1e-4)
+def test_representations_are_added_to_each_label_of_their_row(kind: str) -> None:
+    net, network = network_of(kind, 5)
+    rows, sparse, labels = data_of(kind, 12, seed=6)
+    two = LabelRows(labels.indptr * 2, np.stack([labels.indices, np.full(12, 6, np.int32)], 1).ravel(), 7)
+    found = np.zeros((7, PADDED))
+    add_representations(sparse, two, network, kind == "bag", found)
+    expected = np.zeros((7, DIM))
+    for row, label in zip(rows, labels.indices.tolist(), strict=True):
+        r = represent(net, row, kind == "bag")
+        expected[label] += r
+        expected[6] += r
+    np.testing.assert_allclose(found[:, :DIM], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["means", "sums"])
+def test_nodes_are_worth_what_the_paper_says(kind: str) -> None:
+    _, network = network_of("bag", 7)
+    rng = np.random.default_rng(8)
+    found = statistics_of(means=kind == "means", sums=kind == "sums")
+    found.means[:, :DIM] = rng.normal(size=(len(found.means), DIM))
+    found.seen[:] = 3
+    if kind == "sums":
+        found.counts[:6] = 5
+        found.sums[:] = 5 * rng.dirichlet(np.ones(3), (7, 2))
+    share = np.array([1, 2, 3, 4, 5, 6, 0]) / 21
+    labels = np.arange(6, dtype=np.int32)
+    of_node = measure_nodes(labels, share, TREE, network, found)
+    for node in range(len(TREE.child)):
+        here, of_label = [], []
+        for label in range(6):
+            for at, _, children in path_of(label):
+                if at == node:
+                    if kind == "means":
+                        weights, bias = network.weights[node, children, :DIM], network.bias[node, children]
+                        p = softmax(weights @ found.means[label, :DIM] + bias)
+                    else:
+                        p = found.sums[label, TREE.level[node], children] / 5
+                    here.append(share[label])
+                    of_label.append(p)
+        q, p = np.array(here) / sum(here), np.array(of_label)
+        m = p.shape[1]
+        j = 2 / m * float((q[:, None] * np.abs(q @ p - p)).sum())
+        alpha = float((q[:, None] * np.minimum(p, 1 - p)).sum()) / m
+        np.testing.assert_allclose(of_node[node], [sum(here), j, 4 / m * (1 - 1 / m), alpha], rtol=1e-4)
+        assert 0 < j < 4 / m * (1 - 1 / m)
 
 
 def test_a_row_without_features_moves_biases_only() -> None:

@@ -1,0 +1,180 @@
+"""Combined versions: one that holds other versions, its members, and ranks what they and names propose.
+
+A member's arrays are among the version's own, each under `member_prefix`; its manifest is in the version's
+manifest. The ranker is a logistic model of a candidate's features: linear, or the sum of regression trees
+(Friedman 2001, "Greedy function approximation: a gradient boosting machine", algorithm 5), or both.
+
+The features of a candidate, F of them: for each member `MEMBER_FEATURES`; those of names, none where
+the version matches no names; the logarithm of 1 + the label's training rows; then those of near rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.arrays import at, take
+from model_store.compiled.handles import F32_1, I32_1, handle
+from model_store.errors import Corrupt
+from model_store.manifest import Manifest
+from model_store.near import assemble_near, near_features
+
+RANKER = "ranker"
+"""How the names of the ranker's arrays begin."""
+
+MEMBER_FEATURES = ("log score", "log rank", "share of the best score", "has the label")
+"""What a member says of a candidate."""
+
+CANDIDATES_MAX = 1000
+BEAM_MAX = 1000
+DEPTH_MAX = 64
+TREES_MAX = 10_000
+FEATURES_MAX = 256
+
+NO_LABEL = -1
+"""In the place of a label of a member that the combined version does not have."""
+
+
+@handle
+class Ranker(NamedTuple):
+    """What makes a margin m of a candidate's features x; its probability is 1 / (1 + exp(-m)).
+
+    linear     float32[F + 1]  m begins with x . linear[:F] + linear[F]
+    tree_ptr   int32[T + 1]    tree t has the nodes tree_ptr[t] .. tree_ptr[t + 1] - 1, the root first
+    feature    int32[N]        from a node that is no leaf a candidate goes to child + 1 where
+    threshold  float32[N]      x[feature] > threshold, else to child
+    child      int32[N]        above the node, in its tree, and so is child + 1; the node itself: it is a leaf
+    value      float32[N]      what a leaf adds to m
+    """
+
+    linear: F32_1
+    tree_ptr: I32_1
+    feature: I32_1
+    threshold: F32_1
+    child: I32_1
+    value: F32_1
+
+
+class Proposing(NamedTuple):
+    """How candidates are found.
+
+    candidates     labels of each member, the best ones
+    beam_width     of the members' searches
+    name_features  of a concept, in the last columns of a row; 0: no names are matched
+    concepts       labels 0 .. concepts - 1 are the vocabulary's
+    """
+
+    candidates: int
+    beam_width: int
+    name_features: int
+    concepts: int
+
+
+def assemble_ranker(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Ranker:
+    """Return the ranker of a combined version, read-only; raise Corrupt. Reads no data."""
+    child = take(arrays, f"{RANKER}/child", "int32", (None,))
+    n = len(child)
+    for number, member in enumerate(manifest.members):
+        take(arrays, map_name(number), "int32", (member.n_labels,))
+    take(arrays, f"{RANKER}/proposing", "int32", (len(Proposing._fields),))
+    assemble_near(manifest.n_labels, arrays)
+    return Ranker(
+        take(arrays, f"{RANKER}/linear", "float32", (None,)),
+        take(arrays, f"{RANKER}/tree_ptr", "int32", (None,)),
+        take(arrays, f"{RANKER}/feature", "int32", (n,)),
+        take(arrays, f"{RANKER}/threshold", "float32", (n,)),
+        child,
+        take(arrays, f"{RANKER}/value", "float32", (n,)),
+    )
+
+
+def ranker_arrays(
+    ranker: Ranker, proposing: Proposing, maps: list[NDArray[np.int32]]
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays by name; maps: of each member its labels' ids in the combined version, NO_LABEL."""
+    found: dict[str, NDArray[Any]] = {f"{RANKER}/{name}": array for name, array in ranker._asdict().items()}
+    found[f"{RANKER}/proposing"] = np.array(proposing, np.int32)
+    return found | {map_name(number): labels for number, labels in enumerate(maps)}
+
+
+def map_name(number: int) -> str:
+    """Return the name of the array that maps the labels of a member."""
+    return f"{RANKER}/labels{number}"
+
+
+def proposing_of(arrays: Mapping[str, NDArray[Any]]) -> Proposing:
+    """Return how a combined version finds its candidates."""
+    return Proposing(*arrays[f"{RANKER}/proposing"].tolist())
+
+
+def check_ranker(ranker: Ranker, manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise Corrupt unless indices are in bounds and walks end; its floats were seen to be finite."""
+    proposing = proposing_of(arrays)
+    most = Proposing(CANDIDATES_MAX, BEAM_MAX, FEATURES_MAX, manifest.n_labels)
+    for i, (name, value) in enumerate(proposing._asdict().items()):
+        least = 0 if name in ("name_features", "concepts") else 1
+        if not least <= value <= most[i]:
+            raise Corrupt(at(f"{RANKER}/proposing", i), f"{least} to {most[i]} {name}", value)
+    for number in range(len(manifest.members)):
+        labels = arrays[map_name(number)]
+        if labels.min() < NO_LABEL or labels.max() >= manifest.n_labels:
+            raise Corrupt(
+                at(map_name(number), 0), f"{NO_LABEL} or labels below {manifest.n_labels}", "others"
+            )
+        named = labels[labels >= 0]
+        if len(np.unique(named)) < len(named):
+            raise Corrupt(at(map_name(number), 0), "each label once", "one twice")
+    n_features = len(ranker.linear) - 1
+    expected = candidate_features(len(manifest.members), proposing) + near_features(arrays)
+    if n_features != expected or n_features > FEATURES_MAX:
+        raise Corrupt(
+            at(f"{RANKER}/linear", 0),
+            f"{expected} features, {FEATURES_MAX} at most, and a constant",
+            n_features,
+        )
+    _check_trees(ranker, n_features)
+
+
+def candidate_features(n_members: int, proposing: Proposing) -> int:
+    """Return the number of features of a candidate that a version without near rows has."""
+    return len(MEMBER_FEATURES) * n_members + proposing.name_features + 1
+
+
+def _check_trees(ranker: Ranker, n_features: int) -> None:
+    n_nodes, ptr = len(ranker.child), ranker.tree_ptr
+    is_offsets = 1 <= len(ptr) <= TREES_MAX + 1 and ptr[0] == 0 and ptr[-1] == n_nodes
+    if not is_offsets or (np.diff(ptr) < 1).any():
+        raise Corrupt(at(f"{RANKER}/tree_ptr", 0), f"offsets of trees from 0 to {n_nodes}", "others")
+    ends = np.repeat(ptr[1:], np.diff(ptr))
+    nodes = np.arange(n_nodes)
+    is_inner = ranker.child != nodes
+    is_bad = is_inner & ((ranker.child <= nodes) | (ranker.child.astype(np.int64) + 1 >= ends))
+    if is_bad.any():
+        raise Corrupt(at(f"{RANKER}/child", int(is_bad.argmax())), "itself, or two nodes above", "another")
+    below = np.concatenate([ranker.child[is_inner], ranker.child[is_inner] + 1])
+    if len(np.unique(below)) < len(below):
+        raise Corrupt(at(f"{RANKER}/child", 0), "each node below one other", "one below two")
+    is_bad = (ranker.feature < 0) | (ranker.feature >= n_features)
+    if is_bad.any():
+        raise Corrupt(at(f"{RANKER}/feature", int(is_bad.argmax())), f"below {n_features}", "another")
+    if n_nodes and tree_depths(ranker).max() > DEPTH_MAX:
+        raise Corrupt(at(f"{RANKER}/tree_ptr", 0), f"trees of at most {DEPTH_MAX} levels", "a deeper one")
+
+
+def tree_depths(ranker: Ranker) -> NDArray[np.int32]:
+    """Return the steps from the root of each tree to its deepest leaf, int32[T]; at most DEPTH_MAX + 1."""
+    is_inner = ranker.child != np.arange(len(ranker.child))
+    here = ranker.tree_ptr[:-1].astype(np.int64)
+    deepest = np.zeros(len(here), np.int32)
+    trees = np.arange(len(here))
+    for level in range(DEPTH_MAX + 2):
+        deepest[trees] = level
+        inner = is_inner[here]
+        below = ranker.child[here[inner]].astype(np.int64)
+        here, trees = np.concatenate([below, below + 1]), np.tile(trees[inner], 2)
+        if not len(here):
+            break
+    return np.minimum(deepest, DEPTH_MAX + 1)

@@ -1,0 +1,154 @@
+"""Near rows of a combined version: training rows of each label, by which its candidates are ranked.
+
+Source: candidates are ranked by how near the training rows are that bear the label, as nearest-neighbour
+learners weigh votes by similarity (Yang 1994, "Expert network: effective and efficient learning from human
+decisions in text categorization and retrieval", equation 1). It differs: only rows of candidates are looked
+at, and a ranker learns what they are worth. It is another thing than re-ranking of decision trees
+(`extras.Rerank`). Beside them stands which labels have been true together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.arrays import at, file_name, take
+from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle, read_only
+from model_store.errors import Corrupt
+
+NEAR = "near"
+"""How the names of these arrays begin."""
+
+ROWS_MAX = 64
+"""Rows of a label, at most."""
+
+OTHERS_MAX = 32
+"""Labels that are kept of those true together with a label, at most."""
+
+NEAR_FEATURES = (
+    "greatest cosine",
+    "mean of the three greatest",
+    "sum of cubes",
+    "mean cosine",
+    "expected by the best labels",
+)
+"""What near rows say of a candidate: four of the cosines between the row that is answered and the label's.
+
+The mean cosine is the product with the centroid of these rows, which so needs no arrays of its own. Each is
+0 where a label has no rows; of two rows the third greatest is 0. The last feature is the mean, by score, of
+how often the label was true where the first member's best labels were.
+"""
+
+ZERO = 128
+"""What stands for 0 among the values."""
+
+
+@handle
+class NearRows(NamedTuple):
+    """Rows of K labels in the columns of the first member's features.
+
+    label_ptr  int64[K + 1]  label l bears rows label_row[label_ptr[l] : label_ptr[l + 1]], ROWS_MAX at most
+    label_row  int32[..]     ascending within a label
+    row_ptr    int64[n + 1]  row r has features feature[row_ptr[r] : row_ptr[r + 1]]
+    feature    int32[..]     ascending within a row, below the number of the first member's columns
+    value      uint8[..]     (value - ZERO) * scale[r] is what a row of length 1 has there
+    scale      float32[n]    0 or more
+    other_ptr  int64[K + 1]  label l was true together with other_label[other_ptr[l] : other_ptr[l + 1]]
+    other_label  int32[..]   ascending within a label, OTHERS_MAX at most
+    other_share  float32[..] of its rows, from 0 to 1
+    """
+
+    label_ptr: I64_1
+    label_row: I32_1
+    row_ptr: I64_1
+    feature: I32_1
+    value: U8_1
+    scale: F32_1
+    other_ptr: I64_1
+    other_label: I32_1
+    other_share: F32_1
+
+
+def has_near(arrays: Mapping[str, NDArray[Any]]) -> bool:
+    """Return whether a version has near rows, whole or not."""
+    return any(name.startswith(f"{NEAR}/") for name in arrays)
+
+
+def near_features(arrays: Mapping[str, NDArray[Any]]) -> int:
+    """Return how many features near rows add to a candidate: 0 in a version that has none."""
+    return len(NEAR_FEATURES) if has_near(arrays) else 0
+
+
+def no_near(n_labels: int) -> NearRows:
+    """Return what a version without near rows has: none of any label."""
+    ids, numbers, ptr = np.empty(0, np.int32), np.empty(0, np.float32), np.zeros(n_labels + 1, np.int64)
+    rows = NearRows(ptr, ids, ptr[:1], ids, np.empty(0, np.uint8), numbers, ptr, ids, numbers)
+    return NearRows(*(read_only(array) for array in rows))
+
+
+def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows:
+    """Return the near rows of a version, read-only; raise Corrupt. Reads no data."""
+    if not has_near(arrays):
+        return no_near(n_labels)
+    scale = take(arrays, f"{NEAR}/scale", "float32", (None,))
+    feature = take(arrays, f"{NEAR}/feature", "int32", (None,))
+    others = take(arrays, f"{NEAR}/other_label", "int32", (None,))
+    return NearRows(
+        take(arrays, f"{NEAR}/label_ptr", "int64", (n_labels + 1,)),
+        take(arrays, f"{NEAR}/label_row", "int32", (None,)),
+        take(arrays, f"{NEAR}/row_ptr", "int64", (len(scale) + 1,)),
+        feature,
+        take(arrays, f"{NEAR}/value", "uint8", (len(feature),)),
+        scale,
+        take(arrays, f"{NEAR}/other_ptr", "int64", (n_labels + 1,)),
+        others,
+        take(arrays, f"{NEAR}/other_share", "float32", (len(others),)),
+    )
+
+
+def near_arrays(near: NearRows) -> dict[str, NDArray[Any]]:
+    """Return the arrays of near rows by name, as `Draft.extra` takes them."""
+    return {f"{NEAR}/{name}": array for name, array in near._asdict().items()}
+
+
+def check_near(near: NearRows, n_columns: int) -> None:
+    """Raise Corrupt unless every invariant of NearRows holds; its floats were seen to be finite.
+
+    n_columns  of the first member's features
+    """
+    n_rows = len(near.scale)
+    _check_lists("label_ptr", near.label_ptr, "label_row", near.label_row, n_rows)
+    _check_lists("row_ptr", near.row_ptr, "feature", near.feature, n_columns)
+    _check_lists("other_ptr", near.other_ptr, "other_label", near.other_label, len(near.label_ptr) - 1)
+    for name, ptr, most in (
+        ("label_ptr", near.label_ptr, ROWS_MAX),
+        ("other_ptr", near.other_ptr, OTHERS_MAX),
+    ):
+        longest = int(np.diff(ptr).max(initial=0))
+        if longest > most:
+            raise Corrupt(file_name(f"{NEAR}/{name}"), f"at most {most} of a label", longest)
+    for name, values, greatest in (("scale", near.scale, np.inf), ("other_share", near.other_share, 1)):
+        is_bad = (values < 0) | (values > greatest)
+        if is_bad.any():
+            index = int(is_bad.argmax())
+            raise Corrupt(at(f"{NEAR}/{name}", index), "0 or more, a share at most 1", float(values[index]))
+
+
+def _check_lists(
+    ptr_name: str, ptr: NDArray[np.int64], name: str, ids: NDArray[np.int32], n_ids: int
+) -> None:
+    """Raise Corrupt unless ptr has offsets of all of `ids`, which ascend between them from 0 to n_ids - 1."""
+    if ptr[0] != 0 or ptr[-1] != len(ids) or (np.diff(ptr) < 0).any():
+        raise Corrupt(at(f"{NEAR}/{ptr_name}", 0), f"ascending offsets from 0 to {len(ids)}", "others")
+    if not len(ids):
+        return
+    falls = np.flatnonzero(np.diff(ids) <= 0) + 1
+    between = falls[~np.isin(falls, ptr)]
+    outside = np.flatnonzero((ids < 0) | (ids >= n_ids))
+    wrong = np.concatenate([between, outside])
+    if len(wrong):
+        index = int(wrong.min())
+        raise Corrupt(at(f"{NEAR}/{name}", index), f"below {n_ids}, ascending in its list", int(ids[index]))

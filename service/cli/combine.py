@@ -1,0 +1,158 @@
+"""`xylem combine` and `xylem models vocabulary`: models, and names of concepts, made one version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from service.cli.aliases import store_to_publish
+from service.cli.console import mebibytes, print_facts, print_json, print_result, print_table, progress
+from service.cli.labels import BY_URI
+from service.cli.options import (
+    DEFAULT_STORE,
+    Data,
+    Json,
+    Model,
+    StoreDir,
+    Table,
+    Work,
+    grouped,
+    in_panel,
+    n_threads,
+    parse_reference,
+)
+from service.cli.train import NewModel
+
+app = typer.Typer(help="Vocabularies of combined versions: a part of `xylem models`.")
+
+_VOCABULARY = "A file of concepts with their names: SKOS (.ttl, .rdf, .nt), .tsv or .csv, also as .gz."
+
+Members = Annotated[
+    list[str], typer.Option("--member", metavar="NAME[@VERSION]", help="A version to combine; may repeat.")
+]
+Vocabulary = Annotated[Path | None, typer.Option("--vocabulary", metavar="FILE", help=_VOCABULARY)]
+NewFile = Annotated[Path, typer.Option("--set", metavar="FILE", help=_VOCABULARY)]
+Language = Annotated[
+    str | None, typer.Option("--language", metavar="LANGUAGE", help="Of the names that count, as fi.")
+]
+By = Annotated[str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="What labels are.")]
+SameBy = Annotated[
+    str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="What labels are; as before if left out.")
+]
+CandidatesOfMembers = Annotated[
+    int, typer.Option("--candidates", min=1, max=1000, help="Labels of each member that are ranked.")
+]
+BeamOfMembers = Annotated[int, typer.Option("--beam-width", min=1, max=1000, help="Of the members.")]
+RankerKind = Annotated[
+    str, typer.Option("--ranker", metavar="auto|boosted|linear", help="auto: boosted from 100 rows on.")
+]
+NearRowsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--rerank",
+        metavar="FILE",
+        help="The rows that the first member was trained on: near ones rank candidates too, if that gains.",
+    ),
+]
+
+
+class Parts(NamedTuple):
+    """What is combined."""
+
+    members: Members
+    vocabulary: Vocabulary = None
+    language: Language = None
+    by: By = BY_URI
+
+
+@in_panel("Ranking")
+class Ranking(NamedTuple):
+    """How candidates are found and ranked."""
+
+    candidates: CandidatesOfMembers = 100
+    beam_width: BeamOfMembers = 5
+    ranker: RankerKind = "auto"
+    rerank: NearRowsFile = None
+
+
+@grouped
+def combine(
+    parts: Parts,
+    data: Data,
+    table: Table,
+    model: NewModel,
+    ranking: Ranking,
+    work: Work,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Combine versions, and the names of a vocabulary, into one version that ranks what they propose.
+
+    The ranker is fitted to --data: labelled rows that no member was trained on, 30 at least. The figures
+    are by folds of these rows, beside those of each member alone. What is published is a version like any
+    other. Needs the extra sklearn.
+    """
+    from service.workflows.combine import CombineRequest, combine_and_publish
+
+    columns = table.columns(data)
+    request = CombineRequest(
+        members=[parse_reference(member) for member in parts.members],
+        data=data,
+        vocabulary=parts.vocabulary,
+        language=parts.language,
+        by=parts.by,
+        columns=columns,
+        seed=work.seed,
+        threads=n_threads(work.threads),
+        **ranking._asdict(),
+    )
+    with progress(json) as show:
+        facts = combine_and_publish(store_to_publish(store, "xylem combine"), model, request, show)
+    if json:
+        print_json(facts)
+        return
+    _print(facts, store)
+
+
+def _print(facts: dict[str, Any], store: Path) -> None:
+    """Print what was published, and how good it is beside its members."""
+    alone, combined = facts["members"], facts["combined"]
+    told: dict[str, Any] = {
+        "members": ", ".join(alone),
+        "labels": f"{facts['labels']:,}",
+        "ranker": f"{facts['ranker']}, fitted to {facts['rows']:,} rows",
+        "model": mebibytes(facts["model_bytes"]),
+    }
+    if reranked := facts.get("rerank"):
+        told["near rows"] = "kept: held-out rows gain" if reranked["kept"] else "left out: they gain nothing"
+    for i, warning in enumerate(facts["warnings"]):
+        told["warning" if i == 0 else f"warning {i + 1}"] = warning
+    print_facts(f"Published {facts['model']}@{facts['version']} in {store}", told)
+    rows = [[name, *(f"{value:.1f}" for value in of.values())] for name, of in alone.items()]
+    rows.append(["combined", *(f"{value:.1f}" for value in combined.values())])
+    print_table("By folds of the rows; percent", ["", *combined], rows)
+
+
+@app.command()
+def vocabulary(
+    model: Model,
+    file: NewFile,
+    language: Language = None,
+    by: SameBy = "",
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Publish a combined version with another vocabulary, without training.
+
+    Concepts that are new are found by their names from then on. Concepts that the file lacks are gone. The
+    others keep what was learnt of them, by what labels are (--by).
+    """
+    from service.workflows.new_vocabulary import set_vocabulary
+
+    name, reference = parse_reference(model)
+    home = store_to_publish(store, "xylem models vocabulary")
+    found = set_vocabulary(home, name, reference, file, language, by)
+    line = f"{name}@{found.parent} with {file} -> {name}@{found.version}: {found.added:,} labels added, "
+    print_result(json, f"{line}{found.removed:,} removed", **found._asdict())

@@ -1,0 +1,185 @@
+"""The rows of combined versions: of each text the members' rows side by side, and features of names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.checks import assemble
+from model_store.extras import assemble_embedding
+from model_store.manifest import COMBINED, member_arrays
+from model_store.version import Model
+from service.base.rows import SparseRows, offsets
+from service.features.embedded_rows import RowEmbedding
+from service.features.featurizer import Featurizer
+from service.features.parameters import Norm, RawParameters
+from service.features.registry import load_featurizer
+
+FEATURES = "features/"
+"""How the names of the arrays of features begin."""
+
+
+class CombinedParameters(RawParameters):
+    """Rows as the members' features and the names make them."""
+
+    kind: ClassVar[str] = COMBINED
+
+    norm: Norm = "none"
+
+
+class ColumnBlock(NamedTuple):
+    """Columns first .. end - 1 of a combined row: the features of a member, or of several that have the same.
+
+    makes      makes the rows of texts
+    embedding  makes them dense, of a member that takes such rows; None: they stay as they are
+    """
+
+    first: int
+    end: int
+    makes: Featurizer
+    embedding: RowEmbedding | None
+
+    @property
+    def items_a_character(self) -> int:
+        """Return how often a character of a text counts, as a featurizer says it."""
+        return self.makes.items_a_character
+
+    def rows(self, texts: Sequence[str]) -> SparseRows:
+        """Return the rows of texts."""
+        rows = self.makes.transform_texts(texts)
+        return rows if self.embedding is None else self.embedding.rows(rows)
+
+
+def members_of(model: Model) -> list[Model]:
+    """Return the members of a combined version as the versions that they are."""
+    found = []
+    for number, manifest in enumerate(model.manifest.members):
+        arrays = member_arrays(number, model.arrays)
+        found.append(Model(manifest, *assemble(manifest, arrays), arrays))
+    return found
+
+
+class NameRows(Protocol):
+    """What finds names of concepts in texts (`service.vocabulary.matching`)."""
+
+    @property
+    def n_features(self) -> int:
+        """Return the number of columns."""
+
+    @property
+    def items_a_character(self) -> int:
+        """Return how often a character of a text counts, as a featurizer says it."""
+
+    def rows(self, texts: Sequence[str]) -> SparseRows:
+        """Return the rows of texts."""
+
+
+class CombinedFeaturizer(Featurizer):
+    """Makes the rows of a combined version of texts.
+
+    blocks     the columns of the members, ascending; of_member: of each member its block's number
+    names      makes the features of names, whose columns are the last; None: there are none
+    """
+
+    takes = "text or ids and values"
+
+    def __init__(self, members: Sequence[Model], names: NameRows | None = None) -> None:
+        """Take the members' versions, and what finds names. Raises Corrupt."""
+        self.blocks, self.of_member = _blocks(members)
+        self.names = names
+        end = self.blocks[-1].end
+        super().__init__(CombinedParameters(), end if names is None else end + names.n_features)
+        self._items = sum(part.items_a_character for part in self._parts)
+
+    @property
+    def _parts(self) -> list[ColumnBlock | NameRows]:
+        return [*self.blocks, *([] if self.names is None else [self.names])]
+
+    @property
+    def alone(self) -> Featurizer | None:
+        """Return the member's own featurizer, where rows are those of one and nothing else."""
+        first = self.blocks[0]
+        is_alone = len(self.blocks) == 1 and first.embedding is None and self.names is None
+        return first.makes if is_alone else None
+
+    @property
+    def items_a_character(self) -> int:
+        """Do as `Featurizer.items_a_character`: each block reads the text."""
+        return self._items
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return nothing: the members have the arrays."""
+        return {}
+
+    def transform_texts(self, texts: Sequence[str]) -> SparseRows:
+        """Return a row for each text."""
+        return side_by_side([part.rows(texts) for part in self._parts])
+
+    def of_member_rows(self, rows: SparseRows, row: int, member: int) -> SparseRows:
+        """Return a member's part of one row, as the only one."""
+        block = self.blocks[self.of_member[member]]
+        return part_of(rows, row, block.first, block.end)
+
+
+def side_by_side(parts: Sequence[SparseRows]) -> SparseRows:
+    """Return rows of the columns of all parts, one at least, which have as many rows each."""
+    if len(parts) == 1:
+        return parts[0]
+    firsts = offsets([part.n_features for part in parts])
+    columns = [part.indices + np.int32(first) for part, first in zip(parts, firsts.tolist(), strict=False)]
+    indices, values = np.concatenate(columns), np.concatenate([part.values for part in parts])
+    n_rows = parts[0].n_rows
+    if n_rows == 1:  # as of most requests
+        return SparseRows(np.array((0, len(indices))), indices, values, int(firsts[-1]))
+    sizes = np.stack([np.diff(part.indptr) for part in parts])
+    row = np.concatenate([np.repeat(np.arange(n_rows), counts) for counts in sizes])
+    order = np.argsort(row, kind="stable")
+    return SparseRows(offsets(sizes.sum(0)), indices[order], values[order], int(firsts[-1]))
+
+
+def part_of(rows: SparseRows, row: int, first: int, end: int) -> SparseRows:
+    """Return the columns first .. end - 1 of one row, numbered from 0."""
+    low, high = rows.indptr[row : row + 2].tolist()
+    low, high = (low + np.searchsorted(rows.indices[low:high], (first, end))).tolist()
+    indices = rows.indices[low:high] - np.int32(first)
+    return SparseRows(np.array((0, high - low)), indices, rows.values[low:high], end - first)
+
+
+def _blocks(members: Sequence[Model]) -> tuple[list[ColumnBlock], list[int]]:
+    """Return the blocks of the members, and the number of each member's."""
+    blocks: list[ColumnBlock] = []
+    owners: list[Model] = []
+    of_member = []
+    for member in members:
+        same = [i for i, owner in enumerate(owners) if _have_same_features(owner, member)]
+        if not same:
+            blocks.append(_block_of(member, blocks[-1].end if blocks else 0))
+            owners.append(member)
+        of_member.append(same[0] if same else len(blocks) - 1)
+    return blocks, of_member
+
+
+def _block_of(member: Model, first: int) -> ColumnBlock:
+    featurizer = load_featurizer(member.manifest.features, member.arrays, member.manifest.n_features)
+    if member.manifest.link != "softmax":
+        return ColumnBlock(first, first + featurizer.n_features, featurizer, None)
+    embedding = RowEmbedding(assemble_embedding(member.manifest.n_features, member.arrays))
+    return ColumnBlock(first, first + embedding.dim, featurizer, embedding)
+
+
+def _have_same_features(one: Model, other: Model) -> bool:
+    """Return whether rows of one version are those of another."""
+    if "softmax" in (one.manifest.link, other.manifest.link):
+        return False
+    if dict(one.manifest.features) != dict(other.manifest.features):
+        return False
+    mine, others = (
+        {name: array for name, array in model.arrays.items() if name.startswith(FEATURES)}
+        for model in (one, other)
+    )
+    if one.manifest.n_features != other.manifest.n_features or mine.keys() != others.keys():
+        return False
+    return all(np.array_equal(array, others[name]) for name, array in mine.items())

@@ -1,0 +1,38 @@
+"""Dense rows of trees with softmax nodes: a model's embedding makes them of its sparse rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.extras import Embedding
+from service.base.rows import SparseRows, writeable
+from service.kernels.search.embed_rows import embed_rows, turned_rows
+
+
+class RowEmbedding:
+    """Makes dense rows of the rows that a model takes. Immutable."""
+
+    def __init__(self, embedding: Embedding) -> None:
+        """Take arrays that have been checked."""
+        self._arrays = embedding
+        self.dim = embedding.u.shape[1]
+        self._dims = np.arange(self.dim, dtype=np.int32)
+        self._one_row = np.array([0, self.dim])
+
+    def rows(self, rows: SparseRows) -> SparseRows:
+        """Return each row with `dim` features, all of them there, also where they are 0."""
+        arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
+        dense = embed_rows(*arrays, *self._arrays)
+        n_rows = len(dense)
+        if n_rows == 1:  # as of most requests
+            return SparseRows(self._one_row, self._dims, dense[0], self.dim)
+        indptr = np.arange(n_rows + 1, dtype=np.int64) * self.dim
+        return SparseRows(indptr, np.tile(self._dims, n_rows), dense.reshape(-1), self.dim)
+
+    def shares(self, indices: NDArray[np.int32], values: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return what each feature of one row adds to its dense row, float64[features, dim]."""
+        turned = turned_rows(writeable(indices), self._arrays.u, self._arrays.r).astype(np.float64)
+        total = float(np.abs(values.astype(np.float64)).sum()) if self._arrays.mean[0] else 0.0
+        found: NDArray[np.float64] = turned * (values.astype(np.float64) / (total or 1.0))[:, None]
+        return found

@@ -1,0 +1,289 @@
+"""The predictor of combined versions: members and names propose labels, a ranker scores them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.handles import handle, handle_of
+from model_store.members import (
+    MEMBER_FEATURES,
+    Proposing,
+    assemble_ranker,
+    map_name,
+    proposing_of,
+    tree_depths,
+)
+from model_store.near import assemble_near, has_near
+from model_store.version import Model
+from service.base.rows import SparseRows
+from service.features.combined import CombinedFeaturizer, members_of
+from service.inference.answering import Predictions, places_for, writeable
+from service.inference.buffers import Need
+from service.inference.embedded import EmbeddedPredictor
+from service.inference.explain import CombinedExplanation, Explanation, MemberExplanation
+from service.inference.options import (
+    ALL_ALLOWED,
+    ALL_EQUAL,
+    LabelScores,
+    NodeThresholds,
+    NodeWeights,
+    PredictOptions,
+    log_thresholds,
+    logs_of,
+)
+from service.inference.predictor import Predictor
+from service.inference.searcher import Searcher, SearchPlan, check_kind
+from service.kernels.search.call import Answers, set_answers
+from service.kernels.search.combined import (
+    BLOCK,
+    CombinedWorkspace,
+    Member,
+    combined_rows,
+    describe_candidates,
+    propose_row,
+)
+from service.kernels.search.near_rows import BEST, NearSearch
+from service.kernels.search.routing_leaves import NO_RERANK
+from service.kernels.search.subtrees import NO_PATHS, Paths
+
+
+class CombinedPredictor(Searcher):
+    """Answers rows from one opened combined version. Safe to call from several threads at once.
+
+    A label's score is what the ranker says of it, 0 where neither a member nor its names propose it. So the
+    answers are always exact, and a request's beam means nothing: the members search by one of their own.
+    """
+
+    def __init__(self, model: Model, members: Sequence[Searcher]) -> None:
+        """Take an opened model, whose arrays have been checked, and what answers rows from its members."""
+        check_kind(model, "combined")
+        self._parts = _Parts(model, members)
+        super().__init__(model, "combined", NO_RERANK, partial(_make_own, self._parts))
+        self.members = members
+
+    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
+        """Return what `predict` does: every answer is exact, and none takes longer for it."""
+        return self.predict(rows, options)
+
+    def candidates(self, rows: SparseRows, row: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the labels that one row is ranked among, int32[n], and their features, float32[n, F]."""
+        with self._row(rows, row) as buffers:
+            n = propose_row(buffers.call)
+            features = np.empty((n, len(self._parts.ranker.linear) - 1), np.float32)
+            describe_candidates(buffers.call, n, features)
+            return buffers.own.candidate[:n].copy(), features
+
+    def score_labels(
+        self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
+    ) -> LabelScores:
+        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i: 0 of one not proposed.
+
+        Cost: that of answering the rows, and a look at all labels for each.
+        """
+        scores = np.zeros(len(labels), np.float32)
+        of_label = np.zeros(self.n_labels, np.float32)
+        for row in range(rows.n_rows):
+            alone = rows.cut(row, row + 1)
+            most = self._parts.most_proposed(len(alone.indices))
+            found = self.predict(alone, PredictOptions(top_r=most))
+            of_label[found.labels] = found.scores
+            at = slice(label_ptr[row], label_ptr[row + 1])
+            scores[at] = of_label[labels[at]]
+            of_label[found.labels] = 0
+        return LabelScores(scores, logs_of(scores))
+
+    def explain(self, rows: SparseRows, row: int, label: int) -> CombinedExplanation:
+        """Return how one row of `rows` comes by its score for a label: what each member says of it.
+
+        Cost: that of answering the row, and of an explanation by each member that has the label.
+        """
+        labels, features = self.candidates(rows, row)
+        place = np.flatnonzero(labels == label)
+        said = features[place[0]] if len(place) else None
+        members = []
+        for number, (member, to_label) in enumerate(zip(self.members, self._parts.to_label, strict=True)):
+            own = np.flatnonzero(to_label == label)
+            why = None
+            if len(own):
+                block = self._parts.featurizer.of_member_rows(rows, row, number)
+                why = _explained(member, block, int(own[0]))
+            at = len(MEMBER_FEATURES) * number
+            members.append(MemberExplanation(*self._parts.proposed_by(number, said, at), why))
+        first = len(MEMBER_FEATURES) * len(self.members)
+        n_named = self._parts.proposing.name_features
+        return CombinedExplanation(members, said is not None and bool(said[first : first + n_named].any()))
+
+    @property
+    def nodes_explained(self) -> int:
+        """A bound on the nodes of a label's explanation."""
+        return sum(member.nodes_explained for member in self.members)
+
+    def children_scored(self, beam_width: int) -> int:
+        """Return a bound on the children that the members score a row and level, and the candidates."""
+        width = self._parts.proposing.beam_width
+        children = sum(member.children_scored(width) for member in self.members)
+        return children + len(self.members) * self._parts.proposing.candidates
+
+    def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
+        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(labels)."""
+        return NodeThresholds(logs_of(thresholds, self._knots))
+
+    def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
+        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions: as they are."""
+        return NodeWeights(writeable(weights))
+
+    def warm_up(self) -> None:
+        """Compile or load every kernel that a request can need, by answering an empty row."""
+        for member in self.members:
+            member.warm_up()
+        nothing = np.empty(0, np.int32), np.empty(0, np.float32)
+        row = SparseRows(np.zeros(2, np.int64), *nothing, self.n_features)
+        self.predict(row, PredictOptions(threshold=0.5, mask=self.label_mask(deny=())))
+        self.explain(row, 0, 0)
+
+    def _mask_of(self, allowed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return the mask of the labels, and behind it what each member takes."""
+        parts = [allowed]
+        for member, to_label in zip(self.members, self._parts.to_label, strict=True):
+            of_member = np.where(to_label >= 0, allowed[to_label], 0).astype(np.uint8)
+            parts.append(member._mask_of(of_member))
+        return np.concatenate(parts)
+
+    def _paths(self) -> Paths:
+        return NO_PATHS
+
+    def _plan(self, options: PredictOptions) -> SearchPlan:
+        top_r = min(options.top_r, self.n_labels)
+        log_threshold = log_thresholds(options.threshold, self._knots)
+        mask = ALL_ALLOWED if options.mask is None else options.mask
+        weight = ALL_EQUAL if options.weights is None else options.weights.prepared
+        search = self._link, 1, top_r, True, mask, weight, log_threshold
+        return SearchPlan(combined_rows, 1, top_r, search, options.stop)
+
+    def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
+        return 1
+
+
+class _Parts:
+    """What the buffers of a combined version are made of. It does not hold the version's searcher."""
+
+    def __init__(self, model: Model, members: Sequence[Searcher]) -> None:
+        manifest, arrays = model.manifest, model.arrays
+        self.members = members
+        self.proposing: Proposing = proposing_of(arrays)
+        self.ranker = assemble_ranker(manifest, arrays)
+        self.depth = tree_depths(self.ranker)
+        self.n_labels = manifest.n_labels
+        self.featurizer = CombinedFeaturizer(members_of(model))
+        self.to_label = [arrays[map_name(number)] for number in range(len(members))]
+        self.has_label = np.zeros((len(members), self.n_labels), np.int32)
+        for number, labels in enumerate(self.to_label):
+            self.has_label[number, labels[labels >= 0]] = 1
+        counts = arrays.get("labels/counts", np.zeros(self.n_labels, np.int64))
+        self.has_near, self.near = has_near(arrays), assemble_near(self.n_labels, arrays)
+        self.usage = np.log1p(counts).astype(np.float32)
+        masks = [member._mask_of(np.ones(member.n_labels, np.uint8)) for member in members]
+        self.mask_sizes = [len(mask) for mask in masks]
+
+    def proposed_by(
+        self, number: int, said: NDArray[np.float32] | None, at: int
+    ) -> tuple[np.float32 | None, int | None]:
+        """Return the score and the rank, from 1, that a member gives a candidate; None: it is not its own.
+
+        said  the candidate's features, the member's from `at` on; None: it is no candidate
+        """
+        if said is None:
+            return None, None
+        rank = round(float(np.exp(said[at + 1])))
+        if rank > min(self.proposing.candidates, self.members[number].n_labels):
+            return None, None
+        return np.exp(said[at]), rank
+
+    def most_proposed(self, n_features: int) -> int:
+        """Return a bound on the candidates of a row of so many features."""
+        proposed = sum(min(self.proposing.candidates, member.n_labels) for member in self.members)
+        return proposed + (n_features if self.proposing.name_features else 0)
+
+
+@handle
+class _Held(CombinedWorkspace):
+    """The workspace, which can hold what its handles lead to."""
+
+
+def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
+    n_members, n_candidates = len(parts.members), parts.most_proposed(need.n_features)
+    calls, first_mask = [], parts.n_labels
+    for number in range(n_members):
+        calls.append(_MemberCall(parts, number, need.n_features, first_mask))
+        first_mask += parts.mask_sizes[number]
+    n_features, last_block = len(parts.ranker.linear) - 1, parts.featurizer.blocks[-1]
+    dense = np.zeros(parts.featurizer.blocks[0].end if parts.has_near else 0, np.float32)
+    expected, best = np.empty(n_candidates, np.float32), np.empty(BEST, np.int32)
+    near = NearSearch(*parts.near, dense, expected, best)
+    own = _Held(
+        members=np.stack([call.handle for call in calls]),
+        n_named=parts.proposing.name_features,
+        names_first=last_block.end,
+        has_label=parts.has_label,
+        usage=parts.usage,
+        near=handle_of(near),
+        **parts.ranker._asdict(),
+        depth=parts.depth,
+        slot=np.full(parts.n_labels, -1, np.int32),
+        candidate=np.empty(n_candidates, np.int32),
+        rank=np.empty((n_candidates, n_members), np.int32),
+        named_at=np.empty(n_candidates, np.int64),
+        matrix=np.empty((BLOCK, n_features), np.float32),
+        margin=np.empty(BLOCK, np.float32),
+        node=np.empty(BLOCK, np.int32),
+        best_score=np.empty(need.top_r, np.float32),
+        best_label=np.empty(need.top_r, np.int32),
+        entry_node=np.empty(1, np.int32),
+        entry_row=np.empty(1, np.int32),
+    )
+    vars(own)["held"] = *calls, near
+    return own
+
+
+class _MemberCall:
+    """A member's buffers for one row at a time, and the handle of a Member that leads to them."""
+
+    def __init__(self, parts: _Parts, number: int, n_features: int, first_mask: int) -> None:
+        member, proposing = parts.members[number], parts.proposing
+        block = parts.featurizer.blocks[parts.featurizer.of_member[number]]
+        options = PredictOptions(top_r=proposing.candidates, beam_width=proposing.beam_width)
+        address, self._buffers = member.row_buffers(options, n_features)
+        places = places_for(1, min(proposing.candidates, member.n_labels))
+        self._answers = Answers(*places, np.zeros((1, 2), np.int64))
+        set_answers(self._buffers.answers, *self._answers)
+        self._member = Member(
+            address=address,
+            call=self._buffers.call,
+            rows=self._buffers.rows,
+            search=self._buffers.search,
+            first=block.first,
+            last=block.end,
+            allowed_first=first_mask,
+            allowed_last=first_mask + parts.mask_sizes[number],
+            to_label=parts.to_label[number],
+            indptr=np.zeros(2, np.int64),
+            indices=np.empty(n_features, np.int32),
+            counts=self._answers.counts,
+            labels=self._answers.labels,
+            scores=self._answers.scores,
+            costs=self._answers.costs,
+        )
+        self.handle = handle_of(self._member)
+
+
+def _explained(member: Searcher, rows: SparseRows, label: int) -> Any:
+    """Return a member's explanation; of one that takes dense rows without features, which name nothing."""
+    if not isinstance(member, EmbeddedPredictor):
+        return member.explain(rows, 0, label)
+    found = Predictor.explain(member, rows, 0, label)
+    return Explanation([[node._replace(features=[]) for node in path] for path in found.trees])

@@ -1,0 +1,294 @@
+"""Sequences of words in a text -> the concepts that have such names, and the features of each: kernels."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.decorators import nonallocating_inlined as reading
+from model_store.compiled.handles import Handle, struct_at
+from service.base.rows import RowArrays
+from service.vocabulary.search import (
+    ADJACENT,
+    COUNT,
+    FIRST,
+    LAST,
+    N_WORDS,
+    NODE,
+    PART,
+    SEQUENCE,
+    SPAN,
+    Matches,
+    count_inside,
+    find_matches,
+)
+from service.vocabulary.text_words import TextWords, empty_slots, local_word, number_words, slot_of
+from service.vocabulary.trie import NameTrie
+
+NAME_FEATURES = (
+    "preferred",
+    "alternative",
+    "hidden",
+    "names",
+    "words",
+    "closeness",
+    "adjacent",
+    "occurrences",
+    "share",
+    "first",
+    "last",
+    "spread",
+    "idf_mean",
+    "idf_max",
+    "inside",
+    "qualified",
+    "qualifier",
+    "concepts",
+    "broader",
+    "narrower",
+    "related",
+    "parts",
+    "part",
+    "text_words",
+)
+"""What is said of a concept of which a text has names, as its row says it; all are finite, none is negative.
+
+A concept is one of a text by a name whose words it has, with FAR_GAP others between them at most; or by a
+name of one word that begins a longer word of the text, which is no name (compounds): then the first nine are
+0, but for other names.
+
+preferred, alternative, hidden  closeness of the closest name of this kind, 0: none of the kind stands there
+names        ln(1 + names of the concept that the text has)
+words        distinct words of the best name: the one with most words times closeness, of those as good the
+             one whose kind comes first
+closeness    of the best name: its distinct words / words of the text from its first to its last one
+adjacent     ln(1 + how often names stand there as they are, their words one after the other)
+occurrences  ln(1 + how often words of a name are near each other)
+share        of the words of the text that those are, 1 at most
+first, last, spread  places of the first and the last of them or of the parts, from 0 to 1; the difference
+idf_mean, idf_max  inverse document frequency of the best name's words
+inside       share of the best name's places that are inside a longer name which stands there as it is
+qualified    1: words in brackets are behind the best name
+qualifier    share of these that the text has
+concepts     ln(how many concepts have the best name's words)
+broader, narrower, related  ln(1 + how many such neighbours the text has names of)
+parts        ln(1 + words of the text that names begin, each the longest one that does)
+part         what the longest of these parts has of its word, in bytes, to thousandths
+text_words   ln(1 + words of the text)
+"""
+
+(
+    _PREFERRED,
+    _ALTERNATIVE,
+    _HIDDEN,
+    _NAMES,
+    _WORDS,
+    _CLOSENESS,
+    _ADJACENT,
+    _OCCURRENCES,
+    _SHARE,
+    _FIRST,
+    _LAST,
+    _SPREAD,
+    _IDF_MEAN,
+    _IDF_MAX,
+    _INSIDE,
+    _QUALIFIED,
+    _QUALIFIER,
+    _CONCEPTS,
+    _BROADER,
+    _NARROWER,
+    _RELATED,
+    _PARTS,
+    _PART,
+    _TEXT_WORDS,
+) = range(24)
+_N = len(NAME_FEATURES)
+
+
+class _Candidates(NamedTuple):
+    """The c concepts of a text.
+
+    concepts  int32[c]
+    features  float32[c, F]
+    best      int64[c, 2]  of the best name: its match, and which name it is
+    slots     int32[2^i]   places by concept, as `slot_of` finds them
+    """
+
+    concepts: NDArray[np.int32]
+    features: NDArray[np.float32]
+    best: NDArray[np.int64]
+    slots: NDArray[np.int32]
+
+
+@kernel
+def name_rows(
+    utf8: NDArray[np.uint8],
+    word_ptr: NDArray[np.int64],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    trie_at: Handle,
+) -> RowArrays:
+    """Return a row for each text: (indptr, indices, values); feature f of concept c is c * F + f.
+
+    utf8, word_ptr, start, end  Words
+    trie_at  of a NameTrie
+
+    Linear in the words of a text, but for a logarithm.
+    """
+    trie = struct_at(NameTrie, trie_at)
+    n_texts, n = len(word_ptr) - 1, 0
+    indptr = np.zeros(n_texts + 1, np.int64)
+    indices, values = np.empty(1 << 12, np.int32), np.empty(1 << 12, np.float32)
+    for i in range(n_texts):
+        first, last = word_ptr[i], word_ptr[i + 1]
+        text = number_words(trie, utf8, start[first:last], end[first:last])
+        matches = find_matches(trie, text)
+        found = _candidates(trie, text, matches)
+        _add_best(trie, text, matches, found)
+        _add_neighbours(trie, found)
+        room = n + found.features.size
+        if room > len(indices):
+            indices, values = _grown_ids(indices, n, 2 * room), _grown(values, n, 2 * room)
+        n = _write(found, indices, values, n)
+        indptr[i + 1] = n
+    return indptr, indices[:n], values[:n]
+
+
+@inlined
+def _grown_ids(array: NDArray[np.int32], n: int, room: int) -> NDArray[np.int32]:
+    more = np.empty(room, np.int32)
+    more[:n] = array[:n]
+    return more
+
+
+@inlined
+def _grown(array: NDArray[np.float32], n: int, room: int) -> NDArray[np.float32]:
+    more = np.empty(room, np.float32)
+    more[:n] = array[:n]
+    return more
+
+
+@reading
+def _closeness(match: NDArray[np.int32]) -> float:
+    return float(match[N_WORDS] / match[SPAN])
+
+
+@inlined
+def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidates:
+    """Return the concepts of the matches, with what is summed over their names."""
+    room = 0
+    for m in range(len(matches.found)):
+        sequence = matches.found[m, SEQUENCE]
+        room += trie.name_ptr[sequence + 1] - trie.name_ptr[sequence]
+    concepts, best = np.empty(room, np.int32), np.empty((room, 2), np.int64)
+    features, slots = np.zeros((room, _N), np.float32), empty_slots(room)
+    n, n_words = 0, np.float32(len(text.ids))
+    for m in range(len(matches.found)):
+        match = matches.found[m]
+        for name in range(trie.name_ptr[match[SEQUENCE]], trie.name_ptr[match[SEQUENCE] + 1]):
+            slot = slot_of(slots, concepts, trie.concepts[name])
+            if slots[slot] < 0:
+                slots[slot], concepts[n] = n, trie.concepts[name]
+                features[n, _FIRST] = np.float32(1)
+                best[n, 0], best[n, 1] = m, name
+                n += 1
+            at = slots[slot]
+            row = features[at]
+            row[_FIRST] = min(row[_FIRST], np.float32(match[FIRST]) / n_words)
+            row[_LAST] = max(row[_LAST], np.float32(match[LAST]) / n_words)
+            if match[PART] > 0:
+                row[_PARTS] += np.float32(match[COUNT])
+                row[_PART] = max(row[_PART], np.float32(match[PART]) / np.float32(1000))
+                continue
+            closeness = np.float32(_closeness(match))
+            kind = trie.kinds[name]
+            row[kind] = max(row[kind], closeness)
+            row[_NAMES] += np.float32(1)
+            row[_ADJACENT] += np.float32(match[ADJACENT])
+            row[_OCCURRENCES] += np.float32(match[COUNT])
+            row[_SHARE] += np.float32(match[COUNT] * match[N_WORDS]) / n_words
+            if _is_better(trie, matches, m, name, best[at]):
+                best[at, 0], best[at, 1] = m, name
+    return _Candidates(concepts[:n], features[:n], best[:n], slots)
+
+
+@reading
+def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: NDArray[np.int64]) -> bool:
+    """Return whether a name is better than the best one so far: words times closeness, kind, number."""
+    mine, other = matches.found[m], matches.found[best[0]]
+    gain = mine[N_WORDS] * _closeness(mine) - other[N_WORDS] * _closeness(other)
+    if gain != 0:
+        return bool(gain > 0)
+    kind, other_kind = trie.kinds[name], trie.kinds[best[1]]
+    return bool(kind < other_kind or (kind == other_kind and name < best[1]))
+
+
+@reading
+def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candidates) -> None:
+    """Write what is said of the best name of each concept, and bring sums into their form."""
+    text_words = np.float32(np.log1p(len(text.ids)))
+    for c in range(len(found.concepts)):
+        match, name, row = matches.found[found.best[c, 0]], found.best[c, 1], found.features[c]
+        sequence = match[SEQUENCE]
+        row[_NAMES], row[_ADJACENT] = np.log1p(row[_NAMES]), np.log1p(row[_ADJACENT])
+        row[_PARTS] = np.log1p(row[_PARTS])
+        row[_OCCURRENCES], row[_SHARE] = np.log1p(row[_OCCURRENCES]), min(np.float32(1), row[_SHARE])
+        row[_SPREAD] = row[_LAST] - row[_FIRST]
+        row[_WORDS], row[_CLOSENESS] = match[N_WORDS], _closeness(match)
+        begin, stop = trie.sequence_words_ptr[sequence], trie.sequence_words_ptr[sequence + 1]
+        for i in range(begin, stop):
+            idf = trie.idf[trie.sequence_words[i]]
+            row[_IDF_MEAN] += idf / np.float32(stop - begin)
+            row[_IDF_MAX] = max(row[_IDF_MAX], idf)
+        if match[PART] == 0:
+            inside, n_places = count_inside(trie, text, sequence, matches.cover)
+            row[_INSIDE] = np.float32(inside) / np.float32(max(1, n_places))
+        row[_QUALIFIED] = trie.is_qualified[name]
+        begin, stop = trie.qualifier_ptr[name], trie.qualifier_ptr[name + 1]
+        for i in range(begin, stop):
+            if local_word(text, trie.qualifiers[i]) >= 0:
+                row[_QUALIFIER] += np.float32(1) / np.float32(stop - begin)
+        row[_CONCEPTS] = np.log(np.float32(trie.node_concepts[match[NODE]]))
+        row[_TEXT_WORDS] = text_words
+
+
+@reading
+def _add_neighbours(trie: NameTrie, found: _Candidates) -> None:
+    """Count the neighbours of each concept that are concepts of the text too."""
+    features = found.features
+    for c in range(len(found.concepts)):
+        concept = found.concepts[c]
+        for i in range(trie.broader_ptr[concept], trie.broader_ptr[concept + 1]):
+            other = found.slots[slot_of(found.slots, found.concepts, trie.broader[i])]
+            if other >= 0:
+                features[c, _BROADER] += np.float32(1)
+                features[other, _NARROWER] += np.float32(1)
+        for i in range(trie.related_ptr[concept], trie.related_ptr[concept + 1]):
+            if found.slots[slot_of(found.slots, found.concepts, trie.related[i])] >= 0:
+                features[c, _RELATED] += np.float32(1)
+    for c in range(len(found.concepts)):
+        for feature in range(_BROADER, _RELATED + 1):
+            features[c, feature] = np.log1p(features[c, feature])
+
+
+@inlined
+def _write(
+    found: _Candidates, indices_out: NDArray[np.int32], values_out: NDArray[np.float32], n: int
+) -> int:
+    """Write the features that are not 0, concepts ascending; return the place behind them."""
+    keys = np.empty(len(found.concepts), np.int64)
+    for c in range(len(keys)):
+        keys[c] = np.int64(found.concepts[c]) << 32 | c
+    keys.sort()
+    for key in keys:
+        concept, row = key >> 32, found.features[key & 0xFFFFFFFF]
+        for feature in range(_N):
+            value = row[feature]
+            if value != 0:
+                indices_out[n], values_out[n] = concept * _N + feature, value
+                n += 1
+    return n

@@ -1,0 +1,170 @@
+"""The concepts of a vocabulary: what a model's labels may be, with their names and neighbours."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.label_info import NAME, NOTATION, UNDETERMINED, URI, Subject, is_language
+from service.base.errors import BadData, BadParameter
+from service.base.rows import offsets
+from service.datasets.stream import DataFile
+from service.datasets.subjects import read_subjects
+
+PREFERRED, ALTERNATIVE, HIDDEN = 0, 1, 2
+"""Kinds of names, as SKOS has them; of two that are the same words the first counts."""
+
+NEIGHBOURS_MAX = 64
+"""So many broader and so many related concepts of one concept count, those that stand first."""
+
+CONCEPTS_MAX = 1 << 26
+
+
+class Links(NamedTuple):
+    """From each of n concepts to others: ids[ptr[c]:ptr[c + 1]], ascending, without c.
+
+    ptr  int64[n + 1]
+    ids  int32[..]
+    """
+
+    ptr: NDArray[np.int64]
+    ids: NDArray[np.int32]
+
+
+class Concepts(NamedTuple):
+    """n concepts, known by their numbers, and m names.
+
+    uris      n of them
+    keys      n of them: what labels of data are, URIs, notations or names
+    texts     m names; a concept has any number of them
+    owners    int32[m]  the concept of each name
+    kinds     uint8[m]  PREFERRED, ALTERNATIVE or HIDDEN
+    broader   the concepts above each, NEIGHBOURS_MAX at most; there may be circles
+    related   the concepts beside each, as many
+    """
+
+    uris: list[str]
+    keys: list[str]
+    texts: list[str]
+    owners: NDArray[np.int32]
+    kinds: NDArray[np.uint8]
+    broader: Links
+    related: Links
+
+    @property
+    def n_concepts(self) -> int:
+        """Return how many there are."""
+        return len(self.uris)
+
+    def placed(self, labels: Sequence[str]) -> Concepts:
+        """Return the same concepts numbered by `labels`, which has the key of each of them.
+
+        A label that is no concept has no names and no neighbours; its key is its URI. Raises BadData for a
+        concept that `labels` lacks.
+        """
+        place = {label: i for i, label in enumerate(labels)}
+        lacking = next((key for key in self.keys if key not in place), None)
+        if lacking is not None:
+            raise BadData(f"expected labels that hold every concept, found none for {lacking[:120]!r}")
+        places = np.array([place[key] for key in self.keys], np.int32)
+        uris = list(labels)
+        for uri, at in zip(self.uris, places.tolist(), strict=True):
+            uris[at] = uri
+        links = [_moved(links, places, len(uris)) for links in (self.broader, self.related)]
+        return Concepts(uris, list(labels), self.texts, places[self.owners], self.kinds, *links)
+
+
+def read_concepts(path: Path, language: str | None = None, by: str = URI) -> Concepts:
+    """Return the concepts of a vocabulary's file with their names in a language.
+
+    language  of names, as "fi"; a name whose language is not said counts as well. None: all names. Names of
+              a .tsv file are in it.
+    by        what labels of data are: "uri", "notation", or a language, in which they are the names
+
+    Deprecated concepts are left out, and those without a key. Raises BadData, naming the file, where none is
+    left, a key occurs twice or no name is in the language; and BadParameter.
+    """
+    for what, tag in (("language", language), ("by", by)):
+        if tag is not None and not is_language(tag):
+            raise BadParameter(f"{what}: expected a language, as en or pt-br, found {tag[:40]!r}")
+    file = DataFile(path)
+    try:
+        found = concepts_of(read_subjects(file, language).subjects, language, by)
+    except ValueError as error:
+        raise file.fault(None, str(error)) from None
+    return found
+
+
+def concepts_of(subjects: Sequence[Subject], language: str | None = None, by: str = URI) -> Concepts:
+    """Do as `read_concepts` of subjects that are read. Raises ValueError in place of BadData."""
+    current = [(key, one) for one in subjects if not one.deprecated and (key := _key(one, by))]
+    if not 1 <= len(current) <= CONCEPTS_MAX:
+        raise ValueError(f"expected 1 to {CONCEPTS_MAX} concepts with {by}, found {len(current)}")
+    keys = [key for key, _ in current]
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            raise ValueError(f"expected {by} of one concept each, found {key[:120]!r} of two")
+        seen.add(key)
+    texts: list[str] = []
+    owners, kinds = array("i"), array("B")
+    for i, (_, one) in enumerate(current):
+        for kind, text in _names_of(one, language):
+            texts.append(text)
+            owners.append(i)
+            kinds.append(kind)
+    if not texts:
+        tags = sorted({tag for _, one in current for tag in one.names})
+        raise ValueError(f"expected names in {language}, found {', '.join(tags[:10]) or 'none'}")
+    place = {one.uri: i for i, (_, one) in enumerate(current)}
+    return Concepts(
+        [one.uri for _, one in current],
+        keys,
+        texts,
+        np.frombuffer(owners, np.int32).copy(),
+        np.frombuffer(kinds, np.uint8).copy(),
+        _links(((place[uri] for uri in one.broader if uri in place) for _, one in current)),
+        _links(((place[uri] for uri in one.related if uri in place) for _, one in current)),
+    )
+
+
+def _key(subject: Subject, by: str) -> str:
+    if by == URI:
+        return subject.uri
+    if by == NOTATION:
+        return subject.notation or ""
+    return subject.names.get(by.removeprefix(NAME), "")
+
+
+def _names_of(subject: Subject, language: str | None) -> Iterable[tuple[int, str]]:
+    """Yield the kind and the text of each name in the language."""
+    wanted = None if language is None else (language, UNDETERMINED)
+    for tag, name in subject.names.items():
+        if wanted is None or tag in wanted:
+            yield PREFERRED, name
+    for tag, is_hidden, name in subject.others:
+        if wanted is None or tag in wanted:
+            yield HIDDEN if is_hidden else ALTERNATIVE, name
+
+
+def _links(of_each: Iterable[Iterable[int]]) -> Links:
+    """Return links to these concepts, each once, without those from a concept to itself."""
+    sizes, ids = [], array("i")
+    for i, others in enumerate(of_each):
+        kept = sorted({other for other in others if other != i})[:NEIGHBOURS_MAX]
+        sizes.append(len(kept))
+        ids.extend(kept)
+    return Links(offsets(np.array(sizes, np.int64)), np.frombuffer(ids, np.int32).copy())
+
+
+def _moved(links: Links, places: NDArray[np.int32], n: int) -> Links:
+    """Return the links of concepts that have other numbers now, of n."""
+    others: list[list[int]] = [[] for _ in range(n)]
+    for i, at in enumerate(places.tolist()):
+        others[at] = places[links.ids[links.ptr[i] : links.ptr[i + 1]]].tolist()
+    return _links(others)

@@ -1,0 +1,152 @@
+"""Texts to the concepts whose names they have: rows of features, a block of columns for each concept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.handles import handle_of, read_only
+from model_store.errors import Corrupt
+from model_store.names import NameTable
+from service.base.rows import SparseRows
+from service.features.characters import in_blocks
+from service.features.tables import take_array, take_names
+from service.features.word_forms import STOPS as FEATURE_STOPS
+from service.features.word_forms import load_forms
+from service.features.words import Words, split_words
+from service.vocabulary.building import check_trie
+from service.vocabulary.candidates import NAME_FEATURES, name_rows
+from service.vocabulary.trie import NameTrie
+from service.vocabulary.words import GROUP, STOPS, WORDS, NameParameters, words_of
+
+
+class MatchedName(NamedTuple):
+    """A name of a concept that a text has.
+
+    name   as the vocabulary has it
+    kind   0 preferred, 1 alternative, 2 hidden
+    words  words of the text that are its words, or that it begins, each once, in the order of the text
+    """
+
+    name: str
+    kind: int
+    words: list[str]
+
+
+class NameMatcher:
+    """Finds concepts in texts by their names; immutable, any number of threads may share it.
+
+    After Medelyan, Human-competitive automatic topic indexing (2009), and MLLM of Annif (Suominen, Inkinen
+    and Lehtinen, Annif and Finto AI, 2022), whose features these are like. What differs: words of a name may
+    be FAR_GAP words apart, and how near each other they stand is a feature; MLLM asks for one sentence.
+    Places are those of words, there of sentences. How often a name stands inside a longer one, which MLLM
+    calls ambiguity, and how many concepts share it are two features. Brackets behind a name are its
+    qualifier; there they are words like others. Document frequency is that of words, not of concepts.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], parameters: NameParameters) -> None:
+        """Take what `build_names` returned, or a version's arrays. Raises Corrupt and BadParameter."""
+        self.parameters = parameters
+        stops = {
+            name.replace(STOPS, FEATURE_STOPS): array
+            for name, array in arrays.items()
+            if name.startswith(STOPS)
+        }
+        self.forms = load_forms(parameters, stops)
+        self._trie = _taken(arrays)
+        self._handle = _checked_handle(self._trie)
+        self.n_concepts = len(self._trie.broader_ptr) - 1
+        n_names = len(self._trie.concepts)
+        self._text_ptr = take_array(arrays, f"{GROUP}/text_ptr", "int64", n_names + 1)
+        self._texts = take_array(arrays, f"{GROUP}/texts", "uint8", int(self._text_ptr[-1]))
+
+    @property
+    def n_features(self) -> int:
+        """Return the number of columns: so many for each concept as there are NAME_FEATURES."""
+        return self.n_concepts * len(NAME_FEATURES)
+
+    @property
+    def items_a_character(self) -> int:
+        """Return how often a character of a text counts, as a featurizer says it."""
+        return 1 if self.forms is None else self.forms.items_a_character
+
+    def rows(self, texts: Sequence[str]) -> SparseRows:
+        """Return a row for each text: column c * F + f is feature f of concept c, where not 0."""
+        return SparseRows.join(
+            [self.rows_of_words(words_of(block, self.parameters, self.forms)) for block in in_blocks(texts)]
+        )
+
+    def rows_of_words(self, words: Words) -> SparseRows:
+        """Return a row for each text, of words that were made with parameters as these."""
+        return SparseRows(*name_rows(*words, self._handle), self.n_features)
+
+    def explain(self, text: str, concept: int) -> list[MatchedName]:
+        """Return the names of a concept that a text has, the one with most words first.
+
+        However far apart their words stand. Where it has none, those that are the beginnings of its words.
+        """
+        surfaces = split_words([text], self.parameters.lowercase, self.parameters.unicode)
+        each = _texts_of(surfaces)
+        forms = words_of(each, self.parameters, self.forms)
+        of_form: dict[str, list[int]] = {}
+        form_texts = _texts_of(forms)
+        for i, (first, last) in enumerate(pairwise(forms.word_ptr.tolist())):
+            for form in form_texts[first:last]:
+                of_form.setdefault(form, []).append(i)
+        found, begun = [], []
+        for name in np.flatnonzero(self._trie.concepts == concept).tolist():
+            words = self._words_of(name)
+            places = {place for word in words for place in of_form.get(word, ())}
+            if all(word in of_form for word in words):
+                found.append(self._matched(name, places, each))
+            elif len(words) == 1:
+                longer = (form for form in of_form if form.startswith(words[0]))
+                places = {place for form in longer for place in of_form[form]}
+                begun += [self._matched(name, places, each)] if places else []
+        return sorted(found or begun, key=lambda one: (-len(one.words), one.kind, one.name))
+
+    def _matched(self, name: int, places: set[int], words: list[str]) -> MatchedName:
+        used = list(dict.fromkeys(words[place] for place in sorted(places)))
+        text = self._texts[self._text_ptr[name] : self._text_ptr[name + 1]].tobytes().decode()
+        return MatchedName(text, int(self._trie.kinds[name]), used)
+
+    def _words_of(self, name: int) -> list[str]:
+        """Return the forms of a name's words."""
+        trie = self._trie
+        sequence = int(np.searchsorted(trie.name_ptr, name, side="right")) - 1
+        ids = trie.sequence_words[trie.sequence_words_ptr[sequence] : trie.sequence_words_ptr[sequence + 1]]
+        spans = ((trie.offsets[i], trie.offsets[i + 1]) for i in ids.tolist())
+        return [trie.utf8[start:end].tobytes().decode() for start, end in spans]
+
+
+def _texts_of(words: Words) -> list[str]:
+    """Return words as texts."""
+    data = words.utf8.tobytes()
+    spans = zip(words.start.tolist(), words.end.tolist(), strict=True)
+    return [data[start:end].decode() for start, end in spans]
+
+
+def _taken(arrays: Mapping[str, NDArray[Any]]) -> NameTrie:
+    """Return the trie of arrays by their names. Raises Corrupt."""
+    table: NameTable = take_names(arrays, WORDS)
+    found = {}
+    for name in NameTrie._fields[len(table) :]:
+        array = arrays.get(f"{GROUP}/{name}")
+        if array is None or not array.ndim:
+            raise Corrupt(f"{GROUP}/{name}", "the array", "none")
+        found[name] = read_only(array)
+    return NameTrie(*table, **found)
+
+
+def _checked_handle(trie: NameTrie) -> NDArray[np.int64]:
+    """Return the handle of a trie that kernels may read. Raises Corrupt."""
+    try:
+        handle = handle_of(trie)
+    except ValueError as error:
+        raise Corrupt(GROUP, "arrays as NameTrie has them", str(error)) from None
+    check_trie(trie)
+    return handle

@@ -1,0 +1,95 @@
+"""Names and texts to words, and words of names to numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.base.rows import Growing, offsets
+from service.features.characters import in_blocks
+from service.features.parameters import WordParameters
+from service.features.vocabulary import Vocabulary
+from service.features.word_forms import WordForms, fit_forms
+from service.features.words import NgramSpans, Words, split_words
+
+GROUP = "names"
+"""What the names of the arrays begin with."""
+
+WORDS, STOPS = f"{GROUP}/words", f"{GROUP}/stops"
+
+
+class NameParameters(WordParameters):
+    """How names and texts become words, as features of words do: stems, lemmas and stop words by language."""
+
+    kind: ClassVar[str] = "names"
+
+
+class WordFrequencies(NamedTuple):
+    """In how many of n_texts texts each word stands.
+
+    words   forms of words, as `NameParameters` make them
+    counts  int64, as many, at least 1
+    """
+
+    words: list[str]
+    counts: NDArray[np.int64]
+    n_texts: int
+
+
+class WordLists(NamedTuple):
+    """Lists of words by their numbers: list i is ids[ptr[i]:ptr[i + 1]].
+
+    ptr  int64[n + 1]
+    ids  int32[..]     -1: a word too long to have a number
+    """
+
+    ptr: NDArray[np.int64]
+    ids: NDArray[np.int32]
+
+
+def words_of(texts: Sequence[str], parameters: NameParameters, forms: WordForms | None) -> Words:
+    """Return the words of texts, as features of words have them."""
+    words = split_words(texts, parameters.lowercase, parameters.unicode)
+    return words if forms is None else forms.of(words)
+
+
+def numbered(
+    texts: Sequence[str], parameters: NameParameters, forms: WordForms | None, vocabulary: Vocabulary
+) -> WordLists:
+    """Return the words of texts as numbers of a vocabulary, to which new ones are added."""
+    ids, sizes = Growing(np.int32), Growing(np.int64)
+    for block in in_blocks(texts):
+        words = words_of(block, parameters, forms)
+        ids.extend(vocabulary.add(words.utf8, NgramSpans(words.word_ptr, words.start, words.end)))
+        sizes.extend(np.diff(words.word_ptr))
+    return WordLists(offsets(sizes.finish()), ids.finish())
+
+
+def count_words(texts: Sequence[str], parameters: NameParameters) -> WordFrequencies:
+    """Return in how many of these texts each of their words stands. Raises as `fit_forms`."""
+    vocabulary = Vocabulary()
+    lists = numbered(texts, parameters, fit_forms(parameters), vocabulary)
+    return WordFrequencies(
+        vocabulary.names(np.arange(vocabulary.n)), n_lists_with(lists, vocabulary.n), len(texts)
+    )
+
+
+def n_lists_with(lists: WordLists, n_words: int) -> NDArray[np.int64]:
+    """Return in how many lists each word stands, int64[n_words]."""
+    rows = np.repeat(np.arange(len(lists.ptr) - 1), np.diff(lists.ptr))
+    known = lists.ids >= 0
+    pairs = np.unique(rows[known] * np.int64(n_words) + lists.ids[known])
+    return np.bincount(pairs % max(1, n_words), minlength=n_words)
+
+
+def kept_frequencies(arrays: Mapping[str, NDArray[Any]]) -> WordFrequencies:
+    """Return the frequencies that the arrays of `build_names` keep: for another vocabulary."""
+    counts = arrays[f"{GROUP}/frequencies"].astype(np.int64)
+    utf8, at = arrays[f"{WORDS}/utf8"].tobytes(), arrays[f"{WORDS}/offsets"]
+    kept = np.flatnonzero(counts)
+    spans = zip(at[kept].tolist(), at[kept + 1].tolist(), strict=True)
+    words = [utf8[start:end].decode() for start, end in spans]
+    return WordFrequencies(words, counts[kept], int(arrays[f"{GROUP}/n_texts"][0]))

@@ -1,0 +1,233 @@
+"""What a combined version is made of before it has a ranker: members, labels, and names of concepts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.checks import LABEL_COUNTS
+from model_store.ensemble import no_trees
+from model_store.manifest import COMBINED, MEMBERS_MAX, WORD_FORMS, Parameter, TrainerInfo, member_prefix
+from model_store.members import (
+    BEAM_MAX,
+    CANDIDATES_MAX,
+    NO_LABEL,
+    Proposing,
+    Ranker,
+    candidate_features,
+    ranker_arrays,
+)
+from model_store.names import NameTable, all_names, build_names, find_all
+from model_store.near import near_features
+from model_store.origin import (
+    MADE_FOR,
+    ORIGIN,
+    REPORT,
+)
+from model_store.version import Draft, Model
+from service.base.errors import BadData, BadParameter
+from service.base.rows import Dataset, LabelRows, offsets
+from service.features.combined import CombinedFeaturizer
+from service.features.languages import FILE_SUFFIX
+from service.features.parameters import ContextParameters, NamedParameters, RawParameters
+from service.vocabulary.candidates import NAME_FEATURES
+from service.vocabulary.concepts import Concepts
+from service.vocabulary.matching import NameMatcher
+from service.vocabulary.names import build_names as build_name_arrays
+from service.vocabulary.words import NameParameters, WordFrequencies
+
+LEFT_OUT = (REPORT, ORIGIN, MADE_FOR)
+"""Arrays of a member that tell of it, and are of no use to answer."""
+
+
+@dataclass(frozen=True)
+class CombinedParts:
+    """A combined version but for its ranker.
+
+    labels   the vocabulary's concepts first, then labels of the members that it lacks
+    maps     of each member its labels' ids, NO_LABEL
+    near     arrays of near rows; none
+    counts   int64[K], training rows of each label; n_rows: all of them, of files that differ
+    """
+
+    members: Sequence[Model]
+    labels: NameTable
+    maps: list[NDArray[np.int32]]
+    counts: NDArray[np.int64]
+    n_rows: int
+    proposing: Proposing
+    warnings: list[str]
+    name_arrays: Mapping[str, NDArray[Any]]
+    name_parameters: NameParameters | None
+    near: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def draft(self, ranker: Ranker, seed: int, parameters: Mapping[str, Parameter]) -> Draft:
+        """Return what can be published with a ranker; `parameters` are told besides the parts' own."""
+        manifests = tuple(member.manifest for member in self.members)
+        extra: dict[str, NDArray[Any]] = {LABEL_COUNTS: self.counts}
+        extra |= ranker_arrays(ranker, self.proposing, self.maps)
+        for number, member in enumerate(self.members):
+            kept = {name: array for name, array in member.arrays.items() if name not in LEFT_OUT}
+            extra |= {f"{member_prefix(number)}{name}": array for name, array in kept.items()}
+        extra |= {**self.name_arrays, **self.near}
+        features: dict[str, Any] = {}
+        n_features = CombinedFeaturizer(self.members).n_features
+        if self.name_parameters is not None:
+            features = self.name_parameters.model_dump(exclude_none=True)
+            n_features += NameMatcher(self.name_arrays, self.name_parameters).n_features
+        own: dict[str, Parameter] = {
+            "members": [name_of_member(member) for member in self.members],
+            "candidates": self.proposing.candidates,
+            "beam_width": self.proposing.beam_width,
+        }
+        return Draft(
+            kind="combined",
+            link="logistic",
+            weights=manifests[0].weights,
+            n_features=n_features,
+            trainer=TrainerInfo("combine", {**own, **parameters}),
+            seed=seed,
+            data=manifests[0].data._replace(rows=self.n_rows),
+            metrics={},
+            features={**features, "kind": COMBINED},
+            ensemble=no_trees(),
+            labels=self.labels,
+            extra=extra,
+            members=manifests,
+        )
+
+
+class NamesToMatch(NamedTuple):
+    """Concepts, how their names become words, and in how many texts each word stands."""
+
+    concepts: Concepts
+    parameters: NameParameters
+    frequencies: WordFrequencies
+
+
+def combined_parts(
+    members: Sequence[Model], names: NamesToMatch | None, candidates: int, beam_width: int
+) -> CombinedParts:
+    """Return what members and names make together. Raises BadParameter for numbers out of range, BadData."""
+    for name, value, most in (
+        ("candidates", candidates, CANDIDATES_MAX),
+        ("beam_width", beam_width, BEAM_MAX),
+    ):
+        if not 1 <= value <= most:
+            raise BadParameter(f"{name}: expected 1 to {most}, found {value}")
+    labels: dict[str, int] = {} if names is None else {key: i for i, key in enumerate(names.concepts.keys)}
+    n_concepts, maps, warnings = len(labels), [], []
+    for member in members:
+        own = all_names(member.labels)
+        maps.append(np.array([labels.setdefault(name, len(labels)) for name in own], np.int32))
+    n_kept = len(labels) - n_concepts
+    if names is not None and n_kept:
+        if all(int(labels_of.min()) >= n_concepts for labels_of in maps):
+            raise BadData(
+                f"vocabulary: expected concepts that are labels of the members, found none of their {n_kept} "
+                f"labels, as {list(labels)[n_concepts]!r:.80}: say what labels are with --by, uri, notation "
+                "or a language"
+            )
+        warnings.append(f"{n_kept} labels of the members are no concepts of the vocabulary: they are kept")
+    counts, n_rows = _counted(members, maps, len(labels))
+    arrays: Mapping[str, NDArray[Any]] = {}
+    if names is not None:
+        arrays = build_name_arrays(names.concepts.placed(list(labels)), names.parameters, names.frequencies)
+    n_named = 0 if names is None else len(NAME_FEATURES)
+    proposing = Proposing(candidates, beam_width, n_named, n_concepts)
+    table, parameters = build_names(list(labels)), None if names is None else names.parameters
+    return CombinedParts(members, table, maps, counts, n_rows, proposing, warnings, arrays, parameters)
+
+
+def name_parameters_for(members: Sequence[Model], language: str | None) -> NameParameters:
+    """Return how names become words: as a member's texts do, else by the stems of their language."""
+    for member in members:
+        said: dict[str, Any] = {
+            name: value for name, value in member.manifest.features.items() if name in WORD_FORMS
+        }
+        if said.get("stem") or said.get("lemmas"):
+            return NameParameters(**{name: said[name] for name in said if name != "stop_words"})
+    try:
+        return NameParameters(stem=None if language is None else language.partition("-")[0])
+    except BadParameter:  # there is no stemmer of that language
+        return NameParameters()
+
+
+def _counted(
+    members: Sequence[Model], maps: Sequence[NDArray[np.int32]], n_labels: int
+) -> tuple[NDArray[np.int64], int]:
+    """Return the training rows of each label, int64[n_labels], and of all; a file counts once."""
+    counts, n_rows = np.zeros(n_labels, np.int64), 0
+    seen = set()
+    for member, labels in zip(members, maps, strict=True):
+        data = member.manifest.data
+        if data.sha256 in seen or LABEL_COUNTS not in member.arrays:
+            continue
+        seen.add(data.sha256)
+        n_rows += data.rows
+        is_there = labels != NO_LABEL
+        counts[labels[is_there]] += member.arrays[LABEL_COUNTS][is_there]
+    return counts, n_rows
+
+
+def no_ranker(parts: CombinedParts) -> Ranker:
+    """Return a ranker for which all candidates are equal: what serves until one is fitted."""
+    ids, numbers = np.empty(0, np.int32), np.empty(0, np.float32)
+    n_features = candidate_features(len(parts.members), parts.proposing) + near_features(parts.near)
+    linear = np.zeros(n_features + 1, np.float32)
+    return Ranker(linear, np.zeros(1, np.int32), ids, numbers, ids, numbers)
+
+
+def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
+    """Return labelled rows whose labels have the ids of a table; those that it lacks are unknown ones."""
+    rows = dataset.labels
+    names = dataset.label_names or [str(i) for i in range(rows.n_labels)]
+    ids = find_all(table, names)
+    found = ids[rows.indices]
+    is_known = found >= 0
+    row = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
+    order = np.lexsort((found[is_known], row[is_known]))
+    labels = LabelRows(offsets(is_known)[rows.indptr], found[is_known][order], table.n_names)
+    unknown = np.bincount(row[~is_known], minlength=rows.n_rows).astype(np.int32)
+    unknown_names = [names[i] for i in np.flatnonzero(ids < 0).tolist()]
+    return replace(
+        dataset, labels=labels, unknown_labels=unknown, unknown_names=unknown_names, label_names=None
+    )
+
+
+def name_of_member(member: Model) -> str:
+    """Return a version's name, as commands have it: model@version."""
+    return f"{member.manifest.model}@{member.manifest.version}"
+
+
+def check_members(members: Sequence[Model], language: str | None, has_names: bool) -> None:
+    """Raise BadParameter for versions that cannot be combined."""
+    if not 1 <= len(members) <= MEMBERS_MAX:
+        raise BadParameter(f"member: expected 1 to {MEMBERS_MAX} of them, found {len(members)}")
+    for member in members:
+        manifest, shown = member.manifest, f"member {name_of_member(member)}"
+        if manifest.kind == COMBINED:
+            raise BadParameter(
+                f"{shown}: expected a version of trees, found a combined one: name its members instead"
+            )
+        if manifest.features["kind"] == ContextParameters.kind:
+            raise BadParameter(
+                f"{shown}: expected a version that labels instances, found one that predicts the next word"
+            )
+        for name in WORD_FORMS:
+            found = manifest.features.get(name)
+            if str(found).endswith(FILE_SUFFIX):
+                continue
+            if language is not None and found not in (None, language, language.partition("-")[0]):
+                raise BadParameter(f"{shown}: expected words of {language}, found features.{name} of {found}")
+    if has_names or len(CombinedFeaturizer(members).blocks) > 1:
+        for member in members:
+            if member.manifest.features["kind"] in (RawParameters.kind, NamedParameters.kind):
+                raise BadParameter(
+                    f"member {name_of_member(member)}: expected one that takes texts, or members whose "
+                    f"features are all the same, found features of kind {member.manifest.features['kind']}"
+                )

@@ -1,0 +1,154 @@
+"""Near rows drawn from training rows: some of each label, and of each row what is largest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from model_store.near import NEAR_FEATURES, OTHERS_MAX, ROWS_MAX, ZERO, NearRows, near_arrays
+from model_store.version import Model
+from service.base.errors import BadParameter
+from service.base.rows import Dataset, LabelRows, SparseRows, offsets, ranges
+from service.vocabulary.featurizers import featurizer_of
+from service.workflows.ranker import Candidates, gains, precisions, rank_by_folds
+
+FEATURES_MAX = 24
+"""Features that are kept of a row, those of the largest values: products with whole rows rank no better."""
+
+LABELS_MAX = 100
+"""Rows of more labels do not say which are true together: their pairs would be too many."""
+
+SMOOTHING = 2.0
+
+_LARGEST = 127
+"""A row's largest value, as it is kept: what is no larger than 1 / (2 * _LARGEST) of it becomes 0."""
+
+
+def check_rerank(link: str, trainer: str) -> None:
+    """Raise BadParameter for a model whose candidates cannot be ranked by near rows."""
+    if link == "softmax":
+        raise BadParameter(
+            f"rerank: expected a trainer of sparse rows, found {trainer}, whose scores sum to 1"
+        )
+
+
+def near_of(member: Model, dataset: Dataset, labels: LabelRows, seed: int) -> dict[str, NDArray[Any]]:
+    """Return the arrays of near rows in a member's features.
+
+    dataset  the rows that it was trained on; labels: theirs, with the ids of the combined version
+
+    Raises BadParameter for a member of dense rows, BadInput for instances of another kind.
+    """
+    check_rerank(member.manifest.link, member.manifest.trainer.name)
+    rows = featurizer_of(member).transform_dataset(dataset)
+    return near_arrays(draw_near_rows(rows, labels, seed))
+
+
+def near_or_not(
+    kind: str, found: Candidates, margins: NDArray[np.float64], seed: int
+) -> tuple[Candidates, NDArray[np.float64], dict[str, Any]]:
+    """Return candidates and margins by folds: as they are, or without near rows where these gain nothing.
+
+    And what was measured: whether near rows are "kept", precisions "alone", without them, and "ranked".
+    """
+    plain = found._replace(features=np.ascontiguousarray(found.features[:, : -len(NEAR_FEATURES)]))
+    before = rank_by_folds(kind, plain, seed)
+    alone, ranked = precisions(plain, before), precisions(found, margins)
+    is_kept = gains(alone, ranked)
+    measured = {"kept": is_kept, "rows": len(found.ptr) - 1, "alone": alone, "ranked": ranked}
+    return (found, margins, measured) if is_kept else (plain, before, measured)
+
+
+def place_near(near: NearRows, old: NDArray[np.int32]) -> NearRows:
+    """Return near rows of other labels: label i was old[i], each once; below 0: it is new, and has none."""
+    is_old = old >= 0
+
+    def lists(ptr: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        counts = np.where(is_old, np.diff(ptr)[old], 0)
+        return counts, ranges(ptr[old], counts)
+
+    n_rows, rows = lists(near.label_ptr)
+    n_others, others = lists(near.other_ptr)
+    new = np.full(len(near.label_ptr) - 1, -1, np.int32)
+    new[old[is_old]] = np.flatnonzero(is_old)
+    label, other = np.repeat(np.arange(len(old)), n_others), new[near.other_label[others]]
+    order = np.lexsort((other, label))
+    order = order[other[order] >= 0]
+    return near._replace(
+        label_ptr=offsets(n_rows),
+        label_row=near.label_row[rows],
+        other_ptr=offsets(np.bincount(label[order], minlength=len(old))),
+        other_label=other[order],
+        other_share=near.other_share[others][order],
+    )
+
+
+def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
+    """Return at most ROWS_MAX rows of each label, drawn by the seed; a row of several labels is kept once.
+
+    Cosines with them are of the whole rows' lengths, and of the features that are kept. Cost: sorts of the
+    rows and of their features.
+    """
+    label_ptr, drawn = _drawn(labels, seed)
+    used, label_row = np.unique(drawn, return_inverse=True)
+    kept = rows.take(used)
+    values = kept.values.astype(np.float64)
+    lengths = np.sqrt(np.add.reduceat(np.append(values**2, 0), kept.indptr[:-1]))
+    lengths[np.diff(kept.indptr) == 0] = 0
+    of_row = np.repeat(np.arange(len(used)), np.diff(kept.indptr))
+    sizes = np.abs(values)
+    order = np.lexsort((kept.indices, -sizes, of_row))
+    place = np.arange(len(order)) - kept.indptr[of_row]
+    chosen = np.sort(order[place < FEATURES_MAX])  # by row and feature again
+    of_row, largest = of_row[chosen], np.zeros(len(used))
+    np.maximum.at(largest, of_row, sizes[chosen])
+    step = np.where(largest > 0, largest / _LARGEST, 1)
+    value = np.rint(values[chosen] / step[of_row]) + ZERO
+    return NearRows(
+        label_ptr,
+        label_row.astype(np.int32),
+        offsets(np.bincount(of_row, minlength=len(used))),
+        kept.indices[chosen],
+        value.astype(np.uint8),
+        np.divide(step, lengths, out=np.zeros(len(used)), where=lengths > 0).astype(np.float32),
+        *_true_together(labels),
+    )
+
+
+def _drawn(labels: LabelRows, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the offsets of the labels' rows, int64[K + 1], and the rows, ascending within a label."""
+    row = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr))
+    lot = np.random.default_rng(seed).permutation(len(row))
+    order = np.lexsort((lot, labels.indices))
+    counts = np.bincount(labels.indices, minlength=labels.n_labels)
+    place = np.arange(len(order)) - offsets(counts)[labels.indices[order]]
+    chosen = order[place < ROWS_MAX]
+    chosen = chosen[np.lexsort((row[chosen], labels.indices[chosen]))]
+    return offsets(np.minimum(counts, ROWS_MAX)), row[chosen]
+
+
+def _true_together(
+    labels: LabelRows,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Return which labels were most often true together with each, OTHERS_MAX at most, and in which share.
+
+    A share is n / (rows of the label + SMOOTHING), so that one row says little.
+    """
+    n_true = np.diff(labels.indptr)
+    few = labels.take(np.flatnonzero(n_true <= LABELS_MAX))
+    shape = (few.n_rows, labels.n_labels)
+    is_true = csr_array((np.ones(len(few.indices), np.int32), few.indices, few.indptr), shape)
+    together = (is_true.T @ is_true).tocoo()
+    counts = np.bincount(few.indices, minlength=labels.n_labels)
+    others = together.row != together.col
+    label, other, n = together.row[others], together.col[others], together.data[others]
+    order = np.lexsort((other, -n, label))
+    found = np.bincount(label, minlength=labels.n_labels)
+    order = order[np.arange(len(order)) - offsets(found)[label[order]] < OTHERS_MAX]
+    order = order[np.lexsort((other[order], label[order]))]
+    share = n[order] / (counts[label[order]] + SMOOTHING)
+    ptr = offsets(np.minimum(found, OTHERS_MAX))
+    return ptr, other[order].astype(np.int32), share.astype(np.float32)

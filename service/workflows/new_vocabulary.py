@@ -1,0 +1,137 @@
+"""`xylem models vocabulary`: a combined version with another vocabulary, without training.
+
+The members, the ranker and the near rows stay as they are. Concepts that are new are found by their names
+from then on; those that the new vocabulary lacks are labels no more. A label keeps what is known of it by its
+key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.checks import LABEL_COUNTS
+from model_store.label_info import URI
+from model_store.manifest import COMBINED, member_prefix
+from model_store.members import NO_LABEL, assemble_ranker, map_name, proposing_of
+from model_store.names import all_names, build_names
+from model_store.near import assemble_near, has_near, near_arrays
+from model_store.origin import ORIGIN, REPORT, origin_array, parent_of
+from model_store.store import Store
+from model_store.version import Draft, Model, StoredArray
+from service.base.errors import BadData, BadParameter
+from service.features.combined import members_of
+from service.vocabulary.concepts import Concepts, read_concepts
+from service.vocabulary.featurizers import matcher_of
+from service.vocabulary.names import build_names as build_name_arrays
+from service.vocabulary.words import kept_frequencies
+from service.workflows.combined_parts import CombinedParts
+from service.workflows.label_info import read_label_info
+from service.workflows.near_rows import place_near
+
+
+class NewVocabulary(NamedTuple):
+    """What was published, and how its labels differ from those of the version before."""
+
+    model: str
+    version: int
+    parent: int
+    labels: int
+    added: int
+    removed: int
+
+
+def set_vocabulary(
+    store: Store, name: str, reference: str | int, path: Path, language: str | None = None, by: str = ""
+) -> NewVocabulary:
+    """Publish a combined version with the concepts of a file, told by its suffix, in place of its own.
+
+    language, by  as `CombineRequest` has them; left out, as they were
+
+    Raises BadParameter for a version that is not combined, or has no names; BadData where no label of the
+    version is among the concepts; and as `read_concepts` does.
+    """
+    model = store.open(name, reference)
+    manifest = model.manifest
+    shown = f"{manifest.model}@{manifest.version}"
+    if manifest.kind != COMBINED or not proposing_of(model.arrays).name_features:
+        raise BadParameter(f"{shown}: expected a combined version with a vocabulary, found one without")
+    said = manifest.trainer.parameters
+    by, language = by or str(said.get("by", URI)), language or str(said.get("language") or "") or None
+    concepts = read_concepts(path, language, by)
+    draft = _with_concepts(model, concepts)
+    labels, before = set(all_names(draft.labels)), set(all_names(model.labels))
+    if not labels & set(all_names(model.labels)[: proposing_of(model.arrays).concepts]):
+        raise BadData(f"{path.name}: expected concepts of {shown}, found none: say what labels are with --by")
+    files = {
+        f"{member_prefix(number)}{array}": StoredArray(
+            store.array_path(manifest, f"{member_prefix(number)}{array}"),
+            manifest.arrays[f"{member_prefix(number)}{array}"],
+        )
+        for number, member in enumerate(manifest.members)
+        for array in member.arrays
+    }
+    origin = {"parent": parent_of(manifest), "vocabulary": path.name}
+    extra = {**draft.extra, ORIGIN: origin_array(origin)}
+    published = store.publish(name, replace(draft, extra=extra, files=files))
+    store.put_label_info(name, read_label_info(path, by, language))
+    return NewVocabulary(
+        name,
+        published.version,
+        manifest.version,
+        len(labels),
+        len(labels - before),
+        len(before - labels),
+    )
+
+
+def _with_concepts(model: Model, concepts: Concepts) -> Draft:
+    """Return a combined version with other concepts."""
+    arrays, manifest = model.arrays, model.manifest
+    old, proposing, matcher = all_names(model.labels), proposing_of(arrays), matcher_of(model)
+    assert matcher is not None
+    place = {key: i for i, key in enumerate(concepts.keys)}
+    kept = [label for label in old[proposing.concepts :] if label not in place]
+    place |= {label: len(place) + i for i, label in enumerate(kept)}
+    labels = list(place)
+    to_new = np.array([place.get(label, NO_LABEL) for label in old], np.int32)
+    counts = np.zeros(len(labels), np.int64)
+    stay = to_new != NO_LABEL
+    counts[to_new[stay]] = arrays[LABEL_COUNTS][stay]
+    maps = []
+    for number in range(len(manifest.members)):
+        of_member = arrays[map_name(number)]
+        maps.append(np.where(of_member == NO_LABEL, NO_LABEL, to_new[of_member]).astype(np.int32))
+    parts = CombinedParts(
+        members=members_of(model),
+        labels=build_names(labels),
+        maps=maps,
+        counts=counts,
+        n_rows=manifest.data.rows,
+        proposing=proposing._replace(concepts=len(concepts.keys)),
+        warnings=[],
+        name_arrays=build_name_arrays(concepts.placed(labels), matcher.parameters, kept_frequencies(arrays)),
+        name_parameters=matcher.parameters,
+        near=_near(arrays, to_new, len(labels)),
+    )
+    draft = parts.draft(assemble_ranker(manifest, arrays), manifest.seed, manifest.trainer.parameters)
+    told = {name: arrays[name] for name in (REPORT,) if name in arrays}
+    extra = {**draft.extra, **told}
+    return replace(draft, data=manifest.data, metrics=manifest.metrics, extra=extra)
+
+
+def _near(
+    arrays: Mapping[str, NDArray[Any]], to_new: NDArray[np.int32], n_labels: int
+) -> dict[str, NDArray[Any]]:
+    """Return the near rows of labels that have other numbers now, of n_labels; none where there are none."""
+    if not has_near(arrays):
+        return {}
+    stay = np.flatnonzero(to_new != NO_LABEL)
+    old = np.full(n_labels, -1, np.int32)
+    old[to_new[stay]] = stay
+    return near_arrays(place_near(assemble_near(len(to_new), arrays), old))

@@ -1,0 +1,263 @@
+"""The ranker of a combined version: fitted by scikit-learn to candidates of labelled rows, kept as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.members import Ranker
+from service.base.errors import BadData, BadParameter
+from service.base.rows import LabelRows, offsets
+from service.evaluation.ranking import PredictedRows, mark_true
+from service.inference.combined_predictor import CombinedPredictor
+from service.workflows.labelled import Labelled, OnProgress
+
+FOLDS = 5
+"""Rows are measured by a ranker that was fitted to the other folds."""
+
+ROWS_MIN = 30
+"""Fewer rows are refused."""
+
+BOOSTED_ROWS = 100
+"""From so many rows on trees are fitted, unless something else is asked for; a linear ranker to fewer."""
+
+GAIN_MIN = 0.1
+"""Near rows are kept where P@1 or P@5 of held-out rows is greater by so much, in percent."""
+
+TOP = 10
+"""Labels of a row that are measured."""
+
+_EXTRA = "pip install 'xylem-serve[sklearn]'"
+_BOOSTED = {
+    "learning_rate": 0.05,
+    "max_iter": 200,
+    "max_leaf_nodes": 8,
+    "min_samples_leaf": 20,
+    "l2_regularization": 1.0,
+    "max_features": 0.5,
+    "early_stopping": False,
+}
+_CLOSE = 1e-3
+"""How far the margins of the arrays may be from scikit-learn's: float32 rounds them."""
+
+
+class Candidates(NamedTuple):
+    """The candidates of n rows: row i has those from ptr[i] to ptr[i + 1].
+
+    ptr       int64[n + 1]
+    labels    int32[m]
+    features  float32[m, F]
+    are_true  bool[m]
+    """
+
+    ptr: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    features: NDArray[np.float32]
+    are_true: NDArray[np.bool_]
+
+
+def candidates_of(predictor: CombinedPredictor, labelled: Labelled, on_progress: OnProgress) -> Candidates:
+    """Return the candidates of labelled rows. Cost: that of answering the rows."""
+    labels, features = [], []
+    for row in range(labelled.n_rows):
+        on_progress("candidates", row, labelled.n_rows)
+        found = predictor.candidates(labelled.rows, row)
+        labels.append(found[0])
+        features.append(found[1])
+    on_progress("candidates", labelled.n_rows, labelled.n_rows)
+    ptr, joined = offsets(map(len, labels)), np.concatenate(labels)
+    are_true = mark_true(PredictedRows(ptr, joined), labelled.labels)
+    return Candidates(ptr, joined, np.concatenate(features), are_true)
+
+
+def fit_ranker(kind: str, found: Candidates, rows: NDArray[np.int64], seed: int) -> Ranker:
+    """Return the ranker of some rows' candidates: "boosted" or "linear".
+
+    Raises BadParameter where scikit-learn is not installed, BadData where no candidate is true, or all are.
+    Deterministic.
+    """
+    x, y = _of_rows(found, rows)
+    if y.all() or not y.any():
+        raise BadData(
+            f"combine: expected rows of which some candidates are true, and others not, found {y.sum()} true "
+            f"ones among {len(y)} candidates of {len(rows)} rows"
+        )
+    fit: Callable[..., Ranker] = _fit_boosted if kind == "boosted" else _fit_linear
+    _sklearn("sklearn.ensemble")  # before its threads are counted
+    with _sklearn("threadpoolctl").threadpool_limits(1):  # on a busy machine its threads wait for each other
+        return fit(x, y, seed)
+
+
+def rank_by_folds(kind: str, found: Candidates, seed: int) -> NDArray[np.float64]:
+    """Return the margin of each candidate by a ranker that was fitted to the other folds, float64[m].
+
+    Folds are of rows, drawn by the seed.
+    """
+    n_rows = len(found.ptr) - 1
+    fold = np.random.default_rng(seed).permutation(n_rows) % FOLDS
+    margins = np.empty(len(found.labels))
+    of_candidate = np.repeat(fold, np.diff(found.ptr))
+    for number in range(FOLDS):
+        ranker = fit_ranker(kind, found, np.flatnonzero(fold != number), seed)
+        held_out = of_candidate == number
+        margins[held_out] = margins_of(ranker, found.features[held_out])
+    return margins
+
+
+def margins_of(ranker: Ranker, x: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the ranker's margins of candidates, as `service.kernels.search.combined` adds them up."""
+    margins = x.astype(np.float64) @ ranker.linear[:-1] + ranker.linear[-1]
+    rows = np.arange(len(x))
+    for root in ranker.tree_ptr[:-1].tolist():
+        node = np.full(len(x), root)
+        while True:
+            goes_on = x[rows, ranker.feature[node]] > ranker.threshold[node]
+            after = np.where(ranker.child[node] == node, node, ranker.child[node] + goes_on)
+            if (after == node).all():
+                break
+            node = after
+        margins += ranker.value[node]
+    found: NDArray[np.float64] = margins
+    return found
+
+
+def precisions(found: Candidates, margins: NDArray[np.float64]) -> dict[str, float]:
+    """Return P@1, P@3 and P@5 of rows ranked by margins, of equals the first candidate first; in percent."""
+    n_rows = len(found.ptr) - 1
+    row = np.repeat(np.arange(n_rows), np.diff(found.ptr))
+    order = np.lexsort((-margins, row))
+    place = np.arange(len(order)) - found.ptr[row]
+    hits = found.are_true[order]
+    return {f"P@{k}": round(float(hits[place < k].sum()) * 100 / (k * n_rows), 2) for k in (1, 3, 5)}
+
+
+def gains(before: dict[str, float], after: dict[str, float]) -> bool:
+    """Return whether precisions are so much greater that near rows are kept."""
+    return max(round(after[name] - before[name], 2) for name in ("P@1", "P@5")) >= GAIN_MIN
+
+
+def _of_rows(found: Candidates, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    is_taken = np.zeros(len(found.ptr) - 1, np.bool_)
+    is_taken[rows] = True
+    taken = np.repeat(is_taken, np.diff(found.ptr))
+    return found.features[taken], found.are_true[taken]
+
+
+def _fit_linear(x: NDArray[np.float32], y: NDArray[np.bool_], seed: int) -> Ranker:
+    linear_model = _sklearn("sklearn.linear_model")
+    mean, scale = x.mean(0, np.float64), x.std(0, np.float64)
+    scale[scale == 0] = 1.0
+    model = linear_model.LogisticRegression(max_iter=1000, random_state=seed).fit((x - mean) / scale, y)
+    weights = model.coef_[0] / scale
+    return _ranker(np.append(weights, model.intercept_[0] - weights @ mean), [])
+
+
+def _fit_boosted(x: NDArray[np.float32], y: NDArray[np.bool_], seed: int) -> Ranker:
+    ensemble = _sklearn("sklearn.ensemble")
+    model = ensemble.HistGradientBoostingClassifier(**_BOOSTED, random_state=seed).fit(x, y)
+    constant = np.zeros(x.shape[1] + 1)
+    constant[-1] = float(np.ravel(model._baseline_prediction)[0])
+    ranker = _ranker(constant, [predictor.nodes for (predictor,) in model._predictors])
+    worst = float(np.abs(margins_of(ranker, x) - model.decision_function(x)).max())
+    if worst > _CLOSE:  # the fields of its trees are no public interface
+        raise BadParameter(
+            f"combine: expected trees as scikit-learn 1.6 to 1.8 has them, found others, whose margins are "
+            f"{worst:.3g} from its own"
+        )
+    return ranker
+
+
+def _ranker(linear: NDArray[np.float64], trees: list[NDArray[Any]]) -> Ranker:
+    """Return a ranker of scikit-learn's trees, renumbered: the two children of a node follow each other."""
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("feature", "threshold", "child", "value")}
+    sizes, first = [0], 0
+    for nodes in trees:
+        order = _by_levels(nodes)
+        place = np.empty(len(nodes), np.int64)
+        place[order] = np.arange(len(nodes))
+        own = nodes[order]
+        is_leaf = own["is_leaf"].astype(np.bool_)
+        child = np.where(is_leaf, np.arange(len(own)), place[np.where(is_leaf, 0, own["left"])])
+        threshold = own["num_threshold"].astype(np.float32)
+        # a float32 is above the float64 just where it is above the greatest float32 that is not
+        above = threshold.astype(np.float64) > own["num_threshold"]
+        threshold[above] = np.nextafter(threshold[above], np.float32(-np.inf))
+        parts["feature"].append(np.where(is_leaf, 0, own["feature_idx"]))
+        parts["threshold"].append(np.where(is_leaf, 0, threshold))
+        parts["child"].append(child + first)
+        parts["value"].append(np.where(is_leaf, own["value"], 0))
+        first += len(nodes)
+        sizes.append(first)
+
+    def joined(name: str, dtype: type[np.generic]) -> NDArray[Any]:
+        return np.concatenate([np.empty(0, dtype), *parts[name]]).astype(dtype)
+
+    return Ranker(
+        linear.astype(np.float32),
+        np.array(sizes, np.int32),
+        joined("feature", np.int32),
+        joined("threshold", np.float32),
+        joined("child", np.int32),
+        joined("value", np.float32),
+    )
+
+
+def _by_levels(nodes: NDArray[Any]) -> list[int]:
+    """Return the nodes of a tree, level by level from the root, the left child of a node before the right."""
+    order, at = [0], 0
+    while at < len(order):
+        node = nodes[order[at]]
+        if not node["is_leaf"]:
+            order += [int(node["left"]), int(node["right"])]
+        at += 1
+    return order
+
+
+def check_installed() -> None:
+    """Raise BadParameter where scikit-learn is not installed, which fits rankers."""
+    _sklearn("sklearn.ensemble")
+
+
+def _sklearn(module: str) -> Any:
+    """Return a module of scikit-learn. Raises BadParameter where it is not installed."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise BadParameter(
+            f"combine: expected scikit-learn, which fits the ranker ({_EXTRA}), found none: {error}"
+        ) from None
+
+
+def ranking_figures(found: PredictedRows, labels: LabelRows, unknown: NDArray[np.int32]) -> dict[str, float]:
+    """Return P@1, P@3, P@5, F1@5 and nDCG@10 of rankings, in percent.
+
+    F1@5 is the mean over the rows of F1 of the first five labels, as `annif eval` has it; nDCG@10 that of the
+    first ten, divided by what a row's labels could give. Labels that the model does not know count as missed.
+    """
+    are_true = mark_true(found, labels)
+    n_true = np.diff(labels.indptr) + unknown
+    sums = dict.fromkeys(("P@1", "P@3", "P@5", "F1@5", "nDCG@10"), 0.0)
+    gains = 1 / np.log2(np.arange(2, TOP + 2))
+    for row, (first, last) in enumerate(zip(found.ptr[:-1].tolist(), found.ptr[1:].tolist(), strict=True)):
+        hits = np.zeros(TOP)
+        hits[: min(TOP, last - first)] = are_true[first : min(last, first + TOP)]
+        for k in (1, 3, 5):
+            sums[f"P@{k}"] += hits[:k].sum() / k
+        sums["F1@5"] += 2 * hits[:5].sum() / (min(5, last - first) + n_true[row]) if n_true[row] else 0.0
+        if n_true[row]:
+            sums["nDCG@10"] += hits @ gains / gains[: min(TOP, n_true[row])].sum()
+    return {name: 100.0 * float(total) / labels.n_rows for name, total in sums.items()}
+
+
+def best_of(found: Candidates, margins: NDArray[np.float64]) -> PredictedRows:
+    """Return the first TOP candidates of each row by their margins; of equals the smaller label."""
+    rows = np.repeat(np.arange(len(found.ptr) - 1), np.diff(found.ptr))
+    order = np.lexsort((found.labels, -margins, rows))
+    is_best = np.arange(len(order)) - found.ptr[rows[order]] < TOP
+    counts = np.minimum(np.diff(found.ptr), TOP)
+    return PredictedRows(offsets(counts), found.labels[order[is_best]])

@@ -1,0 +1,129 @@
+"""`xylem train ... --rerank`: candidates of a model ranked anew, by its scores and by near training rows.
+
+The rows that a ranker is fitted to are held out: the trainer learns from the others, and its model proposes
+labels for them (stacking: Wolpert 1992, "Stacked generalization"). What is published is a combined version
+of one member, trained on all rows. It is kept only where the held-out rows gain by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.manifest import TrainerInfo
+from model_store.version import Draft, Model, model_of
+from service.base.errors import BadParameter
+from service.base.rows import Dataset, offsets
+from service.inference.combined_predictor import CombinedPredictor
+from service.inference.predictors import make_predictor
+from service.vocabulary.featurizers import featurizer_of
+from service.workflows.combined_parts import combined_parts, no_ranker
+from service.workflows.labelled import OnProgress, labelled_dataset
+from service.workflows.near_rows import check_rerank, near_of
+from service.workflows.ranker import (
+    BOOSTED_ROWS,
+    Candidates,
+    candidates_of,
+    fit_ranker,
+    gains,
+    precisions,
+    rank_by_folds,
+)
+
+CANDIDATES = 30
+"""Labels of a row that are ranked."""
+
+BEAM_WIDTH = 10
+
+PARTS = 5
+"""One of so many parts is held out at a time."""
+
+RANKED_ROWS = 20_000
+"""Parts are held out until there are so many rows, or all parts were."""
+
+BLOCK_ROWS = 50
+"""Neighbours in a file are often alike: so many stay together."""
+
+
+class Reranked(NamedTuple):
+    """What can be published, and what held-out rows gained: `report` is what a version's report keeps."""
+
+    draft: Draft
+    report: dict[str, Any]
+
+
+def rerank(
+    draft: Draft,
+    dataset: Dataset,
+    train_part: Callable[[Dataset], Draft],
+    seed: int,
+    on_progress: OnProgress,
+) -> Reranked:
+    """Return a trained model with a ranker of its candidates, or the draft itself where that gains nothing.
+
+    draft       trained on all rows of the data set
+    train_part  trains on some of them in the same way
+
+    Raises BadParameter for a model whose candidates cannot be ranked, and for fewer than BOOSTED_ROWS rows.
+    Deterministic. Cost: up to PARTS more trainings, and RANKED_ROWS rows answered; six rankers are fitted.
+    """
+    check_rerank(draft.link, draft.trainer.name)
+    if dataset.n_rows < BOOSTED_ROWS:
+        raise BadParameter(f"rerank: expected at least {BOOSTED_ROWS} rows, found {dataset.n_rows}")
+    parts = divide(dataset.n_rows, seed)
+    wanted = min(PARTS, -(-RANKED_ROWS // len(parts[0])))
+    found = []
+    for done, held in enumerate(parts[:wanted]):
+        on_progress("rerank", done, wanted + 1)
+        rest = np.setdiff1d(np.arange(dataset.n_rows), held)
+        learnt = dataset.take(rest)
+        trial = _combined(train_part(learnt), learnt, seed)
+        found.append(_candidates(model_of(trial), dataset.take(held), on_progress))
+    on_progress("rerank", wanted, wanted + 1)
+    joined = _join(found)
+    member = precisions(joined, -joined.features[:, 1].astype(np.float64))
+    ranked = precisions(joined, rank_by_folds("boosted", joined, seed))
+    is_kept = gains(member, ranked)
+    report: dict[str, Any] = {"kept": is_kept, "rows": len(joined.ptr) - 1, "alone": member, "ranked": ranked}
+    if not is_kept:
+        on_progress("rerank", wanted + 1, wanted + 1)
+        return Reranked(draft, report)
+    ranker = fit_ranker("boosted", joined, np.arange(len(joined.ptr) - 1), seed)
+    on_progress("rerank", wanted + 1, wanted + 1)
+    return Reranked(_combined(draft, dataset, seed, ranker), report)
+
+
+def divide(n_rows: int, seed: int) -> list[NDArray[np.int64]]:
+    """Return PARTS parts of the rows, ascending, of blocks of neighbours that the seed deals."""
+    block = max(1, min(BLOCK_ROWS, n_rows // (2 * PARTS)))
+    n_blocks = -(-n_rows // block)
+    part_of = np.random.default_rng(seed).permutation(n_blocks) % PARTS
+    of_row = part_of[np.arange(n_rows) // block]
+    return [np.flatnonzero(of_row == part) for part in range(PARTS)]
+
+
+def _combined(draft: Draft, dataset: Dataset, seed: int, ranker: Any = None) -> Draft:
+    """Return a combined version of a model alone with near rows of the data set, which it was trained on."""
+    member = model_of(draft)
+    near = near_of(member, dataset, dataset.labels, seed)
+    candidates = min(CANDIDATES, draft.labels.n_names)
+    parts = replace(combined_parts([member], None, candidates, BEAM_WIDTH), near=near)
+    made = parts.draft(no_ranker(parts) if ranker is None else ranker, draft.seed, {})
+    told: dict[str, Any] = {**made.trainer.parameters, "members": [draft.trainer.name]}
+    return replace(made, trainer=TrainerInfo(made.trainer.name, told))
+
+
+def _candidates(model: Model, held: Dataset, on_progress: OnProgress) -> Candidates:
+    predictor = make_predictor(model)
+    assert isinstance(predictor, CombinedPredictor)
+    return candidates_of(predictor, labelled_dataset(held, featurizer_of(model)), on_progress)
+
+
+def _join(found: list[Candidates]) -> Candidates:
+    ptr = offsets(np.concatenate([np.diff(part.ptr) for part in found]))
+    labels, features, are_true = (np.concatenate(arrays) for arrays in list(zip(*found, strict=True))[1:])
+    return Candidates(ptr, labels, features, are_true)

@@ -1,0 +1,124 @@
+"""Vocabularies as concepts: which names count, which concepts are there, who is beside whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from service.base.errors import BadData, BadParameter
+from service.vocabulary.concepts import NEIGHBOURS_MAX, Concepts, read_concepts
+
+TURTLE = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
+@prefix xl: <http://www.w3.org/2008/05/skos-xl#> .
+@prefix owl: <http://www.w3.org/2002/07/owl#> .
+<http://x/dog> a skos:Concept ; skos:prefLabel "koira"@fi, "dog"@en ;
+    skos:altLabel "hurtta"@fi, "hound"@en, ""@fi ;
+    skos:altLabel <http://x/y> ; skos:hiddenLabel "koirra"@fi ; skos:notation "1" ;
+    skos:broader <http://x/animal>, <http://x/old>, <http://x/dog> .
+<http://x/animal> a skos:Concept ; skos:prefLabel "eläin"@fi ; skos:related <http://x/cat> ;
+    skos:notation "2" ; skos:broader <http://x/dog> ; xl:altLabel [ xl:literalForm "elukka"@fi ] ;
+    xl:hiddenLabel [ xl:literalForm "elain"@fi ] .
+<http://x/cat> a skos:Concept ; skos:prefLabel "kissa" ; skos:altLabel "mirri"@FI, "mirri"@fi .
+<http://x/old> a skos:Concept ; skos:prefLabel "vanha"@fi ; owl:deprecated true .
+<http://x/kept> a skos:Concept ; skos:prefLabel "cats only"@en ; owl:deprecated false .
+"""
+
+
+def read(directory: Path, content: str, name: str = "v.ttl", **options: str) -> Concepts:
+    path = directory / name
+    path.write_text(content)
+    return read_concepts(path, **options)
+
+
+def names_of(concepts: Concepts) -> list[tuple[str, int, str]]:
+    """(The end of the concept's URI, kind, name) of each name."""
+    rows = zip(concepts.owners.tolist(), concepts.kinds.tolist(), concepts.texts, strict=True)
+    return sorted((concepts.uris[owner].removeprefix("http://x/"), kind, text) for owner, kind, text in rows)
+
+
+def links_of(concepts: Concepts, kind: str) -> dict[str, list[str]]:
+    ptr, ids = getattr(concepts, kind)
+    names = [uri.removeprefix("http://x/") for uri in concepts.uris]
+    assert len(ptr) == len(names) + 1
+    return {
+        name: [names[other] for other in ids[ptr[i] : ptr[i + 1]]]
+        for i, name in enumerate(names)
+        if ptr[i] < ptr[i + 1]
+    }
+
+
+def test_names_of_a_language_are_read_by_their_kinds_and_deprecated_concepts_are_left_out(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("rdflib")
+    concepts = read(tmp_path, TURTLE, language="fi")
+    assert sorted(uri.removeprefix("http://x/") for uri in concepts.uris) == ["animal", "cat", "dog", "kept"]
+    assert concepts.keys == concepts.uris
+    assert names_of(concepts) == [
+        ("animal", 0, "eläin"),
+        ("animal", 1, "elukka"),
+        ("animal", 2, "elain"),
+        ("cat", 0, "kissa"),
+        ("cat", 1, "mirri"),
+        ("dog", 0, "koira"),
+        ("dog", 1, "hurtta"),
+        ("dog", 2, "koirra"),
+    ]
+    assert links_of(concepts, "broader") == {"dog": ["animal"], "animal": ["dog"]}
+    assert links_of(concepts, "related") == {"animal": ["cat"], "cat": ["animal"]}
+    assert ("dog", 1, "hound") in names_of(read(tmp_path, TURTLE))
+    english = names_of(read(tmp_path, TURTLE, language="en"))
+    assert english == [("cat", 0, "kissa"), ("dog", 0, "dog"), ("dog", 1, "hound"), ("kept", 0, "cats only")]
+
+
+def test_labels_may_be_notations_or_names(tmp_path: Path) -> None:
+    pytest.importorskip("rdflib")
+    assert sorted(read(tmp_path, TURTLE, by="notation").keys) == ["1", "2"]
+    assert sorted(read(tmp_path, TURTLE, by="en", language="fi").keys) == ["cats only", "dog"]
+    with pytest.raises(BadData, match="expected fi of one concept each, found 'koira' of two"):
+        read(tmp_path, TURTLE.replace("eläin", "koira"), by="fi")
+
+
+def test_tables_are_read_as_label_info_reads_them(tmp_path: Path) -> None:
+    concepts = read(tmp_path, "<http://x/a>\tyksi\n<http://x/b>\tkaksi (luku)\n", "v.tsv", language="fi")
+    assert names_of(concepts) == [("a", 0, "yksi"), ("b", 0, "kaksi (luku)")]
+    table = "uri,notation,label_fi,label_sv\nhttp://x/a,1,yksi,ett\nhttp://x/b,2,,tva\n"
+    assert names_of(read(tmp_path, table, "v.csv", language="fi")) == [("a", 0, "yksi")]
+    assert read(tmp_path, table, "v.csv", by="sv", language="fi").keys == ["ett", "tva"]
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("<http://x/a>\tyksi\n", {"language": "Finnish!"}, "language: expected a language, as en or pt-br"),
+        ("<http://x/a>\tyksi\n", {"by": "no tag"}, "by: expected a language"),
+        (
+            "<http://x/a>\tyksi\n",
+            {"by": "notation"},
+            "v.tsv: expected 1 to .* concepts with notation, found 0",
+        ),
+        ("<http://x/a>\t\n", {"language": "fi"}, "v.tsv: expected names in fi, found none"),
+    ],
+)
+def test_what_is_no_vocabulary_is_refused(
+    tmp_path: Path, content: str, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises((BadData, BadParameter), match=message):
+        read(tmp_path, content, "v.tsv", **options)
+
+
+def test_a_language_that_no_name_has_is_refused_with_those_that_are_there(tmp_path: Path) -> None:
+    table = "uri,label_fi,label_sv\nhttp://x/a,yksi,ett\n"
+    with pytest.raises(BadData, match=r"v\.csv: expected names in en, found fi, sv"):
+        read(tmp_path, table, "v.csv", language="en")
+
+
+def test_a_concept_has_so_many_neighbours_at_most(tmp_path: Path) -> None:
+    pytest.importorskip("rdflib")
+    others = [f"<http://x/{i:03}>" for i in range(NEIGHBOURS_MAX + 1)]
+    many = "".join(f'{one} a skos:Concept ; skos:prefLabel "n" . ' for one in others)
+    head = TURTLE.partition("\n")[0] + '<http://x/top> a skos:Concept ; skos:prefLabel "t" ; skos:broader '
+    head += ", ".join(others) + " . "
+    concepts = read(tmp_path, head + many)
+    assert links_of(concepts, "broader")["top"] == [f"{i:03}" for i in range(NEIGHBOURS_MAX)]

@@ -1,0 +1,362 @@
+"""Candidates ranked anew by near training rows: arrays, kernel, `train --rerank`, what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from model_store.checks import check_version
+from model_store.errors import Corrupt
+from model_store.near import NEAR, OTHERS_MAX, ROWS_MAX, ZERO, NearRows, check_near, has_near, near_arrays
+from model_store.store import Store
+from model_store.version import Draft, manifest_of, model_of
+from service.base.errors import BadParameter
+from service.base.rows import LabelRows, SparseRows, offsets
+from service.inference.combined_predictor import CombinedPredictor
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import make_predictor
+from service.workflows import rerank as reranking
+from service.workflows.combine import CombineRequest, combine_and_publish, combined_parts, no_ranker
+from service.workflows.near_rows import FEATURES_MAX, draw_near_rows, near_of, place_near
+from service.workflows.ranker import Candidates, precisions
+from service.workflows.train import TrainRequest, train_and_publish
+from tests.conftest import Command, answer
+from tests.small_models import small_draft, softmax_draft
+
+N_LABELS, N_FEATURES = 8, 90
+RAW = {"kind": "raw", "norm": "none"}
+
+
+def random_rows(seed: int, n_rows: int, sizes: tuple[int, int] = (0, 40)) -> SparseRows:
+    rng = np.random.default_rng(seed)
+    parts = [
+        np.sort(rng.choice(N_FEATURES, size, replace=False)) for size in rng.integers(*sizes, size=n_rows)
+    ]
+    indices = np.concatenate(parts).astype(np.int32)
+    values = rng.normal(0, 2, len(indices)).astype(np.float32)
+    return SparseRows(offsets(list(map(len, parts))), indices, values, N_FEATURES)
+
+
+def random_labels(seed: int, n_rows: int, n_labels: int = N_LABELS) -> LabelRows:
+    rng = np.random.default_rng(seed)
+    is_true = rng.random((n_rows, n_labels)) < np.linspace(0.01, 0.9, n_labels)
+    is_true[:, 1] = False  # a label without rows
+    return LabelRows(offsets(is_true.sum(1)), np.nonzero(is_true)[1].astype(np.int32), n_labels)
+
+
+def dense(rows: SparseRows) -> np.ndarray:
+    """Return rows at length 1, float64[n, D]."""
+    found = np.zeros((rows.n_rows, rows.n_features))
+    for i in range(rows.n_rows):
+        at = slice(rows.indptr[i], rows.indptr[i + 1])
+        found[i, rows.indices[at]] = rows.values[at]
+    length = np.linalg.norm(found, axis=1, keepdims=True)
+    return found / np.where(length > 0, length, 1)
+
+
+def dense_near(near: NearRows) -> np.ndarray:
+    """Return the rows that are kept, float64[n, D]."""
+    found = np.zeros((len(near.scale), N_FEATURES))
+    for i, scale in enumerate(near.scale):
+        for at in range(near.row_ptr[i], near.row_ptr[i + 1]):
+            found[i, near.feature[at]] = (int(near.value[at]) - ZERO) * scale
+    return found
+
+
+def row_of(rows: SparseRows, row: int) -> SparseRows:
+    return rows.cut(row, row + 1)
+
+
+def expected_by_best(near: NearRows, member: Any, row: SparseRows, label: int) -> float:
+    """Return how often a label was true where the member's ten best labels were, by their scores."""
+    best = member.predict(row, PredictOptions(top_r=N_LABELS, beam_width=10))
+    total = found = 0.0
+    for other, score in list(zip(best.labels.tolist(), best.scores.tolist(), strict=True))[:10]:
+        total += score
+        at = slice(near.other_ptr[other], near.other_ptr[other + 1])
+        shares = dict(zip(near.other_label[at].tolist(), near.other_share[at].tolist(), strict=True))
+        found += score * shares.get(label, 0.0)
+    return found / total if total else 0.0
+
+
+def test_labels_that_are_true_together_are_counted(seed: int) -> None:
+    labels = random_labels(seed, 200, 60)
+    near = draw_near_rows(random_rows(seed, 200), labels, seed)
+    is_true = np.zeros((200, 60))
+    is_true[np.repeat(np.arange(200), np.diff(labels.indptr)), labels.indices] = 1
+    counts, together = is_true.sum(0), is_true.T @ is_true
+    np.fill_diagonal(together, 0)
+    for label in range(60):
+        at = slice(near.other_ptr[label], near.other_ptr[label + 1])
+        most = sorted(np.flatnonzero(together[label]), key=lambda other: (-together[label, other], other))
+        assert near.other_label[at].tolist() == sorted(most[:OTHERS_MAX])
+        np.testing.assert_allclose(
+            near.other_share[at], together[label, near.other_label[at]] / (counts[label] + 2), rtol=1e-6
+        )
+    assert np.diff(near.other_ptr).max() == OTHERS_MAX
+
+
+def test_near_rows_move_with_their_labels(seed: int) -> None:
+    near = draw_near_rows(random_rows(seed, 200), random_labels(seed, 200), seed)
+    old = np.array([-1, 5, 1, 7, -1, 0, 3], np.int32)  # 2, 4 and 6 are gone
+    placed = place_near(near, old)
+    check_near(placed, N_FEATURES)
+
+    def rows_of(rows: NearRows, label: int) -> list[int]:
+        found: list[int] = rows.label_row[rows.label_ptr[label] : rows.label_ptr[label + 1]].tolist()
+        return found
+
+    def others_of(rows: NearRows, label: int) -> dict[int, float]:
+        at = slice(rows.other_ptr[label], rows.other_ptr[label + 1])
+        return dict(zip(rows.other_label[at].tolist(), rows.other_share[at].tolist(), strict=True))
+
+    for label, before in enumerate(old.tolist()):
+        assert rows_of(placed, label) == (rows_of(near, before) if before >= 0 else [])
+        expected = others_of(near, before) if before >= 0 else {}
+        named = {new: expected[was] for new, was in enumerate(old.tolist()) if was in expected}
+        assert others_of(placed, label) == named
+    assert len(placed.other_label)
+
+
+def near_draft(seed: int) -> tuple[Draft, NearRows]:
+    """Return a combined version of one label tree with near rows, whose ranker finds all labels alike."""
+    member = small_draft(seed, n_labels=N_LABELS, n_features=N_FEATURES, features=RAW)
+    near = draw_near_rows(random_rows(seed, 300), random_labels(seed, 300), seed)
+    parts = replace(combined_parts([model_of(member)], None, N_LABELS, 10), near=near_arrays(near))
+    return parts.draft(no_ranker(parts), 0, {}), near
+
+
+def test_rows_are_drawn_for_each_label_and_keep_their_largest_features(seed: int) -> None:
+    rows, labels = random_rows(seed, 300), random_labels(seed, 300)
+    near = draw_near_rows(rows, labels, seed)
+    again = draw_near_rows(rows, labels, seed)
+    assert all(np.array_equal(a, b) for a, b in zip(near, again, strict=True))
+    counts = np.bincount(labels.indices, minlength=N_LABELS)
+    assert np.array_equal(np.diff(near.label_ptr), np.minimum(counts, ROWS_MAX))
+    assert counts.max() > ROWS_MAX > 0 == counts[1]
+    whole, kept = dense(rows), dense_near(near)
+    for row in np.flatnonzero(kept.any(1)):
+        is_kept = kept[row] != 0
+        source = whole[np.abs(whole[:, is_kept] - kept[row, is_kept]).max(1).argmin()]
+        step = np.abs(source).max() / 127
+        assert np.abs(source[is_kept] - kept[row, is_kept]).max() <= 0.51 * step
+        assert np.diff(near.row_ptr)[row] == min(FEATURES_MAX, (source != 0).sum())
+        left_out = np.abs(source[~is_kept]).max(initial=0)
+        assert left_out <= np.abs(source[is_kept]).min() + 0.51 * step  # what rounds to 0 is left out too
+
+
+def test_features_of_candidates_are_those_of_a_slow_oracle(seed: int) -> None:
+    draft, near = near_draft(seed)
+    predictor = make_predictor(model_of(draft))
+    assert isinstance(predictor, CombinedPredictor)
+    rows, kept = random_rows(seed + 1, 40), dense_near(near)
+    asked = dense(rows)
+    single = make_predictor(
+        model_of(small_draft(seed, n_labels=N_LABELS, n_features=N_FEATURES, features=RAW))
+    )
+    n_seen = 0
+    for row in [*range(rows.n_rows), 0, 1]:  # a row leaves nothing behind for the next
+        labels, features = predictor.candidates(rows, row)
+        for label, found in zip(labels, features[:, -5:], strict=True):
+            own = near.label_row[near.label_ptr[label] : near.label_ptr[label + 1]]
+            cosines = np.sort(kept[own] @ asked[row])[::-1]
+            positive = np.append(np.maximum(cosines, 0), np.zeros(3))[:3]
+            mean = cosines.mean() if len(own) else 0
+            others = expected_by_best(near, single, row_of(rows, row), int(label))
+            expected = positive[0], positive.mean(), (cosines**3).sum(), mean, others
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+            n_seen += bool(len(own) > 3)
+    assert n_seen > 40
+
+
+def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None:
+    draft, _ = near_draft(seed)
+    linear = np.zeros_like(draft.extra["ranker/linear"])
+    linear[-6] = 3.0  # the greatest cosine alone
+    model = model_of(replace(draft, extra={**draft.extra, "ranker/linear": linear}))
+    predictor = make_predictor(model)
+    assert isinstance(predictor, CombinedPredictor)
+    rows = random_rows(seed + 2, 30)
+    one = predictor.predict(rows, PredictOptions(top_r=N_LABELS))
+    two = predictor.predict_batch(rows, PredictOptions(top_r=N_LABELS), 3)
+    assert all(np.array_equal(a, b) for a, b in zip(one[:3], two[:3], strict=True))
+    for row in range(rows.n_rows):
+        labels, features = predictor.candidates(rows, row)
+        expected = dict(zip(labels.tolist(), 1 / (1 + np.exp(-3 * features[:, -5])), strict=True))
+        at = slice(one.ptr[row], one.ptr[row + 1])
+        found = dict(zip(one.labels[at].tolist(), one.scores[at].tolist(), strict=True))
+        assert found == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "value", "expected"),
+    [
+        ("label_ptr", 0, 1, "ascending offsets"),
+        ("label_ptr", 2, 10**12, "ascending offsets"),
+        ("label_ptr", -1, 3, "ascending offsets"),
+        ("label_row", 0, -1, "ascending in its list"),
+        ("label_row", -1, 2**30, "ascending in its list"),
+        ("row_ptr", 1, -1, "ascending offsets"),
+        ("feature", -1, N_FEATURES, "ascending in its list"),
+        ("feature", 0, -1, "ascending in its list"),
+        ("scale", 2, -0.5, "0 or more"),
+        ("other_ptr", 0, 1, "ascending offsets"),
+        ("other_label", 0, N_LABELS, "ascending in its list"),
+        ("other_share", 0, 1.5, "0 or more, a share at most 1"),
+        ("scale", 2, np.nan, "a finite number"),
+    ],
+)
+def test_damaged_arrays_are_refused(name: str, index: int, value: Any, expected: str) -> None:
+    draft, _ = near_draft(1)
+    arrays = draft.arrays()
+    changed = arrays[f"{NEAR}/{name}"].copy()
+    changed[index] = value
+    with pytest.raises(Corrupt, match=rf"near\.{name}.*{expected}"):
+        check_version(manifest_of(draft), {**arrays, f"{NEAR}/{name}": changed})
+
+
+def test_too_many_rows_of_a_label_and_a_missing_array_are_refused() -> None:
+    draft, near = near_draft(1)
+    arrays, manifest = draft.arrays(), manifest_of(draft)
+    n_rows = len(near.scale)
+    ptr = np.full(N_LABELS + 1, n_rows, np.int64)
+    ptr[0] = 0
+    many = near._replace(label_ptr=ptr, label_row=np.arange(n_rows, dtype=np.int32))
+    assert n_rows > ROWS_MAX
+    with pytest.raises(Corrupt, match=f"at most {ROWS_MAX} of a label, found {n_rows}"):
+        check_version(manifest, {**arrays, **near_arrays(many)})
+    del arrays[f"{NEAR}/scale"]
+    with pytest.raises(Corrupt, match=f"expected an array {NEAR}/scale, found none"):
+        check_version(manifest, arrays)
+
+
+def test_parts_hold_all_rows_once_in_blocks(seed: int) -> None:
+    for n_rows in (100, 2003):
+        parts = reranking.divide(n_rows, seed)
+        assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(n_rows))
+        assert min(map(len, parts)) > n_rows / 8
+        joined = sum(int((np.diff(part) == 1).sum()) for part in parts)
+        assert joined > 0.8 * n_rows
+
+
+def test_precisions_are_those_of_sorted_candidates() -> None:
+    found = Candidates(
+        np.array([0, 3, 4]),
+        np.array([5, 1, 2, 7], np.int32),
+        np.zeros((4, 2), np.float32),
+        np.array([False, True, True, True]),
+    )
+    margins = np.array([0.5, 0.5, 0.1, 9.0])
+    assert precisions(found, margins) == {"P@1": 50.0, "P@3": 50.0, "P@5": 30.0}
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts whose label two words say together: a linear model knows it badly, a neighbour well."""
+    rng = np.random.default_rng(5)
+    path = tmp_path_factory.mktemp("near") / "rows.jsonl"
+    lines = []
+    for _ in range(600):
+        a, b = rng.integers(6, size=2)
+        noise = " ".join(f"n{word}" for word in rng.integers(40, size=3))
+        lines.append({"text": f"a{a} b{b} {noise}", "labels": [f"l{(a + b) % 6}"]})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_a_ranker_is_kept_where_held_out_rows_gain(texts: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    request = TrainRequest("label-tree", texts, valid=texts, rerank=True, origin={"job": "j"})
+    report = train_and_publish(store, "near", request)
+    assert report.rerank is not None and report.rerank["kept"] and report.rerank["rows"] == 600
+    assert report.rerank["ranked"]["P@1"] >= report.rerank["alone"]["P@1"] + 5
+    model = store.open("near")
+    assert model.manifest.kind == "combined"
+    assert model.manifest.trainer.parameters["members"] == ["label-tree"]
+    assert model.manifest.metrics == report.metrics
+    alone = train_and_publish(store, "alone", replace(request, rerank=False))
+    assert report.metrics["P@1"] > alone.metrics["P@1"]
+    again = train_and_publish(store, "again", replace(request, threads=2))
+    same = store.open("again").arrays
+    assert again.rerank == report.rerank
+    assert all(np.array_equal(array, same[name]) for name, array in model.arrays.items() if "/" in name)
+
+
+def test_a_ranker_that_gains_nothing_is_not_kept(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "easy.jsonl"
+    lines = [{"text": f"word{i % 4} other{i % 3}", "labels": [f"l{i % 4}"]} for i in range(200)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = command("train", "label-tree", "--data", path, "--model", "easy", "--rerank", "--json")
+    report = answer(done)
+    assert report["rerank"] == {
+        "kept": False,
+        "rows": 200,
+        "alone": report["rerank"]["alone"],
+        "ranked": report["rerank"]["ranked"],
+    }
+    assert report["rerank"]["alone"]["P@1"] == 100
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_near_rows_of_a_combination_are_kept_where_they_gain(shift: int, texts: Path, tmp_path: Path) -> None:
+    lines = texts.read_text().splitlines(keepends=True)
+    train, valid, other = (tmp_path / f"{name}.jsonl" for name in ("train", "valid", "other"))
+    train.write_text("".join(lines[:400]))
+    valid.write_text("".join(lines[400:]))
+    other.write_text('{"text": "nothing", "labels": ["l0"]}\n{"text": "n1", "labels": ["gone"]}\n')
+    store = Store(tmp_path)
+    train_and_publish(store, "tree", TrainRequest("label-tree", train))
+    rows = [train, other][shift]
+    request = CombineRequest(members=[("tree", "latest")], data=valid, rerank=rows)
+    report = combine_and_publish(store, "both", request)
+    measured, arrays = report["rerank"], store.open("both").arrays
+    assert measured["rows"] == 200
+    if shift == 0:
+        assert measured["kept"] and measured["ranked"]["P@1"] > measured["alone"]["P@1"] + 5
+        assert report["combined"]["P@1"] == pytest.approx(measured["ranked"]["P@1"], abs=0.01)
+        assert len(arrays["near/scale"]) and not report["warnings"]
+    else:
+        assert not measured["kept"] and not has_near(arrays)
+        assert (
+            "other.jsonl, whose rows rank candidates, is not what tree@1 was trained on" in report["warnings"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"stream": True, "trainer": "plt", "parameters": ("solver=sgd",)}, "rows in memory"),
+        ({"calibrate": True}, "found --calibrate"),
+        ({"trainer": "huffman-tree"}, "whose scores sum to 1"),
+    ],
+)
+def test_what_cannot_be_ranked_is_refused(
+    changes: dict[str, Any], words: str, texts: Path, tmp_path: Path
+) -> None:
+    request = TrainRequest("label-tree", texts, valid=texts, rerank=True)
+    with pytest.raises(BadParameter, match=f"rerank: expected .*{words}"):
+        train_and_publish(Store(tmp_path), "refused", replace(request, **changes))
+    assert not list(tmp_path.glob("models/refused/versions/*"))
+
+
+def test_without_scikit_learn_it_is_refused_before_training(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)  # it may have been imported before
+    with pytest.raises(BadParameter, match=r"xylem-serve\[sklearn\]"):
+        train_and_publish(Store(tmp_path), "m", TrainRequest("label-tree", texts, rerank=True))
+
+
+def test_few_rows_and_dense_rows_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "few.jsonl"
+    path.write_text("".join(json.dumps({"text": f"w{i}", "labels": [f"l{i % 2}"]}) + "\n" for i in range(99)))
+    with pytest.raises(BadParameter, match="rerank: expected at least 100 rows, found 99"):
+        train_and_publish(Store(tmp_path), "few", TrainRequest("label-tree", path, rerank=True))
+    with pytest.raises(BadParameter, match="whose scores sum to 1"):
+        near_of(model_of(softmax_draft(1)), cast(Any, None), random_labels(1, 3), 0)
