@@ -51,6 +51,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.in_memory": {*_COMMON, "service.workflows", "service.serving"},
     "service.warm": {
         "service.features",
+        "service.datasets",
+        "service.vocabulary",
         "service.serving",
         "service.workflows",
         "service.trainers",

@@ -1,4 +1,4 @@
-"""The service under a prefix of a real nginx, which cuts it off or leaves it: pages, jobs, problems, streams."""
+"""The service under a prefix of a real nginx, which cuts it off or leaves it: pages, jobs, streams."""
 
 from __future__ import annotations
 
