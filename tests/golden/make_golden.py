@@ -16,16 +16,24 @@ from typing import Any
 
 import numpy as np
 
+from model_store.label_info import Subject
+from model_store.members import Ranker
+from model_store.names import build_names
+from model_store.near import near_arrays
 from model_store.origin import REPORT, report_array
 from model_store.store import Store
-from model_store.version import Draft, Model
-from service.base.rows import SparseRows
-from service.features import load_featurizer
+from model_store.version import Draft, Model, model_of
+from service.base.rows import LabelRows, SparseRows
 from service.features.chars import fit_chars
 from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
 from service.features.tfidf import fit_tfidf
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
+from service.vocabulary.concepts import concepts_of
+from service.vocabulary.featurizers import featurizer_of
+from service.vocabulary.words import NameParameters, count_words
+from service.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker
+from service.workflows.near_rows import draw_near_rows
 from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
 
 HERE = Path(__file__).resolve().parent
@@ -72,6 +80,11 @@ WORD_FORMS: dict[str, Any] = {
 NEEDED = {"text-stems": "snowballstemmer"}
 """The library that a version cannot be read without."""
 
+MEMBERS = [TfidfParameters(ngram_max=2), CharsParameters(char_min_df=1)]
+LABELS = [f"label::{i}" for i in range(9)]
+NAMES = ["red café", "blue", "北京大学", "green tea", "cafe red", "none", "of them", "is there", "at all"]
+"""What a combined version holds, what its labels are and how they are called."""
+
 TEXTS = ["a red café", "北京大学 red", "blue ไม่ดี cafe\u0301"]
 """What the features of schema 3 and 4 are fitted to; a reader that reads them otherwise answers otherwise."""
 
@@ -89,6 +102,29 @@ def text_draft(parameters: Any) -> Draft:
     return replace(draft, features=featurizer.config(), extra=arrays)
 
 
+def combined_draft() -> Draft:
+    """A combined version of two members, with names and near rows; its ranker is made by hand."""
+    members = [
+        replace(model_of(text_draft(parameters)), labels=build_names(LABELS)) for parameters in MEMBERS
+    ]
+    subjects = [Subject(label, None, {"en": name}) for label, name in zip(LABELS, NAMES, strict=True)]
+    names = NamesToMatch(concepts_of(subjects), NameParameters(), count_words(TEXTS, NameParameters()))
+    parts = combined_parts(members, names, candidates=5, beam_width=3)
+    labels = LabelRows(np.arange(4), np.arange(3, dtype=np.int32), len(LABELS))
+    rows = featurizer_of(members[0]).transform_texts(TEXTS)
+    parts = replace(parts, near=near_arrays(draw_near_rows(rows, labels, 0)))
+    n_features = len(no_ranker(parts).linear) - 1
+    ranker = Ranker(
+        linear=np.linspace(-0.5, 0.5, n_features + 1, dtype=np.float32),
+        tree_ptr=np.array([0, 3], np.int32),
+        feature=np.array([0, 0, 0], np.int32),
+        threshold=np.array([-1, 0, 0], np.float32),
+        child=np.array([1, 1, 2], np.int32),
+        value=np.array([0, -0.25, 0.75], np.float32),
+    )
+    return parts.draft(ranker, 0, {"ranker": "by hand"})
+
+
 DRAFTS: dict[int, dict[str, Draft]] = {
     1: {name: small_draft(20, **changes) for name, changes in SCHEMA_1.items()},
     2: {name: softmax_draft(21, **changes) for name, changes in SCHEMA_2.items()},
@@ -101,6 +137,7 @@ DRAFTS: dict[int, dict[str, Draft]] = {
             if name not in NEEDED or find_spec(NEEDED[name])
         },
     },
+    5: {"combined": combined_draft()},
 }
 """The versions of each schema."""
 
@@ -122,7 +159,7 @@ def answers(model: Model) -> dict[str, Any]:
     predictor, manifest = make_predictor(model), model.manifest
     rows = rows_of(predictor.n_features)
     if manifest.features["kind"] != "raw":
-        rows = load_featurizer(manifest.features, model.arrays, manifest.n_features).transform_texts(TEXTS)
+        rows = featurizer_of(model).transform_texts(TEXTS)
     found = predictor.predict(rows, PredictOptions(top_r=4, exact=True))
     return {"ptr": found.ptr.tolist(), "labels": found.labels.tolist(), "scores": found.scores.tolist()}
 

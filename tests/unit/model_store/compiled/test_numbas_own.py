@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,7 +56,8 @@ print(len(sorts) > 0, {type(c.library).__name__ for c in sorts})
 def test_kernels_link_what_numba_adds_and_so_do_functions_of_others(tmp_path: Path) -> None:
     (tmp_path / "kernels_here.py").write_text(_KERNELS)
     command = [sys.executable, "-c", _USED, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    environment = {**os.environ, "XYLEM_KERNEL_CACHE": str(tmp_path / "kernels")}  # nothing is loaded
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
     assert lines[0] == "[9, 8, 7, 4, 3]"
     assert lines[2] == "[3, 4, 7, 8, 9]"
