@@ -1,0 +1,223 @@
+"""Answers of combined versions against the same worked out slowly from what members, names and ranker say."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+
+from model_store.errors import Corrupt
+from model_store.members import assemble_ranker, map_name, proposing_of
+from model_store.names import name_of
+from model_store.store import Store
+from model_store.version import Model, pack, unpack
+from service.base.rows import SparseRows
+from service.inference.combined_predictor import CombinedPredictor
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import make_predictor
+from service.kernels.search.combined import LOG_FLOOR
+from service.vocabulary.featurizers import featurizer_of
+from service.workflows.combine import CombineRequest, combine_and_publish
+from service.workflows.ranker import margins_of
+from service.workflows.train import TrainRequest, train_and_publish
+
+NAMES = ["apple tree", "river boat", "steam engine", "honey bee", "paper mill", "snow owl", "salt mine"]
+WORDS = ["old", "new", "small", "tall", "quiet", "loud", "early", "late", "green", "brown", "near", "far"]
+
+
+def documents(n: int, seed: int) -> list[dict[str, object]]:
+    draw = random.Random(seed)
+    found: list[dict[str, object]] = []
+    for _ in range(n):
+        true = draw.sample(range(6), 2)
+        words = [word for label in true for word in NAMES[label].split()] + draw.sample(WORDS, 5)
+        draw.shuffle(words)
+        found.append({"text": " ".join(words), "labels": [f"l{label}" for label in true]})
+    return found
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    home = tmp_path_factory.mktemp("combined")
+    made = Store(home / "store")
+    data = write(home / "train.jsonl", documents(150, 1))
+    for model, kind in (("words", "tfidf"), ("chars", "chars")):
+        train_and_publish(
+            made, model, TrainRequest("label-tree", data, parameters=(f"features.kind={kind}",))
+        )
+    (home / "names.csv").write_text(
+        "uri,label_en\n" + "".join(f"l{i},{name}\n" for i, name in enumerate(NAMES))
+    )
+    wanted = CombineRequest(
+        [("words", 1), ("chars", 1)], write(home / "valid.jsonl", documents(110, 2)), home / "names.csv", "en"
+    )
+    combine_and_publish(made, "both", wanted)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(store: Store) -> Model:
+    return store.open("both")
+
+
+@pytest.fixture(scope="module")
+def predictor(model: Model) -> CombinedPredictor:
+    return cast(CombinedPredictor, make_predictor(model))
+
+
+@pytest.fixture(scope="module")
+def rows(model: Model) -> SparseRows:
+    texts = [str(row["text"]) for row in documents(25, 3)] + ["", "nothing known", "salt mine"]
+    return featurizer_of(model).transform_texts(texts)
+
+
+def slow_scores(model: Model, predictor: CombinedPredictor, rows: SparseRows, row: int) -> dict[int, float]:
+    """Return the probability of each candidate of a row, from the specification in FORMAT.md."""
+    proposing, arrays = proposing_of(model.arrays), model.arrays
+    alone = rows.cut(row, row + 1)
+    columns = dict(zip(alone.indices.tolist(), alone.values.tolist(), strict=True))
+    n_columns = rows.n_features - proposing.name_features * proposing.concepts
+    ranks: list[dict[int, tuple[int, float]]] = []
+    first = 0
+    for number, member in enumerate(predictor.members):
+        inside = (alone.indices >= first) & (alone.indices < first + member.n_features)
+        own = SparseRows(
+            np.array([0, inside.sum()]),
+            alone.indices[inside] - first,
+            alone.values[inside],
+            member.n_features,
+        )
+        found = member.predict(own, PredictOptions(proposing.candidates, proposing.beam_width))
+        to_label = arrays[map_name(number)]
+        pairs = zip(to_label[found.labels].tolist(), found.scores.tolist(), strict=True)
+        ranks.append({label: (rank, score) for rank, (label, score) in enumerate(pairs)})
+        first += member.n_features
+    assert first == n_columns
+    named = {(column - n_columns) // proposing.name_features for column in columns if column >= n_columns}
+    x = []
+    candidates = sorted({label for found in ranks for label in found} | named)
+    for label in candidates:
+        features: list[float] = []
+        for number, found in enumerate(ranks):
+            most = min(proposing.candidates, predictor.members[number].n_labels)
+            rank, score = found.get(label, (most, 0.0))
+            best = max((one for _, one in found.values()), default=1.0)
+            log = max(float(LOG_FLOOR), np.log(score)) if score > 0 else float(LOG_FLOOR)
+            features += [log, np.log1p(rank), score / best, float(label in arrays[map_name(number)])]
+        start = n_columns + label * proposing.name_features
+        features += [columns.get(start + f, 0.0) for f in range(proposing.name_features)]
+        x.append([*features, np.log1p(arrays["labels/counts"][label])])
+    margins = margins_of(assemble_ranker(model.manifest, arrays), np.array(x, np.float32))
+    return dict(zip(candidates, (1 / (1 + np.exp(-margins))).tolist(), strict=True))
+
+
+def test_answers_are_those_of_the_specification(
+    model: Model, predictor: CombinedPredictor, rows: SparseRows
+) -> None:
+    found = predictor.predict(rows, PredictOptions(top_r=7))
+    for row in range(rows.n_rows):
+        expected = slow_scores(model, predictor, rows, row)
+        at = slice(found.ptr[row], found.ptr[row + 1])
+        labels, scores = found.labels[at].tolist(), found.scores[at].tolist()
+        assert sorted(labels) == sorted(expected)
+        assert scores == sorted(scores, reverse=True)
+        assert scores == pytest.approx([expected[label] for label in labels], rel=1e-4, abs=1e-6)
+    assert found.exact.all()
+
+
+def test_a_name_alone_proposes_a_label_that_no_member_has(model: Model, predictor: CombinedPredictor) -> None:
+    rows = featurizer_of(model).transform_texts(["an old salt mine"])
+    labels = predictor.predict(rows, PredictOptions(top_r=7)).labels
+    assert "l6" in [name_of(model.labels, int(label)) for label in labels]
+    assert model.arrays["labels/counts"][6] == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_batches_are_the_same_bits_on_any_number_of_threads(
+    predictor: CombinedPredictor, rows: SparseRows, threads: int
+) -> None:
+    together = predictor.predict_batch(rows, PredictOptions(top_r=4), threads)
+    for row in range(rows.n_rows):
+        alone = predictor.predict(rows.cut(row, row + 1), PredictOptions(top_r=4))
+        at = slice(together.ptr[row], together.ptr[row + 1])
+        assert alone.labels.tolist() == together.labels[at].tolist()
+        assert alone.scores.tobytes() == together.scores[at].tobytes()
+
+
+def test_thresholds_masks_and_weights_hold(
+    model: Model, predictor: CombinedPredictor, rows: SparseRows
+) -> None:
+    every = predictor.predict(rows, PredictOptions(top_r=7))
+    above = predictor.predict(rows, PredictOptions(top_r=7, threshold=0.3))
+    assert above.labels.tolist() == every.labels[every.scores >= 0.3].tolist()
+    thresholds = np.linspace(0.1, 0.6, model.labels.n_names, dtype=np.float32)
+    tuned = PredictOptions(top_r=7, threshold=predictor.node_thresholds(thresholds))
+    assert (
+        predictor.predict(rows, tuned).labels.tolist()
+        == every.labels[every.scores >= thresholds[every.labels]].tolist()
+    )
+    denied = predictor.predict(rows, PredictOptions(top_r=7, mask=predictor.label_mask(deny=["l0", "l6"])))
+    assert not {0, 6} & set(denied.labels.tolist()) and len(denied.labels)
+    weights = np.ones(model.labels.n_names, np.float32)
+    weights[3] = 0.25
+    weighed = predictor.predict(rows, PredictOptions(top_r=7, weights=predictor.node_weights(weights)))
+    row = np.repeat(np.arange(rows.n_rows), np.diff(every.ptr))
+    before = {(int(r), int(label)): s for r, label, s in zip(row, every.labels, every.scores, strict=True)}
+    for r, label, score in zip(row, weighed.labels, weighed.scores, strict=True):
+        assert score == pytest.approx(before[int(r), int(label)] * weights[label])
+
+
+def test_scores_of_named_labels_are_those_of_answers(predictor: CombinedPredictor, rows: SparseRows) -> None:
+    every = predictor.predict(rows, PredictOptions(top_r=7))
+    n = predictor.n_labels
+    label_ptr = np.arange(rows.n_rows + 1, dtype=np.int64) * n
+    scores = predictor.score_labels(
+        rows, label_ptr, np.tile(np.arange(n, dtype=np.int32), rows.n_rows)
+    ).scores
+    row = np.repeat(np.arange(rows.n_rows), np.diff(every.ptr))
+    expected = np.zeros((rows.n_rows, n), np.float32)
+    expected[row, every.labels] = every.scores
+    assert scores.reshape(rows.n_rows, n).tolist() == expected.tolist()
+
+
+def test_a_version_travels_whole_and_its_members_may_go(store: Store, model: Model, tmp_path: Path) -> None:
+    file = io.BytesIO()
+    store.export("both", 1, file)
+    file.seek(0)
+    other = Store(tmp_path / "other")
+    other.import_(file, "both")
+    other.verify("both", 1)
+    assert other.open("both").manifest.members == model.manifest.members
+    assert unpack(pack(model)).manifest.n_labels == model.manifest.n_labels
+    inode = "versions/1/arrays/ensemble.parent.npy"
+    linked = store.root / "models" / "both" / "versions/1/arrays/member0.ensemble.parent.npy"
+    assert linked.stat().st_ino == (store.root / "models" / "words" / inode).stat().st_ino
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("ranker/child", [0], "itself, or two nodes above"),
+        ("ranker/proposing", [0, 5, 24, 7], "1 to 1000 candidates"),
+        ("ranker/labels0", [9] * 6, "labels below 7"),
+    ],
+)
+def test_damaged_arrays_are_refused(model: Model, name: str, value: list[int], expected: str) -> None:
+    array = model.arrays[name].copy()
+    array[-len(value) :] = value
+    packed = pack(
+        replace(model, manifest=replace(model.manifest, arrays={}), arrays={**model.arrays, name: array})
+    )
+    with pytest.raises(Corrupt, match=expected):
+        unpack(packed)
