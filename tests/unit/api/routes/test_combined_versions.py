@@ -1,0 +1,128 @@
+"""A combined version is served by every way that there is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_store.store import Store
+from service.db.engine import Database
+from service.workflows.evaluate import evaluate
+from service.workflows.tune import TuneRequest, tune_and_keep
+from tests.alias_helpers import deny
+from tests.combined_models import documents, publish_combined, write
+from tests.conftest import serving, settings_of
+
+TEXT = "an old salt mine above a river boat"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return publish_combined(tmp_path_factory.mktemp("served"))
+
+
+def ask(store: Store, path: str, content: Any, kind: str = "application/json", **changes: Any) -> Any:
+    """Return the answer of a server in this process, which must be of success, as JSON, or lines of JSON."""
+
+    async def main() -> Any:
+        async with serving(settings_of(store.root, **changes)) as (_, client):
+            body = content if isinstance(content, str) else json.dumps(content)
+            response = await client.post(path, content=body, headers={"content-type": kind})
+            assert response.status_code == 200, response.text
+            if "ndjson" in kind:
+                return [json.loads(line) for line in response.text.splitlines()]
+            return response.json()
+
+    return asyncio.run(main())
+
+
+def predict(store: Store, database_url: str | None = None, **options: Any) -> dict[str, Any]:
+    """Return the labels of TEXT by their names."""
+    body = {"instances": [{"text": TEXT}], "top_r": 7, **options}
+    found = ask(store, "/v1/models/both/predict", body, database_url=database_url)
+    assert found["predictions"][0]["exact"] is True
+    return {label["label"]: label for label in found["predictions"][0]["labels"]}
+
+
+def test_predict_says_what_was_not_learnt_and_what_labels_are_called(store: Store) -> None:
+    found = predict(store, language="en")
+    assert found["l6"]["learned"] is False and found["l6"]["name"] == "salt mine"
+    assert "learned" not in found["l1"] and found["l1"]["score"] > 0.5
+
+
+def test_explanations_name_members_and_words(store: Store) -> None:
+    found = predict(store, explain=True)
+    members = found["l1"]["explanation"]["members"]
+    assert [one["member"] for one in members] == ["words@1", "chars@1"]
+    assert members[0]["rank"] == 1 and members[0]["explanation"]["trees"]
+    assert "river" in json.dumps(found["l1"]["explanation"]) and "boat" in json.dumps(
+        found["l1"]["explanation"]
+    )
+    assert "mine" in json.dumps(found["l6"]["explanation"])
+    assert not any("rank" in one for one in found["l6"]["explanation"]["members"])
+
+
+def test_lists_of_labels_and_thresholds_hold(store: Store) -> None:
+    assert "l1" not in predict(store, deny_labels=["l1"])
+    assert predict(store, allow_labels=["l6", "l1"]).keys() == {"l1", "l6"}
+    every = predict(store)
+    assert predict(store, threshold=0.5).keys() == {
+        name for name, one in every.items() if one["score"] >= 0.5
+    }
+
+
+def test_batches_tensors_scores_and_annifs_clients_have_the_same_answers(store: Store) -> None:
+    every = predict(store)
+    line = json.dumps({"text": TEXT}) + "\n"
+    (batch,) = ask(store, "/v1/models/both/batch?top_r=7", line, "application/x-ndjson")
+    assert {one["label"]: one["score"] for one in batch["labels"]} == {
+        name: one["score"] for name, one in every.items()
+    }
+    tensors = {
+        "inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [TEXT]}],
+        "parameters": {"top_r": 7},
+    }
+    outputs = {one["name"]: one["data"] for one in ask(store, "/v2/models/both/infer", tensors)["outputs"]}
+    assert outputs["labels"] == list(every)
+    scores = ask(store, "/v1/models/both/score", {"instances": [{"text": TEXT, "labels": ["l6", "l1"]}]})
+    assert [one["score"] for one in scores["scores"][0]["labels"]] == pytest.approx(
+        [every["l6"]["score"], every["l1"]["score"]]
+    )
+    form = "application/x-www-form-urlencoded"
+    found = ask(store, "/v1/projects/both/suggest", f"text={TEXT}&limit=3", form)["results"]
+    assert [one["uri"] for one in found] == list(every)[:3]
+
+
+@pytest.mark.parametrize("method", ["sto", "fta", "ofo"])
+def test_thresholds_are_tuned_and_feedback_moves_them(store: Store, tmp_path: Path, method: Any) -> None:
+    database = Database(url := f"sqlite:///{tmp_path}/xylem.db")
+    wanted = TuneRequest((method,), write(tmp_path / "more.jsonl", documents(80, 5)))
+    kept = tune_and_keep(store.open("both"), database, wanted, shadow=False, on_progress=quiet)
+    database.close()
+    assert kept["validation_macro_f"] > 60
+    found = predict(store, threshold="tuned", database_url=url)
+    assert "l1" in found and len(found) < 6
+    event = {"event_id": method, "instance": {"text": TEXT}, "labels": ["l6", "l1"]}
+    (result,) = ask(store, "/v1/models/both/feedback", event, database_url=url)["results"]
+    assert result["result"] == "applied"
+
+
+def quiet(phase: str, done: int, total: int) -> None:
+    """Hear of progress, and say nothing."""
+
+
+def test_figures_are_those_of_any_version(store: Store, tmp_path: Path) -> None:
+    found = evaluate(store.open("both"), write(tmp_path / "test.jsonl", documents(60, 6)))
+    assert found["P@1"] > 90
+
+
+def test_an_alias_denies_a_label_of_it(store: Store) -> None:
+    store.promote("both", 1, "public")
+    deny(store, "both", ["l1"], "public")
+    body = {"instances": [{"text": TEXT}], "top_r": 7}
+    found = ask(store, "/v1/models/both/aliases/public/predict", body)
+    assert "l1" not in [label["label"] for label in found["predictions"][0]["labels"]]
