@@ -35,14 +35,18 @@ def eat_slowly() -> None:
 
 
 def eat_shared() -> None:
-    """Touch shared memory, which counts for nobody's data."""
+    """Touch 256 MiB of shared memory, which counts for nobody's data, and keep it.
+
+    It ends there: eating on, this process could meet its limit of processor time first.
+    """
     kept = []
-    while True:
+    for _ in range((256 << 20) // PIECE):
         shared = mmap.mmap(-1, PIECE)
         for place in range(0, PIECE, 4096):
             shared[place] = 1
         kept.append(shared)
         time.sleep(0.005)
+    sleep()
 
 
 def eat_in_a_child() -> None:

@@ -133,7 +133,7 @@ def test_a_small_file_that_unpacks_to_gigabytes_takes_none_of_the_servers_memory
 def test_jobs_that_misbehave_leave_predictions_alone(tmp_path: Path) -> None:
     limits: dict[str, Any] = {
         "job_memory_bytes_max": 96 << 20,
-        "job_cpu_seconds_max": 1.0,
+        "job_cpu_seconds_max": 2.0,
         "job_file_bytes_max": 16 << 20,
         "job_seconds_max": 60.0,
     }
