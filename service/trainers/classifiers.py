@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,14 +119,7 @@ def train_classifiers(
     total, gone = sum(visits), 0
     solved: dict[int, dict[int, _Solved]] = {int(node): {} for node in shape.inner}
     chunks: list[Chunk | None] = [None] * len(shape.first)
-    local = threading.local()
-    n_root = len(np.unique(members.rows))
-
-    def work(piece: _Piece) -> list[_Solved]:
-        if not hasattr(local, "place"):
-            local.place = np.zeros(rows.n_rows, np.int32)
-            local.rank = np.zeros(rows.n_features, np.int32)
-        return _solve(rows, shape, members, solving, tools, piece, n_root, local.place, local.rank)
+    solve = _Solve(rows, shape, members, solving, tools.seed, len(np.unique(members.rows)))
 
     def done(piece: _Piece, tiles: list[_Solved]) -> None:
         nonlocal gone
@@ -138,7 +131,7 @@ def train_classifiers(
         gone += _visits(shape, members, piece)
         tools.progress(stage, gone, total)
 
-    tools.crew.run(work, pieces, done)
+    tools.crew.steps(solve, pieces, done)
     return chunks
 
 
@@ -170,44 +163,55 @@ def _aligned(n: int) -> NDArray[np.float32]:
     return raw[start : start + n_bytes].view(np.float32).reshape(n, LANES)
 
 
-def _solve(
-    rows: SparseRows,
-    shape: Shape,
-    members: Members,
-    solving: Solving,
-    tools: Tools,
-    piece: _Piece,
-    n_root: int,
-    place: NDArray[np.int32],
-    rank: NDArray[np.int32],
-) -> list[_Solved]:
-    """Train the tiles of a piece; `place` and `rank` are workspaces, zero at the call and on return."""
-    bounds = shape.child_bounds(piece.node)
-    of_node = rows_of(members.ptr, members.rows, bounds[0], members.end(shape, piece.node), place)
-    problem: Problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank)
-    n_rows, n_used = len(of_node), len(problem.used)
-    ascending = np.argsort(problem.used)
-    order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
-    positive = np.empty(n_rows, np.uint16)
-    solve, stop = _SOLVERS[solving.loss], tools.crew.stop
-    solved = []
-    for number in range(piece.first, piece.last):
-        if stop[0]:
-            break
-        of_tile = bounds[number * LANES : (number + 1) * LANES + 1]
-        n_children = len(of_tile) - 1
-        positives(members.ptr, members.rows, of_tile, place, positive)
-        n_positive = np.count_nonzero(positive >> np.arange(n_children, dtype=np.uint16)[:, None] & 1, axis=1)
-        costs = solving.costs_at(n_root, n_rows, n_positive)
-        tile = Tile(positive, _aligned(n_used + 1), _aligned(n_rows), order, active)
-        tile_seed = derived_seed(tools.seed, piece.node, number)
-        solve(problem, tile, n_children, costs, solving.eps, solving.epochs_max, tile_seed, stop)
-        counts = np.empty(n_used, np.int32)
-        lane, weight = pack_tile(tile.weights, ascending, n_children, solving.prune, counts)
-        bias = tile.weights[n_used, :n_children].copy()
-        solved.append(_Solved(problem.used[ascending], counts, lane, weight, bias))
-    forget_rows(of_node, place)
-    return solved
+@dataclass(frozen=True)
+class _Solve:
+    """Trains the tiles of a piece. Its workspace: for each row and each feature a number, 0."""
+
+    result: ClassVar[Any] = list[_Solved]
+
+    rows: SparseRows
+    shape: Shape
+    members: Members
+    solving: Solving
+    seed: int
+    n_root: int
+
+    def workspace(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return what calls work in."""
+        return np.zeros(self.rows.n_rows, np.int32), np.zeros(self.rows.n_features, np.int32)
+
+    def run(
+        self, piece: _Piece, workspace: tuple[NDArray[np.int32], NDArray[np.int32]], stop: NDArray[np.uint8]
+    ) -> list[_Solved]:
+        """Return the result of an item."""
+        rows, shape, members, solving = self.rows, self.shape, self.members, self.solving
+        place, rank = workspace
+        bounds = shape.child_bounds(piece.node)
+        of_node = rows_of(members.ptr, members.rows, bounds[0], members.end(shape, piece.node), place)
+        problem: Problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank)
+        n_rows, n_used = len(of_node), len(problem.used)
+        ascending = np.argsort(problem.used)
+        order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
+        positive = np.empty(n_rows, np.uint16)
+        solved = []
+        for number in range(piece.first, piece.last):
+            if stop[0]:
+                break
+            of_tile = bounds[number * LANES : (number + 1) * LANES + 1]
+            n_children = len(of_tile) - 1
+            positives(members.ptr, members.rows, of_tile, place, positive)
+            lanes = np.arange(n_children, dtype=np.uint16)[:, None]
+            costs = solving.costs_at(self.n_root, n_rows, np.count_nonzero(positive >> lanes & 1, axis=1))
+            tile = Tile(positive, _aligned(n_used + 1), _aligned(n_rows), order, active)
+            tile_seed = derived_seed(self.seed, piece.node, number)
+            how = solving.eps, solving.epochs_max, tile_seed, stop
+            _SOLVERS[solving.loss](problem, tile, n_children, costs, *how)
+            counts = np.empty(n_used, np.int32)
+            lane, weight = pack_tile(tile.weights, ascending, n_children, solving.prune, counts)
+            bias = tile.weights[n_used, :n_children].copy()
+            solved.append(_Solved(problem.used[ascending], counts, lane, weight, bias))
+        forget_rows(of_node, place)
+        return solved
 
 
 def _chunk(tiles: list[_Solved]) -> Chunk:

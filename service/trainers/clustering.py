@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,53 @@ from service.trainers.work import Tools, derived_seed
 
 ROUNDS_MAX = 20
 STAGE = "clustering"
+
+_Part = tuple[int, NDArray[np.int32], int, int]
+"""Where a part of the labels begins; the labels; the size of the first half or how many clusters; a seed."""
+
+
+@dataclass(frozen=True)
+class _Halve:
+    """Halves parts of the labels; the result is the labels, the first half first."""
+
+    result: ClassVar[Any] = NDArray[np.int32]
+
+    vectors: Representations
+
+    def workspace(self) -> NDArray[np.float32]:
+        """Return what calls work in."""
+        return np.zeros((self.vectors.n_features, 2), np.float32)
+
+    def run(self, part: _Part, sums: NDArray[np.float32], stop: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """Return the result of an item."""
+        _, members, n_left, seed = part
+        bisect(*self.vectors[:3], members, n_left, ROUNDS_MAX, seed, sums)
+        return members
+
+
+class _Divided(NamedTuple):
+    """The labels of a part by cluster, and where each cluster begins and the last ends."""
+
+    members: NDArray[np.int32]
+    bounds: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Divide:
+    """Divides parts of the labels into clusters."""
+
+    result: ClassVar[Any] = _Divided
+
+    vectors: Representations
+
+    def workspace(self) -> NDArray[np.int32]:
+        """Return what calls work in."""
+        return np.zeros(self.vectors.n_features, np.int32)
+
+    def run(self, part: _Part, rank: NDArray[np.int32], stop: NDArray[np.uint8]) -> _Divided:
+        """Return the result of an item."""
+        _, members, n_clusters, seed = part
+        return _Divided(members, kmeans(*self.vectors[:3], members, n_clusters, ROUNDS_MAX, seed, rank))
 
 
 def balanced_shape(
@@ -41,14 +89,10 @@ def balanced_shape(
     halvings = 0 if halvings == 1 else halvings
     n_levels = max(1, math.ceil(halvings / math.log2(arity)))
     cuts = {round(halvings * (i + 1) / n_levels) for i in range(n_levels)}
-    local = threading.local()
+    halve = _Halve(vectors)
 
-    def halve(part: tuple[int, int, int, int]) -> None:
-        start, middle, stop, seed_here = part
-        if not hasattr(local, "sums"):
-            local.sums = np.zeros((vectors.n_features, 2), np.float32)
-        members = labels[start:stop]
-        bisect(*vectors[:3], members, middle - start, ROUNDS_MAX, seed_here, local.sums)
+    def done(part: _Part, members: NDArray[np.int32]) -> None:
+        labels[part[0] : part[0] + len(members)] = members
 
     bounds = np.array([0, len(labels)])
     levels = []
@@ -56,9 +100,12 @@ def balanced_shape(
         divided = np.flatnonzero(np.diff(bounds) > 1)
         starts, stops = bounds[divided], bounds[divided + 1]
         middles = starts + (stops - starts + 1) // 2
-        seeds = [derived_seed(tools.seed, level, part) for part in range(len(divided))]
-        parts = zip(starts.tolist(), middles.tolist(), stops.tolist(), seeds, strict=True)
-        tools.crew.run(halve, parts, lambda part, result: None)
+        bounds_of = zip(starts.tolist(), middles.tolist(), stops.tolist(), strict=True)
+        parts = (
+            (start, labels[start:stop].copy(), middle - start, derived_seed(tools.seed, level, part))
+            for part, (start, middle, stop) in enumerate(bounds_of)
+        )
+        tools.crew.steps(halve, parts, done)
         tools.progress(STAGE, level + 1, halvings)
         bounds = np.sort(np.concatenate([bounds, middles]))
         if level + 1 in cuts:
@@ -85,24 +132,23 @@ def kmeans_shape(
     Depends on the arguments alone, not on the number of threads.
     """
     labels = labels.copy()
-    local = threading.local()
+    divide = _Divide(vectors)
     inner: list[NDArray[np.int64]] = []
 
-    def divide(part: tuple[int, int, int]) -> NDArray[np.int64]:
-        start, stop, seed_here = part
-        if not hasattr(local, "rank"):
-            local.rank = np.zeros(vectors.n_features, np.int32)
-        members = labels[start:stop]
-        bounds: NDArray[np.int64] = kmeans(*vectors[:3], members, arity, ROUNDS_MAX, seed_here, local.rank)
-        return bounds + start
+    def done(part: _Part, found: _Divided) -> None:
+        labels[part[0] : part[0] + len(found.members)] = found.members
+        inner.append(found.bounds + part[0])
 
     bounds = np.array([0, len(labels)])
     levels = []
     for level in range(depth - 1):
         inner.append(bounds)
         large = np.flatnonzero(np.diff(bounds) > leaf_size).tolist()
-        parts = [(int(bounds[p]), int(bounds[p + 1]), derived_seed(tools.seed, level, p)) for p in large]
-        tools.crew.run(divide, parts, lambda part, found: inner.append(found))
+        parts = (
+            (start, labels[start : bounds[p + 1]].copy(), arity, derived_seed(tools.seed, level, p))
+            for p, start in zip(large, bounds[large].tolist(), strict=True)
+        )
+        tools.crew.steps(divide, parts, done)
         tools.progress(STAGE, level + 1, depth - 1)
         divided = np.unique(np.concatenate(inner))
         if len(divided) == len(bounds):

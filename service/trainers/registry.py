@@ -18,6 +18,7 @@ from service.base.faults import did_you_mean
 from service.base.logs import log
 from service.base.parameters import Parameters
 from service.base.rows import LabelRows, SparseRows
+from service.executors.local import Crew
 from service.trainers.label_tree import LABEL_TREE, OVR
 from service.trainers.ldsm.trainer import LDSM
 from service.trainers.lomtree.trainer import LOMTREE
@@ -26,7 +27,7 @@ from service.trainers.ranking.forest import FASTXML, PFASTREXML
 from service.trainers.softmax.trainers import HUFFMAN_TREE, LEARNED_TREE
 from service.trainers.source import MemorySource, OnRows, RowSource, TrainingSet, check_training_set
 from service.trainers.spec import Trained, TrainerSpec
-from service.trainers.work import Crew, Progress, Tools, no_progress
+from service.trainers.work import Progress, Tools, no_progress
 
 TRAINERS: dict[str, TrainerSpec[Any]] = {
     spec.name: spec

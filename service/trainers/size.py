@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,22 +103,36 @@ def estimate_size(rows: SparseRows, shapes: list[tuple[Shape, Members]], tools: 
     return SizeEstimate.of(bound, n_used, n_labels, alphas)
 
 
+@dataclass(frozen=True)
+class _CountUsed:
+    """Counts the features that the rows of a node have. Its workspace: a number a row, and one a feature."""
+
+    result: ClassVar[Any] = int
+
+    rows: SparseRows
+    shape: Shape
+    members: Members
+
+    def workspace(self) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        """Return what calls work in."""
+        return np.zeros(self.rows.n_rows, np.int32), np.zeros(self.rows.n_features, np.uint8)
+
+    def run(
+        self, node: int, workspace: tuple[NDArray[np.int32], NDArray[np.uint8]], stop: NDArray[np.uint8]
+    ) -> int:
+        """Return the result of an item."""
+        shape, members, (place, seen) = self.shape, self.members, workspace
+        of_node = rows_of(members.ptr, members.rows, shape.first[node], members.end(shape, node), place)
+        forget_rows(of_node, place)
+        return int(count_features(self.rows.indptr, self.rows.indices, of_node, seen))
+
+
 def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> NDArray[np.int64]:
     """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
     used = np.zeros(len(shape.first), np.int64)
-    local = threading.local()
-
-    def work(node: int) -> int:
-        if not hasattr(local, "place"):
-            local.place = np.zeros(rows.n_rows, np.int32)
-            local.seen = np.zeros(rows.n_features, np.uint8)
-        end = members.end(shape, node)
-        of_node = rows_of(members.ptr, members.rows, shape.first[node], end, local.place)
-        forget_rows(of_node, local.place)
-        return int(count_features(rows.indptr, rows.indices, of_node, local.seen))
 
     def done(node: int, count: int) -> None:
         used[node] = count
 
-    tools.crew.run(work, shape.inner.tolist(), done)
+    tools.crew.steps(_CountUsed(rows, shape, members), shape.inner.tolist(), done)
     return used

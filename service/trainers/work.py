@@ -1,18 +1,14 @@
-"""Running the many small pieces of a training on threads, so that an interrupt stops them all."""
+"""What a training works with: a seed, who runs its steps, and who is told how far it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import numpy as np
 
+from service.executors.local import Crew
 from service.trainers.source import OnRows
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 Progress = Callable[[str, int, int], None]
 """Called in the caller's thread with (stage, units done, units in all)."""
@@ -27,50 +23,12 @@ def derived_seed(*words: int) -> int:
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-class Crew:
-    """So many threads, and the flag that ends their work early.
-
-    stop  uint8[1]  1 when the work has been given up: kernels may look at it, their results are dropped
-    """
-
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self.stop = np.zeros(1, np.uint8)
-
-    def run(self, work: Callable[[T], R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
-        """Call `work` on every item, and `done(item, result)` in the caller's thread as results come.
-
-        When the caller's thread is interrupted, or a call fails, items not yet begun are dropped, those
-        being worked on are told to stop and waited for, and the exception goes on.
-        """
-        todo = iter(items)
-        running: dict[Future[R], T] = {}
-        with ThreadPoolExecutor(self.threads, thread_name_prefix="train") as pool:
-            try:
-                more = True
-                while more or running:
-                    while more and len(running) < 2 * self.threads:
-                        for item in todo:
-                            running[pool.submit(work, item)] = item
-                            break
-                        else:
-                            more = False
-                    finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in finished:
-                        done(running.pop(future), future.result())
-            except BaseException:
-                self.stop[0] = 1
-                for future in running:
-                    future.cancel()
-                raise
-
-
 @dataclass(frozen=True)
 class Tools:
     """What a training, or a part of it, works with.
 
     seed      the same data, parameters and seed give the same bits, whatever the number of threads
-    crew      its threads
+    crew      who runs its steps
     progress  is told how far it is
     on_rows   is shown rows of the first pass before they are learnt, by a trainer that shows them
     """

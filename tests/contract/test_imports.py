@@ -98,7 +98,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "service.inference": {"service.kernels", "service.features", "model_store"},
     "service.vocabulary": {"service.features", "service.datasets", "model_store"},
+    "service.executors": set(),
     "service.trainers": {
+        "service.executors",
         "service.kernels",
         "service.evaluation.tree_criteria",
         "service.evaluation.propensity",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import heapq
-import threading
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from model_store.ensemble import Chunk, Tree
 from service.base.errors import BadData
 from service.base.faults import fault
 from service.base.parameters import Parameters
-from service.base.rows import SparseRows
+from service.base.rows import LabelRows, SparseRows
 from service.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
 from service.trainers.ldsm.report import LdsmShape, SplitFacts, report_of
 from service.trainers.ldsm.split import Examples, Split, share_out, split_node
@@ -259,6 +258,31 @@ def _check_finite(rows: SparseRows) -> None:
         )
 
 
+@dataclass(frozen=True)
+class _Grow:
+    """Grows the tree of a number."""
+
+    result: ClassVar[Any] = _Grown
+
+    weighed: Weighed
+    labels: LabelRows
+    labelled: NDArray[np.int32]
+    parameters: LdsmParameters
+    seed: int
+
+    def workspace(self) -> Examples:
+        """Return what calls work in."""
+        rows = self.weighed.rows
+        ranks = np.zeros(rows.n_features, np.int32), np.zeros(self.labels.n_labels, np.int32)
+        return Examples(rows, self.labels, *ranks)
+
+    def run(self, number: int, examples: Examples, stop: NDArray[np.uint8]) -> _Grown:
+        """Return the result of an item."""
+        growth = _Growth(examples, self.labelled, self.parameters, derived_seed(self.seed, number))
+        growth.grow(stop)
+        return growth.finish(self.weighed)
+
+
 def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Trained:
     """Train LdSM trees that differ by their initial weights and the order of their rows.
 
@@ -271,24 +295,15 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     data = all_rows(source)
     _check_finite(data.rows)
     weighed = weigh(data.rows, parameters.idf)
-    x, y = weighed.rows, data.labels
-    labelled = np.flatnonzero(np.diff(y.indptr)).astype(np.int32)
-    local = threading.local()
+    labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     forest: dict[int, _Grown] = {}
-
-    def work(number: int) -> _Grown:
-        if not hasattr(local, "examples"):
-            ranks = np.zeros(x.n_features, np.int32), np.zeros(y.n_labels, np.int32)
-            local.examples = Examples(x, y, *ranks)
-        growth = _Growth(local.examples, labelled, parameters, derived_seed(tools.seed, number))
-        growth.grow(tools.crew.stop)
-        return growth.finish(weighed)
 
     def done(number: int, grown: _Grown) -> None:
         forest[number] = grown
         tools.progress(STAGE, len(forest), parameters.trees)
 
-    tools.crew.run(work, range(parameters.trees), done)
+    grow = _Grow(weighed, data.labels, labelled, parameters, tools.seed)
+    tools.crew.steps(grow, range(parameters.trees), done)
     return _assemble(data, parameters, [forest[number] for number in range(parameters.trees)])
 
 

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from service.base.rows import offsets
+from service.executors.local import Crew
 from service.trainers.plt.fobos import Shard, Topology, train_shard, used_keys
 from service.trainers.shape import Shape, parents_of
 from service.trainers.source import Census, OnRows, RowSource, TrainingSet
 from service.trainers.windows import RowWindows, dealt
-from service.trainers.work import Crew, Tools, derived_seed
+from service.trainers.work import Tools, derived_seed
 
 SHARDS = 8
 """The nodes of a tree are dealt to so many shards, which are trained side by side."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,6 +134,28 @@ def _rows(data: TrainingSet, label_weight: NDArray[np.float32]) -> TrainingRows:
     return TrainingRows(*data, label_weight, discount, ideal)
 
 
+@dataclass(frozen=True)
+class _Grow:
+    """Grows the tree of a number."""
+
+    result: ClassVar[Any] = Grown
+
+    rows: TrainingRows
+    labelled: NDArray[np.int32]
+    growth: Growth
+    seed: int
+
+    def workspace(self) -> None:
+        """Return nothing: a tree brings its own."""
+
+    def run(self, number: int, workspace: None, stop: NDArray[np.uint8]) -> Grown:
+        """Return the result of an item."""
+        grown: Grown = grow_tree(
+            self.rows, self.labelled.copy(), self.growth, derived_seed(self.seed, number), stop
+        )
+        return grown
+
+
 def grow_forest(
     data: TrainingSet,
     parameters: ForestParameters,
@@ -152,14 +175,11 @@ def grow_forest(
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     trees: dict[int, Grown] = {}
 
-    def work(number: int) -> Grown:
-        return grow_tree(rows, labelled.copy(), growth, derived_seed(tools.seed, number), tools.crew.stop)
-
     def done(number: int, grown: Grown) -> None:
         trees[number] = grown._replace(weight=weighed.plain(grown.feature, grown.weight))
         tools.progress(STAGE, len(trees), n_trees)
 
-    tools.crew.run(work, range(n_trees), done)
+    tools.crew.steps(_Grow(rows, labelled, growth, tools.seed), range(n_trees), done)
     return [trees[number] for number in range(n_trees)]
 
 

@@ -10,6 +10,7 @@ from sklearn.svm import LinearSVC
 
 from service.base.errors import BadData, BadParameter
 from service.base.rows import LabelRows, SparseRows
+from service.executors.local import Crew
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers import estimate, parse_parameters, train
@@ -17,7 +18,7 @@ from service.trainers.classifiers import Solving, members_of, train_classifiers
 from service.trainers.label_tree import prune_of
 from service.trainers.shape import join
 from service.trainers.spec import rows_by_label
-from service.trainers.work import Crew, Tools
+from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
 from tests.oracles.problems import (
     dense_labels,

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
+from service.executors.local import Crew
 from service.trainers.clustering import balanced_shape, kmeans_shape
 from service.trainers.representations import label_representations, rerank_arrays
 from service.trainers.shape import join
-from service.trainers.work import Crew, Tools, derived_seed
+from service.trainers.work import Tools, derived_seed
 from tests.oracles.problems import (
     dense_labels,
     dense_rows,

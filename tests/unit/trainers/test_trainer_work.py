@@ -10,8 +10,8 @@ import time
 import numpy as np
 import pytest
 
+from service.executors.local import Crew
 from service.trainers import parse_parameters, train
-from service.trainers.work import Crew
 from tests.oracles.problems import random_labels, random_rows
 
 

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.executors.local import Crew
 from service.trainers.plt import descent as sgd
 from service.trainers.plt.descent import Descent, train_trees
 from service.trainers.shape import huffman_shape, random_shape
 from service.trainers.source import MemorySource, TrainingSet
-from service.trainers.work import Crew, Tools, derived_seed
+from service.trainers.work import Tools, derived_seed
 from tests.oracles.label_trees import fobos
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows
 

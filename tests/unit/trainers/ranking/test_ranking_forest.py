@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from service.base.rows import LabelRows, SparseRows
 from service.evaluation.propensity import propensities
+from service.executors.local import Crew
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.ranking.forest import (
     FastXmlParameters,
@@ -21,7 +22,7 @@ from service.trainers.ranking.forest import (
 from service.trainers.ranking.tree import Grown
 from service.trainers.representations import rerank_arrays
 from service.trainers.source import TrainingSet
-from service.trainers.work import Crew, Tools
+from service.trainers.work import Tools
 from tests.oracles.problems import (
     dense_labels,
     dense_rows,

@@ -15,6 +15,7 @@ from model_store.store import Store
 from service.base.errors import BadInput, BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.base.settings import Limits
+from service.executors.local import Crew
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.serving.opening import serve_model
@@ -35,7 +36,7 @@ from service.trainers.softmax.shapes import (
 from service.trainers.softmax.training import _start
 from service.trainers.softmax.updates import settle
 from service.trainers.source import MemorySource, TrainingSet, count
-from service.trainers.work import Crew, Tools
+from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
 from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, train_and_publish
