@@ -57,6 +57,12 @@ def parse_ref(ref: object) -> str | int:
     return check_version(ref)
 
 
+def parse_named(text: str) -> tuple[str, str | int]:
+    """Return the model and the version that NAME or NAME@VERSION refers to; raise InvalidName."""
+    name, at, version = text.partition("@")
+    return check_model(name), parse_ref(version) if at else LATEST
+
+
 def _shown(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:80]}... ({len(text)} characters)"

@@ -121,6 +121,16 @@ def origin_array(origin: Mapping[str, Any]) -> NDArray[np.uint8]:
     return json_array(ORIGIN, origin)
 
 
+def origin_arrays(origin: Mapping[str, Any], made_for: str | None) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an origin, if it says anything, and of what a version was made for, if that is."""
+    found: dict[str, NDArray[Any]] = {}
+    if any(value is not None for value in origin.values()):
+        found[ORIGIN] = origin_array(origin)
+    if made_for is not None:
+        found[MADE_FOR] = made_for_array(made_for)
+    return found
+
+
 def read_origin(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Return the origin among a version's arrays, {} if it has none; raise Corrupt when it is damaged."""
     return read_json_array(arrays, ORIGIN)

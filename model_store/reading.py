@@ -8,7 +8,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
 
 from model_store.alias import ALIAS_BYTES_MAX, SERIAL_MAX, Alias, parse_alias
 from model_store.archive import Writable, archive_pieces
@@ -46,6 +48,7 @@ from model_store.moves import MOVES_BYTES_MAX, Move, parse_moves
 from model_store.origin import is_made_for
 from model_store.version import (
     Model,
+    StoredArray,
     map_version,
     read_manifest,
     verify_version,
@@ -225,9 +228,17 @@ class StoreReader:
             return map_label_info(self._fs, path, f"{name}: {LABEL_INFO}")
         return None
 
-    def array_path(self, manifest: Manifest, name: str) -> Path:
-        """Return the file of an array of a version of the store."""
-        return self._version_path(manifest.model, manifest.version) / ARRAYS / file_name(name)
+    def files_of(
+        self, model: Model, arrays: Mapping[str, NDArray[Any]], prefix: str = ""
+    ) -> dict[str, StoredArray]:
+        """Return where those of `arrays` stand that are a version's own, there named behind the prefix."""
+        manifest = model.manifest
+        home = self._version_path(manifest.model, manifest.version) / ARRAYS
+        return {
+            f"{prefix}{name}": StoredArray(home / file_name(name), info)
+            for name, info in manifest.arrays.items()
+            if arrays.get(f"{prefix}{name}") is model.arrays[name]
+        }
 
     def generation(self) -> tuple[object, ...]:
         """Return a value that differs when a version came or went, an alias changed, or label info came.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from model_store.ensemble import Weights
 from model_store.names import name_of
 from model_store.origin import parent_of
+from model_store.origin import read_report as read_report
 from model_store.store import Store
 from model_store.version import Draft, Model, Packed, model_of, pack, unpack
 from service.base.errors import BadData, BadParameter, NotTuned
@@ -26,8 +28,11 @@ from service.inference.options import NodeThresholds
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.thresholds.store.state import ThresholdDatabase
+from service.vocabulary.concepts import read_concepts
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.calibrate import calibrated_draft, draft_of, fit_to_rows, refuse_link
+from service.workflows.combine import CombineRequest, combine_dataset
+from service.workflows.combined_parts import check_members
 from service.workflows.evaluate import empty_convention, evaluate_rows
 from service.workflows.from_memory import InMemoryInstances, dataset_from_memory, instances_from_memory
 from service.workflows.from_memory import columns_from_memory as columns_from_memory
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
 
 TUNED = "tuned"
 """The threshold that stands for each label's own."""
+
+COMBINE_OPTIONS = ("language", "by", "candidates", "beam_width", "ranker", "seed")
 
 Answers = list[list[tuple[str, float]]]
 """For each instance its labels with their scores, the best first."""
@@ -63,6 +70,32 @@ def train_from_memory(
         threads=threads or os.cpu_count() or 1,
     )
     return _of_draft(train_dataset(dataset_from_memory(instances, labels), request))
+
+
+def combine_from_memory(
+    members: Sequence[InMemoryModel],
+    vocabulary: str | os.PathLike[str] | None,
+    instances: object,
+    labels: object,
+    trained_on: tuple[object, object] | None,
+    options: Mapping[str, Any],
+) -> InMemoryModel:
+    """Combine models, and the names of a vocabulary's file, by labelled instances. Raises BadInput.
+
+    trained_on  instances and labels that the first member was trained on
+    options     fields of `CombineRequest`, of COMBINE_OPTIONS
+    """
+    if unknown := [name for name in options if name not in COMBINE_OPTIONS]:
+        raise BadParameter(f"{unknown[0]}: expected one of {', '.join(COMBINE_OPTIONS)}, found another name")
+    request = CombineRequest([], Path(), **options)
+    concepts = None
+    if vocabulary is not None:
+        concepts = read_concepts(Path(vocabulary), request.language, request.by)
+    rows = dataset_from_memory(instances, labels)
+    near = None if trained_on is None else dataset_from_memory(*trained_on)
+    parts = [member.as_member(number) for number, member in enumerate(members, 1)]
+    check_members(parts, request.language, concepts is not None)
+    return _of_draft(combine_dataset(parts, concepts, rows, near, request).draft)
 
 
 def restore_model(packed: Packed, home: Path | None, thresholds: NDArray[np.float32] | None) -> InMemoryModel:
@@ -199,6 +232,12 @@ class InMemoryModel:
         answer = json.loads(b"".join(reply.parts))
         labels: list[dict[str, Any]] = answer["predictions"][0]["labels"]
         return labels
+
+    def as_member(self, number: int) -> Model:
+        """Return the version as a member of a combined one; one without a name is called by its number."""
+        if self._home is not None:
+            return self.model
+        return replace(self.model, manifest=replace(self.model.manifest, model=f"member{number}"))
 
     def save(self, store: str | os.PathLike[str], name: str) -> int:
         """Publish the model as the next version of that name, its `latest`; return the version's number.

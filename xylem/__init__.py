@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from xylem.events import ServerEvent as ServerEvent
     from xylem.local import Model as Model
     from xylem.local import ScoredLabel as ScoredLabel
+    from xylem.local import combine as combine
     from xylem.local import load as load
     from xylem.local import train as train
     from xylem.results import DataFile as DataFile
@@ -57,7 +58,7 @@ _NAMES = {
     "errors": "BadAnswer ClientError ConnectionFailed FieldError ProblemError Retries WaitTimeout",
     "estimators": "LabelTreeClassifier",
     "events": "ServerEvent",
-    "local": "Model ScoredLabel load train",
+    "local": "Model ScoredLabel combine load train",
     "results": """
         DataFile Feedback FeedbackVerdict InstanceScores Job Label LabelScore LabelThreshold LineError
         ModelDetails ModelInfo Prediction Predictions Progress Promotion Scores Thresholds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -54,6 +54,13 @@ class Model:
     def n_labels(self) -> int:
         """Return how many labels it knows."""
         return self._inner.model.manifest.n_labels
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Return what was found when it was made: `warnings`; of a combination its figures, by folds."""
+        from service.in_memory import read_report
+
+        return read_report(self._inner.model.arrays)
 
     def predict(
         self,
@@ -172,6 +179,41 @@ def train(
         for name, value in parameters.items()
     }
     return Model(train_from_memory(instances, labels, trainer, named, weights, seed, threads))
+
+
+def combine(
+    members: Sequence[Model],
+    vocabulary: str | PathLike[str] | None,
+    instances: Any,
+    labels: Iterable[Iterable[str]] | Any = None,
+    *,
+    language: str | None = None,
+    by: str = "uri",
+    rerank: tuple[Any, Any] | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    **options: Any,
+) -> Model:
+    """Combine models, and the names of a vocabulary, into one that ranks what they propose.
+
+    members     1 to 8 models of any trainers: what `train` and `load` return
+    vocabulary  a file of concepts with their names: SKOS (.ttl, .rdf, .nt), .tsv or .csv; None: no names
+    instances, labels  30 rows or more that no member was trained on, as `train` takes them
+    language    of the names that count; all if left out
+    by          what labels are: "uri", "notation", or a language, in which they are the names
+    rerank      instances and labels that the first member was trained on: near ones rank candidates, if that
+                gains
+    options     those of `xylem combine`: candidates (100), beam_width (5), ranker ("auto"), seed (0)
+
+    `report["combined"]` of the model has the figures by folds of the rows, beside those of each member.
+    Raises `service.base.errors.BadInput` for what cannot be combined. Needs the extra sklearn.
+    """
+    from service.in_memory import columns_from_memory, combine_from_memory
+
+    instances, labels = columns_from_memory(instances, labels, text_column, label_column)
+    named = {**options, "language": language, "by": by}
+    inner = [member._inner for member in members]
+    return Model(combine_from_memory(inner, vocabulary, instances, labels, rerank, named))
 
 
 def load(store: str | PathLike[str], name: str) -> Model:

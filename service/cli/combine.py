@@ -15,12 +15,11 @@ from service.cli.options import (
     Data,
     Json,
     Model,
+    Seed,
     StoreDir,
     Table,
-    Work,
     grouped,
     in_panel,
-    n_threads,
     parse_reference,
 )
 from service.cli.train import NewModel
@@ -84,7 +83,7 @@ def combine(
     table: Table,
     model: NewModel,
     ranking: Ranking,
-    work: Work,
+    seed: Seed = 0,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -104,8 +103,7 @@ def combine(
         language=parts.language,
         by=parts.by,
         columns=columns,
-        seed=work.seed,
-        threads=n_threads(work.threads),
+        seed=seed,
         **ranking._asdict(),
     )
     with progress(json) as show:
@@ -149,10 +147,10 @@ def vocabulary(
     Concepts that are new are found by their names from then on. Concepts that the file lacks are gone. The
     others keep what was learnt of them, by what labels are (--by).
     """
-    from service.workflows.new_vocabulary import set_vocabulary
+    from service.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
 
     name, reference = parse_reference(model)
     home = store_to_publish(store, "xylem models vocabulary")
-    found = set_vocabulary(home, name, reference, file, language, by)
+    found = set_vocabulary(home, name, reference, VocabularyRequest(file, language, by))
     line = f"{name}@{found.parent} with {file} -> {name}@{found.version}: {found.added:,} labels added, "
     print_result(json, f"{line}{found.removed:,} removed", **found._asdict())

@@ -30,7 +30,11 @@ State = Annotated[
 ModelName = Annotated[str | None, typer.Option("--model", metavar="NAME", help="Only those of a model.")]
 KindName = Annotated[
     str | None,
-    typer.Option("--kind", metavar="KIND", help="Only those of a kind: training, threshold-tuning or batch."),
+    typer.Option(
+        "--kind",
+        metavar="KIND",
+        help="Only those of a kind: training, combine, vocabulary, threshold-tuning or batch.",
+    ),
 ]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many, the newest.")]
 

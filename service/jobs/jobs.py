@@ -45,6 +45,9 @@ LIST_MAX = 1000
 
 _ID_BYTES = 12
 
+_PUBLISHING = ("training", "combine", "vocabulary")
+"""Kinds of jobs that publish a version."""
+
 FOLLOW_SECONDS = 0.5
 """The pause between two looks at a job that is followed."""
 
@@ -81,7 +84,7 @@ class Jobs:
     ) -> Submitted:
         """Check a request and add a job for it, or return the one that came with this key before.
 
-        kind  training, threshold-tuning or batch
+        kind  one of `service.jobs.kinds.KINDS`
         body  the JSON value of the request
         traceparent   the span of the request that asks for it, which the job's continues
 
@@ -89,7 +92,7 @@ class Jobs:
         with its place; IdempotencyConflict; Overloaded when as many jobs wait as may; LimitExceeded;
         BadRequest for an unknown kind or a key that is none; DatabaseUnavailable.
         """
-        if kind == "training" and self._follows:
+        if kind in _PUBLISHING and self._follows:
             raise Conflict(
                 "expected a store that is published to here, found one that follows XYLEM_STORE_REMOTE: "
                 "train elsewhere, and push"

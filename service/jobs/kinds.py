@@ -16,14 +16,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from model_store.errors import InvalidName
-from model_store.identifiers import check_alias, check_model, parse_ref
+from model_store.identifiers import check_alias, check_model, parse_named, parse_ref
+from model_store.label_info import is_language
 from service.base.columns import TABLES, is_table, refuse_without_table
 from service.base.errors import BadData, BadFields, BadInput, BadParameter, BadRequest
 from service.base.faults import what_is
 from service.base.settings import Limits
 from service.features.parameters import PARAMETERS
 from service.jobs.data import DataRoot
-from service.jobs.requests import BatchJob, TableFields, TrainingJob, TuningJob
+from service.jobs.requests import (
+    BatchJob,
+    CombineJob,
+    ConceptFields,
+    FittingJob,
+    PromotionRule,
+    PublishingJob,
+    TableFields,
+    TrainingJob,
+    TuningJob,
+    VocabularyJob,
+)
 from service.serving.parse import PREDICT_ONLY
 from service.serving.schemas.faults import all_faults_of
 from service.serving.schemas.instances import RequestModel
@@ -168,32 +180,68 @@ def _fault_of(check: Callable[[Any], object], value: Any, path: str) -> Faults:
 
 
 def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
-    yield from _files(data, data=request.data, valid=request.valid, label_names=request.label_names)
-    yield from _column_faults(request, request.data, request.valid)
+    yield from _fitting_faults(request, data)
+    yield from _files(data, label_names=request.label_names)
     yield from parameter_faults(request.trainer, request.parameters or {})
+    if request.calibrate and not request.measures:
+        yield BadRequest("expected valid or split, to calibrate on, found neither").at("calibrate")
+    if request.calibrate and request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact:
+        fault = f"expected a trainer of scores a label, found {request.trainer}, whose sum to 1"
+        yield BadRequest(fault).at("calibrate")
+    if request.calibrate and request.rerank:
+        yield BadRequest("expected calibrate or rerank, whose scores are probabilities, found both").at(
+            "rerank"
+        )
+
+
+def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
+    yield from _fitting_faults(request, data)
+    yield from _files(data, vocabulary=request.vocabulary, rerank=request.rerank)
+    yield from _column_faults(request, request.data, request.rerank)
+    for i, member in enumerate(request.members or ()):
+        yield from _fault_of(parse_named, member, f"members[{i}]")
+    yield from _concept_faults(request)
+
+
+def _check_vocabulary(request: VocabularyJob, data: DataRoot) -> Faults:
+    yield from _publishing_faults(request, data)
+    yield from _files(data, vocabulary=request.vocabulary)
+    yield from _column_faults(request, request.valid)
+    yield from _version_faults(request.version)
+    yield from _concept_faults(request)
+
+
+def _concept_faults(request: ConceptFields) -> Faults:
+    for field in ("language", "by"):
+        tag = getattr(request, field)
+        if tag is not None and not is_language(tag):
+            yield BadRequest(f"expected a language, as en or pt-br, found {tag!r}").at(field)
+
+
+def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
+    yield from _publishing_faults(request, data)
+    yield from _files(data, data=request.data)
+    yield from _column_faults(request, request.data, request.valid)
     if request.valid is not None and request.split is not None:
         yield BadRequest("expected valid or split, found both").at("split")
     can_split = request.data is None or request.data.removesuffix(".gz").endswith(SPLIT_SUFFIXES)
     if request.split is not None and not can_split:
         fault = f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found {request.data!r}"
         yield BadRequest(fault).at("split")
-    measures = request.valid is not None or request.split is not None
-    if request.calibrate and not measures:
-        yield BadRequest("expected valid or split, to calibrate on, found neither").at("calibrate")
-    if request.calibrate and request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact:
-        fault = f"expected a trainer of scores a label, found {request.trainer}, whose sum to 1"
-        yield BadRequest(fault).at("calibrate")
+
+
+def _publishing_faults(request: PublishingJob, data: DataRoot) -> Faults:
+    yield from _files(data, valid=request.valid)
     if request.thresholds is not None:
-        if not measures:
+        if not request.measures:
             yield BadRequest("expected valid or split, to tune on, found neither").at("thresholds")
         yield from _start_faults(request.thresholds.start, "thresholds.start")
     if request.promotion is not None:
-        yield from _promotion_faults(request, measures)
+        yield from _promotion_faults(request.promotion, request.measures)
 
 
-def _promotion_faults(request: TrainingJob, measures: bool) -> Faults:
-    assert request.promotion is not None
-    alias, conditions = request.promotion.alias, request.promotion.conditions
+def _promotion_faults(promotion: PromotionRule, measures: bool) -> Faults:
+    alias, conditions = promotion.alias, promotion.conditions
     if alias is None:
         if conditions:
             yield BadRequest("expected no condition where no alias moves, found some").at("promotion.if")
@@ -276,6 +324,8 @@ def _start_faults(start: list[float] | None, path: str) -> Faults:
 
 KINDS: dict[str, JobKind] = {
     "training": JobKind(TrainingJob, _check_training, "service.jobs.training:run"),
+    "combine": JobKind(CombineJob, _check_combine, "service.jobs.combine:run"),
+    "vocabulary": JobKind(VocabularyJob, _check_vocabulary, "service.jobs.combine:run_vocabulary"),
     "threshold-tuning": JobKind(TuningJob, _check_tuning, "service.jobs.training:run_tuning"),
     "batch": JobKind(BatchJob, _check_batch, "service.jobs.batch:run"),
 }

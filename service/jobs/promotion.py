@@ -128,7 +128,7 @@ def _act(context: JobContext, verdict: PromotionVerdict, version: int) -> None:
 def _cause(context: JobContext, verdict: PromotionVerdict) -> Cause:
     """Return what the history of the alias says: the job, and what its rule found."""
     why = "; ".join(verdict.reasons)
-    return Cause("a training job", why, context.job.id, verdict._asdict())
+    return Cause(f"a {context.job.kind} job", why, context.job.id, verdict._asdict())
 
 
 def _measured(

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
+from model_store.manifest import MEMBERS_MAX
+from model_store.members import BEAM_MAX, CANDIDATES_MAX
 from service.base.columns import COLUMNS_MAX, TableColumns, columns_of
 from service.base.faults import fault, what_is
 from service.serving.schemas.instances import RequestModel
@@ -16,6 +18,7 @@ from service.serving.schemas.predict import Options
 from service.workflows.tune import KAPPA_MAX, KAPPA_MIN
 
 Name = Annotated[str, Field(max_length=512)]
+Language = Annotated[str, Field(max_length=64)]
 
 
 def _check_version(value: Any) -> int | str | None:
@@ -92,32 +95,87 @@ class TableFields(RequestModel):
         return columns_of(self.text_column, self.label_column, self.label_separator)
 
 
-class TrainingJob(TableFields):
-    """A training that publishes a version.
+class PublishingJob(TableFields):
+    """What publishes a version, and decides whether an alias moves to it.
 
-    valid        a validation file; or
-    split        so large a share of the rows of `data` is kept out of the training, to measure on
-    parameters   of the trainer by name, of the features as "features.NAME"
-    label_names  for numeric data files: line i + 1 is the name of label i
-    calibrate    whether scores are fitted to the validation rows, so that they are probabilities
-    thresholds   tuned on the validation rows; none: not tuned
-    promotion    none: `latest` moves to the version whatever its figures are
+    valid       a validation file
+    thresholds  tuned on the validation rows; none: not tuned
+    promotion   none: `latest` moves to the version whatever its figures are
     """
 
     model: str
-    trainer: str
-    data: Name
     valid: Name | None = None
+    thresholds: TuningChoice | None = None
+    promotion: PromotionRule | None = None
+
+    @property
+    def measures(self) -> bool:
+        """Whether there are validation rows."""
+        return self.valid is not None
+
+
+class FittingJob(PublishingJob):
+    """What publishes a version that is fitted to the rows of `data`.
+
+    split  in place of `valid`: so large a share of the rows is kept out of the fit, to measure on
+    """
+
+    data: Name
     split: Annotated[float, Field(ge=0.001, le=0.9)] | None = None
+    seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)] = 0
+
+    @property
+    def measures(self) -> bool:
+        """Whether there are validation rows."""
+        return self.valid is not None or self.split is not None
+
+
+class TrainingJob(FittingJob):
+    """A training that publishes a version.
+
+    parameters   of the trainer by name, of the features as "features.NAME"
+    label_names  for numeric data files: line i + 1 is the name of label i
+    calibrate    whether scores are fitted to the validation rows, so that they are probabilities
+    rerank       whether near training rows rank candidates anew, where held-out rows gain by it
+    """
+
+    trainer: str
     parameters: Annotated[
         dict[str, ParameterValue], Field(max_length=PARAMETERS_MAX), BeforeValidator(_few)
     ] = Field(default_factory=dict)
     label_names: Name | None = None
     weights: Literal["float32", "bfloat16", "int8"] = "float32"
-    seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)] = 0
     calibrate: bool = False
-    thresholds: TuningChoice | None = None
-    promotion: PromotionRule | None = None
+    rerank: bool = False
+
+
+class ConceptFields(RequestModel):
+    """How concepts are read; `service.workflows.combine.CombineRequest` says what the fields mean."""
+
+    language: Language | None = None
+    by: Language | None = None
+
+
+class CombineJob(FittingJob, ConceptFields):
+    """A combination that publishes a version; its ranker is fitted to `data`, which no member may know.
+
+    members  versions of the store, as "NAME" or "NAME@VERSION"
+    rerank   a file: the rows that the first member was trained on
+    """
+
+    members: Annotated[list[Name], Field(min_length=1, max_length=MEMBERS_MAX)]
+    vocabulary: Name | None = None
+    candidates: Annotated[int, Field(ge=1, le=CANDIDATES_MAX)] = 100
+    beam_width: Annotated[int, Field(ge=1, le=BEAM_MAX)] = 5
+    ranker: Literal["auto", "boosted", "linear"] = "auto"
+    rerank: Name | None = None
+
+
+class VocabularyJob(PublishingJob, ConceptFields):
+    """A combined version with another vocabulary; what is left out of `language` and `by` stays as it was."""
+
+    vocabulary: Name
+    version: Version = None
 
 
 class TuneThresholdsRequest(TuningChoice, TableFields):

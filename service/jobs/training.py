@@ -11,7 +11,7 @@ import gzip
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
@@ -24,15 +24,62 @@ from service.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
 from service.base.errors import BadData
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.promotion import LATEST, promote_if
-from service.jobs.requests import PromotionRule, TrainingJob, TuningChoice, TuningJob
+from service.jobs.requests import (
+    FittingJob,
+    PromotionRule,
+    PublishingJob,
+    TrainingJob,
+    TuningChoice,
+    TuningJob,
+)
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.labelled import OnProgress
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import OnKeep, request_of, tune_and_keep
 
 
+class Publication(NamedTuple):
+    """What publishes the version of a job.
+
+    data, valid  files, if there are any
+    """
+
+    context: JobContext
+    files: WatchedFiles
+    data: Path | None
+    valid: Path | None
+
+    @property
+    def store(self) -> Store:
+        """The store, whose history names the job."""
+        job = self.context.job
+        return Store(self.context.store.root, by=Cause(f"a {job.kind} job", job=job.id))
+
+    @property
+    def on_progress(self) -> OnProgress:
+        """What tells how far it is, and looks at the files before the version is published."""
+        return self.files.watching(self.context.on_progress, "publish")
+
+    def marks(self, request: PublishingJob) -> dict[str, Any]:
+        """Return the fields `origin`, `latest` and `made_for` of a workflow's request."""
+        rule, job = _rule(request), self.context.job.id
+        return {
+            "origin": {"job": job, "rule": _rule_json(request.promotion)},
+            "latest": rule is None or rule.alias not in (LATEST, None),
+            "made_for": job,
+        }
+
+
+R = TypeVar("R", bound=PublishingJob)
+
+
 def run(context: JobContext, request: TrainingJob) -> dict[str, Any]:
     """Do the job; return the figures of the version."""
+    return publish(context, request, _train)
+
+
+def publish(context: JobContext, request: R, make: Callable[[Publication, R], Any]) -> dict[str, Any]:
+    """Do a job that publishes a version, which `make` does; return the figures of the version."""
     files = WatchedFiles(context.data)
     rule = _rule(request)
     manifest = _published(context)
@@ -40,30 +87,33 @@ def run(context: JobContext, request: TrainingJob) -> dict[str, Any]:
     if manifest is None or request.thresholds is not None or (rule is not None and rule.conditions):
         data, valid = _files(context, files, request)
         if manifest is None:
-            manifest = _train(context, files, request, data, valid)
-    patiently(lambda: context.leases.record_version(context.claim, manifest.version))
+            make(Publication(context, files, data, valid), request)
+            manifest = _published(context)
+            assert manifest is not None
+    version = manifest.version
+    patiently(lambda: context.leases.record_version(context.claim, version))
     if request.thresholds is not None:
         assert valid is not None
-        _tune(context, files, manifest.version, request.thresholds, valid, request.columns())
+        _tune(context, files, version, request.thresholds, valid, request.columns())
     if rule is not None and rule.alias is not None:
-        promote_if(context, rule, manifest.version, valid, request.columns())
+        promote_if(context, rule, version, valid, request.columns())
     return {
         "trainer": manifest.trainer.name,
         "model_bytes": manifest.model_bytes,
         "rows": manifest.data.rows,
         "labels": manifest.n_labels,
         "metrics": dict(manifest.metrics),
-        **_notes(context, manifest.version),
+        **_notes(context, version),
     }
 
 
 def _notes(context: JobContext, version: int) -> dict[str, Any]:
-    """Return what the version's report says of the data and the features: warnings, and what was tried."""
+    """Return what the version's report says besides its figures: warnings, and what was tried."""
     report = read_report(context.store.open(context.job.model, version, verify=False).arrays)
-    return {name: report[name] for name in ("warnings", "features") if name in report}
+    return {name: report[name] for name in ("warnings", "features", "rerank", "combined") if name in report}
 
 
-def _rule(request: TrainingJob) -> PromotionRule | None:
+def _rule(request: PublishingJob) -> PromotionRule | None:
     """Return the rule by which an alias moves after publication; None: `latest` moves with it.
 
     A rule without an alias moves none. A version whose thresholds are still to be tuned is not served as
@@ -88,43 +138,40 @@ def _published(context: JobContext) -> Manifest | None:
     return found
 
 
-def _files(context: JobContext, files: WatchedFiles, request: TrainingJob) -> tuple[Path, Path | None]:
-    """Return the training file and the validation file, if there is one: parts of the data where it is
+def _files(
+    context: JobContext, files: WatchedFiles, request: PublishingJob
+) -> tuple[Path | None, Path | None]:
+    """Return the file of rows and the validation file, if there are any: parts of the data where it is
     split.
     """
+    valid = None if request.valid is None else files.find(request.valid, "valid")
+    if not isinstance(request, FittingJob):
+        return None, valid
     data = files.find(request.data)
-    if request.valid is not None:
-        return data, files.find(request.valid, "valid")
     if request.split is None:
-        return data, None
+        return data, valid
     share, report = request.split, context.on_progress
     return split_lines(data, context.work, share, request.seed, report, request.columns())
 
 
-def _train(
-    context: JobContext, files: WatchedFiles, request: TrainingJob, data: Path, valid: Path | None
-) -> Manifest:
-    names = None if request.label_names is None else files.find(request.label_names, "label_names")
-    job, rule = context.job, _rule(request)
+def _train(made: Publication, request: TrainingJob) -> None:
+    assert made.data is not None
+    names = None if request.label_names is None else made.files.find(request.label_names, "label_names")
     train = TrainRequest(
         trainer=request.trainer,
-        data=data,
-        valid=valid,
+        data=made.data,
+        valid=made.valid,
         parameters=dict(request.parameters),
         label_names=names,
         columns=request.columns(),
         weights=request.weights,
         seed=request.seed,
         calibrate=request.calibrate,
-        threads=context.threads,
-        origin={"job": job.id, "rule": _rule_json(request.promotion)},
-        latest=rule is None or rule.alias not in (LATEST, None),
-        made_for=job.id,
+        rerank=request.rerank,
+        threads=made.context.threads,
+        **made.marks(request),
     )
-    watched = files.watching(context.on_progress, "publish")
-    store = Store(context.store.root, by=Cause("a training job", job=job.id))
-    report = train_and_publish(store, job.model, train, watched)
-    return context.store.manifest(job.model, report.version)
+    train_and_publish(made.store, made.context.job.model, train, made.on_progress)
 
 
 def _tune(

@@ -87,7 +87,8 @@ def fit_to_rows(model: Model, labelled: Labelled, threads: int, on_progress: OnP
     refuse_link(model)
     source, n_rows = labelled.source, labelled.rows.n_rows
     assert source is not None, "expected rows of a file: windows of words are of models that are refused"
-    if source.sha256 == model.manifest.data.sha256:
+    known = [model.manifest, *model.manifest.members]
+    if any(source.sha256 == manifest.data.sha256 for manifest in known):
         raise BadData(
             "calibrate: expected rows that the model was not trained on, found those that it was trained on"
         )
@@ -174,6 +175,7 @@ def draft_of(model: Model) -> Draft:
         ensemble=model.ensemble,
         labels=model.labels,
         extra={name: array for name, array in model.arrays.items() if name not in own | {MADE_FOR}},
+        members=manifest.members,
     )
 
 
@@ -197,7 +199,8 @@ def calibrate_and_publish(
     fit = fit_to_rows(model, read_labelled(model, data, on_progress, columns), threads, on_progress)
     origin = {"parent": parent_of(model.manifest)}
     on_progress("publish", 0, 1)
-    published = store.publish(name, calibrated_draft(draft_of(model), fit, origin))
+    draft = calibrated_draft(draft_of(model), fit, origin)
+    published = store.publish(name, replace(draft, files=store.files_of(model, draft.arrays())))
     on_progress("publish", 1, 1)
     return {
         "model": name,

@@ -17,20 +17,10 @@ import numpy as np
 from model_store.identifiers import check_model
 from model_store.label_info import URI
 from model_store.manifest import Parameter, member_prefix
-from model_store.members import (
-    MEMBER_FEATURES,
-)
-from model_store.origin import (
-    MADE_FOR,
-    ORIGIN,
-    REPORT,
-    made_for_array,
-    origin_array,
-    parent_of,
-    report_array,
-)
+from model_store.members import MEMBER_FEATURES
+from model_store.origin import REPORT, origin_arrays, parent_of, report_array
 from model_store.store import Store
-from model_store.version import Draft, Model, StoredArray, model_of
+from model_store.version import Draft, Model, model_of
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset, offsets
@@ -42,7 +32,6 @@ from service.vocabulary.concepts import Concepts, read_concepts
 from service.vocabulary.featurizers import featurizer_of
 from service.vocabulary.words import count_words
 from service.workflows.combined_parts import (
-    LEFT_OUT,
     CombinedParts,
     NamesToMatch,
     check_members,
@@ -95,7 +84,6 @@ class CombineRequest:
     rerank: Path | None = None
     columns: TableColumns = DEFAULT_COLUMNS
     seed: int = 0
-    threads: int = 1
     origin: Mapping[str, Any] = field(default_factory=dict)
     latest: bool = True
     made_for: str | None = None
@@ -125,18 +113,15 @@ def combine_and_publish(
     store.prepare()
     members = [store.open(name, reference) for name, reference in request.members]
     made = combine_members(members, request, on_progress)
-    files = {}
+    arrays, files = made.draft.extra, {}
     for number, member in enumerate(members):
-        files.update(_files_of(store, member, member_prefix(number)))
+        files.update(store.files_of(member, arrays, member_prefix(number)))
     origin = {"members": [parent_of(member.manifest) for member in members], **request.origin}
-    extra = {**made.draft.extra, ORIGIN: origin_array(origin)}
-    if request.made_for is not None:
-        extra[MADE_FOR] = made_for_array(request.made_for)
+    draft = replace(made.draft, extra={**arrays, **origin_arrays(origin, request.made_for)}, files=files)
     on_progress("publish", 0, 1)
-    draft = replace(made.draft, extra=extra, files=files)
     manifest = store.publish(model, draft, latest=request.latest)
-    if request.vocabulary is not None and store.label_info(model) is None:
-        store.put_label_info(model, read_label_info(request.vocabulary, request.by, request.language))
+    if request.vocabulary is not None:
+        tell_names(store, model, request.vocabulary, request.by, request.language)
     on_progress("publish", 1, 1)
     return {
         "model": model,
@@ -147,14 +132,10 @@ def combine_and_publish(
     }
 
 
-def _files_of(store: Store, member: Model, prefix: str) -> dict[str, StoredArray]:
-    """Return where the arrays of a version stand, by their names in a combined version."""
-    manifest = member.manifest
-    return {
-        f"{prefix}{name}": StoredArray(store.array_path(manifest, name), info)
-        for name, info in manifest.arrays.items()
-        if name not in LEFT_OUT
-    }
+def tell_names(store: Store, model: str, vocabulary: Path, by: str, language: str | None) -> None:
+    """Make a vocabulary the label info of a model that has none. Raises BadInput and StoreError."""
+    if store.label_info(model) is None:
+        store.put_label_info(model, read_label_info(vocabulary, by, language))
 
 
 def combine_members(
@@ -170,17 +151,22 @@ def combine_members(
         columns=request.columns,
         on_progress=lambda done, total: on_progress("read", done, total),
     )
-    return combine_dataset(members, concepts, dataset, request, on_progress)
+    trained_on = None if request.rerank is None else read_dataset(request.rerank, columns=request.columns)
+    return combine_dataset(members, concepts, dataset, trained_on, request, on_progress)
 
 
 def combine_dataset(
     members: Sequence[Model],
     concepts: Concepts | None,
     dataset: Dataset,
+    trained_on: Dataset | None,
     request: CombineRequest,
     on_progress: OnProgress = no_progress,
 ) -> Combined:
-    """Do as `combine_members`, with concepts and rows that are at hand."""
+    """Do as `combine_members`, with concepts and rows that are at hand: its request's files are passed over.
+
+    trained_on  the rows that the first member was trained on: near ones rank candidates, if that gains
+    """
     if request.ranker not in RANKERS:
         raise BadParameter(f"ranker: expected one of {', '.join(RANKERS)}, found {request.ranker[:40]!r}")
     if dataset.n_rows < ROWS_MIN:
@@ -194,8 +180,8 @@ def combine_dataset(
         parameters = name_parameters_for(members, request.language)
         names = NamesToMatch(concepts, parameters, count_words(dataset.texts, parameters))
     parts = combined_parts(members, names, request.candidates, request.beam_width)
-    if request.rerank is not None:
-        parts = _with_near(parts, request.rerank, request)
+    if trained_on is not None:
+        parts = _with_near(parts, trained_on, request.seed)
     trial = model_of(parts.draft(no_ranker(parts), request.seed, {}))
     on_progress("features", 0, 1)
     labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
@@ -203,16 +189,16 @@ def combine_dataset(
     return _fitted(parts, trial, labelled, request, on_progress)
 
 
-def _with_near(parts: CombinedParts, data: Path, request: CombineRequest) -> CombinedParts:
-    """Return the parts with near rows of the file that the first member was trained on. Raises BadInput."""
-    dataset, warnings = read_dataset(data, columns=request.columns), list(parts.warnings)
-    member = parts.members[0]
+def _with_near(parts: CombinedParts, dataset: Dataset, seed: int) -> CombinedParts:
+    """Return the parts with near rows of what the first member was trained on. Raises BadInput."""
+    member, warnings = parts.members[0], list(parts.warnings)
     if dataset.sha256 != member.manifest.data.sha256:
         warnings.append(
-            f"{data.name}, whose rows rank candidates, is not what {name_of_member(member)} was trained on"
+            f"{dataset.source}, whose rows rank candidates, is not what {name_of_member(member)} "
+            "was trained on"
         )
     labels = renumbered(dataset, parts.labels).labels
-    return replace(parts, near=near_of(member, dataset, labels, request.seed), warnings=warnings)
+    return replace(parts, near=near_of(member, dataset, labels, seed), warnings=warnings)
 
 
 def _fitted(

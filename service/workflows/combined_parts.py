@@ -23,11 +23,7 @@ from model_store.members import (
 )
 from model_store.names import NameTable, all_names, build_names, find_all
 from model_store.near import near_features
-from model_store.origin import (
-    MADE_FOR,
-    ORIGIN,
-    REPORT,
-)
+from model_store.origin import MADE_FOR, ORIGIN, REPORT
 from model_store.version import Draft, Model
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset, LabelRows, offsets
@@ -117,8 +113,8 @@ def combined_parts(
         ("candidates", candidates, CANDIDATES_MAX),
         ("beam_width", beam_width, BEAM_MAX),
     ):
-        if not 1 <= value <= most:
-            raise BadParameter(f"{name}: expected 1 to {most}, found {value}")
+        if type(value) is not int or not 1 <= value <= most:
+            raise BadParameter(f"{name}: expected 1 to {most}, found {value!r:.40}")
     labels: dict[str, int] = {} if names is None else {key: i for i, key in enumerate(names.concepts.keys)}
     n_concepts, maps, warnings = len(labels), [], []
     for member in members:
@@ -208,8 +204,11 @@ def check_members(members: Sequence[Model], language: str | None, has_names: boo
     """Raise BadParameter for versions that cannot be combined."""
     if not 1 <= len(members) <= MEMBERS_MAX:
         raise BadParameter(f"member: expected 1 to {MEMBERS_MAX} of them, found {len(members)}")
-    for member in members:
-        manifest, shown = member.manifest, f"member {name_of_member(member)}"
+    names = [name_of_member(member) for member in members]
+    for number, member in enumerate(members):
+        manifest, shown = member.manifest, f"member {names[number]}"
+        if names[number] in names[:number]:
+            raise BadParameter(f"{shown}: expected each version once, found it twice")
         if manifest.kind == COMBINED:
             raise BadParameter(
                 f"{shown}: expected a version of trees, found a combined one: name its members instead"

@@ -8,7 +8,7 @@ key.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,21 +17,22 @@ from numpy.typing import NDArray
 
 from model_store.checks import LABEL_COUNTS
 from model_store.label_info import URI
-from model_store.manifest import COMBINED, member_prefix
+from model_store.manifest import COMBINED
 from model_store.members import NO_LABEL, assemble_ranker, map_name, proposing_of
 from model_store.names import all_names, build_names
 from model_store.near import assemble_near, has_near, near_arrays
-from model_store.origin import ORIGIN, REPORT, origin_array, parent_of
+from model_store.origin import REPORT, origin_arrays, parent_of
 from model_store.store import Store
-from model_store.version import Draft, Model, StoredArray
+from model_store.version import Draft, Model
 from service.base.errors import BadData, BadParameter
 from service.features.combined import members_of
 from service.vocabulary.concepts import Concepts, read_concepts
 from service.vocabulary.featurizers import matcher_of
 from service.vocabulary.names import build_names as build_name_arrays
 from service.vocabulary.words import kept_frequencies
-from service.workflows.combined_parts import CombinedParts
+from service.workflows.combined_parts import CombinedParts, name_of_member
 from service.workflows.label_info import read_label_info
+from service.workflows.labelled import OnProgress, no_progress
 from service.workflows.near_rows import place_near
 
 
@@ -46,40 +47,63 @@ class NewVocabulary(NamedTuple):
     removed: int
 
 
-def set_vocabulary(
-    store: Store, name: str, reference: str | int, path: Path, language: str | None = None, by: str = ""
-) -> NewVocabulary:
-    """Publish a combined version with the concepts of a file, told by its suffix, in place of its own.
+@dataclass(frozen=True)
+class VocabularyRequest:
+    """The concepts of a file, told by its suffix, that a combined version is to have in place of its own.
 
-    language, by  as `CombineRequest` has them; left out, as they were
+    language, by              as `CombineRequest` has them; left out, as they were
+    origin, latest, made_for  as in TrainRequest
+    """
+
+    file: Path
+    language: str | None = None
+    by: str | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    latest: bool = True
+    made_for: str | None = None
+
+
+def set_vocabulary(
+    store: Store,
+    name: str,
+    reference: str | int,
+    request: VocabularyRequest,
+    on_progress: OnProgress = no_progress,
+) -> NewVocabulary:
+    """Publish a combined version with other concepts, which become the model's label info.
 
     Raises BadParameter for a version that is not combined, or has no names; BadData where no label of the
     version is among the concepts; and as `read_concepts` does.
     """
     model = store.open(name, reference)
-    manifest = model.manifest
-    shown = f"{manifest.model}@{manifest.version}"
+    manifest, shown = model.manifest, name_of_member(model)
     if manifest.kind != COMBINED or not proposing_of(model.arrays).name_features:
         raise BadParameter(f"{shown}: expected a combined version with a vocabulary, found one without")
     said = manifest.trainer.parameters
-    by, language = by or str(said.get("by", URI)), language or str(said.get("language") or "") or None
-    concepts = read_concepts(path, language, by)
+    by = request.by or str(said.get("by", URI))
+    language = request.language or str(said.get("language") or "") or None
+    on_progress("read", 0, 1)
+    concepts = read_concepts(request.file, language, by)
+    info = read_label_info(request.file, by, language)
+    on_progress("read", 1, 1)
     draft = _with_concepts(model, concepts)
     labels, before = set(all_names(draft.labels)), set(all_names(model.labels))
     if not labels & set(all_names(model.labels)[: proposing_of(model.arrays).concepts]):
-        raise BadData(f"{path.name}: expected concepts of {shown}, found none: say what labels are with --by")
-    files = {
-        f"{member_prefix(number)}{array}": StoredArray(
-            store.array_path(manifest, f"{member_prefix(number)}{array}"),
-            manifest.arrays[f"{member_prefix(number)}{array}"],
+        raise BadData(
+            f"{request.file.name}: expected concepts of {shown}, found none: say what labels are with --by"
         )
-        for number, member in enumerate(manifest.members)
-        for array in member.arrays
-    }
-    origin = {"parent": parent_of(manifest), "vocabulary": path.name}
-    extra = {**draft.extra, ORIGIN: origin_array(origin)}
-    published = store.publish(name, replace(draft, extra=extra, files=files))
-    store.put_label_info(name, read_label_info(path, by, language))
+    origin = {"parent": parent_of(manifest), "vocabulary": request.file.name, **request.origin}
+    told = {**said, "by": by, "language": language or ""}
+    draft = replace(
+        draft,
+        trainer=draft.trainer._replace(parameters=told),
+        extra={**draft.extra, **origin_arrays(origin, request.made_for)},
+        files=store.files_of(model, draft.extra),
+    )
+    on_progress("publish", 0, 1)
+    store.put_label_info(name, info)
+    published = store.publish(name, draft, latest=request.latest)
+    on_progress("publish", 1, 1)
     return NewVocabulary(
         name,
         published.version,
@@ -120,8 +144,7 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
         near=_near(arrays, to_new, len(labels)),
     )
     draft = parts.draft(assemble_ranker(manifest, arrays), manifest.seed, manifest.trainer.parameters)
-    told = {name: arrays[name] for name in (REPORT,) if name in arrays}
-    extra = {**draft.extra, **told}
+    extra = {**draft.extra, **{name: arrays[name] for name in (REPORT,) if name in arrays}}
     return replace(draft, data=manifest.data, metrics=manifest.metrics, extra=extra)
 
 

@@ -17,8 +17,7 @@ from model_store.origin import (
     MADE_FOR,
     ORIGIN,
     REPORT,
-    made_for_array,
-    origin_array,
+    origin_arrays,
     parent_of,
     report_array,
 )
@@ -202,13 +201,9 @@ def _finished(
     )
     if kept is not None:
         report["validation"] = rounded or kept
-    extra = {REPORT: report_array(report)}
     if libraries := libraries_of(outcome.source.featurizer.parameters):
         origin = {**origin, "libraries": libraries}
-    if any(value is not None for value in origin.values()):
-        extra[ORIGIN] = origin_array(origin)
-    if request.made_for is not None:
-        extra[MADE_FOR] = made_for_array(request.made_for)
+    extra = {REPORT: report_array(report), **origin_arrays(origin, request.made_for)}
     draft = replace(draft, extra={**draft.extra, **extra})
     if valid is None or not request.calibrate:
         return _Finished(draft, None if valid is None else note_on(trial), None)

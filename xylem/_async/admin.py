@@ -74,6 +74,26 @@ class AsyncAdmin(AsyncBase):
         }
         return await self._read(Job, submission("training", given, idempotency_key))
 
+    async def combine(
+        self,
+        model: str,
+        members: Sequence[str],
+        data: str,
+        *,
+        idempotency_key: str | None = None,
+        **fields: Any,
+    ) -> Job:
+        """Submit a combination of versions, each NAME or NAME@VERSION; `fields` as `vocabulary`."""
+        given = {"model": model, "members": list(members), "data": data, **fields}
+        return await self._read(Job, submission("combine", given, idempotency_key))
+
+    async def set_vocabulary(
+        self, model: str, vocabulary: str, *, idempotency_key: str | None = None, **fields: Any
+    ) -> Job:
+        """Submit another vocabulary for a combined version; `fields`: `version`, `language`, `by`."""
+        given = {"model": model, "vocabulary": vocabulary, **fields}
+        return await self._read(Job, submission("vocabulary", given, idempotency_key))
+
     async def tune(self, model: str, data: str, *, idempotency_key: str | None = None, **fields: Any) -> Job:
         """Submit a tuning of thresholds on a file of the data directory; `fields`: `method`, `version`."""
         given = {"model": model, "data": data, **fields}

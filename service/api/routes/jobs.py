@@ -50,6 +50,22 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
             "promotion": {"alias": "stable", "if": [{"metric": "P@5", "least_change": -0.2}]},
         },
     ),
+    "combine": (
+        "CombineJob",
+        "Combine versions, and the names of a vocabulary, into one version",
+        {
+            "model": "yso",
+            "members": ["tree", "titles@2"],
+            "vocabulary": "yso.ttl",
+            "language": "fi",
+            "data": "valid.jsonl",
+        },
+    ),
+    "vocabulary": (
+        "VocabularyJob",
+        "Give a combined version another vocabulary, without training",
+        {"model": "yso", "vocabulary": "yso-new.ttl"},
+    ),
     "threshold-tuning": (
         "TuningJob",
         "Tune the thresholds of a version",

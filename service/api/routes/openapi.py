@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from model_store.version import code_version
 from service.api.routes.operations import COMPONENTS, problems
@@ -96,9 +96,10 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
 
 def _job_models() -> dict[str, Any]:
     """Return the models of requests for jobs; trainers come with them, so not before they are needed."""
-    from service.jobs.requests import BatchJob, TrainingJob, TuneThresholdsRequest, TuningJob
+    from service.jobs.kinds import KINDS
+    from service.jobs.requests import TuneThresholdsRequest
 
-    models = (TrainingJob, TuneThresholdsRequest, TuningJob, BatchJob)
+    models: list[type[BaseModel]] = [TuneThresholdsRequest, *(kind.request for kind in KINDS.values())]
     return {model.__name__: model for model in models}
 
 

@@ -25,7 +25,9 @@ class KindQuery(RequestModel):
 class JobQuery(KindQuery):
     """Which jobs to list."""
 
-    kind: str | None = Field(default=None, description="training, threshold-tuning or batch; all if left out")
+    kind: str | None = Field(
+        default=None, description="training, combine, vocabulary, threshold-tuning or batch; all if left out"
+    )
 
 
 class SubmittedJob(BaseModel):
@@ -70,7 +72,7 @@ class JobAnswer(BaseModel):
     started: str | None
     ended: str | None
     promotion: JobPromotion | None
-    result: dict[str, Any] | None = Field(description="figures of a training or tuning, counts of a batch")
+    result: dict[str, Any] | None = Field(description="figures of a version or tuning, counts of a batch")
     attempts: int
     worker: str | None
     cancel_asked: bool

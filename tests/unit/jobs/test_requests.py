@@ -73,6 +73,20 @@ def faults(kind: str, body: Any, data: DataRoot) -> dict[str, str]:
             {"model": "m", "trainer": "ovr", "data": "train.jsonl", "promotion": {"alias": "stable"}},
         ),
         (
+            "combine",
+            {
+                "model": "m",
+                "members": ["tree", "titles@2", "titles@best"],
+                "vocabulary": "names.txt",
+                "language": "fi",
+                "data": "valid.jsonl",
+                "rerank": "train.jsonl",
+                "split": 0.2,
+                "thresholds": {"method": "fta"},
+            },
+        ),
+        ("vocabulary", {"model": "m", "version": 2, "vocabulary": "names.txt", "by": "notation"}),
+        (
             "threshold-tuning",
             {"model": "m", "data": "valid.jsonl", "method": "sto", "kappa": 0.01, "start": [1, 4]},
         ),
@@ -172,6 +186,7 @@ def test_all_faults_of_a_training_are_told_at_once(data: DataRoot) -> None:
         ({"calibrate": True, "valid": None, "thresholds": None, "promotion": None}, {"calibrate"}),
         ({"calibrate": True, "trainer": "huffman-tree", "parameters": {}}, {"calibrate"}),
         ({"calibrate": 1}, {"calibrate"}),
+        ({"calibrate": True, "rerank": True}, {"rerank"}),
         ({"parameters": {"trees": [1]}}, {"parameters.trees"}),
         ({"parameters": {"trees": 1e400}}, {"parameters.trees"}),
         ({"parameters": {"features.kind": "no"}}, {"parameters.features.kind"}),
@@ -207,6 +222,17 @@ def test_faults_of_the_other_kinds(data: DataRoot) -> None:
     batch = {"model": "m", "data": "rows.txt", "version": True, "top_r": 1001, "explain": True}
     assert faults("batch", batch, data).keys() == {"data", "version", "top_r", "explain"}
     assert faults("batch", {}, data).keys() == {"model", "data"}
+    combine = {"model": "m", "members": ["tree", "t@", "A"], "data": "x", "language": "1", "ranker": "best"}
+    places = {"members[1]", "members[2]", "data", "language", "ranker", "candidates", "split"}
+    assert faults("combine", {**combine, "candidates": 0, "split": 2}, data).keys() == places
+    assert faults("combine", {"members": [], "rerank": ".."}, data).keys() == {
+        "model",
+        "data",
+        "members",
+        "rerank",
+    }
+    vocabulary = {"model": "m", "vocabulary": "x", "by": "!", "thresholds": {}, "version": "A!"}
+    assert faults("vocabulary", vocabulary, data).keys() == {"vocabulary", "by", "thresholds", "version"}
     both = {"model": "m", "data": "rows.txt", "chunk_characters": 500, "exact": True}
     assert faults("batch", both, data).keys() == {"data", "chunk_characters"}
 

@@ -281,6 +281,53 @@ def test_a_verdict_is_acted_on_once_and_undoes_nobodys_decision(place: Place) ->
     assert place.store.resolve("m") == 3
 
 
+VOCABULARY = "uri,label_en\n" + "".join(f"label{i},first{i}\n" for i in range(N_LABELS))
+COMBINE = {"model": "both", "members": ["m@1"], "vocabulary": "names.csv", "language": "en"}
+
+
+@pytest.mark.parametrize("phase", [None, "read", "publish", "decide"])
+def test_a_combination_and_its_next_vocabulary_are_published_once(place: Place, phase: str | None) -> None:
+    (place.data / "names.csv").write_text(VOCABULARY)
+    (place.data / "more.csv").write_text(VOCABULARY + "label9,word7\n")
+    write_data(place.data / "other.jsonl", 120, seed=3)
+    tuned = {"valid": "valid.jsonl", "thresholds": {"method": "sto"}}
+    measured = {**tuned, "promotion": rule("stable", ("P@1", 0))}
+    wanted = [
+        ("combine", {**COMBINE, **measured, "data": "other.jsonl"}),
+        ("vocabulary", {"model": "both", "vocabulary": "more.csv", **measured}),
+    ]
+    for number, (kind, request) in enumerate(wanted, 1):
+        job_id = place.submit(kind, request)
+        if phase is not None:
+            with pytest.raises(Killed):
+                run_job(place.claimed(job_id, die_at(phase)))
+            place.desk.end_lease(job_id)
+        done = place.run(job_id)
+        assert done.version == number and done.promotion is not None and done.promotion.promoted
+        assert done.result is not None and done.result["combined"]["members"].keys() == {"m@1"}
+        assert place.store.versions("both") == tuple(range(1, number + 1))
+        info = place.store.label_info("both")
+        assert info is not None and info.head.n_subjects == N_LABELS + number - 1
+        assert read_origin(place.store.open("both", number).arrays)["job"] == job_id
+        assert ThresholdDatabase(place.desk.database).load("both", number) is not None
+    moved = place.store.moves("both")[-1]
+    assert (moved.alias, moved.who) == ("stable", "a vocabulary job")
+
+
+def test_names_of_a_combination_whose_job_died_after_it_was_published_are_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.data / "names.csv").write_text(VOCABULARY)
+    job_id = place.submit("combine", {**COMBINE, "data": "valid.jsonl"})
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Store, "put_label_info", lambda *_: die_at("")(""))
+        run_job(place.claimed(job_id))
+    assert place.store.versions("both") == (1,) and place.store.label_info("both") is None
+    place.desk.end_lease(job_id)
+    place.run(job_id)
+    assert place.store.versions("both") == (1,) and place.store.label_info("both") is not None
+
+
 def test_a_version_that_was_deleted_meanwhile_fails_the_job(place: Place) -> None:
     job_id = place.submit("training", TRAINING)
     context = place.claimed(job_id)

@@ -63,6 +63,15 @@ def test_a_submission_with_a_key_of_its_own_is_one_job(client: xylem.Client) -> 
     assert client.jobs(state="failed") == []
 
 
+def test_combinations_and_vocabularies_are_jobs(client: xylem.Client, service: StubService) -> None:
+    client.combine("m", ["a", "b@2"], "valid.jsonl", vocabulary="v.ttl")
+    client.set_vocabulary("m", "v.ttl", version=2)
+    fields = {"model": "m", "members": ["a", "b@2"], "data": "valid.jsonl", "vocabulary": "v.ttl"}
+    assert service.jobs["job-0"]["fields"] == fields
+    assert service.jobs["job-1"]["fields"] == {"model": "m", "vocabulary": "v.ttl", "version": 2}
+    assert [job.kind for job in client.jobs()] == ["combine", "vocabulary"]
+
+
 def test_waiting_for_a_job_ends(client: xylem.Client, service: StubService) -> None:
     job = client.train("m", "ovr", "train.jsonl")
     service.jobs[job.id]["looks"] = 10

@@ -22,6 +22,7 @@ from service.base.errors import BadInput
 from service.workflows.evaluate import evaluate
 from service.workflows.from_memory import dataset_from_memory as dataset_of
 from service.workflows.train import TrainRequest, train_and_publish
+from tests.combined_models import documents, publish_combined
 from tests.datasets_helpers import check_dataset
 from tests.jobs_helpers import write_data
 
@@ -238,3 +239,36 @@ def test_the_tour_runs() -> None:
     assert done.returncode == 0, done.stderr
     for said in ("role::program 0.", "on 100 rows", "debtags@1 answers the same", "found none: call xylem"):
         assert said in done.stdout, said
+
+
+def rows_of(n: int, seed: int) -> tuple[list[str], list[Any]]:
+    """Texts and labels of a combined version."""
+    rows = documents(n, seed)
+    return [str(row["text"]) for row in rows], [row["labels"] for row in rows]
+
+
+def test_a_combination_is_the_command_s(tmp_path: Path) -> None:
+    theirs = xylem.load(publish_combined(tmp_path).root, "both")
+    train, valid, names = rows_of(150, 1), rows_of(110, 2), tmp_path / "names.csv"
+    members = [xylem.train(*train), xylem.train(*train, features_kind="chars")]
+    model = xylem.combine(members, names, *valid, language="en")
+    texts = [*rows_of(30, 7)[0], "salt mine", ""]
+    expected = theirs.predict(texts, top_r=7)
+    assert model.predict(texts, top_r=7) == expected
+    ours, said = model.report["combined"], theirs.report["combined"]
+    assert ours["members"].keys() == {"member1@1", "member2@1"}
+    assert said["members"].keys() == {"words@1", "chars@1"}
+    assert ours["combined"] == said["combined"]
+    assert model.save(tmp_path / "other", "saved") == 1
+    assert xylem.load(tmp_path / "other", "saved").predict(texts, top_r=7) == expected
+    near = xylem.combine(members[:1], None, *valid, rerank=train)
+    assert near.report["combined"]["rerank"]["kept"] in (True, False) and "warnings" not in near.report
+    with pytest.raises(BadInput, match="member member1@1: expected a version of trees"):
+        xylem.combine([model], names, *valid)
+    for options, fault in (
+        ({"beam": 3}, "beam: expected one of language, by, candidates"),
+        ({"candidates": "3"}, "candidates: expected 1 to 1000, found '3'"),
+        ({"ranker": "best"}, "ranker: expected one of auto"),
+    ):
+        with pytest.raises(BadInput, match=fault):
+            xylem.combine(members, names, *valid, **options)

@@ -1,0 +1,58 @@
+"""Jobs that combine versions, and that give a combined version another vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from model_store.identifiers import LATEST, parse_named
+from model_store.label_info import URI
+from service.jobs.context import JobContext
+from service.jobs.requests import CombineJob, VocabularyJob
+from service.jobs.training import Publication, publish
+from service.workflows.combine import CombineRequest, combine_and_publish, tell_names
+from service.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
+
+
+def run(context: JobContext, request: CombineJob) -> dict[str, Any]:
+    """Combine versions; return the figures of the version that was published."""
+    found = publish(context, request, _combine)
+    if request.vocabulary is not None:  # an earlier run may have died before the vocabulary gave its names
+        file = context.data.path_of(request.vocabulary, "vocabulary")
+        tell_names(context.store, request.model, file, request.by or URI, request.language)
+    return found
+
+
+def _combine(made: Publication, request: CombineJob) -> None:
+    assert made.data is not None
+    find = made.files.find
+    wanted = CombineRequest(
+        members=[parse_named(member) for member in request.members],
+        data=made.data,
+        vocabulary=None if request.vocabulary is None else find(request.vocabulary, "vocabulary"),
+        language=request.language,
+        by=request.by or URI,
+        candidates=request.candidates,
+        beam_width=request.beam_width,
+        ranker=request.ranker,
+        rerank=None if request.rerank is None else find(request.rerank, "rerank"),
+        columns=request.columns(),
+        seed=request.seed,
+        **made.marks(request),
+    )
+    combine_and_publish(made.store, request.model, wanted, made.on_progress)
+
+
+def run_vocabulary(context: JobContext, request: VocabularyJob) -> dict[str, Any]:
+    """Publish a version with another vocabulary; return its figures, which are those of before."""
+    return publish(context, request, _set_vocabulary)
+
+
+def _set_vocabulary(made: Publication, request: VocabularyJob) -> None:
+    wanted = VocabularyRequest(
+        made.files.find(request.vocabulary, "vocabulary"),
+        request.language,
+        request.by,
+        **made.marks(request),
+    )
+    version = LATEST if request.version is None else request.version
+    set_vocabulary(made.store, request.model, version, wanted, made.on_progress)
