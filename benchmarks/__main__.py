@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks import (
+    ensembles,
     growth,
     hostile,
     http,
@@ -14,7 +15,6 @@ from benchmarks import (
     predictions,
     python_client,
     requests,
-    row_order,
     server,
     starts,
     thresholds,
@@ -39,8 +39,8 @@ TABLES = {
     "client": python_client.run,
     "traces": traces.run,
     "growth": growth.run,
-    "row-order": row_order.run,
     "matching": matching.run,
+    "ensembles": ensembles.run,
     "thresholds": thresholds.run,
     "trainers": trainers.run,
     "starts": starts.run,
@@ -100,7 +100,7 @@ def main() -> None:
     data = [prepared for path in paths for prepared in prepare_splits(path, given.splits, given.out)]
     given.out.mkdir(parents=True, exist_ok=True)
     how = given.threads, given.repeats, systems, given.labels, given.weights, given.trainers, given.against
-    settings = Settings(data, given.out, *how)
+    settings = Settings(data, given.out, *how, directories=given.data)
     for table in tables:
         TABLES[table](settings)
 

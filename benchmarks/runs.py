@@ -34,6 +34,7 @@ class Settings:
     weights: Weights
     trainers: Sequence[str]
     against: Path | None = None
+    directories: Sequence[Path] = ()
     command: str = field(default_factory=lambda: shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]))
 
 

@@ -33,14 +33,26 @@ NEAR_FEATURES = (
     "mean of the three greatest",
     "sum of cubes",
     "mean cosine",
+    "votes",
+    "share of all votes",
+    "greatest cosine of a vote",
     "expected by the best labels",
+    "share of the greatest cosine",
+    "share of the greatest sum of cubes",
+    "share of the greatest expectation",
 )
-"""What near rows say of a candidate: four of the cosines between the row that is answered and the label's.
+"""What near rows say of a candidate.
 
-The mean cosine is the product with the centroid of these rows, which so needs no arrays of its own. Each is
-0 where a label has no rows; of two rows the third greatest is 0. The last feature is the mean, by score, of
-how often the label was true where the first member's best labels were.
+Four are of the cosines between the row that is answered and the label's rows. The mean cosine is the product
+with the centroid of these rows, which so needs no arrays of its own. Each is 0 where a label has no rows; of
+two rows the third greatest is 0. Then the NEAREST of all candidates' rows vote for all labels that they bear,
+by the cube of their cosines: their votes for the label, these as a share of all that they have, and the
+greatest of these cosines. Then the mean, by score, of how often the label was true where the first member's
+best labels were. The last three are divided by the greatest that a candidate of this row has.
 """
+
+NEAREST = 50
+"""Rows that vote, at most."""
 
 ZERO = 128
 """What stands for 0 among the values."""
@@ -56,6 +68,8 @@ class NearRows(NamedTuple):
     feature    int32[..]     ascending within a row, below the number of the first member's columns
     value      uint8[..]     (value - ZERO) * scale[r] is what a row of length 1 has there
     scale      float32[n]    0 or more
+    row_label_ptr  int64[n + 1]  row r votes for row_label[row_label_ptr[r] : row_label_ptr[r + 1]]
+    row_label      int32[..]     ascending within a row: its labels, none where they are too many
     other_ptr  int64[K + 1]  label l was true together with other_label[other_ptr[l] : other_ptr[l + 1]]
     other_label  int32[..]   ascending within a label, OTHERS_MAX at most
     other_share  float32[..] of its rows, from 0 to 1
@@ -67,6 +81,8 @@ class NearRows(NamedTuple):
     feature: I32_1
     value: U8_1
     scale: F32_1
+    row_label_ptr: I64_1
+    row_label: I32_1
     other_ptr: I64_1
     other_label: I32_1
     other_share: F32_1
@@ -85,7 +101,8 @@ def near_features(arrays: Mapping[str, NDArray[Any]]) -> int:
 def no_near(n_labels: int) -> NearRows:
     """Return what a version without near rows has: none of any label."""
     ids, numbers, ptr = np.empty(0, np.int32), np.empty(0, np.float32), np.zeros(n_labels + 1, np.int64)
-    rows = NearRows(ptr, ids, ptr[:1], ids, np.empty(0, np.uint8), numbers, ptr, ids, numbers)
+    values = np.empty(0, np.uint8)
+    rows = NearRows(ptr, ids, ptr[:1], ids, values, numbers, ptr[:1], ids, ptr, ids, numbers)
     return NearRows(*(read_only(array) for array in rows))
 
 
@@ -103,6 +120,8 @@ def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows
         feature,
         take(arrays, f"{NEAR}/value", "uint8", (len(feature),)),
         scale,
+        take(arrays, f"{NEAR}/row_label_ptr", "int64", (len(scale) + 1,)),
+        take(arrays, f"{NEAR}/row_label", "int32", (None,)),
         take(arrays, f"{NEAR}/other_ptr", "int64", (n_labels + 1,)),
         others,
         take(arrays, f"{NEAR}/other_share", "float32", (len(others),)),
@@ -122,7 +141,9 @@ def check_near(near: NearRows, n_columns: int) -> None:
     n_rows = len(near.scale)
     _check_lists("label_ptr", near.label_ptr, "label_row", near.label_row, n_rows)
     _check_lists("row_ptr", near.row_ptr, "feature", near.feature, n_columns)
-    _check_lists("other_ptr", near.other_ptr, "other_label", near.other_label, len(near.label_ptr) - 1)
+    n_labels = len(near.label_ptr) - 1
+    _check_lists("row_label_ptr", near.row_label_ptr, "row_label", near.row_label, n_labels)
+    _check_lists("other_ptr", near.other_ptr, "other_label", near.other_label, n_labels)
     for name, ptr, most in (
         ("label_ptr", near.label_ptr, ROWS_MAX),
         ("other_ptr", near.other_ptr, OTHERS_MAX),

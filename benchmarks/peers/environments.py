@@ -21,6 +21,7 @@ INSTALLS: dict[str, list[list[str]]] = {
         ["liblinear-multicore", "sparsekmeans"],
         ["--no-deps", "libmultilabel==0.10.0"],
     ],
+    "annif": [["annif[omikuji]==1.4.3"]],
 }
 """The arguments of each `pip install` of a peer, in order."""
 

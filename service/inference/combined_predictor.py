@@ -18,7 +18,7 @@ from model_store.members import (
     proposing_of,
     tree_depths,
 )
-from model_store.near import assemble_near, has_near
+from model_store.near import NEAREST, ROWS_MAX, assemble_near, has_near
 from model_store.version import Model
 from service.base.rows import SparseRows
 from service.features.combined import CombinedFeaturizer, members_of
@@ -47,7 +47,7 @@ from service.kernels.search.combined import (
     describe_candidates,
     propose_row,
 )
-from service.kernels.search.near_rows import BEST, NearSearch
+from service.kernels.search.near_rows import BEST, N_NEAR, UNSEEN, NearSearch
 from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.subtrees import NO_PATHS, Paths
 
@@ -222,9 +222,7 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
         calls.append(_MemberCall(parts, number, need.n_features, first_mask))
         first_mask += parts.mask_sizes[number]
     n_features, last_block = len(parts.ranker.linear) - 1, parts.featurizer.blocks[-1]
-    dense = np.zeros(parts.featurizer.blocks[0].end if parts.has_near else 0, np.float32)
-    expected, best = np.empty(n_candidates, np.float32), np.empty(BEST, np.int32)
-    near = NearSearch(*parts.near, dense, expected, best)
+    near = _near_search(parts, n_candidates)
     own = _Held(
         members=np.stack([call.handle for call in calls]),
         n_named=parts.proposing.name_features,
@@ -248,6 +246,20 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
     )
     vars(own)["held"] = *calls, near
     return own
+
+
+def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
+    n_rows, n_columns = (len(parts.near.scale), parts.featurizer.blocks[0].end) if parts.has_near else (0, 0)
+    return NearSearch(
+        *parts.near,
+        dense=np.zeros(n_columns, np.float32),
+        features=np.empty((n_candidates if parts.has_near else 0, N_NEAR), np.float32),
+        best=np.empty(BEST, np.int32),
+        cosine=np.full(n_rows, UNSEEN),
+        seen=np.empty(min(n_rows, n_candidates * ROWS_MAX), np.int32),
+        best_cosine=np.empty(NEAREST, np.float32),
+        best_row=np.empty(NEAREST, np.int32),
+    )
 
 
 class _MemberCall:

@@ -19,7 +19,7 @@ FEATURES_MAX = 24
 """Features that are kept of a row, those of the largest values: products with whole rows rank no better."""
 
 LABELS_MAX = 100
-"""Rows of more labels do not say which are true together: their pairs would be too many."""
+"""Rows of more labels do not vote, nor say which are true together: that would take too long."""
 
 SMOOTHING = 2.0
 
@@ -65,25 +65,31 @@ def near_or_not(
 def place_near(near: NearRows, old: NDArray[np.int32]) -> NearRows:
     """Return near rows of other labels: label i was old[i], each once; below 0: it is new, and has none."""
     is_old = old >= 0
-
-    def lists(ptr: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        counts = np.where(is_old, np.diff(ptr)[old], 0)
-        return counts, ranges(ptr[old], counts)
-
-    n_rows, rows = lists(near.label_ptr)
-    n_others, others = lists(near.other_ptr)
     new = np.full(len(near.label_ptr) - 1, -1, np.int32)
     new[old[is_old]] = np.flatnonzero(is_old)
-    label, other = np.repeat(np.arange(len(old)), n_others), new[near.other_label[others]]
-    order = np.lexsort((other, label))
-    order = order[other[order] >= 0]
+    n_rows, n_others = (np.where(is_old, np.diff(ptr)[old], 0) for ptr in (near.label_ptr, near.other_ptr))
+    others = ranges(near.other_ptr[old], n_others)
+    other_ptr, chosen = _renumbered(n_others, near.other_label[others], new)
+    row_label_ptr, kept = _renumbered(np.diff(near.row_label_ptr), near.row_label, new)
     return near._replace(
         label_ptr=offsets(n_rows),
-        label_row=near.label_row[rows],
-        other_ptr=offsets(np.bincount(label[order], minlength=len(old))),
-        other_label=other[order],
-        other_share=near.other_share[others][order],
+        label_row=near.label_row[ranges(near.label_ptr[old], n_rows)],
+        row_label_ptr=row_label_ptr,
+        row_label=new[near.row_label[kept]],
+        other_ptr=other_ptr,
+        other_label=new[near.other_label[others[chosen]]],
+        other_share=near.other_share[others[chosen]],
     )
+
+
+def _renumbered(
+    counts: NDArray[np.int64], labels: NDArray[np.int32], new: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the offsets of lists of labels once each is new[label], and places that are left, ascending."""
+    owner, found = np.repeat(np.arange(len(counts)), counts), new[labels]
+    order = np.lexsort((found, owner))
+    order = order[found[order] >= 0]
+    return offsets(np.bincount(owner[order], minlength=len(counts))), order
 
 
 def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
@@ -114,8 +120,15 @@ def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
         kept.indices[chosen],
         value.astype(np.uint8),
         np.divide(step, lengths, out=np.zeros(len(used)), where=lengths > 0).astype(np.float32),
-        *_true_together(labels),
+        *(*_voted(labels.take(used)), *_true_together(labels)),
     )
+
+
+def _voted(labels: LabelRows) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the labels of rows, as offsets and labels; none of rows of more than LABELS_MAX."""
+    counts = np.diff(labels.indptr)
+    kept = np.where(counts <= LABELS_MAX, counts, 0)
+    return offsets(kept), labels.indices[ranges(labels.indptr[:-1], kept)]
 
 
 def _drawn(labels: LabelRows, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -42,10 +42,13 @@ from service.kernels.search.call import (
 from service.kernels.search.heaps import keep_best
 from service.kernels.search.near_rows import (
     BEST,
+    N_NEAR,
     NearSearch,
     clear_row,
-    describe_near,
+    compare_candidates,
+    count_votes,
     expect_candidates,
+    measure_candidates,
     spread_row,
 )
 from service.kernels.search.subtrees import log_of
@@ -165,7 +168,6 @@ def combined_rows(call_at: NDArray[np.int64]) -> None:
             _describe(rows, row, first, last, own, near)
             _add_margins(last - first, own)
             n_best = _keep_best(first, last, n_best, search, own)
-        clear_row(rows, row, near)
         _forget(n, own)
         write_answer(answers, row, False, own.best_score, own.best_label, n_best, work.stop[0] == 0)
     calibrate_answers(call, search, answers)
@@ -195,7 +197,6 @@ def describe_candidates(call_at: NDArray[np.int64], n: int, features_out: NDArra
         for i in range(last - first):
             for k in range(features_out.shape[1]):
                 features_out[first + i, k] = own.matrix[i, k]
-    clear_row(rows, call.first, near)
     _forget(n, own)
 
 
@@ -297,12 +298,13 @@ def _describe(rows: Rows, row: int, first: int, last: int, own: CombinedWorkspac
                 at += 1
         x[k + own.n_named] = own.usage[label]
         if len(near.dense) > 0:
-            describe_near(near, label, i, x, k + own.n_named + 1)
+            for f in range(N_NEAR):
+                x[k + own.n_named + 1 + f] = near.features[i, f]
 
 
 @inlined
 def _prepare_near(rows: Rows, row: int, n: int, own: CombinedWorkspace, near: NearSearch) -> None:
-    """Set what near rows take for a row and its n candidates, if there are near rows."""
+    """Set what near rows say of the n candidates of a row, if there are near rows."""
     if len(near.dense) == 0:
         return
     spread_row(rows, row, near)
@@ -312,7 +314,11 @@ def _prepare_near(rows: Rows, row: int, n: int, own: CombinedWorkspace, near: Ne
     n_best = min(BEST, member.counts[0])
     for i in range(n_best):
         near.best[i] = member.to_label[member.labels[0, i]]
+    n_seen = measure_candidates(n, own.candidate, near)
+    count_votes(n, n_seen, own.slot, near)
     expect_candidates(n, own.slot, member.scores[0], n_best, near)
+    compare_candidates(n, near)
+    clear_row(rows, row, near)
 
 
 @inlined

@@ -8,14 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
-from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle
-from model_store.near import NEAR_FEATURES, ZERO
+from model_store.compiled.handles import F32_1, F32_2, I32_1, I64_1, U8_1, handle
+from model_store.near import NEAR_FEATURES, NEAREST, ZERO
 from service.kernels.search.call import Rows
+from service.kernels.search.heaps import keep_best
 
 N_NEAR = len(NEAR_FEATURES)
 
 BEST = 10
 """Labels of the first member by which others are expected."""
+
+UNSEEN = np.float32(-2.0)
+"""In the place of a cosine that was not measured."""
+
+_VOTES, _EXPECTED, _COMPARED = 4, 7, (0, 2, 7)
+"""Among NEAR_FEATURES: the first that is of votes, what the best labels expect, those that are compared."""
 
 _ZERO, _MIDDLE = np.float32(0.0), np.float32(ZERO)
 _THIRD = np.float32(1 / 3)
@@ -27,8 +34,11 @@ class NearSearch(NamedTuple):
 
     dense  float32[columns of the first member]  the row that is answered, at length 1; zeros between rows
            Empty where the version has no near rows: nothing is done then.
-    expected  float32[candidates]  how often a candidate was true where the best labels were
+    features  float32[candidates, N_NEAR]  NEAR_FEATURES of the candidates
     best   int32[BEST]  the first member's best labels
+    cosine  float32[rows]  with the row that is answered; UNSEEN between rows
+    seen    int32[..]      rows of candidates, each once
+    best_cosine, best_row  [NEAREST]  the heap of rows
     """
 
     label_ptr: I64_1
@@ -37,12 +47,18 @@ class NearSearch(NamedTuple):
     feature: I32_1
     value: U8_1
     scale: F32_1
+    row_label_ptr: I64_1
+    row_label: I32_1
     other_ptr: I64_1
     other_label: I32_1
     other_share: F32_1
     dense: F32_1
-    expected: F32_1
+    features: F32_2
     best: I32_1
+    cosine: F32_1
+    seen: I32_1
+    best_cosine: F32_1
+    best_row: I32_1
 
 
 @inlined
@@ -78,13 +94,13 @@ def expect_candidates(
     n_best: int,
     near: NearSearch,
 ) -> None:
-    """Set `expected` of the n candidates: the mean over the best labels of their shares, by their scores.
+    """Set what the best labels expect of the n candidates: the mean of their shares, by their scores.
 
     slot    the places of labels among the candidates, below 0 of others
     scores  of `best`, the greatest first: n_best of them
     """
     for i in range(n):
-        near.expected[i] = _ZERO
+        near.features[i, _EXPECTED] = _ZERO
     total = _ZERO
     for i in range(min(BEST, n_best)):
         total += scores[i]
@@ -93,37 +109,82 @@ def expect_candidates(
         for at in range(near.other_ptr[near.best[i]], near.other_ptr[near.best[i] + 1]):
             place = slot[near.other_label[at]]
             if place >= 0:
-                near.expected[place] += scores[i] * near.other_share[at]
+                near.features[place, _EXPECTED] += scores[i] * near.other_share[at]
     for i in range(n):
-        near.expected[i] = near.expected[i] / total if total > _ZERO else _ZERO
+        near.features[i, _EXPECTED] = near.features[i, _EXPECTED] / total if total > _ZERO else _ZERO
 
 
 @inlined
-def describe_near(
-    near: NearSearch, label: int, place: int, features_out: NDArray[np.float32], first: int
-) -> None:
-    """Set features_out[first : first + N_NEAR] to NEAR_FEATURES of a label, which is at `place` a candidate.
+def measure_candidates(n: int, candidate: NDArray[np.int32], near: NearSearch) -> int:
+    """Set the first four of NEAR_FEATURES of the n candidates; return how many rows they have, in `seen`.
 
-    Cost: a product for each feature of its rows.
+    Cost: a product for each feature of the rows, each of which is measured once.
     """
-    greatest = second = third = cubes = total = _ZERO
-    begin, end = near.label_ptr[label], near.label_ptr[label + 1]
-    for own in range(begin, end):
-        row = near.label_row[own]
-        product = _ZERO
-        for at in range(near.row_ptr[row], near.row_ptr[row + 1]):
-            product += near.dense[near.feature[at]] * (np.float32(near.value[at]) - _MIDDLE)
-        cosine = product * near.scale[row]
-        total += cosine
-        cubes += cosine * cosine * cosine
-        if cosine > greatest:
-            greatest, second, third = cosine, greatest, second
-        elif cosine > second:
-            second, third = cosine, second
-        elif cosine > third:
-            third = cosine
-    features_out[first] = greatest
-    features_out[first + 1] = (greatest + second + third) * _THIRD
-    features_out[first + 2] = cubes
-    features_out[first + 3] = total / np.float32(end - begin) if end > begin else _ZERO
-    features_out[first + 4] = near.expected[place]
+    n_seen = 0
+    for i in range(n):
+        greatest = second = third = cubes = total = _ZERO
+        begin, end = near.label_ptr[candidate[i]], near.label_ptr[candidate[i] + 1]
+        for own in range(begin, end):
+            row = near.label_row[own]
+            if near.cosine[row] <= UNSEEN:
+                near.cosine[row] = _cosine(row, near)
+                near.seen[n_seen] = row
+                n_seen += 1
+            cosine = near.cosine[row]
+            total += cosine
+            cubes += cosine * cosine * cosine
+            if cosine > greatest:
+                greatest, second, third = cosine, greatest, second
+            elif cosine > second:
+                second, third = cosine, second
+            elif cosine > third:
+                third = cosine
+        said = near.features[i]
+        said[0], said[1], said[2] = greatest, (greatest + second + third) * _THIRD, cubes
+        said[3] = total / np.float32(end - begin) if end > begin else _ZERO
+    return n_seen
+
+
+@inlined
+def _cosine(row: int, near: NearSearch) -> np.float32:
+    product = _ZERO
+    for at in range(near.row_ptr[row], near.row_ptr[row + 1]):
+        product += near.dense[near.feature[at]] * (np.float32(near.value[at]) - _MIDDLE)
+    return np.float32(product * near.scale[row])
+
+
+@inlined
+def count_votes(n: int, n_seen: int, slot: NDArray[np.int32], near: NearSearch) -> None:
+    """Set the votes of the nearest of the rows that were seen, for the n candidates; forget the rows."""
+    n_near, total = 0, _ZERO
+    for j in range(n_seen):
+        row = near.seen[j]
+        if near.cosine[row] > _ZERO:
+            n_near = keep_best(near.best_cosine, near.best_row, n_near, NEAREST, near.cosine[row], row)
+        near.cosine[row] = UNSEEN
+    for i in range(n):
+        near.features[i, _VOTES] = near.features[i, _VOTES + 2] = _ZERO
+    for j in range(n_near):
+        row, cosine = near.best_row[j], near.best_cosine[j]
+        vote = cosine * cosine * cosine
+        total += vote
+        for at in range(near.row_label_ptr[row], near.row_label_ptr[row + 1]):
+            place = slot[near.row_label[at]]
+            if place >= 0:
+                said = near.features[place]
+                said[_VOTES] += vote
+                said[_VOTES + 2] = max(said[_VOTES + 2], cosine)
+    for i in range(n):
+        near.features[i, _VOTES + 1] = near.features[i, _VOTES] / total if total > _ZERO else _ZERO
+
+
+@inlined
+def compare_candidates(n: int, near: NearSearch) -> None:
+    """Set the last three of NEAR_FEATURES: what the n candidates have of the greatest of each."""
+    for k, source in enumerate(_COMPARED):
+        greatest = _ZERO
+        for i in range(n):
+            greatest = max(greatest, near.features[i, source])
+        for i in range(n):
+            share = near.features[i, source] / greatest if greatest > _ZERO else _ZERO
+            near.features[i, _EXPECTED + 1 + k] = share

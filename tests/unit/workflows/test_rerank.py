@@ -13,7 +13,18 @@ import pytest
 
 from model_store.checks import check_version
 from model_store.errors import Corrupt
-from model_store.near import NEAR, OTHERS_MAX, ROWS_MAX, ZERO, NearRows, check_near, has_near, near_arrays
+from model_store.near import (
+    NEAR,
+    NEAR_FEATURES,
+    NEAREST,
+    OTHERS_MAX,
+    ROWS_MAX,
+    ZERO,
+    NearRows,
+    check_near,
+    has_near,
+    near_arrays,
+)
 from model_store.store import Store
 from model_store.version import Draft, manifest_of, model_of
 from service.base.errors import BadParameter
@@ -73,6 +84,15 @@ def row_of(rows: SparseRows, row: int) -> SparseRows:
     return rows.cut(row, row + 1)
 
 
+def rows_of(near: NearRows, label: int) -> np.ndarray:
+    return near.label_row[near.label_ptr[label] : near.label_ptr[label + 1]]
+
+
+def voted_by(near: NearRows, row: int) -> list[int]:
+    found: list[int] = near.row_label[near.row_label_ptr[row] : near.row_label_ptr[row + 1]].tolist()
+    return found
+
+
 def expected_by_best(near: NearRows, member: Any, row: SparseRows, label: int) -> float:
     """Return how often a label was true where the member's ten best labels were, by their scores."""
     best = member.predict(row, PredictOptions(top_r=N_LABELS, beam_width=10))
@@ -108,20 +128,18 @@ def test_near_rows_move_with_their_labels(seed: int) -> None:
     placed = place_near(near, old)
     check_near(placed, N_FEATURES)
 
-    def rows_of(rows: NearRows, label: int) -> list[int]:
-        found: list[int] = rows.label_row[rows.label_ptr[label] : rows.label_ptr[label + 1]].tolist()
-        return found
-
     def others_of(rows: NearRows, label: int) -> dict[int, float]:
         at = slice(rows.other_ptr[label], rows.other_ptr[label + 1])
         return dict(zip(rows.other_label[at].tolist(), rows.other_share[at].tolist(), strict=True))
 
     for label, before in enumerate(old.tolist()):
-        assert rows_of(placed, label) == (rows_of(near, before) if before >= 0 else [])
+        assert rows_of(placed, label).tolist() == (rows_of(near, before).tolist() if before >= 0 else [])
         expected = others_of(near, before) if before >= 0 else {}
         named = {new: expected[was] for new, was in enumerate(old.tolist()) if was in expected}
         assert others_of(placed, label) == named
     assert len(placed.other_label)
+    for row in range(len(near.scale)):
+        assert voted_by(placed, row) == [new for new, was in enumerate(old) if was in voted_by(near, row)]
 
 
 def near_draft(seed: int) -> tuple[Draft, NearRows]:
@@ -163,22 +181,35 @@ def test_features_of_candidates_are_those_of_a_slow_oracle(seed: int) -> None:
     n_seen = 0
     for row in [*range(rows.n_rows), 0, 1]:  # a row leaves nothing behind for the next
         labels, features = predictor.candidates(rows, row)
-        for label, found in zip(labels, features[:, -5:], strict=True):
-            own = near.label_row[near.label_ptr[label] : near.label_ptr[label + 1]]
-            cosines = np.sort(kept[own] @ asked[row])[::-1]
+        expected = []
+        cosine_of = kept @ asked[row]
+        seen = np.unique(np.concatenate([rows_of(near, label) for label in labels]))
+        seen = seen[np.lexsort((seen, -cosine_of[seen]))]
+        nearest = [int(one) for one in seen if cosine_of[one] > 0][:NEAREST]
+        total = sum(cosine_of[one] ** 3 for one in nearest)
+        for label in labels:
+            cosines = np.sort(cosine_of[rows_of(near, label)])[::-1]
             positive = np.append(np.maximum(cosines, 0), np.zeros(3))[:3]
-            mean = cosines.mean() if len(own) else 0
+            mean = cosines.mean() if len(cosines) else 0
+            voters = [one for one in nearest if label in voted_by(near, one)]
+            votes = sum(cosine_of[one] ** 3 for one in voters)
+            greatest = max((cosine_of[one] for one in voters), default=0)
             others = expected_by_best(near, single, row_of(rows, row), int(label))
-            expected = positive[0], positive.mean(), (cosines**3).sum(), mean, others
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-            n_seen += bool(len(own) > 3)
-    assert n_seen > 40
+            own = positive[0], positive.mean(), (cosines**3).sum(), mean
+            expected.append((*own, votes, votes / total if total else 0, greatest, others))
+            n_seen += bool(len(voters) > 3)
+        told = np.array(expected)
+        best = np.maximum(told[:, [0, 2, 7]].max(0), 0)
+        shares = np.divide(told[:, [0, 2, 7]], best, out=np.zeros((len(told), 3)), where=best > 0)
+        found = features[:, -len(NEAR_FEATURES) :]
+        np.testing.assert_allclose(found, np.hstack([told, shares]), rtol=1e-4, atol=1e-5)
+    assert n_seen > 40 and len(seen) > NEAREST
 
 
 def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None:
     draft, _ = near_draft(seed)
     linear = np.zeros_like(draft.extra["ranker/linear"])
-    linear[-6] = 3.0  # the greatest cosine alone
+    linear[-1 - len(NEAR_FEATURES)] = 3.0  # the greatest cosine alone
     model = model_of(replace(draft, extra={**draft.extra, "ranker/linear": linear}))
     predictor = make_predictor(model)
     assert isinstance(predictor, CombinedPredictor)
@@ -188,7 +219,9 @@ def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None
     assert all(np.array_equal(a, b) for a, b in zip(one[:3], two[:3], strict=True))
     for row in range(rows.n_rows):
         labels, features = predictor.candidates(rows, row)
-        expected = dict(zip(labels.tolist(), 1 / (1 + np.exp(-3 * features[:, -5])), strict=True))
+        expected = dict(
+            zip(labels.tolist(), 1 / (1 + np.exp(-3 * features[:, -len(NEAR_FEATURES)])), strict=True)
+        )
         at = slice(one.ptr[row], one.ptr[row + 1])
         found = dict(zip(one.labels[at].tolist(), one.scores[at].tolist(), strict=True))
         assert found == pytest.approx(expected, abs=1e-6)
@@ -206,6 +239,8 @@ def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None
         ("feature", -1, N_FEATURES, "ascending in its list"),
         ("feature", 0, -1, "ascending in its list"),
         ("scale", 2, -0.5, "0 or more"),
+        ("row_label_ptr", 1, 10**6, "ascending offsets"),
+        ("row_label", 0, N_LABELS, "ascending in its list"),
         ("other_ptr", 0, 1, "ascending offsets"),
         ("other_label", 0, N_LABELS, "ascending in its list"),
         ("other_share", 0, 1.5, "0 or more, a share at most 1"),
