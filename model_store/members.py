@@ -30,7 +30,7 @@ MEMBER_FEATURES = ("log score", "log rank", "share of the best score", "has the 
 
 CANDIDATES_MAX = 1000
 BEAM_MAX = 1000
-DEPTH_MAX = 64
+NODES_MAX = 1023
 TREES_MAX = 10_000
 FEATURES_MAX = 256
 
@@ -146,9 +146,11 @@ def candidate_features(n_members: int, proposing: Proposing) -> int:
 def _check_trees(ranker: Ranker, n_features: int) -> None:
     n_nodes, ptr = len(ranker.child), ranker.tree_ptr
     is_offsets = 1 <= len(ptr) <= TREES_MAX + 1 and ptr[0] == 0 and ptr[-1] == n_nodes
-    if not is_offsets or (np.diff(ptr) < 1).any():
-        raise Corrupt(at(f"{RANKER}/tree_ptr", 0), f"offsets of trees from 0 to {n_nodes}", "others")
-    ends = np.repeat(ptr[1:], np.diff(ptr))
+    sizes = np.diff(ptr)
+    if not is_offsets or (sizes < 1).any() or (sizes > NODES_MAX).any():
+        expected = f"offsets from 0 to {n_nodes} of trees of 1 to {NODES_MAX} nodes"
+        raise Corrupt(at(f"{RANKER}/tree_ptr", 0), expected, "others")
+    ends = np.repeat(ptr[1:], sizes)
     nodes = np.arange(n_nodes)
     is_inner = ranker.child != nodes
     is_bad = is_inner & ((ranker.child <= nodes) | (ranker.child.astype(np.int64) + 1 >= ends))
@@ -160,21 +162,3 @@ def _check_trees(ranker: Ranker, n_features: int) -> None:
     is_bad = (ranker.feature < 0) | (ranker.feature >= n_features)
     if is_bad.any():
         raise Corrupt(at(f"{RANKER}/feature", int(is_bad.argmax())), f"below {n_features}", "another")
-    if n_nodes and tree_depths(ranker).max() > DEPTH_MAX:
-        raise Corrupt(at(f"{RANKER}/tree_ptr", 0), f"trees of at most {DEPTH_MAX} levels", "a deeper one")
-
-
-def tree_depths(ranker: Ranker) -> NDArray[np.int32]:
-    """Return the steps from the root of each tree to its deepest leaf, int32[T]; at most DEPTH_MAX + 1."""
-    is_inner = ranker.child != np.arange(len(ranker.child))
-    here = ranker.tree_ptr[:-1].astype(np.int64)
-    deepest = np.zeros(len(here), np.int32)
-    trees = np.arange(len(here))
-    for level in range(DEPTH_MAX + 2):
-        deepest[trees] = level
-        inner = is_inner[here]
-        below = ranker.child[here[inner]].astype(np.int64)
-        here, trees = np.concatenate([below, below + 1]), np.tile(trees[inner], 2)
-        if not len(here):
-            break
-    return np.minimum(deepest, DEPTH_MAX + 1)

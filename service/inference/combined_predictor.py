@@ -16,7 +16,6 @@ from model_store.members import (
     assemble_ranker,
     map_name,
     proposing_of,
-    tree_depths,
 )
 from model_store.near import NEAREST, ROWS_MAX, assemble_near, has_near
 from model_store.version import Model
@@ -177,7 +176,6 @@ class _Parts:
         self.members = members
         self.proposing: Proposing = proposing_of(arrays)
         self.ranker = assemble_ranker(manifest, arrays)
-        self.depth = tree_depths(self.ranker)
         self.n_labels = manifest.n_labels
         self.featurizer = CombinedFeaturizer(members_of(model))
         self.to_label = [arrays[map_name(number)] for number in range(len(members))]
@@ -231,14 +229,13 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
         usage=parts.usage,
         near=handle_of(near),
         **parts.ranker._asdict(),
-        depth=parts.depth,
         slot=np.full(parts.n_labels, -1, np.int32),
         candidate=np.empty(n_candidates, np.int32),
         rank=np.empty((n_candidates, n_members), np.int32),
         named_at=np.empty(n_candidates, np.int64),
-        matrix=np.empty((BLOCK, n_features), np.float32),
+        matrix=np.empty((n_features, BLOCK), np.float32),
         margin=np.empty(BLOCK, np.float32),
-        node=np.empty(BLOCK, np.int32),
+        worth=np.empty((np.diff(parts.ranker.tree_ptr).max(initial=1), BLOCK), np.float32),
         best_score=np.empty(need.top_r, np.float32),
         best_label=np.empty(need.top_r, np.int32),
         entry_node=np.empty(1, np.int32),
