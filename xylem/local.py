@@ -203,7 +203,7 @@ def combine(
     by          what labels are: "uri", "notation", or a language, in which they are the names
     rerank      instances and labels that the first member was trained on: near ones rank candidates, if that
                 gains
-    options     those of `xylem combine`: candidates (100), beam_width (5), ranker ("auto"), seed (0)
+    options     those of `xylem combine`: candidates (50), beam_width (3), ranker ("auto"), seed (0)
 
     `report["combined"]` of the model has the figures by folds of the rows, beside those of each member.
     Raises `service.base.errors.BadInput` for what cannot be combined. Needs the extra sklearn.

@@ -70,8 +70,8 @@ class Parts(NamedTuple):
 class Ranking(NamedTuple):
     """How candidates are found and ranked."""
 
-    candidates: CandidatesOfMembers = 100
-    beam_width: BeamOfMembers = 5
+    candidates: CandidatesOfMembers = 50
+    beam_width: BeamOfMembers = 3
     ranker: RankerKind = "auto"
     rerank: NearRowsFile = None
 

@@ -13,10 +13,13 @@ from model_store.extras import assemble_embedding
 from model_store.manifest import COMBINED, member_arrays
 from model_store.version import Model
 from service.base.rows import SparseRows, offsets
+from service.features.characters import in_blocks
 from service.features.embedded_rows import RowEmbedding
 from service.features.featurizer import Featurizer
-from service.features.parameters import Norm, RawParameters
+from service.features.parameters import Norm, RawParameters, WordParameters
 from service.features.registry import load_featurizer
+from service.features.text_featurizer import TextFeaturizer
+from service.features.words import Words
 
 FEATURES = "features/"
 """How the names of the arrays of features begin."""
@@ -47,10 +50,20 @@ class ColumnBlock(NamedTuple):
         """Return how often a character of a text counts, as a featurizer says it."""
         return self.makes.items_a_character
 
-    def rows(self, texts: Sequence[str]) -> SparseRows:
-        """Return the rows of texts."""
-        rows = self.makes.transform_texts(texts)
+    def rows(self, texts: Sequence[str], words: Words | None = None) -> SparseRows:
+        """Return the rows of texts; words: the forms of theirs, if they are known."""
+        if words is not None and isinstance(self.makes, TextFeaturizer):
+            rows = self.makes.rows_of_words(texts, words)
+        else:
+            rows = self.makes.transform_texts(texts)
         return rows if self.embedding is None else self.embedding.rows(rows)
+
+    def has_words(self, of: WordParameters) -> bool:
+        """Return whether words have the forms of these parameters, and not those of the texts."""
+        if not isinstance(self.makes, TextFeaturizer) or self.makes.forms is None:
+            return False
+        mine, names = self.makes.parameters, WordParameters.model_fields.keys() - {"norm"}
+        return all(getattr(mine, name, None) == getattr(of, name) for name in names)
 
 
 def members_of(model: Model) -> list[Model]:
@@ -73,8 +86,15 @@ class NameRows(Protocol):
     def items_a_character(self) -> int:
         """Return how often a character of a text counts, as a featurizer says it."""
 
-    def rows(self, texts: Sequence[str]) -> SparseRows:
-        """Return the rows of texts."""
+    @property
+    def parameters(self) -> WordParameters:
+        """Return how texts become words."""
+
+    def words(self, texts: Sequence[str]) -> Words:
+        """Return the words of texts."""
+
+    def rows_of_words(self, words: Words) -> SparseRows:
+        """Return the rows of texts with these words."""
 
 
 class CombinedFeaturizer(Featurizer):
@@ -92,11 +112,9 @@ class CombinedFeaturizer(Featurizer):
         self.names = names
         end = self.blocks[-1].end
         super().__init__(CombinedParameters(), end if names is None else end + names.n_features)
-        self._items = sum(part.items_a_character for part in self._parts)
-
-    @property
-    def _parts(self) -> list[ColumnBlock | NameRows]:
-        return [*self.blocks, *([] if self.names is None else [self.names])]
+        self._items = sum(block.items_a_character for block in self.blocks)
+        self._items += 0 if names is None else names.items_a_character
+        self._shares = [names is not None and block.has_words(names.parameters) for block in self.blocks]
 
     @property
     def alone(self) -> Featurizer | None:
@@ -116,7 +134,15 @@ class CombinedFeaturizer(Featurizer):
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text."""
-        return side_by_side([part.rows(texts) for part in self._parts])
+        return SparseRows.join([self._transform_block(block) for block in in_blocks(texts)])
+
+    def _transform_block(self, texts: Sequence[str]) -> SparseRows:
+        words = None if self.names is None else self.names.words(texts)
+        shared = zip(self.blocks, self._shares, strict=True)
+        parts = [block.rows(texts, words if shares else None) for block, shares in shared]
+        if self.names is not None and words is not None:
+            parts.append(self.names.rows_of_words(words))
+        return side_by_side(parts)
 
     def of_member_rows(self, rows: SparseRows, row: int, member: int) -> SparseRows:
         """Return a member's part of one row, as the only one."""

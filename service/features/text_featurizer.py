@@ -86,9 +86,13 @@ class TextFeaturizer(Featurizer):
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         if self.forms is not None:
             words = self.forms.of(split_words(texts, self.parameters.lowercase, self.parameters.unicode))
-            return SparseRows(*self._rows_of_forms(texts, words), self.n_features)
+            return self.rows_of_words(texts, words)
         utf8, text_ptr = encoded(texts, self.parameters.lowercase, self.parameters.unicode)
         return SparseRows(*self.text_rows.kernel(utf8, text_ptr, self.text_rows.table), self.n_features)
+
+    def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
+        """Return the rows of texts, with the forms of their words, where words have other forms."""
+        return SparseRows(*self._rows_of_forms(texts, words), self.n_features)
 
     def rows_of_read(self, texts: BodyTexts, n: int) -> SparseRows:
         """Return the rows of the first n texts that a kernel has read."""

@@ -165,8 +165,8 @@ class CombineJob(FittingJob, ConceptFields):
 
     members: Annotated[list[Name], Field(min_length=1, max_length=MEMBERS_MAX)]
     vocabulary: Name | None = None
-    candidates: Annotated[int, Field(ge=1, le=CANDIDATES_MAX)] = 100
-    beam_width: Annotated[int, Field(ge=1, le=BEAM_MAX)] = 5
+    candidates: Annotated[int, Field(ge=1, le=CANDIDATES_MAX)] = 50
+    beam_width: Annotated[int, Field(ge=1, le=BEAM_MAX)] = 3
     ranker: Literal["auto", "boosted", "linear"] = "auto"
     rerank: Name | None = None
 

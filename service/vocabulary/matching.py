@@ -76,9 +76,11 @@ class NameMatcher:
 
     def rows(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text: column c * F + f is feature f of concept c, where not 0."""
-        return SparseRows.join(
-            [self.rows_of_words(words_of(block, self.parameters, self.forms)) for block in in_blocks(texts)]
-        )
+        return SparseRows.join([self.rows_of_words(self.words(block)) for block in in_blocks(texts)])
+
+    def words(self, texts: Sequence[str]) -> Words:
+        """Return the words of texts, as features of words with the same parameters have them."""
+        return words_of(texts, self.parameters, self.forms)
 
     def rows_of_words(self, words: Words) -> SparseRows:
         """Return a row for each text, of words that were made with parameters as these."""

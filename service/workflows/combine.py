@@ -78,8 +78,8 @@ class CombineRequest:
     vocabulary: Path | None = None
     language: str | None = None
     by: str = URI
-    candidates: int = 100
-    beam_width: int = 5
+    candidates: int = 50
+    beam_width: int = 3
     ranker: str = "auto"
     rerank: Path | None = None
     columns: TableColumns = DEFAULT_COLUMNS

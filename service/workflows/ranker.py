@@ -40,6 +40,10 @@ _BOOSTED = {
     "max_features": 0.5,
     "early_stopping": False,
 }
+_OF_MANY_ROWS = {"max_leaf_nodes": 16, "min_samples_leaf": 100}
+MANY_ROWS = 2000
+"""From so many rows on the trees have more leaves: chosen by held-out rows of two sets of training rows."""
+
 _CLOSE = 1e-3
 """How far the margins of the arrays may be from scikit-learn's: float32 rounds them."""
 
@@ -80,6 +84,7 @@ def fit_ranker(kind: str, found: Candidates, rows: NDArray[np.int64], seed: int)
     Deterministic.
     """
     x, y = _of_rows(found, rows)
+    is_large = len(found.ptr) > MANY_ROWS
     if y.all() or not y.any():
         raise BadData(
             f"combine: expected rows of which some candidates are true, and others not, found {y.sum()} true "
@@ -88,7 +93,7 @@ def fit_ranker(kind: str, found: Candidates, rows: NDArray[np.int64], seed: int)
     fit: Callable[..., Ranker] = _fit_boosted if kind == "boosted" else _fit_linear
     _sklearn("sklearn.ensemble")  # before its threads are counted
     with _sklearn("threadpoolctl").threadpool_limits(1):  # on a busy machine its threads wait for each other
-        return fit(x, y, seed)
+        return fit(x, y, seed, is_large)
 
 
 def rank_by_folds(kind: str, found: Candidates, seed: int) -> NDArray[np.float64]:
@@ -146,7 +151,7 @@ def _of_rows(found: Candidates, rows: NDArray[np.int64]) -> tuple[NDArray[np.flo
     return found.features[taken], found.are_true[taken]
 
 
-def _fit_linear(x: NDArray[np.float32], y: NDArray[np.bool_], seed: int) -> Ranker:
+def _fit_linear(x: NDArray[np.float32], y: NDArray[np.bool_], seed: int, is_large: bool) -> Ranker:
     linear_model = _sklearn("sklearn.linear_model")
     mean, scale = x.mean(0, np.float64), x.std(0, np.float64)
     scale[scale == 0] = 1.0
@@ -155,9 +160,9 @@ def _fit_linear(x: NDArray[np.float32], y: NDArray[np.bool_], seed: int) -> Rank
     return _ranker(np.append(weights, model.intercept_[0] - weights @ mean), [])
 
 
-def _fit_boosted(x: NDArray[np.float32], y: NDArray[np.bool_], seed: int) -> Ranker:
-    ensemble = _sklearn("sklearn.ensemble")
-    model = ensemble.HistGradientBoostingClassifier(**_BOOSTED, random_state=seed).fit(x, y)
+def _fit_boosted(x: NDArray[np.float32], y: NDArray[np.bool_], seed: int, is_large: bool) -> Ranker:
+    ensemble, options = _sklearn("sklearn.ensemble"), _BOOSTED | (_OF_MANY_ROWS if is_large else {})
+    model = ensemble.HistGradientBoostingClassifier(**options, random_state=seed).fit(x, y)
     constant = np.zeros(x.shape[1] + 1)
     constant[-1] = float(np.ravel(model._baseline_prediction)[0])
     ranker = _ranker(constant, [predictor.nodes for (predictor,) in model._predictors])
