@@ -9,16 +9,19 @@ from model_store.label_info import URI
 from service.jobs.context import JobContext
 from service.jobs.requests import CombineJob, VocabularyJob
 from service.jobs.training import Publication, publish
-from service.workflows.combine import CombineRequest, combine_and_publish, tell_names
+from service.workflows.combine import CombineRequest, combine_and_publish
+from service.workflows.label_info import read_label_info
 from service.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
 
 
 def run(context: JobContext, request: CombineJob) -> dict[str, Any]:
     """Combine versions; return the figures of the version that was published."""
     found = publish(context, request, _combine)
-    if request.vocabulary is not None:  # an earlier run may have died before the vocabulary gave its names
+    if request.vocabulary is not None and context.store.label_info(request.model) is None:
+        # an earlier run died between the two, or somebody removed it since
         file = context.data.path_of(request.vocabulary, "vocabulary")
-        tell_names(context.store, request.model, file, request.by or URI, request.language)
+        info = read_label_info(file, request.by or URI, request.language)
+        context.store.put_label_info(request.model, info)
     return found
 
 

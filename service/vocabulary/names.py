@@ -54,7 +54,7 @@ def build_names(
     is_usable[np.repeat(np.arange(len(sizes)), sizes)[names.ids < 0]] = False
     kept = np.flatnonzero(is_usable)
     if not len(kept):
-        raise BadData("expected names with a word of two characters, found none")
+        raise BadData("vocabulary: expected names with a word of two characters, found none")
     texts_with = _counted(vocabulary, frequencies)
     names_with = n_lists_with(names, vocabulary.n)
     new_ids, words = _ordered(vocabulary, names_with)

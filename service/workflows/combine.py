@@ -111,6 +111,9 @@ def combine_and_publish(
     """
     check_model(model)
     store.prepare()
+    info = None
+    if request.vocabulary is not None and store.label_info(model) is None:
+        info = read_label_info(request.vocabulary, request.by, request.language)
     members = [store.open(name, reference) for name, reference in request.members]
     made = combine_members(members, request, on_progress)
     arrays, files = made.draft.extra, {}
@@ -120,8 +123,8 @@ def combine_and_publish(
     draft = replace(made.draft, extra={**arrays, **origin_arrays(origin, request.made_for)}, files=files)
     on_progress("publish", 0, 1)
     manifest = store.publish(model, draft, latest=request.latest)
-    if request.vocabulary is not None:
-        tell_names(store, model, request.vocabulary, request.by, request.language)
+    if info is not None:
+        store.put_label_info(model, info)
     on_progress("publish", 1, 1)
     return {
         "model": model,
@@ -130,12 +133,6 @@ def combine_and_publish(
         "labels": manifest.n_labels,
         **made.report,
     }
-
-
-def tell_names(store: Store, model: str, vocabulary: Path, by: str, language: str | None) -> None:
-    """Make a vocabulary the label info of a model that has none. Raises BadInput and StoreError."""
-    if store.label_info(model) is None:
-        store.put_label_info(model, read_label_info(vocabulary, by, language))
 
 
 def combine_members(
@@ -265,7 +262,7 @@ def _warnings(members: Sequence[Model], labelled: Labelled) -> list[str]:
     ]
     if n_unknown := len(labelled.unknown_names):
         found.append(
-            f"{n_unknown} labels of the rows are labels of no member, as {labelled.unknown_names[0]!r:.80}: "
-            "they count as missed"
+            f"no member has {n_unknown} of the labels of the rows, as {labelled.unknown_names[0]!r:.80}: "
+            "each counts as missed"
         )
     return found

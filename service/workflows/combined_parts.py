@@ -128,7 +128,7 @@ def combined_parts(
                 f"labels, as {list(labels)[n_concepts]!r:.80}: say what labels are with --by, uri, notation "
                 "or a language"
             )
-        warnings.append(f"{n_kept} labels of the members are no concepts of the vocabulary: they are kept")
+        warnings.append(f"the vocabulary lacks {n_kept} of the members' labels: they are kept")
     counts, n_rows = _counted(members, maps, len(labels))
     arrays: Mapping[str, NDArray[Any]] = {}
     if names is not None:

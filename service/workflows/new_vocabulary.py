@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from model_store.checks import LABEL_COUNTS
 from model_store.label_info import URI
-from model_store.manifest import COMBINED
+from model_store.manifest import CALIBRATION, COMBINED
 from model_store.members import NO_LABEL, assemble_ranker, map_name, proposing_of
 from model_store.names import all_names, build_names
 from model_store.near import assemble_near, has_near, near_arrays
-from model_store.origin import REPORT, origin_arrays, parent_of
+from model_store.origin import REPORT, origin_arrays, parent_of, read_origin
 from model_store.store import Store
 from model_store.version import Draft, Model
 from service.base.errors import BadData, BadParameter
@@ -92,7 +92,9 @@ def set_vocabulary(
         raise BadData(
             f"{request.file.name}: expected concepts of {shown}, found none: say what labels are with --by"
         )
-    origin = {"parent": parent_of(manifest), "vocabulary": request.file.name, **request.origin}
+    before_that = {name: found for name, found in read_origin(model.arrays).items() if name == CALIBRATION}
+    made = {"parent": parent_of(manifest), "vocabulary": request.file.name}
+    origin = {**before_that, **made, **request.origin}
     told = {**said, "by": by, "language": language or ""}
     draft = replace(
         draft,
@@ -144,7 +146,8 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
         near=_near(arrays, to_new, len(labels)),
     )
     draft = parts.draft(assemble_ranker(manifest, arrays), manifest.seed, manifest.trainer.parameters)
-    extra = {**draft.extra, **{name: arrays[name] for name in (REPORT,) if name in arrays}}
+    kept = [name for name in arrays if name == REPORT or name.startswith(f"{CALIBRATION}/")]
+    extra = {**draft.extra, **{name: arrays[name] for name in kept}}
     return replace(draft, data=manifest.data, metrics=manifest.metrics, extra=extra)
 
 
