@@ -1,7 +1,5 @@
 """Print tables of figures, ours beside the peers': `python -m benchmarks [TABLE ...] --data DIR ...`."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

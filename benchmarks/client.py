@@ -3,8 +3,6 @@
 It waits with select: timers of asyncio and uvloop wake at whole milliseconds, which is longer than a request.
 """
 
-from __future__ import annotations
-
 import select
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Data sets as every system takes them: the same rows as text and as matrices."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The least that an ASGI app can do with a request: answer its body. Served by uvicorn, as Xylem is."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 

@@ -6,8 +6,6 @@ What combines the parts is fitted by folds of valid.jsonl.gz, the same for both,
 was left out. A document is answered from its text, one call after another.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import partial

@@ -5,8 +5,6 @@ python -m benchmarks growth [--labels N ...] [--weights float32|bfloat16|int8]
 Each size is published by one fresh process and measured by another, so that neither finds the other's memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -186,7 +184,7 @@ def _read_bytes() -> int:
 
 
 def run(settings: Settings) -> None:
-    """Print a line for each size, and plot it where matplotlib is installed."""
+    """Print a line for each size."""
     found: dict[int, Figures] = {}
     for n_labels in settings.labels:
         note(f"growth: {n_labels:,} labels")

@@ -5,8 +5,6 @@ lengths of LENGTHS, the longest that the limits allow among them; most are refus
 counts: what else runs on the machine holds the loop too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

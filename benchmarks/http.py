@@ -3,8 +3,6 @@
 Both servers are uvicorn with uvloop and httptools, one process each; the client is the same.
 """
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

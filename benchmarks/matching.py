@@ -4,8 +4,6 @@ Generated: words of up to nine letters; names of one to three of them; texts by 
 concepts are found in a text as those of YSO, 27,787, in the questions to Finnish libraries: 31.
 """
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -5,8 +5,6 @@ that is alike, by where things lie in memory: it is started anew several times, 
 are compared.
 """
 
-from __future__ import annotations
-
 from benchmarks.requests import SHORT_SECONDS, Asked, kinds_of, prepared, tensor_kinds, turns
 from benchmarks.runs import Settings, note, show, spread
 from benchmarks.server import family, served

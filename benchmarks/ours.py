@@ -3,8 +3,6 @@
 python -m benchmarks.ours train|predict WORK --trees T [--threads N] [--beam-width 10]
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -4,8 +4,6 @@ Time is of one thread, top 10, beam 10: a batch, one row a call from Python, and
 alone" is the call of the compiled function (ours, libpecos's C) with everything converted before.
 """
 
-from __future__ import annotations
-
 from statistics import median
 
 import numpy as np

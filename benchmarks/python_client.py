@@ -1,7 +1,5 @@
 """What a call of the Python client costs the process that makes it, however many are under way at once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

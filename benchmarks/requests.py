@@ -4,8 +4,6 @@ The models are of the descriptions in examples/debtags, which every checkout has
 features.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -1,7 +1,5 @@
 """What the tables share: trainings that are done once, figures of several runs, and how they are printed."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

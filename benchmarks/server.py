@@ -1,7 +1,5 @@
 """`xylem serve` as a process: start to ready, and the memory of one worker and of two."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

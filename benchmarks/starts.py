@@ -3,8 +3,6 @@
 A server from its start to ready, the first `xylem predict` of a process, all kernels compiled from nothing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

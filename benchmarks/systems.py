@@ -1,7 +1,5 @@
 """The systems that are compared, ours and the peers: all run alike, in fresh processes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

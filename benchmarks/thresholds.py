@@ -4,8 +4,6 @@ A table as Jasinska et al. 2016 has it (tables 2 and 4): a model of 80% of the t
 on the other 20%, start values too. Fixed 0.5 and the first five labels stand beside them.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ and of those that it has started, from one turn to the next: spans that are sent
 that are alike differ by some percent, by where things lie in memory: they are started anew several times.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

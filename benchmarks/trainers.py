@@ -3,8 +3,6 @@
 A data set with official splits (`--splits`) has the mean over them; the papers' figures stand beside ours.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterator, Sequence

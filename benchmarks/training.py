@@ -9,8 +9,6 @@ With --held-out a fifth of the training file's rows, in blocks of 20 neighbours,
 predicted; the test file is not touched. Defaults are chosen so.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import shlex

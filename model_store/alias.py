@@ -4,8 +4,6 @@ Each verb is a function that takes the document and returns the next one: the st
 object store apply the same changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Container, Iterable
 from typing import Any, NamedTuple
 

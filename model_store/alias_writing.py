@@ -5,8 +5,6 @@ see that the document is the same still, append the move, rename the next docume
 lock.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ Reading is not extraction: the manifest says which members follow and how long t
 is refused before it is written. No name of the archive ever becomes a path.
 """
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path

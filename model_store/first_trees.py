@@ -1,7 +1,5 @@
 """An opened version of which only the first trees answer, as a model of its own in memory."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -27,10 +25,7 @@ def first_trees(model: Model, n_trees: int) -> Model:
         return model
     ensemble = take_first_trees(model.ensemble, n_trees)
     manifest = dataclasses.replace(
-        model.manifest,
-        n_trees=n_trees,
-        n_nodes=len(ensemble.parent),
-        n_chunks=len(ensemble.directory),
+        model.manifest, n_trees=n_trees, n_nodes=len(ensemble.parent), n_chunks=len(ensemble.directory)
     )
     taken = {f"{ENSEMBLE}/{name}": array for name, array in ensemble._asdict().items()}
     return dataclasses.replace(model, manifest=manifest, ensemble=ensemble, arrays={**model.arrays, **taken})

@@ -4,8 +4,6 @@ One file a model, replaced whole, beside its versions: FORMAT.md, section 9. A m
 objects: texts are bytes and offsets, and labels are looked for in a hash table over the first column.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from array import array

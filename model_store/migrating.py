@@ -1,7 +1,5 @@
 """Stores of before 0.1.0, in which an alias was three files: what it names, its split and what it denies."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -5,8 +5,6 @@ of the document that it makes. So the document says whether the last move came a
 between leaves a line that does not count, and the next move takes its number.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Collection, Mapping

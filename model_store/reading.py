@@ -1,7 +1,5 @@
 """The half of the store that reads: models, versions and aliases, which anybody may read at any time."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import threading
@@ -46,13 +44,7 @@ from model_store.label_info import HEAD_BYTES, LABEL_INFO, Head, LabelInfo, map_
 from model_store.manifest import ARRAYS, Manifest
 from model_store.moves import MOVES_BYTES_MAX, Move, parse_moves
 from model_store.origin import is_made_for
-from model_store.version import (
-    Model,
-    StoredArray,
-    map_version,
-    read_manifest,
-    verify_version,
-)
+from model_store.version import Model, StoredArray, map_version, read_manifest, verify_version
 
 VERIFIED_MAX = 256
 """How many versions are remembered; one that was forgotten is verified anew."""

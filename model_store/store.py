@@ -5,8 +5,6 @@ replaced by renaming. So a reader sees the old or the new, also after a crash or
 lock. Writers of one model take turns through a lock file; a lock ends with its process.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 
@@ -25,14 +23,7 @@ from model_store.moves import FOUND, PUBLISHED, REMOVED, Cause, move_of
 from model_store.origin import made_for_of
 from model_store.reading import ModelInfo as ModelInfo
 from model_store.reading import no_version
-from model_store.version import (
-    Draft,
-    manifest_of,
-    map_version,
-    verify_version,
-    write_arrays,
-    write_manifest,
-)
+from model_store.version import Draft, manifest_of, map_version, verify_version, write_arrays, write_manifest
 
 
 class Store(AliasWriter):

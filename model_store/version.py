@@ -4,8 +4,6 @@ Packed, it is plain values that another process may be sent: a pickle of them is
 model in it is held against its digests and against every invariant, as one of a store is.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import errno

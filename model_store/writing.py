@@ -1,8 +1,6 @@
 """What every writer of the store needs: a directory of its own in which it prepares what it will rename,
 locks that tell the living apart, space, typed errors; and the part of the store that writes label info."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import secrets

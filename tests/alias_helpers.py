@@ -1,7 +1,5 @@
 """Changes of aliases past the registry, as tests make them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The load balancers that a configuration is shipped for, before replicas on loopback."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

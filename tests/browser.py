@@ -1,7 +1,5 @@
 """A real browser, driven over its DevTools protocol through two pipes: it needs chromium alone."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

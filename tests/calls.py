@@ -1,7 +1,5 @@
 """Calls of traversals, put together by hand: what predictors do on pooled buffers."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ With NUMBA_BOUNDSCHECK=1 an index beyond an array is an IndexError, in vector lo
 is one as well: Python's reading of it, from the end, hides a place that was computed wrongly.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """A clock for coroutines that wait for nothing but each other and time: it leaps instead of waiting."""
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine

@@ -1,7 +1,5 @@
 """A combined version of two members and seven names, on texts that have the names of their labels."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

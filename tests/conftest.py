@@ -1,7 +1,5 @@
 """Fixtures shared by the tests: a store with small models, and the service in process over it."""
 
-from __future__ import annotations
-
 import asyncio
 import builtins
 import contextlib

@@ -4,8 +4,6 @@ It prints "same" when every answer of a copy is the one that was written beside 
 in between, where a copy that still led to its original's arrays would find other bytes.
 """
 
-from __future__ import annotations
-
 import copy
 import gc
 import multiprocessing

@@ -1,7 +1,5 @@
 """Databases of both kinds for the tests: SQLite files, and a real PostgreSQL from a wheel that carries it."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pwd

@@ -1,7 +1,5 @@
 """What the tests of data sets share."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """File systems that fail: the n-th call raises, or the power goes and what was not synced is lost."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random

@@ -1,7 +1,5 @@
 """Feedback for the tests: replicas over one database, requests, and what thresholds they move."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import cache

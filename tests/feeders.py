@@ -4,8 +4,6 @@ python -m tests.feeders URL ROUNDS SEED prints one JSON object. A feeder writes 
 events is acknowledged. The next one begins with the block that was not, whose fate nobody knows.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """One small model in the files of each library whose models are imported, and its scores by definition."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import struct

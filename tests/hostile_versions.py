@@ -3,8 +3,6 @@
 python -m tests.hostile_versions ROUNDS SEED prints one JSON object; its caller sees when a signal killed it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random

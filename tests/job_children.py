@@ -2,8 +2,6 @@
 tests.job_children`.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 import os

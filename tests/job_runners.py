@@ -7,8 +7,6 @@ python -m tests.job_runners DIRECTORY JOBS SEED: print one JSON object. The pare
 before it forks, so a run takes a part of a second.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

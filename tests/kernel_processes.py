@@ -1,7 +1,5 @@
 """Processes that compile two kernels into a cache of their own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

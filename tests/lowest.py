@@ -1,7 +1,5 @@
 """Print the lowest version of all that pyproject.toml depends on, for pip to install: `make lowest`."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -6,8 +6,6 @@ The parent maps versions and reads them again after every round: bytes that chan
 file that was cut ends it by SIGBUS. It prints one JSON object.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

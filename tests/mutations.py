@@ -1,7 +1,5 @@
 """Versions made wrong on purpose: arrays and counts changed as a careless or hostile writer might."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from collections.abc import Mapping

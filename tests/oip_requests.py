@@ -1,7 +1,5 @@
 """Requests and answers of the Open Inference Protocol, made and read here by hand, without our code."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A receiver of OpenTelemetry's protocol over HTTP, on loopback: what it was sent, as plain values."""
 
-from __future__ import annotations
-
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self

@@ -7,8 +7,6 @@ python -m tests.publishers race ROOT PROCESSES EACH: several publish the same mo
 Each prints one JSON object. The parent has loaded everything before it forks, so a round takes milliseconds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Texts of the shipped data set, for tests that want real language."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from service.datasets import read_dataset

@@ -1,7 +1,5 @@
 """Two `xylem serve` on loopback for a load balancer to stand before, and clients that ask without a pause."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """As much of JSON Schema as the OpenAPI document uses; an integer is one only when written as one."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """A server on loopback that answers each connection as its script says: for what a real one does rarely."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading

@@ -1,7 +1,5 @@
 """Small models of every kind of features in a store, for the tests of what serves them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """Real server processes on loopback, and a client that reads while it writes."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

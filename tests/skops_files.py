@@ -3,8 +3,6 @@
 Tests read the files without skops, and fit the same vectorizers again to compare.
 """
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Callable
 from pathlib import Path

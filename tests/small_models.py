@@ -1,7 +1,5 @@
 """Small models to publish: random trees through `build_ensemble`, the same for the same seed."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The admin routes as they are promised, in memory: the client is tested against them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

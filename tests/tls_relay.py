@@ -1,7 +1,5 @@
 """A relay on loopback that takes TLS in front of a server, and its self-signed certificate."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl

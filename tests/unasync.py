@@ -4,8 +4,6 @@ As httpcore does (its `unasync.py`): what the two do differently is named alike 
 httpcore, and all else is the same without `async` and `await`. tests/contract/test_tree.py compares.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`python -m xylem`: the command line."""
 
-from __future__ import annotations
-
 from xylem.command import main
 
 if __name__ == "__main__":

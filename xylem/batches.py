@@ -1,7 +1,5 @@
 """Lines of batches: what a request has of them, and what its answer says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Requests: what calls send, described once for both halves of the client."""
 
-from __future__ import annotations
-
 import re
 import ssl
 import uuid
@@ -188,11 +186,7 @@ def request_of(method: str, path: str, fields: Mapping[str, Any]) -> Request:
 
 
 def predict(
-    model: str,
-    instances: Iterable[Instance],
-    version: int | None,
-    alias: str | None,
-    options: PredictOptions,
+    model: str, instances: Iterable[Instance], version: int | None, alias: str | None, options: PredictOptions
 ) -> Request:
     """Return a request for predictions."""
     body = dumped({"instances": _several(instances), **options})

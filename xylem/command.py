@@ -4,8 +4,6 @@ A file `service.py` that PYTHONPATH leads to, or that stands beside a notebook, 
 `service`: an error of Python's own would name neither.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from importlib.util import find_spec

@@ -7,8 +7,6 @@ ClientError
 └── BadAnswer           an answer that is none of this service: not JSON, cut off, too long, a redirect
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Mapping

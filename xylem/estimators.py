@@ -114,7 +114,6 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.n_jobs if self.n_jobs is not None and self.n_jobs > 0 else None
 
     def __sklearn_tags__(self) -> Any:
-        """Return what it can: sparse rows, many labels."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True

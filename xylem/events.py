@@ -1,7 +1,5 @@
 """Server-sent events: the lines of a stream -> events. A parser without input of its own."""
 
-from __future__ import annotations
-
 import codecs
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ The blocking half is made of the asynchronous one by `python -m tests.unasync`: 
 with `Async` or `async_` stands there without it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

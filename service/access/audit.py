@@ -4,8 +4,6 @@ The newest ROWS_MAX entries are kept, whatever their age; that is 10,000 a day f
 27 years. Keep a copy elsewhere if you need more: `page` reads from the newest to the oldest.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ people choose, of which an attacker can try all likely ones. A secret of 256 ran
 fast hash gives nothing away, and is checked on every request.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """The keys of the service in the database: made, listed, revoked, rotated."""
 
-from __future__ import annotations
-
 import datetime
 import re
 import sys

@@ -7,8 +7,6 @@ nobody; a key that is not known is then refused with 503 and not 401, because it
 After that time every key is, but that of `XYLEM_ADMIN_KEY`, which needs no database.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import logging

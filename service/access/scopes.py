@@ -1,7 +1,5 @@
 """What keys open, and what needs no key."""
 
-from __future__ import annotations
-
 import enum
 import ipaddress
 from typing import Any

@@ -1,7 +1,5 @@
 """Which columns of a table are the text and the labels of its rows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Our own events are written straight away: a record of the standard library's log
 on every request. What libraries log goes through logging and comes out in the same form.
 """
 
-from __future__ import annotations
-
 import datetime
 import functools
 import logging

@@ -1,7 +1,5 @@
 """What a process sets for itself: its limit of file descriptors, and how often it collects garbage."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import logging

@@ -1,7 +1,5 @@
 """A thread that does the same again and again, until it is told to stop."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

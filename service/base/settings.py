@@ -3,8 +3,6 @@
 `docs/settings.md` lists them; a test compares the two.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -277,8 +275,7 @@ class Settings(BaseSettings):
         30, "days in which feedback to a prediction is taken, and for which event ids are remembered"
     )
     feedback_halve_events: Count | None = Field(
-        None,
-        description="events after which a version's counters are halved; none: nothing is forgotten",
+        None, description="events after which a version's counters are halved; none: nothing is forgotten"
     )
     data_dir: Path | None = Field(
         None, description="the directory of the files that jobs and `/v1/admin` read; none: they do not"

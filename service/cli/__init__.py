@@ -3,8 +3,6 @@
 What a command needs is imported when it runs, so that `xylem --help` answers at once.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Annotated
@@ -28,23 +26,13 @@ def _show_version(wanted: bool) -> None:
 
 
 Version = Annotated[
-    bool,
-    typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
 ]
 
 
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
-    from service.cli import (
-        aliases,
-        combine,
-        denied,
-        jobs,
-        keys,
-        labels,
-        models,
-        remote,
-    )
+    from service.cli import aliases, combine, denied, jobs, keys, labels, models, remote
     from service.cli.derive import calibrate, import_vectorizer
     from service.cli.evaluate import compare, evaluate
     from service.cli.feedback import feedback
@@ -55,10 +43,7 @@ def application() -> typer.Typer:
     from service.cli.tune import tune
 
     app = typer.Typer(
-        name="xylem",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
+        name="xylem", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
     )
     app.callback()(_root)
     of_models = (

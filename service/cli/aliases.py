@@ -34,8 +34,7 @@ Alias = Annotated[str, typer.Option(metavar="NAME", help="The alias.")]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why: the history keeps it.")]
 Ends = Annotated[bool, typer.Option("--end", help="End it.")]
 KeepThresholds = Annotated[
-    bool,
-    typer.Option("--keep-thresholds", help="Leave thresholds in the database: other stores share it."),
+    bool, typer.Option("--keep-thresholds", help="Leave thresholds in the database: other stores share it.")
 ]
 
 

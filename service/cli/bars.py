@@ -1,7 +1,5 @@
 """Bars of progress, on a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

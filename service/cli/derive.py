@@ -1,7 +1,5 @@
 """`xylem calibrate` and `import-vectorizer`: a version made of another one, and published after it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """The entry of the `xylem` command: what must be done before anything that takes time is imported."""
 
-from __future__ import annotations
-
 import signal
 import sys
 

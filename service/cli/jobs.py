@@ -1,7 +1,5 @@
 """`xylem jobs`: the jobs in the database of a store, or those of a server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -115,12 +113,7 @@ def _add(name: str, method: str, says: str) -> None:
 
 @app.command("log")
 @grouped
-def show_log(
-    context: typer.Context,
-    job: Id,
-    place: Place,
-    json: Json = False,
-) -> None:
+def show_log(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
     """Print what a job has logged so far, as lines of JSON."""
     with _opened(context, place) as ask:
         text = ask("log_text", job)

@@ -166,11 +166,7 @@ _TREES_SHOWN = 5
 
 @app.command()
 def explain(
-    model: Model,
-    label: Label,
-    top: Top = 20,
-    store: StoreDir = DEFAULT_STORE,
-    json: Json = False,
+    model: Model, label: Label, top: Top = 20, store: StoreDir = DEFAULT_STORE, json: Json = False
 ) -> None:
     """Show the features that a label's own classifiers weigh most, by name.
 

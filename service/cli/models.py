@@ -10,14 +10,7 @@ import typer
 
 from service.base.errors import BadInput, BadParameter
 from service.cli.aliases import cause_of, store_to_publish, what_is_beside
-from service.cli.console import (
-    mebibytes,
-    print_facts,
-    print_json,
-    print_line,
-    print_result,
-    print_table,
-)
+from service.cli.console import mebibytes, print_facts, print_json, print_line, print_result, print_table
 from service.cli.denied import denying
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 
@@ -190,12 +183,7 @@ def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 
 
 @app.command("export")
-def export_model(
-    model: Model,
-    file: File,
-    store: StoreDir = DEFAULT_STORE,
-    json: Json = False,
-) -> None:
+def export_model(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Write a version as one tar file, and the model's label info with it."""
     opened = _store(store)
     name, reference = parse_reference(model)

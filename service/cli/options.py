@@ -5,8 +5,6 @@ parameter whose type is a NamedTuple, its fields, and the command gets them as o
 of a group that is `in_panel` apart.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import typing
@@ -42,10 +40,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object as the last 
 StoreDir = Annotated[
     Path, typer.Option("--store", metavar="DIR", envvar="XYLEM_STORE", help="The directory of the models.")
 ]
-Data = Annotated[
-    Path,
-    typer.Option("--data", metavar="FILE", help=f"A labelled file: {FORMATS}."),
-]
+Data = Annotated[Path, typer.Option("--data", metavar="FILE", help=f"A labelled file: {FORMATS}.")]
 Parameters = Annotated[
     list[str] | None,
     typer.Option(
@@ -81,8 +76,7 @@ TextColumns = Annotated[
     ),
 ]
 LabelColumn = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Of a table: the column of labels; `labels` if left out."),
+    str | None, typer.Option(metavar="NAME", help="Of a table: the column of labels; `labels` if left out.")
 ]
 LabelSeparator = Annotated[
     str | None,

@@ -29,8 +29,7 @@ Url = Annotated[
     ),
 ]
 KeyFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="A file that has the key for --url; else $XYLEM_KEY."),
+    Path | None, typer.Option(metavar="FILE", help="A file that has the key for --url; else $XYLEM_KEY.")
 ]
 
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Object stores: a part of `xylem models`.")
 
 Url = Annotated[
-    str,
-    typer.Argument(metavar="URL", help="An object store: s3://BUCKET/PREFIX, or another of fsspec's."),
+    str, typer.Argument(metavar="URL", help="An object store: s3://BUCKET/PREFIX, or another of fsspec's.")
 ]
 
 

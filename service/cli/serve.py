@@ -1,7 +1,5 @@
 """`xylem serve`, the service, and `xylem worker`, which runs jobs that wait in the database of a store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`xylem thresholds`: tune a version's thresholds for macro-F, and keep them with it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -25,10 +23,7 @@ from service.cli.options import (
 )
 from service.db.of_store import opened_database
 
-Data = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="FILE", help=f"A labelled file: {FORMATS}."),
-]
+Data = Annotated[Path | None, typer.Option("--data", metavar="FILE", help=f"A labelled file: {FORMATS}.")]
 Methods = Annotated[
     list[str] | None,
     typer.Option(

@@ -1,7 +1,5 @@
 """Corpora of Annif: a directory of documents with files of subjects beside, and lines of text and URIs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Labels and features of rows renumbered, or cut to those that a model knows."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

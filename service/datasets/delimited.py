@@ -1,7 +1,5 @@
 """Rows of cells of `.csv` and `.tsv` files, as RFC 4180 has them, by the standard library's parser."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 from collections.abc import Iterator

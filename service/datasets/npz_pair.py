@@ -1,7 +1,5 @@
 """Reader of a pair of scipy sparse matrices: features in `NAME.X.npz`, labels in `NAME.Y.npz`."""
 
-from __future__ import annotations
-
 import io
 import math
 from pathlib import Path

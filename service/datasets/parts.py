@@ -1,7 +1,5 @@
 """A data file that is read a block at a time, as often as needed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Read a data file of any format, or one of texts alone; its suffix tells which."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Vocabularies as RDF: the concepts of SKOS in Turtle, RDF/XML or N-Triples, read by rdflib (extra `rdf`)."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Readers of `.txt` (Extreme Classification Repository) and `.svm` (multi-label libsvm)."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path

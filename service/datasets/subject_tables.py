@@ -1,7 +1,5 @@
 """Vocabularies as tables, as Annif reads them: `.tsv` of URI, name and notation, `.csv` with a header."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from model_store.label_info import NAME, NOTATION, UNDETERMINED, URI, Subject, is_language

@@ -1,7 +1,5 @@
 """Vocabularies of any format that is read, told by a file's suffix."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from service.base.errors import BadData

@@ -1,7 +1,5 @@
 """Tables to rows, or to lines of JSON: the columns of text and labels of `.csv`, `.tsv`, `.parquet` files."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Database: connections to SQLite or PostgreSQL, migrated before the first use; failures as our errors."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 import threading

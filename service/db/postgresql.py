@@ -4,8 +4,6 @@ The server's own limits do not help where the server itself stands still (stoppe
 gone), nor do those of TCP: the kernel goes on acknowledging for it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Generator
 from typing import Any

@@ -7,8 +7,6 @@ laid about the difference on all rows. For means of rows that is the same. Macro
 labels of the third of the rows that are not in it: the difference would lie at the end of its interval.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 

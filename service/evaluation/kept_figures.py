@@ -1,7 +1,5 @@
 """What a version keeps of its figures on validation rows, so that two versions can be compared later."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ section 6 and appendix E (equations 44 and 45, figures 4 to 7), of the ensemble 
 `service.trainers.size` bounds the same before the training.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

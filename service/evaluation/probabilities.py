@@ -6,8 +6,6 @@ probability estimates", section 3: isotonic regression, by pool adjacent violato
 become a line through the middle of each block, and no piece is flat, so that no two scores become one.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -183,9 +181,7 @@ class ThresholdSweep:
         n, hits = (np.cumsum(counts[::-1])[::-1][1:] for counts in (self._all, self._hits))
         return [
             ThresholdPoint(
-                float(threshold),
-                100.0 * h / m if m else None,
-                100.0 * h / n_true if n_true else 0.0,
+                float(threshold), 100.0 * h / m if m else None, 100.0 * h / n_true if n_true else 0.0
             )
             for threshold, m, h in zip(_thresholds().tolist(), n.tolist(), hits.tolist(), strict=True)
         ]

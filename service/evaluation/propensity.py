@@ -1,7 +1,5 @@
 """How likely a true label is to be written down, by how often it occurs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

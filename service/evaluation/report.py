@@ -1,7 +1,5 @@
 """The figures of one evaluation, as `xylem evaluate --json` names them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -12,8 +12,6 @@ counts in each. A node without counts weighs nothing.
 Of a label tree: the labels below its nodes, what it has put together (Learned trees, table 4).
 """
 
-from __future__ import annotations
-
 import heapq
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Running the many small pieces of a training on threads, so that an interrupt stops them all."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait

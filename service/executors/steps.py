@@ -1,7 +1,5 @@
 """What a step is: a piece of a work that depends on nothing but its fields and its item."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Protocol, TypeVar
 

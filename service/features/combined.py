@@ -1,7 +1,5 @@
 """The rows of combined versions: of each text the members' rows side by side, and features of names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 

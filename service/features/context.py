@@ -4,8 +4,6 @@ Source: Jernite, Choromanska and Sontag 2017, section 6, after Mnih and Hinton 2
 the `window` words before it. Features are words at places: id = place * words + word, place 0 the last word.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Dense rows of trees with softmax nodes: a model's embedding makes them of its sparse rows."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +12,6 @@ class RowEmbedding:
     """Makes dense rows of the rows that a model takes. Immutable."""
 
     def __init__(self, embedding: Embedding) -> None:
-        """Take arrays that have been checked."""
         self._arrays = embedding
         self.dim = embedding.u.shape[1]
         self._dims = np.arange(self.dim, dtype=np.int32)

@@ -1,7 +1,5 @@
 """Fit, store and load featurizers of every kind."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Source: files of libmultilabel 0.10, and its libmultilabel/linear/tree.py. The p
 `service.importers.pickled`: no name in it is ever imported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -9,8 +9,6 @@ Index 1 is the bias's; feature f has index f + 2. Source: files of napkinxc 0.7.
 src/vector.cpp, src/args.cpp and src/models/label_tree.cpp.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from typing import Any, NamedTuple
@@ -81,9 +79,7 @@ def read_napkinxc(files: ModelFiles) -> Imported:
     if not _is_certain(scorers.columns, branches.root):
         branches = _with_root_above(branches)
     tree = plant(
-        tree_file,
-        branches,
-        lambda _, children: chunk_of_columns(weights_file, scorers.columns, children),
+        tree_file, branches, lambda _, children: chunk_of_columns(weights_file, scorers.columns, children)
     )
     n_labels = 1 + int(branches.label.max())
     facts: dict[str, Setting] = {"version": settings.version, "bias": settings.bias, "norm": settings.norm}

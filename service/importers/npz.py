@@ -4,8 +4,6 @@ An .npz file is a zip archive of .npy files. Nothing is allocated before its siz
 file's; nothing is unpickled.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import struct

@@ -5,8 +5,6 @@ param.json, and in ranker/ param.json and one folder a level, 0.model being the 
 The last row of W is the bias's when `bias` is positive. Source: pecos/xmc/base.py and xlinear/model.py.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -8,8 +8,6 @@ file's size, and bytes are views of the file. What is read may be a maze of shar
 print it as a whole. Source: CPython, Lib/pickletools.py.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from typing import Any

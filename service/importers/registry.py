@@ -3,8 +3,6 @@
 A version of feature ids becomes one that takes texts: its rows are made as a vectorizer made them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

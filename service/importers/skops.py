@@ -4,8 +4,6 @@ skops itself imports the classes that a file names. Here nodes are read as data:
 in _TYPES, and no other; no name is imported, nothing is called.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from typing import Any

@@ -3,8 +3,6 @@
 docs/importing.md has the statements that write the file. Options that we do not have are refused by name.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

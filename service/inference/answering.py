@@ -1,7 +1,5 @@
 """Answers of many rows: gone through on several threads, and gathered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Buffers for traversals: taken for a call, given back, and used again."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass

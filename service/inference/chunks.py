@@ -4,8 +4,6 @@ A model that was trained on short texts knows nothing of long ones: their rows h
 subjects. Chunks of the length of its training texts are what it knows.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 
@@ -114,10 +112,4 @@ def mean_of(
     costs = found.costs
     if len(costs):
         costs = np.stack([np.bincount(of_chunk, column, n) for column in costs.T], 1).astype(np.int64)
-    return Predictions(
-        ends,
-        label[is_best].astype(np.int32),
-        scores[is_best],
-        np.zeros(n, np.uint8),
-        costs,
-    )
+    return Predictions(ends, label[is_best].astype(np.int32), scores[is_best], np.zeros(n, np.uint8), costs)

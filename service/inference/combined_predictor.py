@@ -1,7 +1,5 @@
 """The predictor of combined versions: members and names propose labels, a ranker scores them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -10,13 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.handles import handle, handle_of
-from model_store.members import (
-    MEMBER_FEATURES,
-    Proposing,
-    assemble_ranker,
-    map_name,
-    proposing_of,
-)
+from model_store.members import MEMBER_FEATURES, Proposing, assemble_ranker, map_name, proposing_of
 from model_store.near import NEAREST, ROWS_MAX, assemble_near, has_near
 from model_store.version import Model
 from service.base.rows import SparseRows

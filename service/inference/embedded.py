@@ -1,7 +1,5 @@
 """The predictor of trees with softmax nodes: rows become dense by the model's embedding, then it searches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Explanations: for a label of an answer, the nodes on its path in each tree and what counted there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 

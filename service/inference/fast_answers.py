@@ -1,7 +1,5 @@
 """What requests are answered fast, under what, and what the answer is."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, TypeAlias
 
 import numpy as np

@@ -5,8 +5,6 @@ arrays for each call, look for idle buffers and gather the answers: that is litt
 much as the search itself beside one. The predictions are those of `Predictor.predict`, to the bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Fast requests in two steps: their rows are read, and answered then, where one kernel does not do both."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from time import perf_counter_ns
 from typing import TypeAlias
@@ -33,7 +31,6 @@ class TwoSteps(ABC):
     times: NDArray[np.int64]
 
     def __init__(self, featurizer: Featurizer, forms: FastForms, stages: StageTimes) -> None:
-        """Take what reads bodies."""
         self._reader = TensorBodies(forms.bodies, featurizer)
         self._stages = stages
 
@@ -93,7 +90,6 @@ class EmbeddedRequests(TwoSteps):
         stages: StageTimes,
         mask: NDArray[np.uint8] | None = None,
     ) -> None:
-        """Take what `BeamRequests` takes."""
         super().__init__(featurizer, forms, stages)
         self._beam = BeamRequests(model, predictor, featurizer, forms, stages, mask)
         self.times = self._beam.times
@@ -121,7 +117,6 @@ class PredictorRequests(TwoSteps):
         stages: StageTimes,
         mask: NDArray[np.uint8] | None = None,
     ) -> None:
-        """Take what `BeamRequests` takes, and the model's predictor."""
         super().__init__(featurizer, forms, stages)
         self.times = np.zeros(N_TIMES, np.int64)
         self._predictor = predictor

@@ -1,7 +1,5 @@
 """The predictor of decision trees: an opened model and sparse rows in, labels and scores out."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,8 +1,6 @@
 """What a label's own classifiers weigh: the weights of its leaf in each label tree, decoded; the strongest by
 name, as `xylem models explain` tells them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """How to predict: options, and thresholds and weights prepared for a model."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """All labels of many rows that reach their thresholds, part by part, so that memory stays bounded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Answers -> JSON: predictions, their labels by name and their ids signed; or tensors of the Open Inference
 Protocol, with binary data behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The predictor of label trees: an opened model and sparse rows in, labels and probabilities out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """From an opened model to what answers rows of its kind."""
 
-from __future__ import annotations
-
 from model_store.version import Model
 from service.features.combined import members_of
 from service.inference.combined_predictor import CombinedPredictor

@@ -1,7 +1,5 @@
 """What answers rows from an opened model, whatever its kind: calls of traversals on pooled buffers."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Models as archives: out to a stream, and in from one, with a limit of bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from model_store.archive import Readable

@@ -5,8 +5,6 @@ for the object's properties before: to read costs as little, but of two who writ
 be lost.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """Labels that aliases deny: taken in and off by their names, and told beside the version they meet."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What JSON says of the registry: the same over HTTP and on the command line."""
 
-from __future__ import annotations
-
 import datetime
 from typing import Any
 

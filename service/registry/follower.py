@@ -1,7 +1,5 @@
 """RemoteFollower: keeps a store as an object store says, in a thread of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 

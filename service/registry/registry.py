@@ -1,7 +1,5 @@
 """Registry: promote, roll back, remove. What commands, HTTP and jobs do to models goes through here."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Container
 from typing import NamedTuple

@@ -6,8 +6,6 @@ replaces it on the condition that nobody else has since it was read. So no chang
 models asks for one object, and there are no two objects that could say different things.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The index of an object store: its models, their aliases, and the digests of what these name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """create_app: the one place where the service's objects are built and joined."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

@@ -4,8 +4,6 @@ SIGTERM: `/readyz` says no, for a while requests are still accepted, then those 
 the process ends with status 0. SIGHUP: every process looks at the store at once. SIGINT: as SIGTERM, at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

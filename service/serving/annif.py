@@ -1,7 +1,5 @@
 """Annif's door: texts and options -> suggestions of subjects, by the search of predict."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A request to predict -> its answer: at once if it is short, else in a thread, in whichever dialect."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from functools import partial
 

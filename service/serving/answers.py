@@ -1,7 +1,5 @@
 """What the engine found -> what an answer says: ids get their names, predictions get their ids."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Sequence
@@ -179,13 +177,7 @@ def _leaf(leaf: ReachedLeaf, names: FeatureNames | None) -> ExplainedLeaf:
         {"node": node.node, "margin": node.margin, "features": _features(node.features, names)}
         for node in leaf.path
     ]
-    return {
-        "tree": leaf.tree,
-        "leaf": leaf.leaf,
-        "value": leaf.value,
-        "weight": leaf.weight,
-        "path": path,
-    }
+    return {"tree": leaf.tree, "leaf": leaf.leaf, "value": leaf.value, "weight": leaf.weight, "path": path}
 
 
 def _tree(path: list[PathNode], names: FeatureNames | None) -> ExplainedTree:

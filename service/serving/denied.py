@@ -1,7 +1,5 @@
 """What serves an alias that denies labels: its version, whose answers never have them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ envelopes, which are declared here, and kernels the instances, as lines of a bat
 right, is left to the models of requests, which say what is wrong with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple

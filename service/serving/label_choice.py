@@ -1,7 +1,5 @@
 """What a request says of labels, as searches take it: weights, and masks of those that it allows."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence

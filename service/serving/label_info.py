@@ -1,7 +1,5 @@
 """Label info as it is served: one version's labels found in its model's vocabulary, and what answers say."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import weakref

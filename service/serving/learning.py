@@ -1,7 +1,5 @@
 """What the service needs for thresholds that learn: a database, who writes to it and who follows it."""
 
-from __future__ import annotations
-
 from service.base.settings import Settings
 from service.db.engine import Database
 from service.thresholds.live.feedback import FeedbackWriter

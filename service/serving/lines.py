@@ -1,7 +1,5 @@
 """Answers as JSON and lines of NDJSON; blocks of lines, and of the lines that answer them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ only then does one assignment make the whole new state visible. A version that c
 alias on the one before, is reported, and is tried again after a while.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """The dialect of the Open Inference Protocol: tensors of texts or rows, tensors of labels and scores."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What is shown of a served version: its labels, its thresholds, some at a time, and its figures."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import numpy as np

@@ -5,8 +5,6 @@ a key that stands twice the last one counts. `true` is not an integer, and neith
 models in `service.serving.schemas` say which fields there are, and what they may be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote_to_bytes

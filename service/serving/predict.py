@@ -1,7 +1,5 @@
 """The dialect of predict: JSON of instances and options, JSON of predictions."""
 
-from __future__ import annotations
-
 import orjson
 
 from service.base.settings import Limits
@@ -25,7 +23,6 @@ class PredictQuery(Query):
     """A request of predict."""
 
     def __init__(self, request: PredictRequest) -> None:
-        """Take what was read."""
         self.options = self._request = request
         self.n_rows = len(request.instances)
 

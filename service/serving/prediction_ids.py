@@ -1,7 +1,5 @@
 """prediction_id: what an answer gives so that feedback to it can come later, to any replica."""
 
-from __future__ import annotations
-
 import functools
 import os
 import time

@@ -3,8 +3,6 @@
 `docs/errors.md` lists the table; a test compares the two.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any, NamedTuple
 

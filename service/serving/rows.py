@@ -3,8 +3,6 @@
 A long text may be divided into chunks, a row for each (`service.inference.chunks`).
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar

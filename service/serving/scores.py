@@ -1,7 +1,5 @@
 """A score request -> its answer as JSON: exact probabilities of labels that the request names."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence, Sized
 from itertools import count

@@ -1,7 +1,5 @@
 """What serves one version: its engine, its features and its label names, opened and warm."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, TypeAlias
 
 import numpy as np

@@ -4,8 +4,6 @@ What a shadow answers is never returned, moves no thresholds, and fails no reque
 of its time, and a bounded queue: what finds no place in it is dropped, and counted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

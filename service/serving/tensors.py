@@ -3,8 +3,6 @@
 Binary data are little-endian; an element of BYTES is its length as uint32, then its bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any

@@ -1,7 +1,5 @@
 """W3C Trace Context: which trace a request continues, and whether it is sampled."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from random import getrandbits

@@ -4,8 +4,6 @@ The only module that imports it. Requests that have ended wait in a bounded queu
 own makes their spans and sends them: a receiver that is down, or slow, costs spans and never a request.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

@@ -5,8 +5,6 @@ sampled request costs. The fields are written in the order of their numbers, as 
 spans have in common that are alike is encoded once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from struct import Struct

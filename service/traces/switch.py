@@ -1,7 +1,5 @@
 """Whether traces are on: the setting, and the standard's variables that say no."""
 
-from __future__ import annotations
-
 import os
 from importlib.util import find_spec
 

@@ -1,7 +1,5 @@
 """Spans: begun as two numbers, noted when what they tell of has ended, and handed on to be sent."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from random import getrandbits, random

@@ -1,7 +1,5 @@
 """The classifiers of a label tree: for each inner node, one against the rest for its children."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -100,12 +98,7 @@ def members_of(ptr: NDArray[np.int64], rows: NDArray[np.int32], labels: NDArray[
 
 
 def train_classifiers(
-    rows: SparseRows,
-    shape: Shape,
-    members: Members,
-    solving: Solving,
-    tools: Tools,
-    stage: str,
+    rows: SparseRows, shape: Shape, members: Members, solving: Solving, tools: Tools, stage: str
 ) -> list[Chunk | None]:
     """Return the chunk of every inner node of `shape`, None at its leaves.
 

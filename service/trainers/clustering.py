@@ -1,7 +1,5 @@
 """Hierarchical clustering of labels: the levels of a label tree."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -66,11 +64,7 @@ class _Divide:
 
 
 def balanced_shape(
-    vectors: Representations,
-    labels: NDArray[np.int32],
-    leaf_size: int,
-    arity: int,
-    tools: Tools,
+    vectors: Representations, labels: NDArray[np.int32], leaf_size: int, arity: int, tools: Tools
 ) -> Shape:
     """Return a tree of recursive balanced 2-means, splits merged to nodes of up to `arity` children.
 
@@ -114,12 +108,7 @@ def balanced_shape(
 
 
 def kmeans_shape(
-    vectors: Representations,
-    labels: NDArray[np.int32],
-    leaf_size: int,
-    arity: int,
-    depth: int,
-    tools: Tools,
+    vectors: Representations, labels: NDArray[np.int32], leaf_size: int, arity: int, depth: int, tools: Tools
 ) -> Shape:
     """Return a tree of recursive spherical k-means with `arity` clusters a node.
 

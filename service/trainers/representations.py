@@ -1,7 +1,5 @@
 """Label representations: where a label lies among the features, and its mean row, which re-ranks answers."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

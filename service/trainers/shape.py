@@ -1,7 +1,5 @@
 """The shape of a label tree: which labels lie under which node, before any classifier is trained."""
 
-from __future__ import annotations
-
 import heapq
 from typing import NamedTuple
 

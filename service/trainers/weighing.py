@@ -1,7 +1,5 @@
 """Weighing features by how rare they are, for rows that only say which features they have."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np

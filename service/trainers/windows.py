@@ -7,8 +7,6 @@ bits. Rows of a file that do not fit in one window are written to a temporary fi
 passes read.
 """
 
-from __future__ import annotations
-
 import errno
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """`python -m service.warm [answers]`: status 0, or 2 where the environment asks for what is not there."""
 
-from __future__ import annotations
-
 import sys
 
 from model_store.compiled.faults import BadProcessor

@@ -3,8 +3,6 @@
 A tree of two labels is made by hand and answers, as each model does when it is opened.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_store.build import build_ensemble

@@ -5,8 +5,6 @@ It does on tiny data what users do: train, evaluate, tune thresholds, open and a
 features and weights.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import multiprocessing
@@ -140,11 +138,7 @@ def warm(job: WarmUpJob) -> None:
     with tempfile.TemporaryDirectory() as directory:
         store = Store(Path(directory))
         request = TrainRequest(
-            trainer=job.trainer,
-            data=job.data,
-            valid=job.data,
-            parameters=job.parameters,
-            weights=job.weights,
+            trainer=job.trainer, data=job.data, valid=job.data, parameters=job.parameters, weights=job.weights
         )
         model = store.open("warm", train_and_publish(store, "warm", request).version)
         if job.trainer == "label-tree":

@@ -1,7 +1,5 @@
 """Calibrate a version: fit the probability that a label is true to held-out rows, and publish it anew."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +11,7 @@ from numpy.typing import NDArray
 from model_store.checks import ENSEMBLE, LABELS
 from model_store.extras import Calibration, calibration_arrays
 from model_store.manifest import CALIBRATION, DataInfo
-from model_store.origin import (
-    MADE_FOR,
-    ORIGIN,
-    REPORT,
-    origin_array,
-    parent_of,
-    read_report,
-    report_array,
-)
+from model_store.origin import MADE_FOR, ORIGIN, REPORT, origin_array, parent_of, read_report, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model
 from service.base.columns import DEFAULT_COLUMNS, TableColumns

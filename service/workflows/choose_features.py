@@ -1,7 +1,5 @@
 """`features.kind=auto`: which features of texts predict best, tried on rows held out of the training rows."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from statistics import median
@@ -136,12 +134,7 @@ def divide(n_rows: int, rows_max: int, seed: int) -> tuple[NDArray[np.int64], ND
 
 
 def _try(
-    name: str,
-    parameters: FeatureParameters,
-    rest: Dataset,
-    held: Dataset,
-    seed: int,
-    threads: int,
+    name: str, parameters: FeatureParameters, rest: Dataset, held: Dataset, seed: int, threads: int
 ) -> Tried:
     """Return what features make of the held-out rows, learnt from the rest."""
     assert held.texts is not None

@@ -1,7 +1,5 @@
 """Compare two versions on the same labelled file: what `xylem compare` does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

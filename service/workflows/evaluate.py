@@ -1,7 +1,5 @@
 """Measure a version on a labelled file."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files as the rows that a trainer reads again and again: features of instances, or windows of words."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

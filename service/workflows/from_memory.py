@@ -1,7 +1,5 @@
 """Instances and labels that a caller of Python has at hand, columns of frames too, as a data set."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence

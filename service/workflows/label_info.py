@@ -1,7 +1,5 @@
 """A vocabulary's file -> the label info of a model: read, checked, and put beside the versions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

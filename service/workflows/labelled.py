@@ -1,7 +1,5 @@
 """A labelled file as a version takes it: rows of its features, and true labels by its ids."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple

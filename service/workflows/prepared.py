@@ -1,7 +1,5 @@
 """The data of a training as a source of rows, and what is known of them besides."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Protocol
 

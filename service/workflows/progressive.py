@@ -4,8 +4,6 @@ Source: Jasinska et al. 2016, section 4.3. Deviations: a row is predicted by the
 part of the first pass began, not by those of the row before; the start values are chosen, out of STARTS.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

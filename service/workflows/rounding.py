@@ -1,7 +1,5 @@
 """A draft with its weights in fewer bits, and what that costs in its metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -53,15 +51,7 @@ def round_weights(
         where, labelled = " on training rows", _some_of(sample)
     if labelled is None:
         return rounded, None
-    exact, cut = (
-        valid_figures(
-            model_of(each),
-            labelled,
-            threads,
-            on_progress,
-        )
-        for each in (draft, rounded)
-    )
+    exact, cut = (valid_figures(model_of(each), labelled, threads, on_progress) for each in (draft, rounded))
     pairs = {f"{key}{where}": (cut.metrics[key], exact.metrics[key]) for key in WEIGHED}
     metrics = cut.metrics if valid is not None else {key: after for key, (after, _) in pairs.items()}
     before = {f"{key} in float32": was for key, (_, was) in pairs.items()}

@@ -1,7 +1,5 @@
 """What a method of tuning found, and what a report says of it."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from service.evaluation import FMeasures

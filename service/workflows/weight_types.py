@@ -1,7 +1,5 @@
 """The types in which weights are stored, by the names that users give them."""
 
-from __future__ import annotations
-
 from model_store.build import store_weights
 from model_store.ensemble import TreeEnsemble, Weights
 from model_store.manifest import WEIGHTS

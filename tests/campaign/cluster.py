@@ -1,7 +1,5 @@
 """Two replicas over one store and one database, which can be killed, stopped and started while others ask."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A slow disk and a clock that jumps, for server processes: a small library of C that is loaded into them."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What goes wrong while clients ask: each fault lasts a while and is over when its function returns."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

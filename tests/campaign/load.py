@@ -5,8 +5,6 @@ each is acknowledged, from whichever replica answers. The account at the end: ev
 once, and no other counts.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import threading

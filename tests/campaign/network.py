@@ -1,7 +1,5 @@
 """A network between a service and its PostgreSQL: it can stand still, be slow, cut and refuse."""
 
-from __future__ import annotations
-
 import contextlib
 import selectors
 import socket

@@ -3,8 +3,6 @@
 `make faults` runs it for an hour, the suite each fault once.
 """
 
-from __future__ import annotations
-
 import http.client
 import itertools
 import json

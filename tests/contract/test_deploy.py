@@ -1,7 +1,5 @@
 """What the files of deploy/ promise: pinned images, health checks, no password; all that they name exists."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

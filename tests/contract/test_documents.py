@@ -1,7 +1,5 @@
 """The documents name what there is: every command, trainer, parameter and error code."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

@@ -4,8 +4,6 @@ It trains, publishes, verifies, serves and explains, alike for a seed on any num
 answer to every data set, be it a clear error.
 """
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """docs/settings.md, docs/errors.md and the OpenAPI document say what the code does, no less and no more."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Dockerfile and what builds it: each file, setting, port and extra that they name exists."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What we override or call of the inner parts of libraries is there, as pyproject.toml's bounds promise."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 

@@ -1,7 +1,5 @@
 """What a command that begins must not import: it would answer later for nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What must stand in the tree, in the sdist and in the wheel, what must not, and what is generated."""
 
-from __future__ import annotations
-
 import ast
 import configparser
 import email

@@ -1,7 +1,5 @@
 """No kernel reads or writes beyond an array: the tests of kernels again, with every index checked."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """R3: every flipped bit and every cut of any file of a version is refused with a type."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Processes under kill -9: publishers (R1), feedback (R10, R21), jobs; and maps of files that go (R5)."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A registry that is killed at any call of the file system: an alias and its moves say the same."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

@@ -1,7 +1,5 @@
 """R2 and R21: the power goes, or a call fails, at every single operation of a writer."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os
@@ -65,25 +63,10 @@ WRITERS: dict[str, tuple[int, Callable[[Store, bytes], object], set[int], int]] 
         {1},
         1,
     ),
-    "deny": (
-        2,
-        lambda store, _: (deny(store, "m", DENIED), deny(store, "m", ())),
-        {2},
-        2,
-    ),
+    "deny": (2, lambda store, _: (deny(store, "m", DENIED), deny(store, "m", ())), {2}, 2),
     "split": (2, lambda store, _: split(store, "m", (1, 500)), {2}, 2),
-    "canary promoted": (
-        2,
-        lambda store, _: (split(store, "m", (1, 500)), store.promote("m", 1)),
-        {2, 1},
-        1,
-    ),
-    "split ended": (
-        2,
-        lambda store, _: (split(store, "m", (1, 500)), store.rollback("m")),
-        {2},
-        2,
-    ),
+    "canary promoted": (2, lambda store, _: (split(store, "m", (1, 500)), store.promote("m", 1)), {2, 1}, 1),
+    "split ended": (2, lambda store, _: (split(store, "m", (1, 500)), store.rollback("m")), {2}, 2),
     "collect": (1, lambda store, _: store.collect(), {1}, 1),
 }
 

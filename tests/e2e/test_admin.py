@@ -1,7 +1,5 @@
 """From an upload to a promoted version and back, with the Python client; and another replica follows."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

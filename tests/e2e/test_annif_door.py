@@ -1,7 +1,5 @@
 """Annif's own client code, and requests as its users' scripts make them, against a server."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The shipped haproxy.cfg and nginx.conf, in the real ones, before two real replicas on loopback."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

@@ -1,7 +1,5 @@
 """A calibrated version behind a real server: every way of asking answers the same scores and thresholds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Canaries and shadows on real servers: sticky everywhere, changed under load, promoted, rolled back."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

@@ -1,7 +1,5 @@
 """The xylem command as its users run it: real processes, files and signals."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """The Python client, `xylem predict --url` and the pages about them, against a real server."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

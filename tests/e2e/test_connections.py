@@ -1,7 +1,5 @@
 """Connections as clients make them: odd heads, closed halves, answers nobody reads, workers that die."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """The console in a real browser: one for all tests, in the order in which somebody would go."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator
@@ -261,10 +259,7 @@ def two_versions_are_compared(browser: Browser, server: ServerProcess) -> None:
     browser.wait("document.querySelector('#label-differences tbody tr')")
     assert browser.run(
         "[...document.querySelectorAll('#page-versions select')].map(e => e.value).slice(0, 2)"
-    ) == [
-        "2",
-        "1",
-    ]
+    ) == ["2", "1"]
     one, two = (server.ask("GET", f"/v1/models/colours/versions/{version}")[1] for version in (1, 2))
     rows = browser.run(
         "Object.fromEntries([...document.querySelector('#comparison table').querySelectorAll('tbody tr')]"

@@ -1,7 +1,5 @@
 """Copies of models in processes of their own: where their originals never were, or are no more."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 import subprocess

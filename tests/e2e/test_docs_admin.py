@@ -1,7 +1,5 @@
 """Every command of docs/admin.md, canary.md and keys.md, in their order: they answer what the pages show."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

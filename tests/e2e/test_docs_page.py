@@ -1,7 +1,5 @@
 """/docs in a real browser: the options of predict, a field for the key, nothing that the policy forbids."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

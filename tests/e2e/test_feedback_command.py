@@ -1,7 +1,5 @@
 """`xylem feedback`: to a database and to a server, twice the same file; files and addresses at fault."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import gzip

@@ -1,7 +1,5 @@
 """Feedback where the disk is full and where the database is not there yet: real processes, real refusals."""
 
-from __future__ import annotations
-
 import json
 import resource
 import socket

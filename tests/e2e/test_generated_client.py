@@ -1,7 +1,5 @@
 """Clients and frames of other projects, from their own environment."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

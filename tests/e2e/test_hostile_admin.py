@@ -1,7 +1,5 @@
 """Admin routes against clients that mean harm or know no better: names, bodies, archives, readers that go."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import hashlib
 import http.client

@@ -1,7 +1,5 @@
 """What changes on real servers under requests: aliases that move (R12), revoked keys, denied labels."""
 
-from __future__ import annotations
-
 import http.client
 import itertools
 import json

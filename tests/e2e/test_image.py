@@ -4,8 +4,6 @@ IMAGE names one that is built already; BASE what it is built on, else what the D
 registry of images can be reached: tests/image_base.sh NAME, and BASE=NAME.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

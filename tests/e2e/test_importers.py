@@ -3,8 +3,6 @@
 Every library runs in a virtual environment of its own, which `make peers` installs; without it a test skips.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

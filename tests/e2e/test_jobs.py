@@ -1,7 +1,5 @@
 """Jobs with real workers: of a server, of `xylem worker`, and the commands that look after them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -57,11 +55,7 @@ def job_when(desk: Desk, job_id: str, holds: Callable[[Job], bool]) -> Job:
     return desk.jobs.get(job_id)
 
 
-SLOW: dict[str, Any] = {
-    **TRAINING,
-    "trainer": "huffman-tree",
-    "parameters": {"epochs": 1000, "dim": 512},
-}
+SLOW: dict[str, Any] = {**TRAINING, "trainer": "huffman-tree", "parameters": {"epochs": 1000, "dim": 512}}
 """A training that takes some seconds: it can be seen under way."""
 
 

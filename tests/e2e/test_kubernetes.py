@@ -1,7 +1,5 @@
 """Manifests and the chart: valid by Kubernetes's own schemas, and the same from both."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Label info from the command line to the answers of a server: replaced while it answers, damaged, kept."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading
@@ -106,12 +104,7 @@ def test_lines_of_a_batch_and_the_client_tell_names(server: ServerProcess) -> No
     ("path", "body", "code", "detail"),
     [
         (f"{PREDICT}?language=de", BODY, "unsupported-option", "(fi, en), found 'de'"),
-        (
-            "/v1/models/hashed/predict?language=fi",
-            BODY,
-            "unsupported-option",
-            "found none: call xylem",
-        ),
+        ("/v1/models/hashed/predict?language=fi", BODY, "unsupported-option", "found none: call xylem"),
         (PREDICT, {**BODY, "label_info": 1}, "bad-request", "label_info"),
         (PREDICT, {**BODY, "language": 5}, "bad-request", "language"),
         (f"{PREDICT}?language=fi", {**BODY, "language": "fi"}, "bad-request", "found it in both"),

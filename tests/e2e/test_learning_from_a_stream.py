@@ -1,7 +1,5 @@
 """`xylem train lomtree --data -`: rows that are learnt as they come on standard input."""
 
-from __future__ import annotations
-
 import array
 import fcntl
 import json

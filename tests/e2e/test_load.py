@@ -1,7 +1,5 @@
 """Servers under load: more requests than can be served (R13 without its times), and memory (R14)."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import signal
@@ -68,11 +66,7 @@ def test_what_is_too_much_is_refused_and_the_rest_answered(shared_store: Path, l
 
 @pytest.mark.parametrize(
     ("model", "body", "answer"),
-    [
-        ("text", TEXT, ANSWERED),
-        ("named", NAMED, ANSWERED),
-        ("text", ODD, (422, "bad-request", False)),
-    ],
+    [("text", TEXT, ANSWERED), ("named", NAMED, ANSWERED), ("text", ODD, (422, "bad-request", False))],
     ids=["text", "named", "refused"],
 )
 def test_texts_and_names_and_faults_are_answered_or_refused_and_the_server_lives(

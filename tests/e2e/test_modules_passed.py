@@ -1,7 +1,5 @@
 """Through how many of our modules a predict request passes, from socket to kernel and back."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import json

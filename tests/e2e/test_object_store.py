@@ -1,7 +1,5 @@
 """Two replicas that follow an S3: what is pushed is served by both, whatever becomes of the S3."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

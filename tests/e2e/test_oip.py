@@ -1,7 +1,5 @@
 """The Open Inference Protocol over real sockets: predict's answers as tensors, refusals of what is wrong."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable, Iterator
@@ -164,11 +162,7 @@ BAD: dict[str, tuple[Callable[[], dict[str, Any]], str, str]] = {
     "unknown tensor": (changed(2, name="weights"), "bad-request", "inputs[2].name"),
     "tensor twice": (changed(2, name="indices", datatype="INT32"), "bad-request", "inputs[2].name"),
     "a tensor too few": (lambda: {"inputs": csr(ROWS)[:2]}, "bad-request", "inputs"),
-    "texts beside rows": (
-        lambda: {"inputs": [*csr(ROWS), tensor("text", ["a"])]},
-        "bad-request",
-        "inputs",
-    ),
+    "texts beside rows": (lambda: {"inputs": [*csr(ROWS), tensor("text", ["a"])]}, "bad-request", "inputs"),
     "type": (changed(0, datatype="INT32"), "bad-request", "inputs[0].datatype"),
     "shape": (changed(1, shape=[9]), "bad-request", "inputs[1].data"),
     "negative shape": (changed(1, shape=[-1]), "bad-request", "inputs[1].shape[0]"),
@@ -190,11 +184,7 @@ BAD: dict[str, tuple[Callable[[], dict[str, Any]], str, str]] = {
     "no rows": (changed(0, data=[0], shape=[1]), "bad-request", "inputs"),
     "no offsets": (changed(0, data=[], shape=[0]), "bad-request", "inputs"),
     "fewer values": (changed(2, data=[1.0], shape=[1]), "bad-request", "inputs[2].shape"),
-    "too many rows": (
-        lambda: {"inputs": csr([ROWS[1]] * 102)},
-        "limit-exceeded",
-        "inputs",
-    ),
+    "too many rows": (lambda: {"inputs": csr([ROWS[1]] * 102)}, "limit-exceeded", "inputs"),
     "too many features": (
         lambda: {"inputs": csr([ROWS[0], {"indices": [1] * 100_001, "values": [1.0] * 100_001}])},
         "limit-exceeded",

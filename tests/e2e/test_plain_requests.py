@@ -1,7 +1,5 @@
 """Plain requests, which the server answers from their bytes: the same answers, figures and log lines."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

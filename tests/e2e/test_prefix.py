@@ -1,7 +1,5 @@
 """The service under a prefix of a real nginx, which cuts it off or leaves it: pages, jobs, streams."""
 
-from __future__ import annotations
-
 import gzip
 import http.client
 import json

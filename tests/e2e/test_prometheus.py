@@ -1,7 +1,5 @@
 """The shipped rules and dashboard in a real Prometheus, which scrapes a real server with two workers."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

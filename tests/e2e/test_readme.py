@@ -1,7 +1,5 @@
 """What README shows of Python, run as it stands there."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`make replicas` as it is run, on other ports, with a small model: what it starts and leaves behind."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

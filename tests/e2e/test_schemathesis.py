@@ -3,8 +3,6 @@
 No answer is a server error, has a status or content type that the document does not have, or breaks a schema.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A scrape of a real server: all of its workers, stages, streams, in both formats."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

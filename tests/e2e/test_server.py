@@ -1,7 +1,5 @@
 """Real processes on loopback: start, answer, stream, swap, reload, drain and stop."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os
@@ -32,11 +30,7 @@ SECRET = "the text of a customer"
 
 @pytest.fixture(scope="module")
 def server(shared_store: Path) -> Iterator[ServerProcess]:
-    limits = {
-        "body_bytes_max": 20_000,
-        "body_seconds_max": 1.0,
-        "keep_alive_seconds": 1,
-    }
+    limits = {"body_bytes_max": 20_000, "body_seconds_max": 1.0, "keep_alive_seconds": 1}
     with ServerProcess(shared_store, **limits) as process:
         yield process
         assert process.terminate() == 0, process.log()

@@ -1,7 +1,5 @@
 """Spans of a real server and its workers of jobs, received over sockets."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import socket

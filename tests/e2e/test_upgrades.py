@@ -1,7 +1,5 @@
 """Clients and a proxy that ask for another protocol by default: Java's HttpClient, and a real Caddy."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """R25: once ready, no request compiles a kernel or loads one from the cache."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -3,8 +3,6 @@
 Skips where it is not asked for: WHEEL names the wheel.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

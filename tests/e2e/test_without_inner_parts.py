@@ -1,7 +1,5 @@
 """A service whose numba lacks every inner part: it trains, starts and answers as one that has them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

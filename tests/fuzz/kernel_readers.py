@@ -3,8 +3,6 @@
 `tests/crash/test_bounds.py` runs it with every index checked; each reader is tried for READER_SECONDS.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

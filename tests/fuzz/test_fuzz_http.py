@@ -1,7 +1,5 @@
 """R6: malformed requests, mutated by bytes and by grammar: no 5xx, no hang, every refusal a problem."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

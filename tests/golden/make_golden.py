@@ -3,8 +3,6 @@
 python -m tests.golden.make_golden N: makes tests/golden/schema-N/*.tar and answers.json beside this file.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -1,7 +1,5 @@
 """R22: versions of every released schema are read, and answer as they did."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Slow, obvious readers of the text formats, with regular expressions and dicts."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

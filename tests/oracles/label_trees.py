@@ -1,7 +1,5 @@
 """Slow and obvious: what probabilistic label trees are made of and trained with."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 

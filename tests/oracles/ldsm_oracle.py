@@ -1,7 +1,5 @@
 """Slow and obvious: LdSM's objective and algorithms 3 and 4, word by word, with means in double precision."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

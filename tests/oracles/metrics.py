@@ -1,7 +1,5 @@
 """Slow and obvious: metrics by their definitions, and thresholds tuned by trying everything."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

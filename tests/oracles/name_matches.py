@@ -1,7 +1,5 @@
 """Concepts in a text by their names, the slow and obvious way: every name against every text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Slow and obvious: what training computes, with dense arrays and Python integers; rankings of labels too."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse

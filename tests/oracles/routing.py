@@ -3,8 +3,6 @@
 Whole numbers have no rounding, so margins of 0 and equal margins are frequent and the same everywhere.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Slow trees of softmax nodes: the model, its gradient, its statistics' assignment, all in plain Python."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Words and n-grams of characters of a text, the slow and obvious way."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

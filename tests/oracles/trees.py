@@ -1,7 +1,5 @@
 """Slow and obvious: random forests, and the probability of every label by walking every path."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What FORMAT.md demands of a version's arrays, in plain Python: slow, and as the page says it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Mapping
@@ -116,12 +114,7 @@ def labels_hold(manifest: Manifest, a: dict[str, Any], children: list[range], tr
 
 
 def offsets_hold(arrays: Mapping[str, Any], a: dict[str, Any]) -> bool:
-    pairs = {
-        "block_ptr": "blocks",
-        "row_start": "row_ptr",
-        "sparse_ptr": "sparse",
-        "leaf_ptr": "leaf_label",
-    }
+    pairs = {"block_ptr": "blocks", "row_start": "row_ptr", "sparse_ptr": "sparse", "leaf_ptr": "leaf_label"}
     n_dense = len(a["ensemble/dense"]) - LANES
     return (
         all(ascends(a[f"ensemble/{ptr}"], len(a[f"ensemble/{of}"])) for ptr, of in pairs.items())

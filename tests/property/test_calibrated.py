@@ -1,7 +1,5 @@
 """Calibrated scores: the map rises, thresholds go back through it, and every search answers with it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The compiled checks agree with the plain-Python oracle on good and on mutated versions."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 
@@ -28,10 +26,7 @@ DRAFTS = {
         n_labels=4,
         n_features=33,
         n_trees=1,
-        extra={
-            **random_rerank(1, 4, 33),
-            REPORT: report_array({"purity": [0.5], "balance": {"depth": 3}}),
-        },
+        extra={**random_rerank(1, 4, 33), REPORT: report_array({"purity": [0.5], "balance": {"depth": 3}})},
     ),
     "calibrated": calibrated_draft(10, n_labels=4, n_features=33, n_trees=1),
     "one label": small_draft(4, n_labels=1, n_features=1),

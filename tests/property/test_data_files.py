@@ -1,7 +1,5 @@
 """No bytes give anything but BadData or what a slow reader finds in them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import tempfile

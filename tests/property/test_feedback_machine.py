@@ -1,7 +1,5 @@
 """R15 and R24: replicas over one database against a dictionary, and the algorithm as the paper writes it."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 
@@ -13,14 +11,7 @@ from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_cou
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
 from tests.databases import database_url, postgresql  # noqa: F401
-from tests.feedback_helpers import (
-    N_LABELS,
-    Replica,
-    instance_event,
-    predicted_at,
-    predictor,
-    token_event,
-)
+from tests.feedback_helpers import N_LABELS, Replica, instance_event, predicted_at, predictor, token_event
 
 
 def some_labels(rng: random.Random) -> list[int]:

@@ -1,7 +1,5 @@
 """The first trees of an ensemble are what building just them gives, bit for bit, and answer as oracles do."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from typing import Any

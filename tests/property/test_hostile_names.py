@@ -4,8 +4,6 @@ Beside the store lies another one with models that the store does not have, so t
 find what it looks for.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -3,8 +3,6 @@
 Four hold only in another form than the printed one; each has a counterexample beside it.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The registry under random operations, with writers beside it, equals lists: aliases, history, versions."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path

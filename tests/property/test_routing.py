@@ -1,7 +1,5 @@
 """Routing equals the oracle that sends every row down every tree, and itself in any block."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Shadow mode and forgetting: replicas over one database against the algorithm, event by event."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """R24: the store under random operations equals a dictionary."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Every traversal equals the oracle that walks every path."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -501,10 +499,7 @@ def test_searches_that_stop_half_way_have_part_of_their_answer():
         forest = {"seed": seed, "n_trees": 1, "n_labels": 60, "n_features": 70, "arity": 5}
         _, ensemble = random_forest(**forest)
         whole = len(run(best_first_rows, ensemble, "hinge2", first_row(forest), 60)[0])
-        ways = {
-            "exact": (best_first_rows, NONE),
-            "threshold": (threshold_rows, EVERYTHING),
-        }
+        ways = {"exact": (best_first_rows, NONE), "threshold": (threshold_rows, EVERYTHING)}
         for way, (kernel, log_threshold) in ways.items():
             options = {"log_threshold": log_threshold, "stop": stopped_at(len(ensemble.parent) // 2)}
             part = run(kernel, ensemble, "hinge2", first_row(forest), 60, **options)[0]

@@ -2,8 +2,6 @@
 Extreme Multi-label Classification", on balanced trees of data made to fit them.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

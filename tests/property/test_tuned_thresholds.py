@@ -1,7 +1,5 @@
 """STO, FTA, and OFO's replay against oracles that try everything, on dense scores."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """What admins ask for: jobs, files, aliases, versions, keys."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from os import PathLike

@@ -146,11 +146,9 @@ class AsyncAnswer:
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
-        """Return the answer."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Let go of it."""
         await self.close()
 
     async def parts(self) -> AsyncIterator[bytes]:
@@ -223,11 +221,9 @@ class AsyncBase:
         return f"{type(self).__name__}({self._target!r})"
 
     async def __aenter__(self) -> Self:
-        """Return this client."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the connections."""
         await self.close()
 
     async def close(self) -> None:

@@ -1,7 +1,5 @@
 """The client for asyncio."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence

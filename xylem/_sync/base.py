@@ -144,11 +144,9 @@ class Answer:
         self._is_closed = False
 
     def __enter__(self) -> Self:
-        """Return the answer."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of it."""
         self.close()
 
     def parts(self) -> Iterator[bytes]:
@@ -220,11 +218,9 @@ class Base:
         return f"{type(self).__name__}({self._target!r})"
 
     def __enter__(self) -> Self:
-        """Return this client."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the connections."""
         self.close()
 
     def close(self) -> None:

@@ -1,7 +1,5 @@
 """The client for callers that block: made of the one for asyncio."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What may come in: how many requests at a time, how many bytes each, how slowly, and of what kind."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time
@@ -38,11 +36,7 @@ class Admission:
     """
 
     def __init__(
-        self,
-        limits: Limits,
-        streams: re.Pattern[str],
-        uploads: re.Pattern[str],
-        draining: Callable[[], bool],
+        self, limits: Limits, streams: re.Pattern[str], uploads: re.Pattern[str], draining: Callable[[], bool]
     ) -> None:
         self._limits = limits
         self.draining = draining

@@ -5,8 +5,6 @@ anything else in the processor's caches. So requests that come whole, their head
 from their bytes, without a task and a scope. What takes long is left to the route, which has threads.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Figures that are read when they are asked for: stages, streams, shadow versions, workers."""
 
-from __future__ import annotations
-
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Which pages of other origins may call the service, with which headers, and what they may read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from starlette.datastructures import Headers

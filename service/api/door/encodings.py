@@ -3,8 +3,6 @@
 gzip (RFC 1952) is the one coding, both ways. zlib does it; answers of routes are packed by Starlette.
 """
 
-from __future__ import annotations
-
 import asyncio
 import zlib
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 A client's heads are alike but for their lengths and ids. What the rest of one means is remembered.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """An answer as it is written: fewer system calls, and what uvicorn makes of streams put right."""
 
-from __future__ import annotations
-
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -4,8 +4,6 @@ Each listens on a socket of the machine's abstract names: nothing on a disk, not
 look at who the other is (SO_PEERCRED): figures go to processes of the same user only.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """Errors -> answers: RFC 9457 bodies. Every answer that is not 2xx is made here, also the framework's."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from http import HTTPStatus

@@ -1,7 +1,5 @@
 """The server's HTTP/1.1 protocol, with bounds that uvicorn's lacks on what is not a body."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl

@@ -1,7 +1,5 @@
 """What is noted of each answered request: its id, its log line, its figures and its span."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """What is kept of a request for figures, log lines and traces: its stages, its span, and how it ended."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

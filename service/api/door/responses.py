@@ -1,7 +1,5 @@
 """Answers of JSON, and streams: of what a thread writes, and such that say when they are over."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import threading
@@ -106,7 +104,6 @@ class ThreadPipe:
             raise
 
     def __aiter__(self) -> Self:
-        """Return itself."""
         return self
 
     async def __anext__(self) -> bytes:

@@ -5,8 +5,6 @@ order. While a block is worked on the next one fills, so that blocks are small w
 when they pour.
 """
 
-from __future__ import annotations
-
 import asyncio
 import codecs
 import functools
@@ -286,5 +284,4 @@ class _Stream(Response):
         self._stream = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
         await self._stream(receive, send)

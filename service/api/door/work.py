@@ -1,7 +1,5 @@
 """Work too long for the event loop: a bounded number of threads, and a bounded queue in front of them."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

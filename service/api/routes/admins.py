@@ -1,7 +1,5 @@
 """Who may call a route: a scope for each router; and the log of what admins did."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -54,7 +52,6 @@ class RawRoute(APIRoute):
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Take what FastAPI's route takes."""
         super().__init__(*arguments, **options)
         self._checks = [each.dependency for each in self.dependencies if each.dependency is not None]
         self.app = self._answer

@@ -1,7 +1,5 @@
 """/v1/admin/models/{model}/aliases/{alias}: its canary, its shadow, and the labels that it denies."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Annotated
 
@@ -137,10 +135,7 @@ async def put_denied(
 
 
 @router.delete(
-    "/denied",
-    operation_id="endDenied",
-    summary="Deny no labels any more",
-    responses=_WITHOUT_BODY,
+    "/denied", operation_id="endDenied", summary="Deny no labels any more", responses=_WITHOUT_BODY
 )
 async def end_denied(model: ModelName, alias: str, request: Request, services: Wired) -> AliasDenied:
     """Answers of the alias may have all labels of its version again."""

@@ -1,7 +1,5 @@
 """Annif's REST API: /v1/projects, whose clients have subjects suggested for texts (docs/annif.md)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple

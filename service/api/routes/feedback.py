@@ -1,7 +1,5 @@
 """POST /v1/models/{model}/feedback: true labels in, each event counted once; JSON, or streamed NDJSON."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """/livez, /readyz and /metrics: for those who run the service."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter, Request, Response

@@ -1,7 +1,5 @@
 """/v1/admin/jobs, /v1/admin/training-jobs and the like: work that takes long; /v1/admin/data: its files."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

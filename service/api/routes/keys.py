@@ -1,7 +1,5 @@
 """/v1/admin/keys and /v1/admin/audit: who may, and what admins did."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Annotated
 

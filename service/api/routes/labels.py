@@ -1,7 +1,5 @@
 """GET /v1/models/{model}/labels, and of one label: what speaks for it, and its threshold over time."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter, Request, Response
 
 from service.api.door.responses import json_response

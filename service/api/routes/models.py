@@ -1,7 +1,5 @@
 """GET /v1/models and /v1/models/{model}: what there is to predict with."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from functools import lru_cache

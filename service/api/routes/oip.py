@@ -1,7 +1,5 @@
 """The Open Inference Protocol, version 2, over REST, with its extension for binary data."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter, Request, Response

@@ -4,8 +4,6 @@ Routes that read bodies or write answers themselves name the models of these; he
 that names a limit gets the limit's value.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How routes are declared: their paths, and what the OpenAPI document says that their types do not."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, NamedTuple, TypeAlias
 

@@ -3,8 +3,6 @@
 Anybody may see them: what they show asks for keys where they are needed.
 """
 
-from __future__ import annotations
-
 import asyncio
 from functools import cache, lru_cache
 from pathlib import Path
@@ -34,10 +32,7 @@ _OF_DOCS = _POLICY % " data:"
 _OF_CONSOLE = _POLICY % "" + "; require-trusted-types-for 'script'; trusted-types 'none'"
 """Nothing from elsewhere, no script or style but in these files, and no markup made of text."""
 
-_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-}
+_HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 

@@ -1,7 +1,5 @@
 """POST /v1/models/{model}/predict, score and batch, and the same for a version or an alias."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 
@@ -90,10 +88,7 @@ _ANSWER[200]["headers"] = _HEADERS
     "Predict lines with",
     response_class=Response,
     responses={**_ANSWER, **problems(401, 403, 404, 409, 415, 422, 503)},
-    openapi_extra={
-        **takes(content(_MEDIA, "BatchLine", _LINES)),
-        **query_parameters(Options, *PREDICT_ONLY),
-    },
+    openapi_extra={**takes(content(_MEDIA, "BatchLine", _LINES)), **query_parameters(Options, *PREDICT_ONLY)},
 )
 async def batch(request: Request, services: Wired) -> Response:
     """NDJSON both ways, streamed: a line of the body is an instance, a line answers it.

@@ -1,7 +1,5 @@
 """/v1/admin/models: aliases moved and removed, versions deleted, brought out and in, and their history."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import tempfile

@@ -1,7 +1,5 @@
 """What routes do alike with requests: read a body, find the version, answer in a dialect."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, TypeVar
 

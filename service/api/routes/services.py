@@ -1,7 +1,5 @@
 """What routes work with, and how they get it: `services: Wired` as a parameter."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -99,14 +97,7 @@ class Services(NamedTuple):
 
     def close(self) -> None:
         """Let the threads end."""
-        for pool in (
-            self.live,
-            self.work,
-            self.threshold_work,
-            self.admin_work,
-            self.desk,
-            self.shadows,
-        ):
+        for pool in (self.live, self.work, self.threshold_work, self.admin_work, self.desk, self.shadows):
             pool.close()
         for threads in (self.batch_threads, self.archive_threads):
             threads.shutdown(wait=False, cancel_futures=True)

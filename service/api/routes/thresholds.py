@@ -1,7 +1,5 @@
 """GET /v1/models/{model}/thresholds, and for admins to tune them and to put others in place."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable
@@ -13,13 +11,7 @@ from service.api.door.admission import read_body
 from service.api.door.request_timings import span_of
 from service.api.door.responses import json_response
 from service.api.routes.admins import AuditedRoute, RawRoute, needs
-from service.api.routes.operations import (
-    ModelName,
-    of_version,
-    problems,
-    query_parameters,
-    takes_json,
-)
+from service.api.routes.operations import ModelName, of_version, problems, query_parameters, takes_json
 from service.api.routes.requests import find_served, json_body
 from service.api.routes.services import Services, Wired
 from service.base.errors import BadRequest, JobConflict, JobFailed, Overloaded, TimedOut, Unavailable

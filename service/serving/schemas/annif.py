@@ -1,7 +1,5 @@
 """Annif's REST API: what its clients ask, and what they read of the answers."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field

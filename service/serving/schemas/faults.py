@@ -1,7 +1,5 @@
 """What pydantic finds wrong with a request -> our errors: what was expected, what was found, and where."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, get_args
 

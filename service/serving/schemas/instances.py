@@ -1,7 +1,5 @@
 """Instances: a text, a sparse row, or named features."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import (

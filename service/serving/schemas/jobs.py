@@ -1,7 +1,5 @@
 """Jobs and the files that they read, as answers tell of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel, Field

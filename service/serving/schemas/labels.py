@@ -1,7 +1,5 @@
 """The labels of a version, what speaks for one, their thresholds in force, and how admins change these."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, NotRequired, TypeAlias
 
 from pydantic import BaseModel, Field

@@ -1,7 +1,5 @@
 """Limits as annotations of fields: values are held against the settings that are the validation's context."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What is in the store, what is served of it, and a version's figures on validation rows."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field

@@ -1,7 +1,5 @@
 """Requests and answers of the Open Inference Protocol, version 2, over REST."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 from pydantic import Field

@@ -107,9 +107,7 @@ Identity: TypeAlias = Annotated[
     str | int | None, PlainValidator(_check_identity), _or_null({"type": "string"}, {"type": "integer"})
 ]
 LabelList: TypeAlias = Annotated[
-    list[str],
-    AtMost("label_list_max", "labels"),
-    AtMost("name_bytes_max", "bytes of a name", longest),
+    list[str], AtMost("label_list_max", "labels"), AtMost("name_bytes_max", "bytes of a name", longest)
 ]
 
 

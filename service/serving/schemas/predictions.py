@@ -1,7 +1,5 @@
 """Answers: predictions, which kernels write, their explanations, and problems (RFC 9457)."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What admins ask of the registry, of keys and of the audit log, and what they are told."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BaseModel, FailFast, Field

@@ -1,7 +1,5 @@
 """The events that were counted, remembered by their keys so that each counts once."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Sequence
 

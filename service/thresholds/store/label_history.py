@@ -1,7 +1,5 @@
 """A label's threshold over time: from the states that are kept, and from the log since."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Who changes the thresholds of a version locks its row of `threshold_versions` fi
 order, that of their epochs, and every replica that applies the log in that order has the same bits.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from typing import NamedTuple
@@ -121,8 +119,7 @@ def read_checkpoint(connection: Connection, head: Head, at_most: int) -> tuple[i
     Raises BadParameter when there is none.
     """
     query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.state).where(
-        CHECKPOINTS.c.version_id == head.id,
-        CHECKPOINTS.c.epoch <= min(at_most, head.epoch),
+        CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch <= min(at_most, head.epoch)
     )
     row = connection.execute(query.order_by(CHECKPOINTS.c.epoch.desc()).limit(1)).one_or_none()
     if row is None:

@@ -1,7 +1,5 @@
 """What a training of `ldsm` tells: the shape of its trees, and J, balance and purity by depth."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple

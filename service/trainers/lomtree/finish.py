@@ -1,7 +1,5 @@
 """What a grown LOMtree becomes: counts of its leaves, chunks, histograms and figures for the report."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,15 +16,7 @@ from service.evaluation.tree_criteria import (
 )
 from service.trainers.lomtree.packing import count_leaves, pack_weights, route_rows
 from service.trainers.lomtree.tables import n_refused
-from service.trainers.lomtree.tree import (
-    LEAF,
-    N_ROWS,
-    N_SPLITS,
-    N_SWAPS,
-    ROOT,
-    WEIGHT,
-    OnlineTree,
-)
+from service.trainers.lomtree.tree import LEAF, N_ROWS, N_SPLITS, N_SWAPS, ROOT, WEIGHT, OnlineTree
 from service.trainers.source import TrainingSet
 
 _GROWTH_POINTS = 100

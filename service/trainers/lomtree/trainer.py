@@ -1,7 +1,5 @@
 """Trainer `lomtree`: an online multiclass decision tree that learns from rows as they come."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil, exp
@@ -27,15 +25,7 @@ from service.trainers.lomtree.finish import (
     spread,
 )
 from service.trainers.lomtree.learning import learn_rows, make_scratch
-from service.trainers.lomtree.tree import (
-    LEAF,
-    N_ROWS,
-    N_SPLITS,
-    N_SWAPS,
-    N_WRONG,
-    Budget,
-    make_tree,
-)
+from service.trainers.lomtree.tree import LEAF, N_ROWS, N_SPLITS, N_SWAPS, N_WRONG, Budget, make_tree
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Census, RowSource, TrainingSet, all_rows, count
 from service.trainers.spec import Trained, TrainerSpec
@@ -110,9 +100,7 @@ class OnlineLomtree:
         self._n_nodes = max(2 * self._leaves - 1, 2)
         n_bytes = parameters.memory_mb << 20
         self._tree = make_tree(
-            self._n_nodes,
-            2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES,
-            n_bytes // 3 // _CLASS_SLOT_BYTES,
+            self._n_nodes, 2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES, n_bytes // 3 // _CLASS_SLOT_BYTES
         )
         self._scratch = make_scratch(0)
         self._points: list[dict[str, float]] = []

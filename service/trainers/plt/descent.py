@@ -1,7 +1,5 @@
 """The node classifiers of probabilistic label trees by stochastic gradient descent, on rows read in turn."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections.abc import Callable, Iterator

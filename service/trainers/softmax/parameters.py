@@ -1,7 +1,5 @@
 """Parameters of trainers of softmax trees, and what they mean together."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator

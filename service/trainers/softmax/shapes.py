@@ -1,7 +1,5 @@
 """Trees of softmax nodes: from the shape of a label tree to a kernel's topology, and to a stored tree."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

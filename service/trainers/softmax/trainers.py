@@ -1,7 +1,5 @@
 """Trainers `huffman-tree` and `learned-tree`: embeddings and a tree of softmax nodes, exact probabilities."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The training of a tree of softmax nodes and its embeddings: passes over the rows, labels dealt anew."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -114,10 +112,7 @@ def train_softmax(
 
 
 def train_embeddings(
-    source: RowSource,
-    parameters: SoftmaxParameters,
-    topology: SoftmaxTree,
-    tools: Tools,
+    source: RowSource, parameters: SoftmaxParameters, topology: SoftmaxTree, tools: Tools
 ) -> NDArray[np.float32]:
     """Return the embeddings alone of a training on a fixed tree, float32[V, dim]. Raises BadParameter."""
     state, _ = _descend(source, parameters, topology, None, tools)

@@ -1,7 +1,5 @@
 """Updates of a tree that is learnt: what is known of its labels, what nodes are worth, labels dealt anew."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

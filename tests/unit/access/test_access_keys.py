@@ -1,7 +1,5 @@
 """Keys in the database: what is kept of them, how long they are in force, and the first of them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

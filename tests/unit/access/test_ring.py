@@ -1,7 +1,5 @@
 """KeyRing: who may, who may not, and what holds while the database is gone."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,16 +1,8 @@
 """What is open, and what CORS allows: from settings."""
 
-from __future__ import annotations
-
 import pytest
 
-from service.access.scopes import (
-    AccessScope,
-    describe_access,
-    is_loopback,
-    open_scopes,
-    parse_scopes,
-)
+from service.access.scopes import AccessScope, describe_access, is_loopback, open_scopes, parse_scopes
 from service.base.errors import BadParameter
 from service.base.settings import OPENABLE, Settings, read_settings
 

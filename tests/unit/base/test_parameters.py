@@ -1,7 +1,5 @@
 """What is declared once of a parameter is what every way to give it goes by."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 import pytest

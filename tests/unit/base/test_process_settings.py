@@ -1,7 +1,5 @@
 """What a process sets for itself: open files, the collector, its log."""
 
-from __future__ import annotations
-
 import json
 import logging
 import subprocess

@@ -1,7 +1,5 @@
 """A thread that repeats: when it begins, that it ends, and what an action sees of that."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """The algebra of sparse rows, against rows that are lists."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

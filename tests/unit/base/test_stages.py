@@ -1,7 +1,5 @@
 """Stages that Python and kernels count come to one histogram."""
 
-from __future__ import annotations
-
 import bisect
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`xylem combine` and `xylem models vocabulary`, on texts whose words name their labels."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`xylem models deny`, and what it changes of show, list, predict and score."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

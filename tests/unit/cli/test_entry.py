@@ -1,7 +1,5 @@
 """What all commands share: hang-ups, bars of progress, groups of options, what shadows their packages."""
 
-from __future__ import annotations
-
 import io
 import os
 import re
@@ -35,10 +33,7 @@ service.cli.entry.main()
 )
 def test_only_a_server_outlives_a_hang_up(command: str, status: int) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", SCRIPT, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout
     assert process.stdout.read(1)

@@ -1,7 +1,5 @@
 """`xylem evaluate` and what it writes: a line a label, bands, and a page that hostile names cannot break."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -139,11 +137,7 @@ def test_the_page_stands_alone_and_names_are_text(
     ],
 )
 def test_places_that_cannot_be_written_are_refused_before_anything_is_measured(
-    run_here: Run,
-    measured: tuple[Path, Path],
-    tmp_path: Path,
-    option: tuple[str, str],
-    words: str,
+    run_here: Run, measured: tuple[Path, Path], tmp_path: Path, option: tuple[str, str], words: str
 ) -> None:
     (tmp_path / "here.csv").mkdir()
     (tmp_path / "file").write_text("")

@@ -1,7 +1,5 @@
 """`xylem keys` and the history of `xylem models`, in this process, over a real store and database."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import re

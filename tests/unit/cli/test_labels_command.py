@@ -1,7 +1,5 @@
 """`xylem models labels`, `explain` and `tree`: what is listed, found, told and refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`xylem models canary` and `shadow`, and what they change of promote, rollback, delete and list."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The commands read tables as they read lines of JSON."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Thresholds that commands make and delete."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Corpora of Annif: directories of documents, and lines, tables and JSON with subjects."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of bad input for data files, and what good ones mean."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 from pathlib import Path

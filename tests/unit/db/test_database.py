@@ -1,7 +1,5 @@
 """The database: several processes begin at once, newer schemas, URLs that cannot be used."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

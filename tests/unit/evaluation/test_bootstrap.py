@@ -1,7 +1,5 @@
 """Differences of two models: against the figures of whole files, and intervals that hold what they say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

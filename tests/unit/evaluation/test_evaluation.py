@@ -1,7 +1,5 @@
 """Metrics against their definitions, and against scikit-learn where it has them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Counts of labels, bands, reliability and sweeps of thresholds: against slow counts of random decisions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -9,12 +7,7 @@ from service.base.rows import LabelRows
 from service.evaluation import PredictedRows, Truth, evaluation_report
 from service.evaluation.fmeasure import count_labels
 from service.evaluation.kept_figures import frequency_bands
-from service.evaluation.probabilities import (
-    N_BINS,
-    ThresholdSweep,
-    calibration_error,
-    reliability,
-)
+from service.evaluation.probabilities import N_BINS, ThresholdSweep, calibration_error, reliability
 from service.evaluation.ranking import mark_true, ranks_of
 
 K, N = 12, 60

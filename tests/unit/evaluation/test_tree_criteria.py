@@ -1,7 +1,5 @@
 """The criteria of decision trees against their definitions and against the lemmas of the paper."""
 
-from __future__ import annotations
-
 from math import e, log, log2, sqrt
 
 import numpy as np

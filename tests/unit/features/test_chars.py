@@ -1,7 +1,5 @@
 """Character n-grams against scikit-learn's TfidfVectorizer(analyzer="char_wb") and a slow oracle."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -69,14 +67,8 @@ def test_a_manifest_keeps_every_parameter(kind: str) -> None:
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        (
-            {"kind": "okapi"},
-            f'kind: expected one of {", ".join(PARAMETERS)}, found "okapi"',
-        ),
-        (
-            {"kind": "1"},
-            f"features.kind: expected one of {', '.join(PARAMETERS)}, found 1",
-        ),
+        ({"kind": "okapi"}, f'kind: expected one of {", ".join(PARAMETERS)}, found "okapi"'),
+        ({"kind": "1"}, f"features.kind: expected one of {', '.join(PARAMETERS)}, found 1"),
         ({"stopwords": "x"}, "features.stopwords: expected only lowercase, unicode, stem"),
         ({"kind": "raw", "min_df": "2"}, "features.min_df: expected only norm, found another parameter"),
         ({"lowercase": "yes"}, 'features.lowercase: expected true or false, found "yes"'),

@@ -1,7 +1,5 @@
 """Hashing, named and raw features, and what all kinds have in common."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

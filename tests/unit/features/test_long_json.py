@@ -1,7 +1,5 @@
 """Long JSON: what it holds is counted as Python counts, and what is read in pieces is what orjson reads."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Whatever the kernel takes for a plain body is what the general way makes of it, to the bit."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

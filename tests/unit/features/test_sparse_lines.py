@@ -1,7 +1,5 @@
 """Lines that the kernel takes for plain are what the parser makes of them: sparse rows and texts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Whatever the kernel takes for a body of tensors is what the models of requests make of it, to the bit."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whatever the kernel takes for a body of texts is what the general way makes of it, to the bit."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from typing import Any

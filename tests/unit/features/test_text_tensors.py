@@ -1,7 +1,5 @@
 """Tensors of texts that the kernel takes have the rows that the general way makes of them, to the bit."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

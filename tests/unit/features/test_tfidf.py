@@ -1,7 +1,5 @@
 """Tf-idf against scikit-learn's TfidfVectorizer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Stems, lemmas and stop words: the same tokens in training and serving, in every kind that has words."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from pathlib import Path
@@ -17,11 +15,7 @@ from model_store.errors import Corrupt
 from model_store.names import name_of
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset, LabelRows
-from service.features import (
-    fit_featurizer,
-    load_featurizer,
-    parameters_of,
-)
+from service.features import fit_featurizer, load_featurizer, parameters_of
 from service.features.languages import LEMMAS, STEMMERS, STOP_LISTS
 from service.features.parameters import TfidfParameters
 from service.features.word_forms import WORD_BYTES_MAX, WordForms, forms_of_list

@@ -1,7 +1,5 @@
 """Words and their n-grams are those of the slow oracle, in every script."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import string

@@ -1,7 +1,5 @@
 """Small models of every library: the scores are those of the definition, damage is refused with its place."""
 
-from __future__ import annotations
-
 import os
 import random
 import struct

@@ -1,8 +1,6 @@
 """One refusal of the importers at a time: foreign, future and inconsistent files, and what libraries can that
 this one cannot."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

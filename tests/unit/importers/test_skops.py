@@ -1,7 +1,5 @@
 """Vectorizers in files that skops wrote: read as data, and what is no vectorizer is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

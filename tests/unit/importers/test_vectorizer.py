@@ -1,7 +1,5 @@
 """Vectorizers of scikit-learn: the same texts make the same rows, and options that we lack are refused."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Chunks of texts and parts of batches: each row once, and the means of scores."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 
@@ -80,12 +78,7 @@ def test_means_are_their_definition(data: st.DataObject) -> None:
         costs,
     )
     mean = mean_of(
-        found,
-        np.array(ptr),
-        np.array(has_features, bool),
-        N_LABELS,
-        top_r,
-        np.array(least, np.float32),
+        found, np.array(ptr), np.array(has_features, bool), N_LABELS, top_r, np.array(least, np.float32)
     )
     expected = slow_mean(found, ptr, has_features, top_r, least)
     pairs = list(zip(mean.labels.tolist(), mean.scores, strict=True))

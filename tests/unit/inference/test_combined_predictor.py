@@ -1,7 +1,5 @@
 """Answers of combined versions against the same worked out slowly from what members, names and ranker say."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path

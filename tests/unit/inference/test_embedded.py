@@ -1,7 +1,5 @@
 """Models with an embedding: exact probabilities, searched, scored and explained."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

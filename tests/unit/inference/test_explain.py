@@ -1,7 +1,5 @@
 """Explanations against the oracle that walks every path, and against the traversals' own scores."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """A plain body is answered with the predictions that the general way makes of it, whatever is asked for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -31,12 +29,7 @@ from tests.small_models import small_draft
 
 LIMITS = FastLimits(top_r_max=9, beam_width_max=30, labels_max=40, beams_max=32, children_max=1 << 20)
 BODIES = BodyForms(
-    rows_max=32,
-    values_max=2000,
-    characters_max=400,
-    text_bytes_max=300,
-    top_r=5,
-    beam_width=10,
+    rows_max=32, values_max=2000, characters_max=400, text_bytes_max=300, top_r=5, beam_width=10
 )
 FORMS = FastForms(LIMITS, BODIES)
 EPOCH = 3

@@ -1,7 +1,5 @@
 """The kernel writes what orjson writes, byte for byte, and signs as hashlib does."""
 
-from __future__ import annotations
-
 import hashlib
 from itertools import pairwise
 from random import Random

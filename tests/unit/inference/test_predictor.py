@@ -1,7 +1,5 @@
 """Predictors of label trees and of decision trees: options, threads, buffers, and what they refuse."""
 
-from __future__ import annotations
-
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

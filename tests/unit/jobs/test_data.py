@@ -1,7 +1,5 @@
 """The data root: names that lead out of it, uploads that are cut off, files that change."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

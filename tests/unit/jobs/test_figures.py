@@ -1,7 +1,5 @@
 """The figures of jobs: what waits and runs, what came of the others, and who may see them."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

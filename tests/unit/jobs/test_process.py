@@ -1,7 +1,5 @@
 """Processes of jobs that misbehave: each ends with the reason, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The queue on SQLite and PostgreSQL: submissions, claims, leases, and what the states allow."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """Requests of jobs: good ones, and all that is wrong with others at once, field by field."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any

@@ -1,7 +1,5 @@
 """What jobs do, in this process: they publish once, tune, promote, go on with batches, see data change."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

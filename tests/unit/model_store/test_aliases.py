@@ -1,7 +1,5 @@
 """Aliases: one document each, what is refused of it, what ends with a move and what stays, and the moves."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Archives: what goes out comes in, and nothing else does."""
 
-from __future__ import annotations
-
 import io
 import random
 import tarfile

@@ -1,7 +1,5 @@
 """From trees to arrays: the numbering, the rows' places, weights in fewer bits, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

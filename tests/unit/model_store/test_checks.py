@@ -1,7 +1,5 @@
 """One version made wrong for every fault that the checks can name."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A store tells every change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

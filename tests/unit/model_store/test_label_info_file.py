@@ -1,7 +1,5 @@
 """Tables of label info against dicts; files that were damaged, or that are wrong with a right checksum."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

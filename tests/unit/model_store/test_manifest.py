@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any
@@ -117,11 +115,7 @@ def test_ill_typed_fields_are_refused(path: tuple[str, ...], value: Any) -> None
         ("kind", ["label-tree"], ["forest"]),
         ("link", ["hinge3", "logistic"], ["softmax", "multiway", "argmax"]),
         ("weights", ["bfloat16", "int8"], ["int4", "float16"]),
-        (
-            "created_at",
-            ["2024-02-29T00:00:00Z"],
-            ["2023-02-29T00:00:00Z", "2024-01-01T00:00:00"],
-        ),
+        ("created_at", ["2024-02-29T00:00:00Z"], ["2023-02-29T00:00:00Z", "2024-01-01T00:00:00"]),
         ("model", ["a", "a" * 63], ["", "A", "../x", "a/b", ".a", "a" * 64, "a\n"]),
         ("data/source", ["", "a b.jsonl.gz"], ["/etc/passwd", "a\n"]),
         ("data/sha256", ["0" * 64], ["0" * 63, "A" * 64]),

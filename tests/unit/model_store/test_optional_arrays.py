@@ -1,7 +1,5 @@
 """Arrays that a version may have or not, of re-ranking and of calibration: what is refused, and where."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

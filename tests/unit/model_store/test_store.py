@@ -1,7 +1,5 @@
 """The store's own behaviour; faults, damage and races are in tests/crash."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import io

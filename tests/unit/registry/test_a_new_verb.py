@@ -1,7 +1,5 @@
 """A verb of aliases that is not there: a change, a route and a command make it, and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A remote store in a directory and in memory: what is pushed is pulled, bit by bit, or refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading

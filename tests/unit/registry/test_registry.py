@@ -1,7 +1,5 @@
 """The registry: what it moves, removes and refuses, and what its history says of it."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -93,12 +91,7 @@ def test_moves_are_made_and_told(house: House) -> None:
     registry = house.registry
     assert house.rows() == FIRST
     move = registry.promote("m", 2, "stable", Cause("alice", "it is good", "job-1", {"promoted": True}))
-    assert move_facts(move) == {
-        "model": "m",
-        "alias": "stable",
-        "version": 2,
-        "previous_version": None,
-    }
+    assert move_facts(move) == {"model": "m", "alias": "stable", "version": 2, "previous_version": None}
     registry.promote("m", LATEST, "stable", ALICE)
     registry.promote("m", 4, "stable", ALICE)  # where it is already
     assert registry.rollback("m", "stable", ALICE).now == 2

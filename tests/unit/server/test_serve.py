@@ -1,7 +1,5 @@
 """When a server lets jobs be worked on: not while it opens its models, if that does not take long."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """`chunk_characters`: an answer is the mean of those to the chunks, whichever way it is asked for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An alias that denies labels answers on every way what a request that denies them is answered."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

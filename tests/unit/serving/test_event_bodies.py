@@ -1,7 +1,5 @@
 """Whatever the kernel takes for plain events is what the general way makes of them, to the bit."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -12,13 +10,7 @@ from model_store.names import build_names
 from service.base.errors import BadInput
 from service.base.settings import Limits
 from service.features import load_featurizer
-from service.serving.events import (
-    CheckedEvent,
-    VersionEvents,
-    check_event,
-    read_sparse,
-    to_events,
-)
+from service.serving.events import CheckedEvent, VersionEvents, check_event, read_sparse, to_events
 from service.serving.parse import parse_feedback, parse_json
 from service.serving.served import ServedVersion
 from service.thresholds.live.events import Event, as_columns

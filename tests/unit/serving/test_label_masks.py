@@ -1,7 +1,5 @@
 """Masks of labels: those of the predictor, kept within a bound."""
 
-from __future__ import annotations
-
 import gc
 import json
 import random

@@ -1,7 +1,5 @@
 """Shadows: what is compared, and that a slow or broken one stays within its bounds."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

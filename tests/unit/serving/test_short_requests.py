@@ -1,7 +1,5 @@
 """Requests that are answered from their bytes get what the general way answers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

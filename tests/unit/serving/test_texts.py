@@ -1,7 +1,5 @@
 """Texts through what serves a version: n-grams of characters, and words that nobody has met."""
 
-from __future__ import annotations
-
 import json
 from itertools import permutations
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Spans as bytes: what the SDK's own encoder writes of them, and what waits in how much room."""
 
-from __future__ import annotations
-
 import os
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Traces: whether they are on, and the trace that a request brings."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

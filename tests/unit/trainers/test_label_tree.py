@@ -1,7 +1,5 @@
 """The linear trainers from rows to an ensemble: validity, determinism, size, and that they learn."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -20,14 +18,7 @@ from service.trainers.shape import join
 from service.trainers.spec import rows_by_label
 from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
-from tests.oracles.problems import (
-    dense_labels,
-    dense_rows,
-    hinge_objective,
-    learnable,
-    to_labels,
-    to_rows,
-)
+from tests.oracles.problems import dense_labels, dense_rows, hinge_objective, learnable, to_labels, to_rows
 
 VARIANTS = {
     "balanced": ("label-tree", ["leaf_size=5", "arity=4", "trees=2"]),

@@ -1,7 +1,5 @@
 """Trainers of installed packages: the one of docs/add_a_trainer.md, and packages that are broken or clash."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

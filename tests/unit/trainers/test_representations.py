@@ -1,7 +1,5 @@
 """Label representations, the shapes made of them, and the arrays of re-ranking."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

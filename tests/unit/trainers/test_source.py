@@ -1,7 +1,5 @@
 """What is counted of rows, and the windows that they are dealt to: the same ones however they come."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import namedtuple
 from itertools import pairwise

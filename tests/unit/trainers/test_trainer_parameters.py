@@ -1,7 +1,5 @@
 """What trainers' parameters take, at every bound, and what they say of the rest."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -61,8 +59,7 @@ def test_whole_numbers_at_their_bounds(key, low, high):
 
 
 @pytest.mark.parametrize(
-    ("key", "low", "high"),
-    [("cost", 0, 1e6), ("cost_decay", 0, 1), ("eps", 1e-4, 10), ("prune", 0, 100)],
+    ("key", "low", "high"), [("cost", 0, 1e6), ("cost_decay", 0, 1), ("eps", 1e-4, 10), ("prune", 0, 100)]
 )
 def test_numbers_at_their_bounds(key, low, high):
     for value in (low, high):
@@ -107,8 +104,7 @@ def test_cost_zero_is_what_suits_the_loss(items, cost):
 
 
 @pytest.mark.parametrize(
-    ("items", "link"),
-    [([], "hinge3"), (["link=hinge2"], "hinge2"), (["loss=logistic"], "logistic")],
+    ("items", "link"), [([], "hinge3"), (["link=hinge2"], "hinge2"), (["loss=logistic"], "logistic")]
 )
 def test_link_follows_the_loss(items, link):
     assert parse_parameters("label-tree", items).model_link() == link

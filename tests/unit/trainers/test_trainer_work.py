@@ -1,7 +1,5 @@
 """The crew: every item once, and a quick end when something goes wrong."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

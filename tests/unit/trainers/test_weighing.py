@@ -1,7 +1,5 @@
 """Weighing by inverse document frequency: when it is done, and that the model takes rows as they were."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Vocabularies as concepts: which names count, which concepts are there, who is beside whom."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

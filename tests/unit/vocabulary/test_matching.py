@@ -1,7 +1,5 @@
 """Concepts that are found in texts: against the slow matcher, and on what vocabularies may hold."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The model made by hand, by which kernels of answers are compiled, answers as any other."""
 
-from __future__ import annotations
-
 from service.base.settings import Limits
 from service.serving.blocks import answer_block
 from service.serving.lines import LineBlock

@@ -1,7 +1,5 @@
 """Calibrating a version: what is published, what is refused, and that the command and Python say the same."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

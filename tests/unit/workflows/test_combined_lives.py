@@ -1,7 +1,5 @@
 """What becomes of a combined version: calibrated, with other concepts, copied, beside another; bad ones."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Measuring a version: against figures worked out by hand, at given thresholds, on awkward files."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

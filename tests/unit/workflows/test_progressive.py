@@ -1,7 +1,5 @@
 """OFO beside a training: rows are counted before they are learnt, once each, by the trees of that moment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

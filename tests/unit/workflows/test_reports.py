@@ -1,7 +1,5 @@
 """Reports of versions: forests against a slow count, sizes against the arrays, tables and pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

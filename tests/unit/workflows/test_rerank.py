@@ -1,7 +1,5 @@
 """Candidates ranked anew by near training rows: arrays, kernel, `train --rerank`, what is refused."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A search: what it tries, that it goes on where it was, and that it measures what it says."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """Training on a file that is read again for each pass: the same model, and every way a file can be wrong."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tuning a version on a labelled file: each method, what it reports, what it refuses; and the command."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -131,8 +129,7 @@ def test_scores_that_re_ranking_made_small_are_not_lost(tmp_path):
     store = Store(tmp_path / "store")
     extra = {"labels/counts": np.ones(K, np.int64), **random_rerank(1, K, D, gamma=60.0)}
     store.publish(
-        "small",
-        small_draft(3, kind="decision-tree", link="argmax", n_trees=4, features=RAW, extra=extra),
+        "small", small_draft(3, kind="decision-tree", link="argmax", n_trees=4, features=RAW, extra=extra)
     )
     model = store.open("small", "latest")
     rng = np.random.default_rng(0)

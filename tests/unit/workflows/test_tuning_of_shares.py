@@ -1,7 +1,5 @@
 """Thresholds of models whose scores are shares of one, several labels a row: tuned, and by feedback alone."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -117,11 +115,7 @@ def test_a_method_below_one_threshold_for_all_labels_gives_way_and_says_so(
     outcomes = tune(model, TuneRequest(["ofo", "fta-one"], files["valid"], start=stuck), quiet)
     database = Database(default_url(tmp_path))
     report = tune_and_keep(
-        model,
-        database,
-        TuneRequest(["ofo"], files["valid"], start=stuck),
-        shadow=False,
-        on_progress=quiet,
+        model, database, TuneRequest(["ofo"], files["valid"], start=stuck), shadow=False, on_progress=quiet
     )
     database.close()
     kept, one = outcomes

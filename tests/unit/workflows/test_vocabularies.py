@@ -1,7 +1,5 @@
 """Features that a training makes or chooses: vocabularies, `features.kind=auto`, rows without any."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

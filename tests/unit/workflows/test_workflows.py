@@ -1,7 +1,5 @@
 """train_and_publish, evaluate and estimate_size on small files, and the warm-up that runs them all."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -43,11 +41,7 @@ def test_a_version_says_where_it_came_from(file: Path, tmp_path: Path) -> None:
     store = Store(tmp_path)
     phases: dict[str, tuple[int, int]] = {}
     request = TrainRequest(
-        trainer="label-tree",
-        data=file,
-        valid=file,
-        parameters=("leaf_size=2", "features.norm=l1"),
-        seed=3,
+        trainer="label-tree", data=file, valid=file, parameters=("leaf_size=2", "features.norm=l1"), seed=3
     )
     report = train_and_publish(
         store, "colours", request, lambda phase, done, total: phases.update({phase: (done, total)})

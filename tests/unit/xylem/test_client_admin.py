@@ -1,7 +1,5 @@
 """Jobs, files, the registry and keys, against the promised routes; and that both clients are one."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import subprocess

@@ -1,7 +1,5 @@
 """Batches over connections that break, lie, wait and refuse. tests/e2e/test_client.py has the real server."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """Connections of the clients: used again, bounded, closed when idle; and streams of events over them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """What is tried again, when, and how often: against a server that fails as its script says."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """Copies of models are models of their own; what holds addresses refuses to be copied."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import shutil

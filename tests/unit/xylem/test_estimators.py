@@ -1,7 +1,5 @@
 """The estimator keeps scikit-learn's rules, and answers as the model within does."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

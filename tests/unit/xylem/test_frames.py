@@ -1,7 +1,5 @@
 """Frames and series of pandas, polars, pyarrow and Hugging Face, each by the library itself."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models in this process do what the commands do."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -98,11 +96,7 @@ def test_named_features_and_matrices() -> None:
         assert [row[0].label for row in model.predict(x.tocsr()[:2])] == names
         assert model.evaluate(x, labels)["P@1"] == 100
         assert model.explain(x.tocsr()[:1], top_r=1)[0]["label"] == names[0]
-    for dataset in (
-        dataset_of(x, y),
-        dataset_of(named, y),
-        dataset_of(["ä"] * 8, [["ö", "ö"]] * 8),
-    ):
+    for dataset in (dataset_of(x, y), dataset_of(named, y), dataset_of(["ä"] * 8, [["ö", "ö"]] * 8)):
         check_dataset(dataset)
     again = dataset_of(x, y)
     assert again.sha256 == dataset_of(x.tocsr(), y).sha256 != dataset_of(x, [["p"]] * 8).sha256

@@ -1,7 +1,5 @@
 """A request and its answer on their way: bytes counted at the limit, heads completed, connections closed."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Any

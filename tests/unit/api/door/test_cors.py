@@ -1,7 +1,5 @@
 """Which pages of other origins may call the service: the settings, the headers, the refusals."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -38,15 +36,7 @@ def test_origins(monkeypatch: pytest.MonkeyPatch, text: str, origins: list[str])
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "https://a.org/",
-        "https://a.org/x",
-        "a.org",
-        "*,https://a.org",
-        "https://*.org",
-        "ftp://a.org",
-        ",",
-    ],
+    ["https://a.org/", "https://a.org/x", "a.org", "*,https://a.org", "https://*.org", "ftp://a.org", ","],
 )
 def test_origins_that_are_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("XYLEM_CORS_ORIGINS", text)

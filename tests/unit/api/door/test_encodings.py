@@ -1,7 +1,5 @@
 """Bodies that come packed, and answers that go so: the same as otherwise, bounded, and streamed."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import gzip

@@ -1,7 +1,5 @@
 """Where one request ends and the next begins: the same whichever way it goes, however its bytes are cut."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

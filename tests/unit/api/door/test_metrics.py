@@ -1,7 +1,5 @@
 """What is noted of requests: figures by version and of all workers, log lines, spans; none is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

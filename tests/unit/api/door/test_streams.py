@@ -1,7 +1,5 @@
 """Threads that work for requests: so many at once, what they write in order, none left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

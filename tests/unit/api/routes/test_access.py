@@ -1,7 +1,5 @@
 """R8: every route with every kind of key. No route answers a key that does not fit, and none is forgotten."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from typing import Any

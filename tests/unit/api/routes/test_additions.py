@@ -1,7 +1,5 @@
 """An option of predict, a header of all requests and a dialect that are not there: what each touches."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

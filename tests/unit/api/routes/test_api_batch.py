@@ -1,7 +1,5 @@
 """The batch route in this process: lines in, lines out, in order, whatever is wrong with some of them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The routes in this process over real models: answers, refusals, and every error's shape."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """A combined version is served by every way that there is."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The console's files: small, strict, cached, and needed by nothing else."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re
@@ -63,8 +61,7 @@ def test_the_page_and_its_files_are_cached_by_their_tags(in_process: InProcess) 
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["none.js", "%2e%2e%2fdocs.py", "..%2f..%2fapp.py", "%2fetc%2fpasswd", "a%09b", "a" * 5000],
+    "name", ["none.js", "%2e%2e%2fdocs.py", "..%2f..%2fapp.py", "%2fetc%2fpasswd", "a%09b", "a" * 5000]
 )
 def test_no_other_file_is_answered(in_process: InProcess, name: str) -> None:
     async def call(client: httpx.AsyncClient) -> httpx.Response:

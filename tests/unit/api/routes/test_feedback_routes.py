@@ -1,7 +1,5 @@
 """Feedback over HTTP in this process: what counts, what does not, and what moves."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """Labels of a version, what speaks for one, its threshold over time; and a version with its figures."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

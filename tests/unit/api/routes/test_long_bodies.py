@@ -1,7 +1,5 @@
 """What is longer than the event loop should read, a thread reads, whatever is wrong with it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

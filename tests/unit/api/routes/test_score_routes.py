@@ -1,7 +1,5 @@
 """POST /score: exact probabilities of the labels named, and refusals by name."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

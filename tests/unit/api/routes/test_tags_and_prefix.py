@@ -1,7 +1,5 @@
 """Answers that clients keep by their tags, and a service that a proxy shows under a prefix."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

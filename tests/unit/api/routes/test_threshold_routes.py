@@ -1,7 +1,5 @@
 """What thresholds rest on, and back to an earlier epoch; what a query may not be."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sqlite3

@@ -1,7 +1,5 @@
 """Tuning over HTTP, candidates beside the thresholds in force, and streams that end where a file does."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Small parts of the traversals: links with their exponential and logarithm, and the two heaps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

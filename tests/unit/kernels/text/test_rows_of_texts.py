@@ -1,7 +1,5 @@
 """Decimal numbers of a text, and the features of a row in their order."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

@@ -1,7 +1,5 @@
 """What training makes of a node: its rows and features, its clusters, and the random numbers for them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The tiled solvers against LIBLINEAR's objective, on awkward rows, and what they promise about lanes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression

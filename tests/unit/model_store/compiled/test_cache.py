@@ -1,7 +1,5 @@
 """The cache of compiled kernels: what it is keyed by, and where it can be."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A kernel that calls another by its address does what the other does, and says when it fails."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Decorated kernels and helpers, compiled and from the cache, in processes of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.kernel_processes import compiler

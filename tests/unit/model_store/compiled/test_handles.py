@@ -1,7 +1,5 @@
 """Structs handed over by handles: what kernels see of them and write to them, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 import numpy as np

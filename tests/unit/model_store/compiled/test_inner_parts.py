@@ -1,7 +1,5 @@
 """Kernels where numba lacks an inner part that they are quicker with: each part is hidden in a process."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Kernels that came with the installation, and files of kernels that are damaged."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What numba adds to kernels, such as sorting, has no machine code of its own; others may use it too."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Which processors kernels are compiled for, and that a level's kernels are found by what can run them."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess
@@ -114,11 +112,7 @@ COMMAND = ["-c", "from xylem.command import main; main()"]
 def test_the_command_says_so_in_one_line(tmp_path: Path, command: list[str]) -> None:
     environment = {**os.environ, "XYLEM_KERNEL_CPU": "haswell", "XYLEM_STORE": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, *command],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     expected = "xylem: XYLEM_KERNEL_CPU: expected portable, x86-64-v3 or generic, found 'haswell'\n"

@@ -1,7 +1,5 @@
 """The digest of the sources of a kernel: what it covers, and what it leaves out."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Vec16 operations against numpy, and the machine code they become."""
 
-from __future__ import annotations
-
 import platform
 
 import llvmlite.binding

@@ -1,7 +1,5 @@
 """Bodies as they are declared: kinds of instances, limits of fields, and how many faults are told."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Iterator
 from itertools import chain, combinations

@@ -1,7 +1,5 @@
 """The writer and the follower of feedback go on, whatever becomes of a block or of what the database has."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import Future

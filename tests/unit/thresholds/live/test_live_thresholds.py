@@ -1,7 +1,5 @@
 """Thresholds that move while predictions read them; what is undone; states of another model."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """OFO's counters and thresholds: the paper's loop, sums in any order, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

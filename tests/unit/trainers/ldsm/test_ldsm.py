@@ -1,7 +1,5 @@
 """Trainer `ldsm` from rows to an ensemble: validity, determinism, bounds, that it learns, and odd data."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """LdSM's kernels against the paper's algorithms word by word."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,13 +7,7 @@ from hypothesis import strategies as st
 
 from service.kernels.training.problem import localise, localise_labels
 from service.kernels.training.random import shuffle
-from service.trainers.ldsm.objective import (
-    Tally,
-    best_directions,
-    count_labels,
-    empty_tally,
-    split_quality,
-)
+from service.trainers.ldsm.objective import Tally, best_directions, count_labels, empty_tally, split_quality
 from service.trainers.ldsm.regressors import NAG, SGD, Learning, begin_regressors, train_regressors
 from service.trainers.ldsm.split import Examples, route_rows, share_out, split_node
 from tests.oracles.ldsm_oracle import Means, best_set, quality, sigmoid, train

@@ -1,7 +1,5 @@
 """The trainer `lomtree`: what it learns, what it tells, and what strange data mean to it."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import e, log2
 from typing import Any

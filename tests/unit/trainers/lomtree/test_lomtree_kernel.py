@@ -1,7 +1,5 @@
 """The online tree against its definition, and the tables that it keeps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

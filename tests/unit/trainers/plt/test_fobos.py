@@ -1,7 +1,5 @@
 """Sparse FOBOS descent against the dense update that it stands for, and its bounded tables."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Trainer `plt`: the chain rule as served, determinism, size, and data that is out of the ordinary."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

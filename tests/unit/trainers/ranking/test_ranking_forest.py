@@ -1,7 +1,5 @@
 """Trainers fastxml and pfastrexml from rows to an ensemble: the trees hold what they say, on any data."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A node of a ranking tree: its sides and its separator, on awkward rows too."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np
@@ -12,13 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from service.base.rows import LabelRows, SparseRows
 from service.trainers.ranking.separator import columns_of, solve_separator
-from service.trainers.ranking.tree import (
-    GAIN_MIN,
-    ROUNDS_MAX,
-    gains_of,
-    split_by_ranking,
-    toss_sides,
-)
+from service.trainers.ranking.tree import GAIN_MIN, ROUNDS_MAX, gains_of, split_by_ranking, toss_sides
 from tests.oracles.problems import (
     alternate,
     best_ranking,
@@ -157,12 +149,7 @@ def liblinear(rows, side, cost):
     """The weights and the least objective that LIBLINEAR's L1 solver finds; it penalises the constant too."""
     x = dense_rows(rows)
     model = LogisticRegression(
-        C=1.0,
-        l1_ratio=1.0,
-        solver="liblinear",
-        tol=1e-7,
-        max_iter=5000,
-        class_weight=dict(enumerate(cost)),
+        C=1.0, l1_ratio=1.0, solver="liblinear", tol=1e-7, max_iter=5000, class_weight=dict(enumerate(cost))
     )
     model.fit(x, side)
     w = np.append(model.coef_[0], model.intercept_[0])

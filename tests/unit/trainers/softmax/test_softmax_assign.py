@@ -1,7 +1,5 @@
 """Labels dealt to children: as a slow greedy deals them, within the bounds of the tree."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Steps on trees of softmax nodes equal the slow gradient; sums of probabilities are 1."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """huffman-tree and learned-tree: shapes, planted hierarchies, next words, odd corpora."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
