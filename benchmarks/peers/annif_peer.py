@@ -7,8 +7,6 @@ splitter of sentences wants data of English abbreviations, which may be empty. W
 hyperopt's, for each fold of the documents of valid.tsv from the others; folds.json has the fold of each.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from functools import partial

@@ -1,7 +1,5 @@
 """A virtual environment per peer, made when it is first needed, under benchmarks/peers/.venvs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import venv

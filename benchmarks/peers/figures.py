@@ -3,8 +3,6 @@
 Runs in the environments of the peers: numpy and scipy are in all of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

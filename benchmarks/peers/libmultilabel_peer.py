@@ -5,8 +5,6 @@
 Its k-means and its solver print to standard output; figures are the lines of JSON.
 """
 
-from __future__ import annotations
-
 import time
 from functools import partial
 from pathlib import Path

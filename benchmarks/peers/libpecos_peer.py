@@ -3,8 +3,6 @@
 python libpecos_peer.py train|predict|first|threads WORK [--threads N] [--top-r 10] [--beam-width 10]
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from ctypes import byref

@@ -5,8 +5,6 @@ python napkinxc_peer.py train|predict|first WORK [--threads N] [--top-r 10]
 It searches exactly, so there is no beam.
 """
 
-from __future__ import annotations
-
 import time
 from functools import partial
 from pathlib import Path

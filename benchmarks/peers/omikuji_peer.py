@@ -6,8 +6,6 @@ omikuji reads the Extreme Classification Repository's text format and refuses ro
 predicts one row a call.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from functools import partial

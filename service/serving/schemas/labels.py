@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 from service.serving.schemas.instances import RequestModel
 from service.serving.schemas.predict import InfoQuery
-from service.serving.schemas.predictions import Float32
+from service.serving.schemas.predictions import DescribedLabel, Float32
 
 THRESHOLDS_MAX = 10_000
 """Labels of one answer, at most."""
@@ -182,7 +182,7 @@ class LabelFeaturesQuery(LabelQuery):
     top: int = Field(default=20, ge=1, le=FEATURES_MAX, description="so many features")
 
 
-class LabelSummary(TypedDict):
+class LabelSummary(DescribedLabel):
     """A label: how often it was seen, and its threshold; null where nobody counted, or there is none yet."""
 
     label: str
@@ -194,11 +194,6 @@ class LabelSummary(TypedDict):
         int | None, Field(description="rows in which it was true, plus those it was predicted in")
     ]
     denied: Annotated[bool, Field(description="whether the alias denies it: never answered")]
-    uri: Annotated[NotRequired[str | None], Field(description="with language or label_info")]
-    notation: Annotated[NotRequired[str | None], Field(description="with language or label_info")]
-    name: Annotated[NotRequired[str | None], Field(description="with language: in it, or in none")]
-    names: Annotated[NotRequired[dict[str, str]], Field(description="with label_info: by language")]
-    broader: Annotated[NotRequired[list[str]], Field(description="with label_info: URIs")]
 
 
 class LabelPage(TypedDict):

@@ -136,17 +136,22 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
-class NamedLabel(TypedDict):
-    """A predicted label. A score is a float32, written with as few digits as tell it from its neighbours."""
+class DescribedLabel(TypedDict):
+    """What label info says of a label, as far as it is asked for."""
 
-    label: str
-    id: int
-    score: Float32
     uri: Annotated[NotRequired[str | None], Field(description="with language or label_info")]
     notation: Annotated[NotRequired[str | None], Field(description="with language or label_info")]
     name: Annotated[NotRequired[str | None], Field(description="with language: in it, or in none")]
     names: Annotated[NotRequired[dict[str, str]], Field(description="with label_info: by language")]
     broader: Annotated[NotRequired[list[str]], Field(description="with label_info: URIs")]
+
+
+class NamedLabel(DescribedLabel):
+    """A predicted label. A score is a float32, written with as few digits as tell it from its neighbours."""
+
+    label: str
+    id: int
+    score: Float32
     learned: Annotated[
         NotRequired[Literal[False]],
         Field(description="there, and false, of a combined model's label without training rows"),
