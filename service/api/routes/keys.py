@@ -3,12 +3,12 @@
 import contextlib
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from service.access.keys import AccessKey, AccessKeys, MadeKey
 from service.access.scopes import parse_scopes
-from service.api.routes.admins import AuditedRoute, needs
-from service.api.routes.operations import problems, query_parameters, takes_json
+from service.api.routes.admins import AuditedRoute, router_of
+from service.api.routes.operations import query_parameters, takes_json
 from service.api.routes.requests import json_body
 from service.api.routes.services import Services, Wired
 from service.base.errors import Unavailable
@@ -24,12 +24,10 @@ from service.serving.schemas.registry import (
     RotateKeyRequest,
 )
 
-router = APIRouter(prefix="/v1/admin", tags=["keys"], dependencies=[needs("admin")], route_class=AuditedRoute)
-
-_REFUSALS = problems(400, 401, 403, 404, 408, 413, 415, 422, 503)
+router = router_of("keys", "admin", AuditedRoute, "/v1/admin")
 
 
-@router.get("/keys", operation_id="listKeys", summary="All keys", responses=problems(401, 403, 503))
+@router.get("/keys", summary="All keys")
 async def list_keys(services: Wired) -> KeyList:
     """All keys, the newest first, also those that are not in force any more. Nothing shows their secrets."""
     keys = AccessKeys(services.learning.database)
@@ -39,9 +37,7 @@ async def list_keys(services: Wired) -> KeyList:
 
 @router.post(
     "/keys",
-    operation_id="createKey",
     summary="Make a key",
-    responses=_REFUSALS,
     openapi_extra=takes_json(CreateKeyRequest, {"name": "shop", "scopes": ["predict", "feedback"]}),
 )
 async def create_key(
@@ -57,9 +53,7 @@ async def create_key(
 
 @router.post(
     "/keys/{key}/rotate",
-    operation_id="rotateKey",
     summary="Make the next key of the same name and scopes",
-    responses=_REFUSALS,
     openapi_extra=takes_json(RotateKeyRequest, {"overlap_seconds": 86400}),
 )
 async def rotate_key(
@@ -73,9 +67,7 @@ async def rotate_key(
     return NewKey(**(await _change(services, rotate)).facts())
 
 
-@router.delete(
-    "/keys/{key}", operation_id="revokeKey", summary="Revoke a key", responses=problems(401, 403, 404, 503)
-)
+@router.delete("/keys/{key}", summary="Revoke a key")
 async def revoke_key(key: str, services: Wired) -> KeyFacts:
     """By its id. It is out of force everywhere within two seconds, and stays so."""
 
@@ -94,13 +86,7 @@ async def _change(services: Services, change):  # type: ignore[no-untyped-def]
     return found
 
 
-@router.get(
-    "/audit",
-    operation_id="showAudit",
-    summary="What admins did",
-    responses=problems(401, 403, 422, 503),
-    openapi_extra=query_parameters(AuditQuery),
-)
+@router.get("/audit", summary="What admins did", openapi_extra=query_parameters(AuditQuery))
 async def show_audit(request: Request, services: Wired) -> AuditPage:
     """The newest first: whose key, when, what, with what outcome. Reads are not written down."""
     query = parse_query(request.scope["query_string"], AuditQuery, services.limits)
