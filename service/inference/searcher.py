@@ -20,10 +20,19 @@ from service.base.rows import SparseRows
 from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, places_for, writeable
 from service.inference.buffers import FIRST, LAST, BufferPool, Buffers, MakeOwn, Need
 from service.inference.explain import AnyExplanation
-from service.inference.options import LabelScores, NodeThresholds, NodeWeights, PredictOptions
+from service.inference.options import (
+    ALL_ALLOWED,
+    ALL_EQUAL,
+    LabelScores,
+    NodeThresholds,
+    NodeWeights,
+    PredictOptions,
+    log_thresholds,
+    logs_of,
+)
 from service.kernels.search.calibrated import Knots
 from service.kernels.search.call import set_answers, set_rows, set_search
-from service.kernels.search.subtrees import Paths, RowSearch, move_thresholds
+from service.kernels.search.subtrees import NO_PATHS, Paths, RowSearch, move_thresholds
 
 PREDICTED_MAX = 1000
 """Labels that a row counts as predicted, at most: the best ones. A finite bound on what an event touches."""
@@ -278,6 +287,67 @@ class Searcher(Uncopyable, ABC):
             plan = self._plan(options)
             self._last = options, plan
         return plan
+
+
+class LabelSearcher(Searcher):
+    """Answers rows exactly, whatever the beam; masks, thresholds and weights apply to the labels' scores.
+
+    A label that no search finds for a row has the score 0.
+    """
+
+    traversal: Callable[..., None]
+
+    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
+        """Return what `predict` does: every answer is exact, and none takes longer for it."""
+        return self.predict(rows, options)
+
+    @abstractmethod
+    def _options_for(self, row: SparseRows, named: NDArray[np.int32]) -> PredictOptions:
+        """Return the options that find the scores of some labels for one row."""
+
+    def score_labels(
+        self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
+    ) -> LabelScores:
+        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i: 0 of one not found.
+
+        Cost: that of answering the rows, and a look at all labels for each.
+        """
+        scores = np.zeros(len(labels), np.float32)
+        of_label = np.zeros(self.n_labels, np.float32)
+        for row in range(rows.n_rows):
+            alone, at = rows.cut(row, row + 1), slice(label_ptr[row], label_ptr[row + 1])
+            found = self.predict(alone, self._options_for(alone, labels[at]))
+            of_label[found.labels] = found.scores
+            scores[at] = of_label[labels[at]]
+            of_label[found.labels] = 0
+        return LabelScores(scores, logs_of(scores))
+
+    def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
+        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(labels)."""
+        return NodeThresholds(logs_of(thresholds, self._knots))
+
+    def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
+        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions: as they are."""
+        return NodeWeights(writeable(weights))
+
+    def warm_up(self) -> None:
+        """Compile or load every kernel that a request can need, by answering an empty row."""
+        nothing = np.empty(0, np.int32), np.empty(0, np.float32)
+        row = SparseRows(np.zeros(2, np.int64), *nothing, self.n_features)
+        self.predict(row, PredictOptions(threshold=0.5, mask=self.label_mask(deny=())))
+        self.explain(row, 0, 0)
+
+    def _paths(self) -> Paths:
+        return NO_PATHS
+
+    def _plan(self, options: PredictOptions) -> SearchPlan:
+        top_r = min(options.top_r, self.n_labels)
+        log_threshold = log_thresholds(options.threshold, self._knots)
+        mask = ALL_ALLOWED if options.mask is None else options.mask
+        weight = ALL_EQUAL if options.weights is None else options.weights.prepared
+        is_sure = options.exact or options.threshold is not None
+        search = self._link, 1, top_r, is_sure, mask, weight, log_threshold
+        return SearchPlan(self.traversal, 1, top_r, search, options.stop)
 
 
 def _say_the_same(one: PredictOptions, other: PredictOptions) -> bool:
