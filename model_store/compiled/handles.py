@@ -90,6 +90,11 @@ def handle(cls: _Class) -> _Class:
     return cls
 
 
+def kinds_of(cls: Any) -> dict[str, Kind]:
+    """Return what the fields of a struct of arrays hold."""
+    return {name: kind for name, kind in _KINDS[cls].items() if kind is not None}
+
+
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """Return a view that cannot be written to: kernels are compiled for such arrays, and for others again."""
     view = array.view()
