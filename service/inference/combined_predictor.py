@@ -5,9 +5,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from model_store.compiled.handles import handle, handle_of
+from model_store.compiled.handles import F32, I32, U8, handle, handle_of
 from model_store.members import MEMBER_FEATURES, Proposing, assemble_ranker, map_name, proposing_of
 from model_store.near import NEAREST, ROWS_MAX, assemble_near, has_near
 from model_store.version import Model
@@ -49,7 +48,7 @@ class CombinedPredictor(LabelSearcher):
         super().__init__(model, "combined", NO_RERANK, partial(_make_own, self._parts))
         self.members = members
 
-    def candidates(self, rows: SparseRows, row: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def candidates(self, rows: SparseRows, row: int) -> tuple[I32, F32]:
         """Return the labels that one row is ranked among, int32[n], and their features, float32[n, F]."""
         with self._row(rows, row) as buffers:
             n = propose_row(buffers.call)
@@ -95,7 +94,7 @@ class CombinedPredictor(LabelSearcher):
             member.warm_up()
         super().warm_up()
 
-    def _mask_of(self, allowed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _mask_of(self, allowed: U8) -> U8:
         """Return the mask of the labels, and behind it what each member takes."""
         parts = [allowed]
         for member, to_label in zip(self.members, self._parts.to_label, strict=True):
@@ -103,7 +102,7 @@ class CombinedPredictor(LabelSearcher):
             parts.append(member._mask_of(of_member))
         return np.concatenate(parts)
 
-    def _options_for(self, row: SparseRows, named: NDArray[np.int32]) -> PredictOptions:
+    def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
         return PredictOptions(top_r=self._parts.most_proposed(len(row.indices)))
 
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
@@ -130,9 +129,7 @@ class _Parts:
         masks = [member._mask_of(np.ones(member.n_labels, np.uint8)) for member in members]
         self.mask_sizes = [len(mask) for mask in masks]
 
-    def proposed_by(
-        self, number: int, said: NDArray[np.float32] | None, at: int
-    ) -> tuple[np.float32 | None, int | None]:
+    def proposed_by(self, number: int, said: F32 | None, at: int) -> tuple[np.float32 | None, int | None]:
         """Return the score and the rank, from 1, that a member gives a candidate; None: it is not its own.
 
         said  the candidate's features, the member's from `at` on; None: it is no candidate

@@ -10,7 +10,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from model_store.compiled.calls import address_of
-from model_store.compiled.handles import Uncopyable, refuse_copy
+from model_store.compiled.handles import F32, I32, I64, U8, Uncopyable, refuse_copy
 from model_store.ensemble import LINK_CODES, Kind
 from model_store.extras import Rerank, assemble_calibration
 from model_store.names import NameTable, find_all
@@ -52,7 +52,7 @@ class SearchPlan(NamedTuple):
     beam_width: int
     top_r: int
     search: tuple[Any, ...]
-    stop: NDArray[np.uint8] | None
+    stop: U8 | None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refuse to be copied."""
@@ -107,9 +107,7 @@ class Searcher(Uncopyable, ABC):
         """Return what `predict` does if that surely takes no longer than usual, else None."""
 
     @abstractmethod
-    def score_labels(
-        self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
-    ) -> LabelScores:
+    def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
         """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i, as an exact search's."""
 
     @abstractmethod
@@ -117,11 +115,11 @@ class Searcher(Uncopyable, ABC):
         """Return how one row of `rows` comes by its score for a label."""
 
     @abstractmethod
-    def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
+    def node_thresholds(self, thresholds: F32) -> NodeThresholds:
         """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions."""
 
     @abstractmethod
-    def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
+    def node_weights(self, weights: F32) -> NodeWeights:
         """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions."""
 
     @abstractmethod
@@ -129,7 +127,7 @@ class Searcher(Uncopyable, ABC):
         """Compile or load every kernel that a request can need."""
 
     @abstractmethod
-    def _mask_of(self, allowed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _mask_of(self, allowed: U8) -> U8:
         """Return the mask of labels that are allowed, uint8[K], as searches take it."""
 
     @abstractmethod
@@ -156,11 +154,8 @@ class Searcher(Uncopyable, ABC):
         return self._answer(rows, options, threads)
 
     def label_mask(
-        self,
-        allow: Sequence[str] | None = None,
-        deny: Sequence[str] | None = None,
-        among: NDArray[np.uint8] | None = None,
-    ) -> NDArray[np.uint8] | None:
+        self, allow: Sequence[str] | None = None, deny: Sequence[str] | None = None, among: U8 | None = None
+    ) -> U8 | None:
         """Return the mask for PredictOptions of the labels that are allowed (None: all) and not denied.
 
         among  uint8[K], 0 for labels that are denied in any case; None: there are none
@@ -174,9 +169,7 @@ class Searcher(Uncopyable, ABC):
         allowed[label_ids(self._labels, deny or (), "deny_labels")] = 0
         return self._mask_of(allowed if among is None else allowed & among)
 
-    def move_thresholds(
-        self, prepared: NodeThresholds, labels: NDArray[np.int32], thresholds: NDArray[np.float32]
-    ) -> None:
+    def move_thresholds(self, prepared: NodeThresholds, labels: I32, thresholds: F32) -> None:
         """Bring `prepared` up to date in place where thresholds[labels], float32[K] in [0, 1], have changed.
 
         Predictions may go on meanwhile, see `service.thresholds.live.served`; two such calls may not. Cost:
@@ -184,7 +177,7 @@ class Searcher(Uncopyable, ABC):
         """
         move_thresholds(*self._paths(), self._knots, labels, thresholds, prepared.log)
 
-    def rows_to_search(self, rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
+    def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
         """Return rows of which those chosen are what `row_search` takes: here all are, as they are."""
         return rows
 
@@ -302,12 +295,10 @@ class LabelSearcher(Searcher):
         return self.predict(rows, options)
 
     @abstractmethod
-    def _options_for(self, row: SparseRows, named: NDArray[np.int32]) -> PredictOptions:
+    def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
         """Return the options that find the scores of some labels for one row."""
 
-    def score_labels(
-        self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
-    ) -> LabelScores:
+    def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
         """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i: 0 of one not found.
 
         Cost: that of answering the rows, and a look at all labels for each.
@@ -322,11 +313,11 @@ class LabelSearcher(Searcher):
             of_label[found.labels] = 0
         return LabelScores(scores, logs_of(scores))
 
-    def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
+    def node_thresholds(self, thresholds: F32) -> NodeThresholds:
         """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(labels)."""
         return NodeThresholds(logs_of(thresholds, self._knots))
 
-    def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
+    def node_weights(self, weights: F32) -> NodeWeights:
         """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions: as they are."""
         return NodeWeights(writeable(weights))
 
@@ -355,7 +346,7 @@ def _say_the_same(one: PredictOptions, other: PredictOptions) -> bool:
     return all(a is b or (type(a) in _NUMBERS and a == b) for a, b in zip(one, other, strict=True))
 
 
-def label_ids(labels: NameTable, names: Sequence[str], where: str) -> NDArray[np.int32]:
+def label_ids(labels: NameTable, names: Sequence[str], where: str) -> I32:
     """Return the ids of labels, int32[m]. Raises UnknownLabel, which says where in a request they are."""
     ids = find_all(labels, names)
     if len(ids) and ids.min() < 0:
