@@ -1,11 +1,12 @@
 """/v1/admin/keys and /v1/admin/audit: who may, and what admins did."""
 
 import contextlib
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 from fastapi import Request
 
-from service.access.keys import AccessKey, AccessKeys, MadeKey
+from service.access.keys import AccessKeys
 from service.access.scopes import parse_scopes
 from service.api.routes.admins import AuditedRoute, router_of
 from service.api.routes.operations import query_parameters, takes_json
@@ -23,6 +24,8 @@ from service.serving.schemas.registry import (
     NewKey,
     RotateKeyRequest,
 )
+
+T = TypeVar("T")
 
 router = router_of("keys", "admin", AuditedRoute, "/v1/admin")
 
@@ -44,11 +47,8 @@ async def create_key(
     body: Annotated[CreateKeyRequest, json_body(CreateKeyRequest)], services: Wired
 ) -> NewKey:
     """The answer shows its text, which nothing shows again. It is in force everywhere within two seconds."""
-
-    def create(keys: AccessKeys) -> MadeKey:
-        return keys.create(body.name, parse_scopes(body.scopes), body.lifetime_seconds)
-
-    return NewKey(**(await _change(services, create)).facts())
+    made = body.name, parse_scopes(body.scopes), body.lifetime_seconds
+    return NewKey(**(await _change(services, AccessKeys.create, *made)).facts())
 
 
 @router.post(
@@ -60,27 +60,19 @@ async def rotate_key(
     key: str, body: Annotated[RotateKeyRequest, json_body(RotateKeyRequest)], services: Wired
 ) -> NewKey:
     """The old one is in force until the overlap is over."""
-
-    def rotate(keys: AccessKeys) -> MadeKey:
-        return keys.rotate(key, body.overlap_seconds, body.lifetime_seconds)
-
-    return NewKey(**(await _change(services, rotate)).facts())
+    next_one = key, body.overlap_seconds, body.lifetime_seconds
+    return NewKey(**(await _change(services, AccessKeys.rotate, *next_one)).facts())
 
 
 @router.delete("/keys/{key}", summary="Revoke a key")
 async def revoke_key(key: str, services: Wired) -> KeyFacts:
     """By its id. It is out of force everywhere within two seconds, and stays so."""
-
-    def revoke(keys: AccessKeys) -> AccessKey:
-        return keys.revoke(key)
-
-    found: AccessKey = await _change(services, revoke)
-    return KeyFacts(**found.facts())
+    return KeyFacts(**(await _change(services, AccessKeys.revoke, key)).facts())
 
 
-async def _change(services: Services, change):  # type: ignore[no-untyped-def]
+async def _change(services: Services, change: Callable[..., T], *arguments: object) -> T:
     """Change the keys, and have that in force here at once; should that fail, it is soon."""
-    found = await services.admin_work.run(change, AccessKeys(services.learning.database))
+    found = await services.admin_work.run(change, AccessKeys(services.learning.database), *arguments)
     with contextlib.suppress(Unavailable):
         await services.admin_work.run(services.ring.refresh)
     return found

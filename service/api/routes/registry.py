@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import IO, Annotated, Any
 
 from fastapi import Request, Response
@@ -100,11 +101,8 @@ async def rollback(
 async def delete_model(model: ModelName, request: Request, services: Wired) -> Removed:
     """All its versions, aliases and thresholds go. `confirm` is its name, once more: `?confirm=NAME`."""
     query = parse_query(request.scope["query_string"], DeleteModelQuery, services.limits)
-
-    def delete() -> Removal:
-        return services.registry.delete_model(model, cause_of(request), confirm=query.confirm)
-
-    return await _remove(services, delete)
+    delete = partial(services.registry.delete_model, confirm=query.confirm)
+    return await _remove(services, delete, model, cause_of(request))
 
 
 @router.delete(
@@ -115,14 +113,8 @@ async def delete_version(
 ) -> Removed:
     """One that an alias names is refused; `with_aliases=true` removes those too, though never `latest`."""
     query = parse_query(request.scope["query_string"], DeleteVersionQuery, services.limits)
-    number = _number(version)
-
-    def delete() -> Removal:
-        return services.registry.delete_version(
-            model, number, cause_of(request), with_aliases=query.with_aliases
-        )
-
-    return await _remove(services, delete)
+    delete = partial(services.registry.delete_version, with_aliases=query.with_aliases)
+    return await _remove(services, delete, model, _number(version), cause_of(request))
 
 
 @router.delete("/aliases/{alias}", summary="Remove an alias")
