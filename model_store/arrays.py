@@ -1,7 +1,5 @@
 """Arrays as .npy files: written in one canonical form, mapped only after every claim was checked."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import io

@@ -10,8 +10,6 @@ caller proves that elements i .. i + 15, or i + 7, exist.
 Sets of lanes are integers: bit k stands for lane k.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

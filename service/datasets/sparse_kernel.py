@@ -1,7 +1,5 @@
 """Parse rows of `label,label feature:value feature:value` out of a block of bytes."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

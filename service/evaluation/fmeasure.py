@@ -1,7 +1,5 @@
 """F-measures of predicted sets of labels."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np

@@ -2,8 +2,6 @@
 Repository defines them.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

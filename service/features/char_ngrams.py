@@ -9,8 +9,6 @@ caches. To find a name in a NameTable takes three reads that wait for each other
 its bytes. Here a slot holds the bytes, and the id.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel

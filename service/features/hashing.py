@@ -1,7 +1,5 @@
 """Text to rows under the hash of its n-grams, named features to rows under the hash of their names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A library that reads JSON holds the interpreter's lock for the whole text: 8 ms 
 8 MB of names. Here kernels look at the text without the lock, and the library reads it piece by piece.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Values by feature name to rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any

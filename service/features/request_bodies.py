@@ -5,8 +5,6 @@ their form costs more than to predict them. What is more, or not right, is left 
 which say what is wrong with it.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Feature ids and values, from anywhere, to checked rows; counts to weighted and normalised ones."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 from itertools import chain

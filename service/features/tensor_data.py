@@ -1,7 +1,5 @@
 """Data of tensors of the Open Inference Protocol: in JSON, or binary behind it."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

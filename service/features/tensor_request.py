@@ -4,8 +4,6 @@ As `service.features.request_bodies` does with bodies of predict: one call of a 
 of such a body, and what it does not take is left to the models of requests, which say what is wrong with it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel

@@ -4,8 +4,6 @@ Reading a line by a JSON library and checking each number costs more than to pre
 to that way, which says what is wrong with them: the kernels take a part of what JSON allows, read as JSON is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

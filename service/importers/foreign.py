@@ -1,7 +1,5 @@
 """From trees as other libraries number and store them to trees as this store has them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Names of concepts -> the arrays by which they are found in texts, and what is said of a concept found."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sets of words of a trie in a text, and how near each other their words stand: kernels."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

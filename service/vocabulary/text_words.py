@@ -1,7 +1,5 @@
 """The words of a text as numbers, by which the places of each are found at once: kernels."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Near rows drawn from training rows: some of each label, and of each row what is largest."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ labels for them (stacking: Wolpert 1992, "Stacked generalization"). What is publ
 of one member, trained on all rows. It is kept only where the held-out rows gain by it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple

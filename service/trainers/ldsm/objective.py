@@ -4,8 +4,6 @@ A *direction set* is a set of children as an integer, bit m for child m. What th
 is kept as sums, the same numbers without divisions: `totals`[m] = C_v P_m and `sums`[k, m] = l_v[k] P_m^k.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ Weights are float32[m + 1, 8], row m being the bias, as in `solver`. The value o
 is h(x) = 1 / (1 + exp(-w . x - b)); a row goes to every child with h > 0.5, so with a margin above 0.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """LdSM: the split that the trained regressors of a node make, and the rows and labels of its children."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

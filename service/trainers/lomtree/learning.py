@@ -20,8 +20,6 @@ values of a node, and those of a feature, lie together, and are asked for while 
 memory is allocated. Deterministic.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

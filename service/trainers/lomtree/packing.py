@@ -1,7 +1,5 @@
 """What a tree that has learnt leaves behind: its weights, the leaves of rows, and what its leaves counted."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_store.compiled.decorators import kernel, nonallocating_kernel

@@ -9,8 +9,6 @@ A slot holds a key and its three values side by side, and lies within a cache li
 miss, and `fetch` asks for it beforehand.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The tree of LOMtree: its nodes, which leaves may split, and how they come by children."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

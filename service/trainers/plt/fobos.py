@@ -15,8 +15,6 @@ The classifiers of a node's children are updated together, on the rows that carr
 at a root on all rows: the root's own classifier, P(any label), is folded into those of its children.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -9,8 +9,6 @@ Source of all steps: Yuan, Ho, Lin 2012, "An improved GLMNET for L1-regularized 
 13), the algorithm of LIBLINEAR's solver 6. Everything is float64 but the values of the rows.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Growing a binary decision tree whose splits rank labels well: FastXML's, in one call."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -10,8 +10,6 @@ label keeps its child unless another promises more by `margin` standard errors o
 frequent labels get leaves of their own first (`alone`), as in Huffman's tree.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

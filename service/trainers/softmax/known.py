@@ -1,7 +1,5 @@
 """What is known of a label at a node: the probabilities of the node's children for the label's rows."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_store.compiled.decorators import inlined

@@ -4,8 +4,6 @@ Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees an
 Classification and Density Estimation", equation 6, definitions 1 and 2, lemmas 2 and 3.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_store.compiled.decorators import kernel

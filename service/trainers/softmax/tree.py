@@ -7,8 +7,6 @@ probability softmax_j(W_n r + b_n); a label's probability is the product along i
 after the other: the same bits for the same rows in the same order.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
