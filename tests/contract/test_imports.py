@@ -98,7 +98,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "service.inference": {"service.kernels", "service.features", "model_store"},
     "service.vocabulary": {"service.features", "service.datasets", "model_store"},
-    "service.executors": set(),
+    "service.executors": {"model_store.compiled.sources"},
     "service.trainers": {
         "service.executors",
         "service.kernels",
