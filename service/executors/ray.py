@@ -198,7 +198,7 @@ class RayCrew(Crew):
                     return
                 ref = self._next(running)
                 bundle = running.pop(ref)
-                seconds, results = self._result(ref, type(step).__name__)
+                seconds, results = self._result(ref)
                 size = max(1, min(BUNDLE_MAX, 2 * size, int(BUNDLE_SECONDS / (seconds / len(bundle)))))
                 for item, result in zip(bundle, results, strict=True):
                     done(item, result)
@@ -222,25 +222,25 @@ class RayCrew(Crew):
         seconds = IDLE_LOOKS_MAX * LOOK_SECONDS
         raise Unavailable(f"ray: expected a node with a processor, found none for {seconds:g} seconds")
 
-    def _result(self, ref: Any, step: str) -> tuple[float, list[Any]]:
+    def _result(self, ref: Any) -> tuple[float, list[Any]]:
         """Return what a task returned, in memory of this process: the object store is for others."""
         errors = self._ray.exceptions
         try:
             seconds, results = self._ray.get(ref)
         except errors.RayTaskError as error:
-            _raise_of(error, step)
+            _raise_of(error)
         except errors.RayError as error:
             found = " ".join(str(error).split())[:300]
-            fault = f"expected step {step} to end in {1 + RETRIES} tries, found {type(error).__name__}"
+            fault = f"expected a step to end in {1 + RETRIES} tries, found {type(error).__name__}"
             raise Unavailable(f"ray: {fault}: {found}") from None
         return seconds, mapped(results, np.copy)
 
 
-def _raise_of(error: Any, step: str) -> NoReturn:
+def _raise_of(error: Any) -> NoReturn:
     """Log what a step wrote as it failed, and raise its error."""
-    log(logging.ERROR, "step_failed", step=step.strip("_"), detail=str(error)[-4000:])
+    log(logging.ERROR, "step_failed", detail=str(error)[-4000:])
     cause = error.cause
     if isinstance(cause, XylemError | MemoryError):
         raise cause from None
-    message = f"ray: expected step {step.strip('_')} to run, found {type(cause).__name__}: {cause}"
+    message = f"ray: expected a step to run, found {type(cause).__name__}: {cause}"
     raise RuntimeError(message) from error

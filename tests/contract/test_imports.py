@@ -76,6 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.trainers",
         "service.evaluation",
         "service.datasets",
+        "service.executors",
     },
     "service.access": {"service.db"},
     "service.registry": {"service.db", "service.thresholds.store", "model_store"},
