@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import os
 import platform
 import re
@@ -190,6 +191,8 @@ class RayCrew(Crew):
     def __init__(self, threads: int, ray: Any) -> None:
         super().__init__(threads)
         self._ray = ray
+        self._found = 1
+        self._looked_at = -math.inf
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on every item, as `Executor.steps`.
@@ -221,7 +224,11 @@ class RayCrew(Crew):
             raise
 
     def _processors(self) -> int:
-        return int(self._ray.cluster_resources().get("CPU", 0)) or 1
+        """Return how many processors all nodes had a second ago, or now: nodes come and go."""
+        if time.monotonic() > self._looked_at + 1.0:
+            self._found = int(self._ray.cluster_resources().get("CPU", 0)) or 1
+            self._looked_at = time.monotonic()
+        return self._found
 
     def _next(self, running: Iterable[Any]) -> Any:
         """Return a task that has ended. Raises Unavailable when there is long no processor to run one."""
