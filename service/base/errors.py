@@ -177,6 +177,12 @@ class JobNotFound(BadInput):
     code = "job-not-found"
 
 
+class ScheduleNotFound(BadInput):
+    """There is no schedule with this id."""
+
+    code = "schedule-not-found"
+
+
 class JobConflict(BadInput):
     """The state of a job forbids what was asked."""
 

@@ -14,6 +14,7 @@ from prometheus_client.utils import floatToGoString
 from service.api.door.streams import Streams
 from service.base.stages import STAGE_SECONDS, StageTimes
 from service.serving.shadows import TOPS, ShadowOutcome
+from service.thresholds.store.feedback_rows import FeedbackRows
 
 
 class Reading(Collector):
@@ -59,6 +60,21 @@ def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
         stalled.add_metric((name,), streams.stalled())
         cut.add_metric((name,), streams.cut)
     yield from (open_now, blocks, stalled, cut)
+
+
+def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
+    """Yield the rows of feedback that are kept, and those that were removed."""
+    kept = GaugeMetricFamily("xylem_feedback_rows", "Rows of feedback that are kept.", labels=("model",))
+    for model, n in rows.kept.items():
+        kept.add_metric((model,), n)
+    dropped = CounterMetricFamily(
+        "xylem_feedback_rows_dropped",
+        "Rows of feedback removed because they were too many (rows) or too old (days).",
+        labels=("model", "bound"),
+    )
+    for key, n in rows.dropped.items():
+        dropped.add_metric(key, n)
+    yield from (kept, dropped)
 
 
 def read_worker() -> Iterator[Metric]:

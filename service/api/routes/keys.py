@@ -50,7 +50,7 @@ async def create_key(
     """The answer shows its text, which nothing shows again. It is in force everywhere within two seconds."""
 
     def create(keys: AccessKeys) -> MadeKey:
-        return keys.create(body.name, parse_scopes(body.scopes), body.lifetime_seconds)
+        return keys.create(body.name, parse_scopes(body.scopes), body.lifetime_seconds, body.no_rows)
 
     return NewKey(**(await _change(services, create)).facts())
 
