@@ -89,6 +89,7 @@ ROUTERS = (
     oip.health_router,
     thresholds.admin_router,
     feedback.admin_router,
+    annif.learn_router,
 )
 """Routes are tried in this order: those that are asked most come first."""
 
