@@ -5,18 +5,17 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from service.api.door.admission import JSON, NDJSON, check_media, is_json, read_body
 from service.api.door.request_timings import timings_of, timings_of_block
 from service.api.door.responses import ClosingStream, json_response
-from service.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, needs
+from service.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_of
 from service.api.routes.operations import (
     ModelName,
     answers,
     content,
     of_version,
-    problems,
     query_parameters,
     takes,
     takes_json,
@@ -36,13 +35,8 @@ from service.serving.schemas.feedback import (
     RowsQuery,
 )
 
-admin_router = APIRouter(
-    prefix="/v1/admin/models/{model}/feedback-rows",
-    tags=["feedback"],
-    dependencies=[needs("admin")],
-    route_class=AuditedRoute,
-)
-router = APIRouter(tags=["feedback"], dependencies=[needs("feedback")], route_class=RawRoute)
+router = router_of("feedback", "feedback", RawRoute)
+admin_router = router_of("feedback", "admin", AuditedRoute, "/v1/admin/models/{model}/feedback-rows")
 
 _EVENT = {"event_id": "order-7", "instance": {"text": "a text editor"}, "labels": ["role::program"]}
 _BODIES = (
@@ -59,10 +53,7 @@ _SAYS = "What became of each event, in their order"
     "True labels, for",
     response_model=FeedbackAnswer,
     response_description=_SAYS,
-    responses={
-        **answers(200, _SAYS, content("application/x-ndjson", "FeedbackLine")),
-        **problems(400, 401, 403, 404, 408, 413, 415, 422, 503),
-    },
+    responses=answers(200, _SAYS, content("application/x-ndjson", "FeedbackLine")),
     openapi_extra=takes(*_BODIES),
 )
 async def feedback(request: Request, services: Wired) -> Response:
@@ -93,16 +84,12 @@ async def feedback(request: Request, services: Wired) -> Response:
 
 @admin_router.get(
     "",
-    operation_id="exportFeedbackRows",
     summary="Rows of feedback that are kept, the oldest first",
     response_class=Response,
-    responses={
-        **answers(200, "The rows, lines of a data file", content("application/x-ndjson", FeedbackRow)),
-        **problems(401, 403, 404, 422, 503),
-    },
+    responses=answers(200, "The rows, lines of a data file", content("application/x-ndjson", FeedbackRow)),
     openapi_extra=query_parameters(RowsQuery),
 )
-async def export_rows(model: ModelName, request: Request, services: Wired) -> Response:
+async def export_feedback_rows(model: ModelName, request: Request, services: Wired) -> Response:
     """Each is a line that a training reads, with the id of its event. With `days` those of the last ones."""
     query = parse_query(request.scope["query_string"], RowsQuery, services.limits)
     run, rows = services.admin_work.run, services.learning.rows
@@ -117,12 +104,10 @@ async def export_rows(model: ModelName, request: Request, services: Wired) -> Re
 
 @admin_router.post(
     "/delete",
-    operation_id="deleteFeedbackRows",
     summary="Remove rows of feedback, of some events or of a day",
-    responses=problems(400, 401, 403, 404, 408, 413, 415, 422, 503),
     openapi_extra=takes_json(DeleteRowsRequest, {"event_ids": ["order-7"]}),
 )
-async def delete_rows(
+async def delete_feedback_rows(
     model: ModelName, body: Annotated[DeleteRowsRequest, json_body(DeleteRowsRequest)], services: Wired
 ) -> RowsDeleted:
     """They are gone from the database when the answer comes. What was trained on them stays as it is."""

@@ -2,17 +2,13 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter
-
-from service.api.routes.admins import AuditedRoute, needs
-from service.api.routes.operations import problems, takes_json
+from service.api.routes.admins import AuditedRoute, router_of
+from service.api.routes.operations import takes_json
 from service.api.routes.requests import json_body
 from service.api.routes.services import Wired
 from service.serving.schemas.jobs import ScheduleAnswer, ScheduleList, ScheduleRequest
 
-router = APIRouter(
-    prefix="/v1/admin/schedules", tags=["jobs"], dependencies=[needs("admin")], route_class=AuditedRoute
-)
+router = router_of("jobs", "admin", AuditedRoute, "/v1/admin/schedules")
 
 _EXAMPLE: dict[str, Any] = {
     "kind": "training",
@@ -29,9 +25,7 @@ _EXAMPLE: dict[str, Any] = {
 
 @router.post(
     "",
-    operation_id="createSchedule",
     summary="Have jobs come by themselves: by a cron line, or when rows of feedback have come",
-    responses=problems(400, 401, 403, 408, 409, 413, 415, 422, 503),
     openapi_extra=takes_json(ScheduleRequest, _EXAMPLE),
 )
 async def create_schedule(
@@ -43,7 +37,7 @@ async def create_schedule(
     return ScheduleAnswer(**found)
 
 
-@router.get("", operation_id="listSchedules", summary="The schedules", responses=problems(401, 403, 503))
+@router.get("", summary="The schedules")
 async def list_schedules(services: Wired) -> ScheduleList:
     """The oldest first: when they run next, how often they ran, and which job came last."""
     found = await services.admin_work.run(services.schedules.schedules)
@@ -52,9 +46,7 @@ async def list_schedules(services: Wired) -> ScheduleList:
 
 @router.delete(
     "/{schedule}",
-    operation_id="deleteSchedule",
     summary="Remove a schedule",
-    responses=problems(401, 403, 404, 503),
 )
 async def delete_schedule(schedule: str, services: Wired) -> ScheduleAnswer:
     """A job that came of it goes on."""
