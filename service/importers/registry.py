@@ -4,6 +4,7 @@ A version of feature ids becomes one that takes texts: its rows are made as a ve
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,9 @@ from model_store.extras import EMBEDDING
 from model_store.identifiers import check_model
 from model_store.manifest import DataInfo, Manifest, TrainerInfo
 from model_store.names import NameTable, build_names
-from model_store.origin import MADE_FOR, ORIGIN, origin_array, parent_of
+from model_store.origin import ORIGIN, origin_array, parent_of
 from model_store.store import Store
-from model_store.version import Draft, Model
+from model_store.version import Draft, Model, draft_of
 from service.base.errors import BadData, BadModel, BadParameter
 from service.datasets.sparse_text import read_label_names
 from service.features import Featurizer
@@ -140,9 +141,6 @@ def _label_table(found: Imported, path: Path, label_names: Path | None) -> NameT
     return build_names(names)
 
 
-_OWN = ("ensemble/", "labels/offsets", "labels/utf8", "labels/slots")
-"""Arrays that a draft has by itself."""
-
 STOP_WORDS = "scikit-learn.txt"
 """What the manifest calls a vectorizer's stop words; the version has them."""
 
@@ -172,25 +170,14 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
             f"{file}: expected the vocabulary of the {manifest.n_features} features of {place}, found "
             f"{featurizer.n_features} terms (was the matrix stacked with others, or written with ids from 1?)"
         )
-    kept = {
-        key: array
-        for key, array in model.arrays.items()
-        if not key.startswith(_OWN) and key not in (MADE_FOR, ORIGIN)
-    }
     origin = {"parent": parent_of(manifest), "vectorizer": {"file": file, "sha256": sha256}}
-    return Draft(
-        kind=manifest.kind,
-        link=manifest.link,
-        weights=manifest.weights,
+    draft = draft_of(model)
+    return replace(
+        draft,
         n_features=featurizer.n_features,
-        trainer=manifest.trainer,
-        seed=manifest.seed,
-        data=manifest.data,
-        metrics=manifest.metrics,
         features=featurizer.config(),
         ensemble=widened(model.ensemble, featurizer.n_features) if more else model.ensemble,
-        labels=model.labels,
-        extra={**kept, **featurizer.arrays(), ORIGIN: origin_array(origin)},
+        extra={**draft.extra, **featurizer.arrays(), ORIGIN: origin_array(origin)},
     )
 
 

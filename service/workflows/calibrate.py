@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.checks import ENSEMBLE, LABELS
 from model_store.extras import Calibration, calibration_arrays
 from model_store.manifest import CALIBRATION, DataInfo
-from model_store.origin import MADE_FOR, ORIGIN, REPORT, origin_array, parent_of, read_report, report_array
+from model_store.origin import ORIGIN, REPORT, origin_array, parent_of, read_report, report_array
 from model_store.store import Store
-from model_store.version import Draft, Model
+from model_store.version import Draft, Model, draft_of
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
 from service.evaluation import PredictedRows
@@ -145,28 +144,6 @@ def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any
     extra[ORIGIN] = origin_array({**origin, CALIBRATION: about})
     metrics = {name: value for name, value in draft.metrics.items() if name not in F_MEASURES}
     return replace(draft, metrics=metrics, extra=extra)
-
-
-def draft_of(model: Model) -> Draft:
-    """Return a draft of what a version is, but for the job that made it."""
-    manifest = model.manifest
-    own = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
-    own |= {f"{LABELS}/{name}" for name in model.labels._fields}
-    return Draft(
-        kind=manifest.kind,
-        link=manifest.link,
-        weights=manifest.weights,
-        n_features=manifest.n_features,
-        trainer=manifest.trainer,
-        seed=manifest.seed,
-        data=manifest.data,
-        metrics=manifest.metrics,
-        features=manifest.features,
-        ensemble=model.ensemble,
-        labels=model.labels,
-        extra={name: array for name, array in model.arrays.items() if name not in own | {MADE_FOR}},
-        members=manifest.members,
-    )
 
 
 def calibrate_and_publish(
