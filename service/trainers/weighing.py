@@ -1,20 +1,12 @@
 """Weighing features by how rare they are, for rows that only say which features they have."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import Chunk
 from service.base.rows import SparseRows
-
-Idf = Literal["auto", "yes", "no"]
-
-IDF_ABOUT = (
-    "train as if features were weighed by inverse document frequency; auto: when rows only say which "
-    "features they have, by values that are equal within a row"
-)
-"""What a trainer's parameter `idf` does, which `weigh` takes."""
 
 _ALIKE = 1e-6
 """Values of a row that differ by no more than this share are the same number scaled to the row's length."""
@@ -49,7 +41,7 @@ def weigh(rows: SparseRows, idf: str) -> Weighed:
     heed the frequencies, as tf-idf does, doing so twice costs precision: `auto` leaves all rows as they are
     unless the values of every row are equal in size (docs/trainers/label-tree.md has figures).
 
-    idf  one of IDF
+    idf  auto, yes or no
 
     Cost: a pass over the values, and a copy of them when they change. Deterministic.
     """

@@ -15,6 +15,7 @@ from service.base.errors import BadData
 from service.base.faults import fault
 from service.base.parameters import Parameters
 from service.base.rows import LabelRows, SparseRows
+from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
 from service.trainers.ldsm.report import LdsmShape, SplitFacts, report_of
 from service.trainers.ldsm.split import Examples, Split, share_out, split_node
@@ -22,7 +23,7 @@ from service.trainers.representations import rerank_arrays, squared_lengths
 from service.trainers.size import SizeEstimate
 from service.trainers.source import RowSource, TrainingSet, all_rows
 from service.trainers.spec import Trained, TrainerSpec
-from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
+from service.trainers.weighing import Weighed, weigh
 from service.trainers.work import Tools, derived_seed
 
 STAGE = "trees"
@@ -37,9 +38,7 @@ _OPTIMISERS = {"sgd": SGD, "nag": NAG}
 class LdsmParameters(Parameters):
     """Parameters of `ldsm`; the defaults, chosen on held-out training rows, are for rows of length 1."""
 
-    trees: int = Field(
-        default=50, ge=1, le=1000, description="trees of the ensemble; their scores are averaged"
-    )
+    trees: DecisionTrees = 50
     arity: int = Field(default=4, ge=2, le=CHILDREN_MAX, description="children of a node (M)")
     max_nodes: int = Field(
         default=0,
@@ -48,16 +47,14 @@ class LdsmParameters(Parameters):
         description="a tree grows no further than so many nodes (T_max); 0: 2000, or twice the labels "
         "where that is more, to 65,536",
     )
-    max_depth: int = Field(default=32, ge=1, le=1000, description="most splits between the root and a leaf")
+    max_depth: MaxDepth = 32
     max_copies: float = Field(
         default=32.0,
         ge=1.0,
         le=1000.0,
         description="a tree's leaves hold at most so many times the training rows: bounds memory and time",
     )
-    leaf_labels: int = Field(
-        default=100, ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones"
-    )
+    leaf_labels: LeafLabels = 100
     min_rows: int = Field(default=2, ge=2, le=1_000_000, description="a node of fewer rows is not split")
     lambda1: float = Field(
         default=2.0, ge=0.0, le=1000.0, description="weight of the class integrity in the objective J"
@@ -77,29 +74,15 @@ class LdsmParameters(Parameters):
         le=1000,
         description="passes over a node's rows; over more than 5000, n of them: epochs * sqrt(5000 / n)",
     )
-    prune: float = Field(
-        default=0.3, ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all"
-    )
-    idf: Idf = Field(default="auto", description=IDF_ABOUT)
+    prune: Prune = 0.3
+    idf: Idf = "auto"
     shares: Literal["rows", "labels"] = Field(
         default="rows",
         description="a leaf's value for a label: its share of the leaf's rows, or of their labels",
     )
-    rerank: Literal["no", "yes"] = Field(
-        default="no", description="re-rank the labels of the trees by the labels' mean rows"
-    )
-    alpha: float = Field(
-        default=0.6,
-        ge=0.0,
-        le=1.0,
-        description="share of the trees in the re-ranked score; 1: the trees alone",
-    )
-    gamma: float = Field(
-        default=30.0,
-        ge=0.0,
-        le=1e6,
-        description="how fast the score falls with the distance from a label's mean row",
-    )
+    rerank: Rerank = "no"
+    alpha: Alpha = 0.6
+    gamma: Gamma = 30.0
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

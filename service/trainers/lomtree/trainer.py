@@ -13,6 +13,7 @@ from model_store.ensemble import Tree
 from service.base.parameters import Parameters
 from service.base.rows import LabelRows
 from service.evaluation.tree_criteria import leaf_criteria, sum_to_inner_nodes
+from service.trainers.fields import LeafLabels
 from service.trainers.lomtree.finish import (
     LeafCounts,
     breadth_first,
@@ -75,9 +76,7 @@ class LomtreeParameters(Parameters):
         description="a leaf takes the place of the least-used one when it has so many times its rows "
         "with labels other than the commonest",
     )
-    leaf_labels: int = Field(
-        default=100, ge=1, le=1_000_000, description="labels that a leaf answers with, its commonest ones"
-    )
+    leaf_labels: LeafLabels = 100
     memory_mb: int = Field(
         default=1024,
         ge=1,

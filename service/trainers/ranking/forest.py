@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,13 @@ from model_store.ensemble import Chunk, Tree
 from service.base.parameters import Parameters
 from service.base.rows import SparseRows
 from service.evaluation.propensity import A, B, propensities
+from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
 from service.trainers.representations import rerank_arrays
 from service.trainers.size import SizeEstimate
 from service.trainers.source import RowSource, TrainingSet, all_rows
 from service.trainers.spec import Trained, TrainerSpec
-from service.trainers.weighing import IDF_ABOUT, Idf, weigh
+from service.trainers.weighing import weigh
 from service.trainers.work import Tools, derived_seed
 
 STAGE = "trees"
@@ -33,14 +34,10 @@ class ForestParameters(Parameters):
     `cost` and `eps` were chosen on held-out training rows.
     """
 
-    trees: int = Field(
-        default=50, ge=1, le=1000, description="trees of the ensemble; their scores are averaged"
-    )
+    trees: DecisionTrees = 50
     max_leaf: int = Field(default=10, ge=1, le=1_000_000, description="a node of no more rows is not split")
-    max_depth: int = Field(default=64, ge=1, le=1000, description="most splits between the root and a leaf")
-    leaf_labels: int = Field(
-        default=100, ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones"
-    )
+    max_depth: MaxDepth = 64
+    leaf_labels: LeafLabels = 100
     cost: float = Field(
         default=0.45,
         ge=1e-6,
@@ -56,10 +53,8 @@ class ForestParameters(Parameters):
     max_steps: int = Field(
         default=10, ge=1, le=10_000, description="a separator is given up after so many Newton steps"
     )
-    prune: float = Field(
-        default=0.0, ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all"
-    )
-    idf: Idf = Field(default="auto", description=IDF_ABOUT)
+    prune: Prune = 0.0
+    idf: Idf = "auto"
 
     def growth(self, rows: SparseRows) -> Growth:
         """Return how the trees are grown on rows: `cost` is divided by their typical value."""
@@ -90,21 +85,9 @@ class PfastreXmlParameters(ForestParameters):
     propensity_b: float = Field(
         default=B, ge=0.0, le=1e6, description="constant B of the propensities of labels"
     )
-    rerank: Literal["yes", "no"] = Field(
-        default="yes", description="re-rank the labels of the trees by the labels' mean rows"
-    )
-    alpha: float = Field(
-        default=0.5,
-        ge=0.0,
-        le=1.0,
-        description="share of the trees in the re-ranked score; 1: the trees alone",
-    )
-    gamma: float = Field(
-        default=30.0,
-        ge=0.0,
-        le=1e4,
-        description="how fast the score falls with the distance from a label's mean row",
-    )
+    rerank: Rerank = "yes"
+    alpha: Alpha = 0.5
+    gamma: Gamma = 30.0
 
     def worths(self, data: TrainingSet) -> NDArray[np.float32]:
         """Return 1 / propensity of each label, float32[K], >= 1."""
