@@ -14,6 +14,7 @@ from service.base.errors import BadData
 from service.base.rows import Growing, LabelRows, SparseRows, offsets
 from service.datasets import sparse_kernel as kernels
 from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
+from service.datasets.delimited import text_lines
 from service.datasets.stream import DataFile
 from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
 
@@ -257,15 +258,7 @@ def read_label_names(path: Path) -> list[str]:
     characters; and for an empty file.
     """
     file = DataFile(path)
-    names: list[str] = []
-    for block in file.lines():
-        for line in block.removesuffix(b"\n").split(b"\n"):
-            try:
-                names.append(line.removesuffix(b"\r").decode())
-            except UnicodeDecodeError as error:
-                raise file.fault(
-                    len(names) + 1, f"expected UTF-8, found other bytes: {error.reason}"
-                ) from error
+    names = [line for _, line in text_lines(file)]
     if not names:
         raise file.fault(None, "expected the names of labels, found an empty file")
     try:

@@ -55,7 +55,7 @@ def forest_report(ensemble: TreeEnsemble, train: Reached, test: Reached | None =
     At most _TREES_MAX trees and _DEPTHS_MAX depths are told. A row that several leaves of a tree receive
     counts in each. Cost: some passes over (row, node, label).
     """
-    tree_of = _tree_of(ensemble)
+    tree_of = _from_above(ensemble, np.arange(len(ensemble.parent)), 0)
     trees, curves, lines = [], [], []
     train_pairs = _visits(ensemble, train)
     test_pairs = None if test is None else _visits(ensemble, test)
@@ -80,14 +80,13 @@ def forest_report(ensemble: TreeEnsemble, train: Reached, test: Reached | None =
     }
 
 
-def _tree_of(ensemble: TreeEnsemble) -> NDArray[np.int64]:
-    """Return int64[N]: the tree of each node; parents come before their children."""
-    tree_of = np.arange(len(ensemble.parent))
+def _from_above(ensemble: TreeEnsemble, values: NDArray[np.int64], step: int) -> NDArray[np.int64]:
+    """Return int64[N]: of each root its value, of each other node that of its parent and `step`."""
     first, last = int(ensemble.child_ptr[0]), int(ensemble.child_ptr[ensemble.child_ptr[0]])
     while first < last:
-        tree_of[first:last] = tree_of[ensemble.parent[first:last]]
+        values[first:last] = values[ensemble.parent[first:last]] + step
         first, last = last, int(ensemble.child_ptr[last])
-    return tree_of
+    return values
 
 
 class _Pairs(NamedTuple):
@@ -185,7 +184,7 @@ def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:
     Cost: a pass over the blocks and the weights.
     """
     used = _features_used(ensemble)
-    depth = _depths(ensemble)
+    depth = _from_above(ensemble, np.zeros(len(ensemble.parent), np.int64), 1)
     n_children = np.diff(ensemble.child_ptr)
     n_trees = int(ensemble.child_ptr[0])
     alpha = used / np.maximum(1, used[ensemble.parent])  # equation 44, below the roots
@@ -222,13 +221,3 @@ def _features_used(ensemble: TreeEnsemble) -> NDArray[np.int64]:
     used = np.zeros(len(ensemble.parent), np.int64)
     used[ensemble.node_chunk >= 0] = per_chunk.astype(np.int64)
     return used
-
-
-def _depths(ensemble: TreeEnsemble) -> NDArray[np.int64]:
-    """Return int64[N]: the number of edges from the root to each node."""
-    depth = np.zeros(len(ensemble.parent), np.int64)
-    first, last, level = int(ensemble.child_ptr[0]), int(ensemble.child_ptr[ensemble.child_ptr[0]]), 1
-    while first < last:
-        depth[first:last] = level
-        first, last, level = last, int(ensemble.child_ptr[last]), level + 1
-    return depth

@@ -239,6 +239,20 @@ def depths(child_ptr: NDArray[np.int32]) -> NDArray[np.int64]:
     return depth
 
 
+def shares_by_depth(
+    child_ptr: NDArray[np.int32], used: NDArray[Any], weight: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Return float64[d, 2], for the inner nodes of each depth from 1: sums of weight * share, and of weight.
+
+    A node's share is `used` of it over that of its parent.
+    """
+    inner = np.flatnonzero(np.diff(child_ptr))[1:]
+    depth = depths(child_ptr)[inner] - 1
+    share = used[inner] / np.maximum(1, used[_parents(child_ptr)[inner]])
+    n = int(depth.max(initial=-1)) + 1
+    return np.stack([_sums(depth, weight[inner] * share, n), _sums(depth, weight[inner], n)], axis=1)
+
+
 def splits_by_depth(child_ptr: NDArray[np.int32], counts: NodeCounts) -> list[dict[str, float]]:
     """Return a line for each depth with inner nodes: their number, and means weighted by counts.
 

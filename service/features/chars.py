@@ -249,11 +249,9 @@ def _fit_names(texts: Sequence[str], parameters: CharsParameters | WordsCharsPar
             f"features.char_min_df: expected a bound with an n-gram in {least:g} of the {len(texts)} texts "
             "or more, found none"
         )
-    names, new_ids = choose(vocabulary, kept, totals, parameters.char_max_features)
+    names, old = choose(vocabulary, kept, totals, parameters.char_max_features)
     idf = np.empty(0, np.float32)
     if parameters.use_idf:
-        old = np.empty(len(names), np.int64)
-        old[new_ids[new_ids >= 0]] = np.flatnonzero(new_ids >= 0)
         idf = idf_of(frequency[old], len(texts), parameters.smooth_idf)
     return WeightedNames(build_names(names), idf)
 

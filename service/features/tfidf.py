@@ -156,14 +156,12 @@ def fit_tfidf(texts: Sequence[str], parameters: TfidfParameters) -> tuple[TfidfF
     if not vocabulary.n:
         raise BadData("expected texts with a word of two characters, found none")
     frequency = np.bincount(counts.indices, minlength=vocabulary.n)
-    names, new_ids = _choose(vocabulary, counts, frequency, parameters)
+    names, old = _choose(vocabulary, counts, frequency, parameters)
     idf = np.empty(0, np.float32)
     if parameters.use_idf:
-        kept = np.empty(len(names), np.int64)
-        kept[new_ids[new_ids >= 0]] = frequency[new_ids >= 0]
-        idf = idf_of(kept, len(texts), parameters.smooth_idf)
+        idf = idf_of(frequency[old], len(texts), parameters.smooth_idf)
     featurizer = TfidfFeaturizer(parameters, build_names(names), idf, forms)
-    return featurizer, featurizer.weighted(_renumbered(counts, new_ids, len(names)))
+    return featurizer, featurizer.weighted(_renumbered(counts, old))
 
 
 def _count(
@@ -189,8 +187,8 @@ def _count(
 
 def _choose(
     vocabulary: Vocabulary, counts: SparseRows, frequency: NDArray[np.int64], parameters: TfidfParameters
-) -> tuple[list[str], NDArray[np.int32]]:
-    """Return the names that stay, sorted, and the new id of every old one, -1 for those that go."""
+) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the names that stay, sorted, and the old id of each."""
     low = rows_meant(parameters.min_df, counts.n_rows)
     high = rows_meant(parameters.max_df, counts.n_rows)
     kept = (frequency >= low) & (frequency <= high)
@@ -203,12 +201,14 @@ def _choose(
     return choose(vocabulary, kept, totals, parameters.max_features)
 
 
-def _renumbered(counts: SparseRows, new_ids: NDArray[np.int32], n_features: int) -> SparseRows:
-    """Return the counts under their new ids."""
+def _renumbered(counts: SparseRows, old: NDArray[np.int64]) -> SparseRows:
+    """Return the counts of features that stay under their new ids: feature i was old[i]."""
+    new_ids = np.full(counts.n_features, -1, np.int32)
+    new_ids[old] = np.arange(len(old), dtype=np.int32)
     ids = new_ids[counts.indices]
     kept = ids >= 0
     indptr = offsets(kept)[counts.indptr]
-    return tidied(indptr, ids[kept], counts.values[kept], n_features)
+    return tidied(indptr, ids[kept], counts.values[kept], len(old))
 
 
 def load_tfidf(

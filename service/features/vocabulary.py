@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from model_store.compiled.decorators import kernel
 from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, probe
 from service.base.errors import BadData
-from service.features.words import NgramSpans
+from service.features.words import NgramSpans, texts_between
 
 
 class Vocabulary:
@@ -37,11 +37,7 @@ class Vocabulary:
 
     def names(self, ids: NDArray[np.int64]) -> list[str]:
         """Return the strings of some ids."""
-        data, offsets = self._utf8.tobytes(), self._offsets
-        return [
-            data[start:end].decode()
-            for start, end in zip(offsets[ids].tolist(), offsets[ids + 1].tolist(), strict=True)
-        ]
+        return texts_between(self._utf8, self._offsets[ids], self._offsets[ids + 1])
 
     def _reserve(self, more: int, more_bytes: int) -> None:
         """Make room for so many more strings, each of them new."""
@@ -57,8 +53,8 @@ class Vocabulary:
 
 def choose(
     vocabulary: Vocabulary, kept: NDArray[np.bool_], totals: NDArray[Any], features_max: int | None
-) -> tuple[list[str], NDArray[np.int32]]:
-    """Return the names that stay, sorted by bytes, and the new id of every old one, -1 for those that go.
+) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the names that stay, sorted by bytes, and the old id of each.
 
     kept          bool[n], those that may stay
     totals        numbers[n], how often each occurs: only the features_max most frequent stay, of two that are
@@ -69,9 +65,7 @@ def choose(
     order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
     if features_max is not None and len(order) > features_max:
         order = order[np.sort(np.argsort(-totals[old[order]], kind="stable")[:features_max])]
-    new_ids = np.full(vocabulary.n, -1, np.int32)
-    new_ids[old[order]] = np.arange(len(order), dtype=np.int32)
-    return [names[i] for i in order.tolist()], new_ids
+    return [names[i] for i in order.tolist()], old[order]
 
 
 def rows_meant(bound: int | float, n_rows: int) -> float:

@@ -17,7 +17,7 @@ from service.base.errors import BadData
 from service.features.languages import lemmas_of, stemmer_of, stop_list
 from service.features.parameters import WordParameters
 from service.features.tables import table_arrays, take_names
-from service.features.words import Words, split_words
+from service.features.words import Words, split_words, texts_between
 
 _SPACE = 32
 
@@ -126,12 +126,11 @@ def fit_forms(parameters: WordParameters) -> WordForms | None:
     words: list[str] = []
     if parameters.stop_words is not None:
         listed = split_words(stop_list(parameters.stop_words), parameters.lowercase, parameters.unicode)
-        data = listed.utf8.tobytes()
-        spans = zip(listed.start.tolist(), listed.end.tolist(), strict=True)
-        words = sorted({data[start:end].decode() for start, end in spans if end - start <= WORD_BYTES_MAX})
+        short = listed.end - listed.start <= WORD_BYTES_MAX
+        words = sorted(set(texts_between(listed.utf8, listed.start[short], listed.end[short])))
         if not words:
             raise BadData(f"{parameters.stop_words}: expected stop words, one a line, found none")
-    return WordForms(build_names(words), _reform_of(parameters), _items_of(parameters))
+    return forms_of_list(parameters, words)
 
 
 def forms_of_list(parameters: WordParameters, words: Sequence[str]) -> WordForms:

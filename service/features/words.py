@@ -46,6 +46,12 @@ class NgramSpans(NamedTuple):
     end: NDArray[np.int64]
 
 
+def texts_between(utf8: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> list[str]:
+    """Return the texts utf8[start[i]:end[i]]."""
+    data = utf8.tobytes()
+    return [data[i:j].decode() for i, j in zip(start.tolist(), end.tolist(), strict=True)]
+
+
 def split_words(texts: Sequence[str], lowercase: bool, unicode: bool) -> Words:
     r"""Return the words of texts as scikit-learn's default analyzer finds them: `\w\w+`.
 

@@ -42,7 +42,7 @@ from service.importers.napkinxc import read_napkinxc
 from service.importers.omikuji import read_omikuji
 from service.importers.pecos import read_pecos
 from service.importers.vectorizer import SavedVectorizer
-from service.workflows.weight_types import store_as, weight_type
+from service.workflows.weights import store_as, weight_type
 
 IMPORTERS: dict[str, Callable[[ModelFiles], Imported]] = {
     "pecos": read_pecos,
@@ -157,7 +157,7 @@ def publish_with_texts(store: Store, name: str, version: int, vectorizer: SavedV
 def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
     """Return a version's draft with the vectorizer's features in place of ids. Raises BadModel."""
     manifest, (file, sha256) = model.manifest, vectorizer.source
-    place = f"{manifest.model}@{manifest.version}"
+    place = manifest.shown
     if manifest.features.get("kind") != RawParameters.kind:
         raise BadModel(
             f"{place}: expected a version that takes feature ids, found {manifest.features['kind']}"

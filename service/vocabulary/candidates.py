@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,22 +152,15 @@ def name_rows(
         _add_neighbours(trie, found)
         room = n + found.features.size
         if room > len(indices):
-            indices, values = _grown_ids(indices, n, 2 * room), _grown(values, n, 2 * room)
+            indices, values = _grown(indices, n, 2 * room), _grown(values, n, 2 * room)
         n = _write(found, indices, values, n)
         indptr[i + 1] = n
     return indptr, indices[:n], values[:n]
 
 
 @inlined
-def _grown_ids(array: NDArray[np.int32], n: int, room: int) -> NDArray[np.int32]:
-    more = np.empty(room, np.int32)
-    more[:n] = array[:n]
-    return more
-
-
-@inlined
-def _grown(array: NDArray[np.float32], n: int, room: int) -> NDArray[np.float32]:
-    more = np.empty(room, np.float32)
+def _grown(array: NDArray[Any], n: int, room: int) -> NDArray[Any]:
+    more = np.empty(room, array.dtype)
     more[:n] = array[:n]
     return more
 

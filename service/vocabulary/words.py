@@ -13,7 +13,7 @@ from service.features.characters import in_blocks
 from service.features.parameters import WordParameters
 from service.features.vocabulary import Vocabulary
 from service.features.word_forms import WordForms, fit_forms
-from service.features.words import NgramSpans, Words, split_words
+from service.features.words import NgramSpans, Words, split_words, texts_between
 
 GROUP = "names"
 """What the names of the arrays begin with."""
@@ -88,8 +88,6 @@ def n_lists_with(lists: WordLists, n_words: int) -> NDArray[np.int64]:
 def kept_frequencies(arrays: Mapping[str, NDArray[Any]]) -> WordFrequencies:
     """Return the frequencies that the arrays of `build_names` keep: for another vocabulary."""
     counts = arrays[f"{GROUP}/frequencies"].astype(np.int64)
-    utf8, at = arrays[f"{WORDS}/utf8"].tobytes(), arrays[f"{WORDS}/offsets"]
-    kept = np.flatnonzero(counts)
-    spans = zip(at[kept].tolist(), at[kept + 1].tolist(), strict=True)
-    words = [utf8[start:end].decode() for start, end in spans]
+    kept, at = np.flatnonzero(counts), arrays[f"{WORDS}/offsets"]
+    words = texts_between(arrays[f"{WORDS}/utf8"], at[kept], at[kept + 1])
     return WordFrequencies(words, counts[kept], int(arrays[f"{GROUP}/n_texts"][0]))

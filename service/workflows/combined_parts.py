@@ -76,7 +76,7 @@ class CombinedParts:
             features = self.name_parameters.model_dump(exclude_none=True)
             n_features += NameMatcher(self.name_arrays, self.name_parameters).n_features
         own: dict[str, Parameter] = {
-            "members": [name_of_member(member) for member in self.members],
+            "members": [member.manifest.shown for member in self.members],
             "candidates": self.proposing.candidates,
             "beam_width": self.proposing.beam_width,
         }
@@ -195,16 +195,11 @@ def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
     )
 
 
-def name_of_member(member: Model) -> str:
-    """Return a version's name, as commands have it: model@version."""
-    return f"{member.manifest.model}@{member.manifest.version}"
-
-
 def check_members(members: Sequence[Model], language: str | None, has_names: bool) -> None:
     """Raise BadParameter for versions that cannot be combined."""
     if not 1 <= len(members) <= MEMBERS_MAX:
         raise BadParameter(f"member: expected 1 to {MEMBERS_MAX} of them, found {len(members)}")
-    names = [name_of_member(member) for member in members]
+    names = [member.manifest.shown for member in members]
     for number, member in enumerate(members):
         manifest, shown = member.manifest, f"member {names[number]}"
         if names[number] in names[:number]:
@@ -227,6 +222,6 @@ def check_members(members: Sequence[Model], language: str | None, has_names: boo
         for member in members:
             if member.manifest.features["kind"] in (RawParameters.kind, NamedParameters.kind):
                 raise BadParameter(
-                    f"member {name_of_member(member)}: expected one that takes texts, or members whose "
+                    f"member {member.manifest.shown}: expected one that takes texts, or members whose "
                     f"features are all the same, found features of kind {member.manifest.features['kind']}"
                 )

@@ -35,11 +35,6 @@ class Contender(NamedTuple):
     model: Model
     thresholds: NDArray[np.float32] | None
 
-    @property
-    def shown(self) -> str:
-        """Return NAME@VERSION."""
-        return f"{self.model.manifest.model}@{self.model.manifest.version}"
-
 
 class CompareRequest(NamedTuple):
     """What to compare on, and how: `evaluation.bootstrap` says what resamples and seed are for."""
@@ -81,7 +76,7 @@ def compare(
     ids = _joined(a.model.labels, b.model.labels)
     n_new = int((ids >= a.model.labels.n_names).sum())
     _check_windows(a, b, n_new)
-    untuned = [side.shown for side in (a, b) if side.thresholds is None]
+    untuned = [side.model.manifest.shown for side in (a, b) if side.thresholds is None]
     sides = [_predicted(side, not untuned, request, on_progress) for side in (a, b)]
     _check_rows(sides[0], sides[1], request.data)
     figures = [row_figures(side.ranked, side.labelled.truth) for side in sides]
@@ -95,8 +90,8 @@ def compare(
     )
     n_both = len(ids) - n_new
     return {
-        "a": a.shown,
-        "b": b.shown,
+        "a": a.model.manifest.shown,
+        "b": b.model.manifest.shown,
         "rows": sides[0].labelled.rows.n_rows,
         "resamples": request.resamples,
         "seed": request.seed,
@@ -127,13 +122,14 @@ def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
         same = n_new == 0 and a.model.labels.n_names == b.model.labels.n_names
         if not same or kinds[0] != kinds[1]:
             raise BadData(
-                f"expected two models of next words that know the same words, found {a.shown} and {b.shown}"
+                f"expected two models of next words that know the same words, found "
+                f"{a.model.manifest.shown} and {b.model.manifest.shown}"
             )
 
 
 def _predicted(side: Contender, decides: bool, request: CompareRequest, on_progress: OnProgress) -> _Side:
     def show(phase: str, done: int, total: int) -> None:
-        on_progress(f"{phase} {side.shown}", done, total)
+        on_progress(f"{phase} {side.model.manifest.shown}", done, total)
 
     labelled = read_labelled(side.model, request.data, show, request.columns)
     predictor = make_predictor(side.model)

@@ -62,10 +62,7 @@ def read_labelled(
     columns: TableColumns = DEFAULT_COLUMNS,
     chunk_characters: int | None = None,
 ) -> Labelled:
-    """Read a labelled file for an opened version; `columns` of a table. Raises BadInput.
-
-    chunk_characters  of a chunk, into which longer texts are divided; None: none is
-    """
+    """Read a labelled file for an opened version, as `read_labelled_with`. Raises BadInput."""
     featurizer = featurizer_of(model)
     return read_labelled_with(model.labels, featurizer, data, on_progress, columns, chunk_characters)
 
@@ -79,6 +76,9 @@ def read_labelled_with(
     chunk_characters: int | None = None,
 ) -> Labelled:
     """Read a labelled file as rows of a featurizer's features, labels with their ids. Raises BadInput.
+
+    columns           of a table
+    chunk_characters  of a chunk, into which longer texts are divided; None: none is
 
     For windows of words the texts of the file are all: their words are the labels.
     """

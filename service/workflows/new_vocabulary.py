@@ -30,7 +30,7 @@ from service.vocabulary.concepts import Concepts, read_concepts
 from service.vocabulary.featurizers import matcher_of
 from service.vocabulary.names import build_names as build_name_arrays
 from service.vocabulary.words import kept_frequencies
-from service.workflows.combined_parts import CombinedParts, name_of_member
+from service.workflows.combined_parts import CombinedParts
 from service.workflows.label_info import read_label_info
 from service.workflows.labelled import OnProgress, no_progress
 from service.workflows.near_rows import place_near
@@ -76,7 +76,7 @@ def set_vocabulary(
     version is among the concepts; and as `read_concepts` does.
     """
     model = store.open(name, reference)
-    manifest, shown = model.manifest, name_of_member(model)
+    manifest, shown = model.manifest, model.manifest.shown
     if manifest.kind != COMBINED or not proposing_of(model.arrays).name_features:
         raise BadParameter(f"{shown}: expected a combined version with a vocabulary, found one without")
     said = manifest.trainer.parameters

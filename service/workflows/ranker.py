@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from model_store.members import Ranker
 from service.base.errors import BadData, BadParameter
 from service.base.rows import LabelRows, offsets
-from service.evaluation.ranking import PredictedRows, mark_true
+from service.evaluation.ranking import PredictedRows, mark_true, row_sums
 from service.inference.combined_predictor import CombinedPredictor
 from service.workflows.labelled import Labelled, OnProgress
 
@@ -139,9 +139,10 @@ def precisions(found: Candidates, margins: NDArray[np.float64]) -> dict[str, flo
     return {f"P@{k}": round(float(hits[place < k].sum()) * 100 / (k * n_rows), 2) for k in (1, 3, 5)}
 
 
-def gains(before: dict[str, float], after: dict[str, float]) -> bool:
-    """Return whether precisions are so much greater that near rows are kept."""
-    return max(round(after[name] - before[name], 2) for name in ("P@1", "P@5")) >= GAIN_MIN
+def gain_of(alone: dict[str, float], ranked: dict[str, float], n_rows: int) -> dict[str, Any]:
+    """Return what a report says of a ranking anew: whether it is "kept", the rows, and both precisions."""
+    gain = max(round(ranked[name] - alone[name], 2) for name in ("P@1", "P@5"))
+    return {"kept": gain >= GAIN_MIN, "rows": n_rows, "alone": alone, "ranked": ranked}
 
 
 def _of_rows(found: Candidates, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
@@ -244,19 +245,12 @@ def ranking_figures(found: PredictedRows, labels: LabelRows, unknown: NDArray[np
     F1@5 is the mean over the rows of F1 of the first five labels, as `annif eval` has it; nDCG@10 that of the
     first ten, divided by what a row's labels could give. Labels that the model does not know count as missed.
     """
-    are_true = mark_true(found, labels)
-    n_true = np.diff(labels.indptr) + unknown
-    sums = dict.fromkeys(("P@1", "P@3", "P@5", "F1@5", "nDCG@10"), 0.0)
-    gains = 1 / np.log2(np.arange(2, TOP + 2))
-    for row, (first, last) in enumerate(zip(found.ptr[:-1].tolist(), found.ptr[1:].tolist(), strict=True)):
-        hits = np.zeros(TOP)
-        hits[: min(TOP, last - first)] = are_true[first : min(last, first + TOP)]
-        for k in (1, 3, 5):
-            sums[f"P@{k}"] += hits[:k].sum() / k
-        sums["F1@5"] += 2 * hits[:5].sum() / (min(5, last - first) + n_true[row]) if n_true[row] else 0.0
-        if n_true[row]:
-            sums["nDCG@10"] += hits @ gains / gains[: min(TOP, n_true[row])].sum()
-    return {name: 100.0 * float(total) / labels.n_rows for name, total in sums.items()}
+    sums, _ = row_sums(found, labels, unknown, TOP)
+    n_true, n_found = np.diff(labels.indptr) + unknown, np.minimum(np.diff(found.ptr), 5)
+    of_rows = {f"P@{k}": sums.hits[:, k - 1] / k for k in (1, 3, 5)}
+    of_rows["F1@5"] = 2 * sums.hits[:, 4] / np.maximum(n_found + n_true, 1)
+    of_rows["nDCG@10"] = sums.gain[:, TOP - 1] / sums.ideal[:, TOP - 1]
+    return {name: 100.0 * float(values.mean()) for name, values in of_rows.items()}
 
 
 def best_of(found: Candidates, margins: NDArray[np.float64]) -> PredictedRows:

@@ -29,9 +29,9 @@ from service.trainers.registry import TRAINERS
 from service.trainers.windows import STAGE
 from service.workflows.calibrate import calibrate_and_publish
 from service.workflows.choose_features import trial_model
-from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import serving, settings_of
+from tests.measured import evaluate
 from tests.oracles.problems import to_labels, to_rows
 
 N_FEATURES = 40

@@ -13,6 +13,7 @@ from model_store.ensemble import Chunk, Tree
 from service.base.parameters import Parameters
 from service.base.rows import SparseRows
 from service.evaluation.propensity import A, B, propensities
+from service.evaluation.tree_criteria import shares_by_depth
 from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
 from service.trainers.representations import rerank_arrays
@@ -223,20 +224,8 @@ def estimate_forest(data: TrainingSet, parameters: ForestParameters, tools: Tool
     n_weights = len(first.weight)
     n_features, n_labels = len(np.unique(data.rows.indices)), len(np.unique(data.labels.indices))
     bound = n_weights + (parameters.trees - 1) * (int(SPARE * n_weights) + n_features)
-    return SizeEstimate.of(bound, n_features, n_labels, _alphas(first))
-
-
-def _alphas(grown: Grown) -> tuple[float, ...]:
-    """Return the mean share of its parent's features that an inner node has, for each depth from 1."""
-    inner = np.flatnonzero(np.diff(grown.child_ptr))
-    parent = np.searchsorted(grown.child_ptr, inner, "right") - 1
-    depth = np.zeros(len(grown.n_rows), np.int64)
-    sums: dict[int, list[float]] = {}
-    for node, above in zip(inner[1:].tolist(), parent[1:].tolist(), strict=True):
-        depth[node] = depth[above] + 1
-        share = float(grown.n_used[node] / max(1, grown.n_used[above]))
-        sums.setdefault(int(depth[node]), []).append(share)
-    return tuple(sum(sums[d]) / len(sums[d]) for d in sorted(sums))
+    sums, n_nodes = shares_by_depth(first.child_ptr, first.n_used, np.ones(len(first.n_used))).T
+    return SizeEstimate.of(bound, n_features, n_labels, tuple((sums / n_nodes).tolist()))
 
 
 FASTXML = TrainerSpec(

@@ -114,23 +114,3 @@ def assign_labels(
         members[low:high] = sorted_members[low:high]
         t += 1
     return _number(labels, n_nodes, places, made)
-
-
-@kernel
-def deal_labels(
-    labels: NDArray[np.int32],
-    share: NDArray[np.float64],
-    n_pads: int,
-    node: int,
-    level: int,
-    rule: Rule,
-    tree: SoftmaxTree,
-    network: Network,
-    statistics: LabelStatistics,
-) -> NDArray[np.int64]:
-    """Return the child that each label of one node is dealt to, int64[as many]; see `assign_labels`."""
-    n_children = tree.child.shape[1]
-    work = make_dealing(len(labels), n_children)
-    capacity = capacity_of(len(labels), n_children, level, rule)
-    deal(labels, share, n_pads, node, capacity, rule, tree, network, statistics, work)
-    return work.child

@@ -14,10 +14,11 @@ from model_store.store import Store
 from model_store.version import draft_of
 from service.base.errors import BadData, BadInput, BadParameter
 from service.workflows.calibrate import calibrate_and_publish
-from service.workflows.evaluate import F_MEASURES, evaluate
+from service.workflows.evaluate import F_MEASURES
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Run
 from tests.jobs_helpers import write_data
+from tests.measured import evaluate
 
 
 @pytest.fixture(scope="module")
