@@ -12,8 +12,8 @@ section 6 and appendix E (equations 44 and 45, figures 4 to 7), of the ensemble 
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64
 from model_store.ensemble import TreeEnsemble
 from service.base.rows import LabelRows, ranges
 from service.evaluation.tree_criteria import (
@@ -37,8 +37,8 @@ _DEPTHS_MAX = 200
 class Reached(NamedTuple):
     """The leaves that rows reached, and the rows' labels: row i reached leaf[ptr[i]:ptr[i + 1]]."""
 
-    ptr: NDArray[np.int64]
-    leaf: NDArray[np.int32]
+    ptr: I64
+    leaf: I32
     labels: LabelRows
 
 
@@ -80,7 +80,7 @@ def forest_report(ensemble: TreeEnsemble, train: Reached, test: Reached | None =
     }
 
 
-def _from_above(ensemble: TreeEnsemble, values: NDArray[np.int64], step: int) -> NDArray[np.int64]:
+def _from_above(ensemble: TreeEnsemble, values: I64, step: int) -> I64:
     """Return int64[N]: of each root its value, of each other node that of its parent and `step`."""
     first, last = int(ensemble.child_ptr[0]), int(ensemble.child_ptr[ensemble.child_ptr[0]])
     while first < last:
@@ -92,8 +92,8 @@ def _from_above(ensemble: TreeEnsemble, values: NDArray[np.int64], step: int) ->
 class _Pairs(NamedTuple):
     """Which nodes rows entered, each pair once, by node."""
 
-    node: NDArray[np.int64]
-    row: NDArray[np.int64]
+    node: I64
+    row: I64
 
 
 def _visits(ensemble: TreeEnsemble, reached: Reached) -> _Pairs:
@@ -112,7 +112,7 @@ def _visits(ensemble: TreeEnsemble, reached: Reached) -> _Pairs:
     return _Pairs(cells // max(1, n_rows), cells % max(1, n_rows))
 
 
-def _counts(nodes: NDArray[np.int64], pairs: _Pairs, labels: LabelRows) -> NodeCounts:
+def _counts(nodes: I64, pairs: _Pairs, labels: LabelRows) -> NodeCounts:
     """Return how often each label came to each of some nodes, ascending, which are numbered anew."""
     first, last = np.searchsorted(pairs.node, nodes), np.searchsorted(pairs.node, nodes, "right")
     sizes = last - first
@@ -214,7 +214,7 @@ def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:
     }
 
 
-def _features_used(ensemble: TreeEnsemble) -> NDArray[np.int64]:
+def _features_used(ensemble: TreeEnsemble) -> I64:
     """Return int64[N]: the features of each inner node's chunk; 0 at leaves."""
     chunk = np.repeat(np.arange(len(ensemble.directory)), np.diff(ensemble.block_ptr))
     per_chunk = np.bincount(chunk, np.bitwise_count(ensemble.blocks[:, 0]), len(ensemble.directory))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32
 from model_store.errors import Corrupt
 from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, NameTable, all_names, build_names, find_name
 from service.base.errors import BadData
@@ -83,7 +84,7 @@ class ContextFeaturizer(Featurizer):
     def _encode(self, text: str) -> list[int]:
         return [self.id_of(token) for token in tokens_of(text)]
 
-    def _rows_of(self, before: NDArray[np.int32]) -> SparseRows:
+    def _rows_of(self, before: I32) -> SparseRows:
         """Return rows of words before, int32[n, window], the last one first."""
         n_rows, window = before.shape
         places = np.arange(window, dtype=np.int32) * self.words.n_names

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import I64, U8
 from model_store.names import NameTable, build_names
 from service.base.errors import BadData
 from service.features.languages import lemmas_of, stemmer_of, stop_list
@@ -83,13 +84,7 @@ class WordForms:
 
 
 @kernel
-def _replaced(
-    word_ptr: NDArray[np.int64],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    joined: NDArray[np.uint8],
-    sizes: NDArray[np.int64],
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _replaced(word_ptr: I64, start: I64, end: I64, joined: U8, sizes: I64) -> tuple[U8, I64, I64, I64]:
     """Return the fields of Words of the forms, in place of words whose start and end are given.
 
     joined  uint8[..], the forms one after the other; sizes int64[m], their lengths: 0 of a word that goes

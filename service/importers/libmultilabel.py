@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import I64
 from model_store.ensemble import Tree
 from service.importers.files import ModelFile, ModelFiles
 from service.importers.foreign import (
@@ -106,7 +107,7 @@ def _read_tree(
 class _Collector:
     """Numbers nodes and labels, each before what is below it, with the column of its scorer."""
 
-    def __init__(self, file: ModelFile, starts: NDArray[np.int64]) -> None:
+    def __init__(self, file: ModelFile, starts: I64) -> None:
         self.children: list[list[int]] = []
         self.labels: list[int] = []
         self.columns: list[int] = []

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import F32, I64, U8
 from model_store.ensemble import Chunk, Link, Tree
 from service.base.rows import offsets
 from service.importers.files import ModelFile, ModelFiles
@@ -35,9 +35,7 @@ _UINT, _TEXT, _ARRAY, _MAP, _FLOAT = 0, 3, 4, 5, 7
 
 
 @kernel
-def _read_arguments(
-    data: NDArray[np.uint8], at: int, values_out: NDArray[np.int64], sizes_out: NDArray[np.uint8]
-) -> int:
+def _read_arguments(data: U8, at: int, values_out: I64, sizes_out: U8) -> int:
     """Read the arguments of items of one type from data[at:], and of how many bytes each is.
 
     Returns where they end, -1 when one is of another type, of no definite length or cut off.
@@ -125,7 +123,7 @@ class _Reader:
             return self._integers(size)
         return [self.item(nested + 1) for _ in range(size)]
 
-    def _arguments(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    def _arguments(self, n: int) -> tuple[I64, U8]:
         """Return the arguments of the next n items, and their sizes; go behind them."""
         values, sizes = np.empty(n, np.int64), np.empty(n, np.uint8)
         end = _read_arguments(self._data, self.at, values, sizes)
@@ -133,12 +131,12 @@ class _Reader:
         self.at = end
         return values, sizes
 
-    def _integers(self, n: int) -> NDArray[np.int64]:
+    def _integers(self, n: int) -> I64:
         values, _ = self._arguments(n)
         self._file.expect(bool((values >= 0).all()), "integers below 2^63", f"more before byte {self.at}")
         return values
 
-    def _floats(self, n: int) -> NDArray[np.float32]:
+    def _floats(self, n: int) -> F32:
         """Return floats of 16 or 32 bits: a writer shortens those that lose nothing by it."""
         bits, sizes = self._arguments(n)
         short, fits = sizes == 2, (sizes == 2) | (sizes == 4)
@@ -207,7 +205,7 @@ class _Collector:
         self._chunks[node] = _chunk(self._file, weights, self._n_features, len(self.children[node]))
         return node
 
-    def chunk_of(self, node: int, children: NDArray[np.int64]) -> Chunk:
+    def chunk_of(self, node: int, children: I64) -> Chunk:
         """Return a node's chunk; omikuji has no branch without labels, so none of its children is missing."""
         every = len(children) == len(self.children[node])
         self._file.expect(every, "labels below every branch", "a branch without any")
@@ -235,17 +233,17 @@ def _fields(file: ModelFile, item: Any, names: tuple[str, ...]) -> list[Any]:
     return [item[name] for name in names]
 
 
-def _integers(file: ModelFile, item: Any) -> NDArray[np.int64]:
+def _integers(file: ModelFile, item: Any) -> I64:
     """Return an array of integers."""
     if type(item) is list and not item:
         return np.empty(0, np.int64)
     is_array = isinstance(item, np.ndarray) and item.dtype == np.int64
     file.expect(is_array, "an array of integers", f"{item!r:.80}")
-    found: NDArray[np.int64] = item
+    found: I64 = item
     return found
 
 
-def _weights(file: ModelFile, item: Any) -> NDArray[np.float32]:
+def _weights(file: ModelFile, item: Any) -> F32:
     """Return an array of finite weights."""
     if type(item) is list and not item:
         return np.empty(0, np.float32)
@@ -280,13 +278,7 @@ def _chunk(file: ModelFile, item: Any, n_features: int, n_children: int) -> Chun
     return _split(row, child, weights, n_features, n_children)
 
 
-def _split(
-    row: NDArray[np.int64],
-    child: NDArray[np.int64],
-    weights: NDArray[np.float32],
-    n_features: int,
-    n_children: int,
-) -> Chunk:
+def _split(row: I64, child: I64, weights: F32, n_features: int, n_children: int) -> Chunk:
     """Return the chunk of weights at (row, child), ascending; those of row n_features are the bias's."""
     bias = np.zeros(n_children, np.float32)
     n_weights = int(np.searchsorted(row, n_features))

@@ -10,9 +10,9 @@ import zipfile
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import load_npz
 
+from model_store.compiled.handles import I64
 from model_store.ensemble import Chunk, Link
 from service.base.errors import BadModel
 from service.base.rows import offsets
@@ -40,7 +40,7 @@ class _Level(NamedTuple):
 
     file: ModelFile
     columns: ForeignColumns
-    above: NDArray[np.int64]
+    above: I64
     n_above: int
     n_features: int
     link: Link
@@ -65,7 +65,7 @@ def read_pecos(files: ModelFiles) -> Imported:
     labels = np.full(starts[-1], -1)
     labels[starts[-2] :] = np.arange(n_labels)
 
-    def chunk_of(node: int, children: NDArray[np.int64]) -> Chunk:
+    def chunk_of(node: int, children: I64) -> Chunk:
         level = int(np.searchsorted(starts, node, "right"))
         return chunk_of_columns(levels[level].file, levels[level].columns, children - starts[level])
 
@@ -136,7 +136,7 @@ def _check_levels(top: SavedSettings, levels: list[_Level]) -> None:
         above = len(level.above)
 
 
-def _children(levels: list[_Level], starts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _children(levels: list[_Level], starts: I64) -> tuple[I64, I64]:
     """Return child_ptr and child for nodes numbered level by level, the root being 0."""
     parents = [level.above + (starts[i - 1] if i else 0) for i, level in enumerate(levels)]
     parent = np.concatenate(parents)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.build import build_ensemble
 from model_store.compiled.bits import n_groups
+from model_store.compiled.handles import U32
 from model_store.ensemble import TreeEnsemble
 from model_store.extras import EMBEDDING
 from model_store.identifiers import check_model
@@ -199,6 +199,6 @@ def widened(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:
     """Return an ensemble whose rows may have features up to n_features - 1: no node has a weight there."""
     directory = ensemble.directory
     more = n_groups(n_features) - directory.shape[1]
-    added: NDArray[np.uint32] = np.zeros((len(directory), more, 2), np.uint32)
+    added: U32 = np.zeros((len(directory), more, 2), np.uint32)
     added[:, :, 1] = np.diff(ensemble.block_ptr)[:, None]  # all of a chunk's blocks stand before them
     return ensemble._replace(directory=np.concatenate([directory, added], axis=1))

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64, U8
 from model_store.ensemble import Weights
 from service.base.rows import SparseRows
 from service.evaluation.tree_criteria import shares_by_depth
@@ -108,13 +108,11 @@ class _CountUsed:
     shape: Shape
     members: Members
 
-    def workspace(self) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    def workspace(self) -> tuple[I32, U8]:
         """Return what calls work in."""
         return np.zeros(self.rows.n_rows, np.int32), np.zeros(self.rows.n_features, np.uint8)
 
-    def run(
-        self, node: int, workspace: tuple[NDArray[np.int32], NDArray[np.uint8]], stop: NDArray[np.uint8]
-    ) -> int:
+    def run(self, node: int, workspace: tuple[I32, U8], stop: U8) -> int:
         """Return the result of an item."""
         shape, members, (place, seen) = self.shape, self.members, workspace
         of_node = rows_of(members.ptr, members.rows, shape.first[node], members.end(shape, node), place)
@@ -122,7 +120,7 @@ class _CountUsed:
         return int(count_features(self.rows.indptr, self.rows.indices, of_node, seen))
 
 
-def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> NDArray[np.int64]:
+def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> I64:
     """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
     used = np.zeros(len(shape.first), np.int64)
 

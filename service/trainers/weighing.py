@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I32
 from model_store.ensemble import Chunk
 from service.base.rows import SparseRows
 
@@ -20,9 +20,9 @@ class Weighed(NamedTuple):
     """
 
     rows: SparseRows
-    scale: NDArray[np.float32] | None
+    scale: F32 | None
 
-    def plain(self, features: NDArray[np.int32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    def plain(self, features: I32, weights: F32) -> F32:
         """Return the weights that give the rows as they were what these give `rows`; one feature a weight."""
         return weights if self.scale is None else weights * self.scale[features]
 
@@ -56,7 +56,7 @@ def weigh(rows: SparseRows, idf: str) -> Weighed:
     return Weighed(rows._replace(values=rows.values * scale[rows.indices]), scale)
 
 
-def _alike(rows: SparseRows, sizes: NDArray[np.float32]) -> bool:
+def _alike(rows: SparseRows, sizes: F32) -> bool:
     """Return whether the values of each row but zeros are equal in size."""
     at = np.flatnonzero(sizes)
     of_row = np.searchsorted(rows.indptr, at, "right") - 1

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.handles import handle_of, read_only
+from model_store.compiled.handles import I64, handle_of, read_only
 from model_store.errors import Corrupt
 from model_store.names import NameTable
 from service.base.rows import SparseRows
@@ -136,7 +136,7 @@ def _taken(arrays: Mapping[str, NDArray[Any]]) -> NameTrie:
     return NameTrie(*table, **found)
 
 
-def _checked_handle(trie: NameTrie) -> NDArray[np.int64]:
+def _checked_handle(trie: NameTrie) -> I64:
     """Return the handle of a trie that kernels may read. Raises Corrupt."""
     try:
         handle = handle_of(trie)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64
 from service.base.rows import Growing, offsets
 from service.features.characters import in_blocks
 from service.features.parameters import WordParameters
@@ -35,7 +36,7 @@ class WordFrequencies(NamedTuple):
     """
 
     words: list[str]
-    counts: NDArray[np.int64]
+    counts: I64
     n_texts: int
 
 
@@ -46,8 +47,8 @@ class WordLists(NamedTuple):
     ids  int32[..]     -1: a word too long to have a number
     """
 
-    ptr: NDArray[np.int64]
-    ids: NDArray[np.int32]
+    ptr: I64
+    ids: I32
 
 
 def words_of(texts: Sequence[str], parameters: NameParameters, forms: WordForms | None) -> Words:
@@ -77,7 +78,7 @@ def count_words(texts: Sequence[str], parameters: NameParameters) -> WordFrequen
     )
 
 
-def n_lists_with(lists: WordLists, n_words: int) -> NDArray[np.int64]:
+def n_lists_with(lists: WordLists, n_words: int) -> I64:
     """Return in how many lists each word stands, int64[n_words]."""
     rows = np.repeat(np.arange(len(lists.ptr) - 1), np.diff(lists.ptr))
     known = lists.ids >= 0

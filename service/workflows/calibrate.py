@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, Bools
 from model_store.extras import Calibration, calibration_arrays
 from model_store.manifest import CALIBRATION, DataInfo
 from model_store.origin import ORIGIN, REPORT, origin_array, parent_of, read_report, report_array
@@ -104,16 +105,14 @@ def fit_to_rows(model: Model, labelled: Labelled, threads: int, on_progress: OnP
     return fit
 
 
-def _half_of(n_rows: int) -> NDArray[np.bool_]:
+def _half_of(n_rows: int) -> Bools:
     """Return which rows are in the first half: chosen at random, the same for the same number of rows."""
     in_first = np.zeros(n_rows, np.bool_)
     in_first[np.random.default_rng(0).permutation(n_rows)[: n_rows // 2]] = True
     return in_first
 
 
-def _by_other_half(
-    scores: NDArray[np.float32], are_true: NDArray[np.bool_], in_first: NDArray[np.bool_]
-) -> NDArray[np.float32]:
+def _by_other_half(scores: F32, are_true: Bools, in_first: Bools) -> F32:
     """Return the scores, those of each half calibrated by a fit to the other; as they are without one."""
     honest = scores.copy()
     for fitted in (in_first, ~in_first):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.checks import LABEL_COUNTS
+from model_store.compiled.handles import I32, I64
 from model_store.ensemble import no_trees
 from model_store.manifest import COMBINED, MEMBERS_MAX, WORD_FORMS, Parameter, TrainerInfo, member_prefix
 from model_store.members import (
@@ -52,8 +53,8 @@ class CombinedParts:
 
     members: Sequence[Model]
     labels: NameTable
-    maps: list[NDArray[np.int32]]
-    counts: NDArray[np.int64]
+    maps: list[I32]
+    counts: I64
     n_rows: int
     proposing: Proposing
     warnings: list[str]
@@ -153,9 +154,7 @@ def name_parameters_for(members: Sequence[Model], language: str | None) -> NameP
         return NameParameters()
 
 
-def _counted(
-    members: Sequence[Model], maps: Sequence[NDArray[np.int32]], n_labels: int
-) -> tuple[NDArray[np.int64], int]:
+def _counted(members: Sequence[Model], maps: Sequence[I32], n_labels: int) -> tuple[I64, int]:
     """Return the training rows of each label, int64[n_labels], and of all; a file counts once."""
     counts, n_rows = np.zeros(n_labels, np.int64), 0
     seen = set()

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I64
 from model_store.names import NameTable, find_names
 from model_store.version import Model
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
@@ -33,7 +33,7 @@ class Contender(NamedTuple):
     """An opened version, and its tuned thresholds, float32[K], if it has some."""
 
     model: Model
-    thresholds: NDArray[np.float32] | None
+    thresholds: F32 | None
 
 
 class CompareRequest(NamedTuple):
@@ -107,7 +107,7 @@ def compare(
     }
 
 
-def _joined(a: NameTable, b: NameTable) -> NDArray[np.int64]:
+def _joined(a: NameTable, b: NameTable) -> I64:
     """Return ids for the labels of b: a's for those that a knows, the next ones for the others."""
     ids = find_names(a, b.utf8, b.offsets).astype(np.int64)
     is_new = ids < 0
@@ -155,9 +155,7 @@ def _check_rows(a: _Side, b: _Side, data: Path) -> None:
         )
 
 
-def _decisions(
-    a: _Side, b: _Side, ids: NDArray[np.int64], n_new: int, empty: EmptyConvention
-) -> DecisionPair:
+def _decisions(a: _Side, b: _Side, ids: I64, n_new: int, empty: EmptyConvention) -> DecisionPair:
     """Return the decisions of both over the labels that either knows; `ids` are those of b's labels."""
     n_known = a.labelled.labels.n_labels
     true_a, true_b = (
@@ -175,7 +173,7 @@ def _decisions(
     )
 
 
-def _decided(side: _Side, ids: NDArray[np.int64]) -> DecidedLabels:
+def _decided(side: _Side, ids: I64) -> DecidedLabels:
     assert side.decided is not None
     rows, labels = _pairs(side.decided)
     is_true = mark_true(side.decided, side.labelled.labels)
@@ -183,5 +181,5 @@ def _decided(side: _Side, ids: NDArray[np.int64]) -> DecidedLabels:
     return DecidedLabels(rows[is_true], named[is_true], rows, named)
 
 
-def _pairs(rows: PredictedRows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _pairs(rows: PredictedRows) -> tuple[I64, I64]:
     return np.repeat(np.arange(len(rows.ptr) - 1), np.diff(rows.ptr)), rows.labels.astype(np.int64)

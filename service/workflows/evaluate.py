@@ -6,8 +6,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32
 from model_store.extras import has_rerank
 from model_store.manifest import has_calibration
 from model_store.version import Model
@@ -66,7 +66,7 @@ class Evaluation(NamedTuple):
 
     report: dict[str, Any]
     counts: LabelCounts
-    thresholds: NDArray[np.float32]
+    thresholds: F32
     reliability: list[ReliabilityBin]
     sweep: list[ThresholdPoint]
 
@@ -77,7 +77,7 @@ def evaluate_rows(
     threads: int = 1,
     on_progress: OnProgress = no_progress,
     *,
-    thresholds: NDArray[np.float32] | None = None,
+    thresholds: F32 | None = None,
     empty: EmptyConvention = USUAL_EMPTY,
     sweep: bool = False,
 ) -> Evaluation:
@@ -161,11 +161,7 @@ class ValidFigures(NamedTuple):
 
 
 def valid_figures(
-    model: Model,
-    valid: Labelled,
-    threads: int,
-    on_progress: OnProgress,
-    thresholds: NDArray[np.float32] | None = None,
+    model: Model, valid: Labelled, threads: int, on_progress: OnProgress, thresholds: F32 | None = None
 ) -> ValidFigures:
     """Return what a version keeps of the figures on a validation file, decided at its thresholds, if any.
 
@@ -194,7 +190,7 @@ def _measure(
     labelled: Labelled,
     threads: int,
     on_progress: OnProgress,
-    thresholds: NDArray[np.float32] | None,
+    thresholds: F32 | None,
     empty: EmptyConvention,
 ) -> _Measured:
     predictor = make_predictor(model)
@@ -225,7 +221,7 @@ def _rank(predictor: Searcher, labelled: Labelled, threads: int) -> Predictions:
 def _reaching(
     predictor: Searcher,
     labelled: Labelled,
-    least: NDArray[np.float32] | float,
+    least: F32 | float,
     threads: int,
     phase: str,
     on_progress: OnProgress,

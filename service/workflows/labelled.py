@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64
 from model_store.manifest import DataInfo
 from model_store.names import NameTable
 from model_store.version import Model
@@ -39,9 +39,9 @@ class Labelled(NamedTuple):
 
     rows: SparseRows
     labels: LabelRows
-    unknown: NDArray[np.int32]
+    unknown: I32
     source: DataInfo | None = None
-    ptr: NDArray[np.int64] | None = None
+    ptr: I64 | None = None
     unknown_names: Sequence[str] = ()
 
     @property

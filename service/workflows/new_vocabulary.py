@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.checks import LABEL_COUNTS
+from model_store.compiled.handles import I32
 from model_store.label_info import URI
 from model_store.manifest import CALIBRATION, COMBINED
 from model_store.members import NO_LABEL, assemble_ranker, map_name, proposing_of
@@ -151,9 +152,7 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     return replace(draft, data=manifest.data, metrics=manifest.metrics, extra=extra)
 
 
-def _near(
-    arrays: Mapping[str, NDArray[Any]], to_new: NDArray[np.int32], n_labels: int
-) -> dict[str, NDArray[Any]]:
+def _near(arrays: Mapping[str, NDArray[Any]], to_new: I32, n_labels: int) -> dict[str, NDArray[Any]]:
     """Return the near rows of labels that have other numbers now, of n_labels; none where there are none."""
     if not has_near(arrays):
         return {}

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I64
 from model_store.manifest import TrainerInfo
 from model_store.version import Draft, Model, model_of
 from service.base.errors import BadParameter
@@ -96,7 +96,7 @@ def rerank(
     return Reranked(_combined(draft, dataset, seed, ranker), report)
 
 
-def divide(n_rows: int, seed: int) -> list[NDArray[np.int64]]:
+def divide(n_rows: int, seed: int) -> list[I64]:
     """Return PARTS parts of the rows, ascending, of blocks of neighbours that the seed deals."""
     block = max(1, min(BLOCK_ROWS, n_rows // (2 * PARTS)))
     n_blocks = -(-n_rows // block)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from model_store.compiled.handles import F32, I32, U8
 from model_store.ensemble import Chunk, Tree
 from service.base.errors import BadData
 from service.base.faults import fault
@@ -109,7 +109,7 @@ class LdsmParameters(Parameters):
         )
 
 
-Histogram = tuple[NDArray[np.int32], NDArray[np.int32]]
+Histogram = tuple[I32, I32]
 """Labels, ascending, and how many of a node's rows carry each."""
 
 _NOTHING: Histogram = np.empty(0, np.int32), np.empty(0, np.int32)
@@ -144,9 +144,7 @@ class _Growth:
     waiting  heap of (-priority, id, rows) of the nodes that may be split
     """
 
-    def __init__(
-        self, examples: Examples, rows: NDArray[np.int32], parameters: LdsmParameters, seed: int
-    ) -> None:
+    def __init__(self, examples: Examples, rows: I32, parameters: LdsmParameters, seed: int) -> None:
         self.examples = examples
         self.parameters = parameters
         self.learning = parameters.learning()
@@ -155,13 +153,13 @@ class _Growth:
         self.rows_held = len(rows)
         self.nodes: list[_Node] = []
         self.splits: list[SplitFacts] = []
-        self.waiting: list[tuple[int, int, NDArray[np.int32]]] = []
+        self.waiting: list[tuple[int, int, I32]] = []
         labels, counts = np.unique(examples.labels.indices, return_counts=True)
         self.nodes_max = parameters.most_nodes(len(labels))
         histogram = labels.astype(np.int32), counts.astype(np.int32)
         self._add(0, rows, histogram, int(counts.sum() - counts.max()))
 
-    def grow(self, stop: NDArray[np.uint8]) -> None:
+    def grow(self, stop: U8) -> None:
         """Split the node of the highest priority until nothing is left to split, or a limit is reached.
 
         Deviations: a node whose priority is 0 (one label says all) is not split, the root included; a split
@@ -179,14 +177,14 @@ class _Growth:
                 self.rows_held = held
                 self._add_children(node, rows, split)
 
-    def _add(self, depth: int, rows: NDArray[np.int32], histogram: Histogram, priority: int) -> None:
+    def _add(self, depth: int, rows: I32, histogram: Histogram, priority: int) -> None:
         """Add a leaf, and let it wait when it may be split."""
         p = self.parameters
         if priority and len(rows) >= p.min_rows and depth < p.max_depth:
             heapq.heappush(self.waiting, (-priority, len(self.nodes), rows))
         self.nodes.append(_Node(depth, len(rows), histogram))
 
-    def _add_children(self, node: _Node, rows: NDArray[np.int32], split: Split) -> None:
+    def _add_children(self, node: _Node, rows: I32, split: Split) -> None:
         children = share_out(rows, split)
         bias = split.weights[-1, : split.n_children].copy()
         node.chunk = Chunk(*children[:4], bias)
@@ -221,7 +219,7 @@ class _Growth:
         shape = LdsmShape(len(nodes), len(leaves), max(node.depth for node in leaves), self.rows_held)
         return _Grown(tree, shape, self.splits)
 
-    def _values(self, node: _Node) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def _values(self, node: _Node) -> tuple[I32, F32]:
         """Return the labels of a leaf and their shares; equal counts: the smaller labels are kept."""
         labels, counts = node.histogram
         whole = node.n_rows if self.parameters.shares == "rows" else int(counts.sum())
@@ -249,7 +247,7 @@ class _Grow:
 
     weighed: Weighed
     labels: LabelRows
-    labelled: NDArray[np.int32]
+    labelled: I32
     parameters: LdsmParameters
     seed: int
 
@@ -259,7 +257,7 @@ class _Grow:
         ranks = np.zeros(rows.n_features, np.int32), np.zeros(self.labels.n_labels, np.int32)
         return Examples(rows, self.labels, *ranks)
 
-    def run(self, number: int, examples: Examples, stop: NDArray[np.uint8]) -> _Grown:
+    def run(self, number: int, examples: Examples, stop: U8) -> _Grown:
         """Return the result of an item."""
         growth = _Growth(examples, self.labelled, self.parameters, derived_seed(self.seed, number))
         growth.grow(stop)

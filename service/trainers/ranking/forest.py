@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from model_store.compiled.handles import F32, I32, U8
 from model_store.ensemble import Chunk, Tree
 from service.base.parameters import Parameters
 from service.base.rows import SparseRows
@@ -64,7 +65,7 @@ class ForestParameters(Parameters):
             self.max_leaf, self.max_depth, self.leaf_labels, cost, self.eps, self.max_steps, self.prune
         )
 
-    def worths(self, data: TrainingSet) -> NDArray[np.float32]:
+    def worths(self, data: TrainingSet) -> F32:
         """Return what each label is worth in the splits' nDCG, float32[K], > 0."""
         return np.ones(data.labels.n_labels, np.float32)
 
@@ -90,7 +91,7 @@ class PfastreXmlParameters(ForestParameters):
     alpha: Alpha = 0.5
     gamma: Gamma = 30.0
 
-    def worths(self, data: TrainingSet) -> NDArray[np.float32]:
+    def worths(self, data: TrainingSet) -> F32:
         """Return 1 / propensity of each label, float32[K], >= 1."""
         counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
         known = propensities(counts, data.rows.n_rows, self.propensity_a, self.propensity_b)
@@ -112,7 +113,7 @@ def typical_value(rows: SparseRows) -> float:
     return float((sizes**3).sum()) / squares if squares else 1.0
 
 
-def _rows(data: TrainingSet, label_weight: NDArray[np.float32]) -> TrainingRows:
+def _rows(data: TrainingSet, label_weight: F32) -> TrainingRows:
     discount = 1.0 / np.log2(np.arange(data.labels.n_labels) + 2.0)
     ideal = np.concatenate([[0.0], np.cumsum(discount)])
     return TrainingRows(*data, label_weight, discount, ideal)
@@ -125,14 +126,14 @@ class _Grow:
     result: ClassVar[Any] = Grown
 
     rows: TrainingRows
-    labelled: NDArray[np.int32]
+    labelled: I32
     growth: Growth
     seed: int
 
     def workspace(self) -> None:
         """Return nothing: a tree brings its own."""
 
-    def run(self, number: int, workspace: None, stop: NDArray[np.uint8]) -> Grown:
+    def run(self, number: int, workspace: None, stop: U8) -> Grown:
         """Return the result of an item."""
         grown: Grown = grow_tree(
             self.rows, self.labelled.copy(), self.growth, derived_seed(self.seed, number), stop
@@ -141,11 +142,7 @@ class _Grow:
 
 
 def grow_forest(
-    data: TrainingSet,
-    parameters: ForestParameters,
-    label_weight: NDArray[np.float32],
-    n_trees: int,
-    tools: Tools,
+    data: TrainingSet, parameters: ForestParameters, label_weight: F32, n_trees: int, tools: Tools
 ) -> list[Grown]:
     """Grow the first n_trees trees, each on all rows that carry labels; the threads take a tree at a time.
 
@@ -167,14 +164,14 @@ def grow_forest(
     return [trees[number] for number in range(n_trees)]
 
 
-def tree_of(grown: Grown, leaf_weight: NDArray[np.float32]) -> Tree:
+def tree_of(grown: Grown, leaf_weight: F32) -> Tree:
     """Return the tree that the store takes: a leaf's value is a label's share of its rows * leaf_weight."""
     n_nodes = len(grown.n_rows)
     is_inner = np.diff(grown.child_ptr) > 0
     share = grown.leaf_count / np.repeat(grown.n_rows, np.diff(grown.leaf_ptr))
     value = (share * leaf_weight[grown.leaf_label]).astype(np.float32)
     chunks: list[Chunk | None] = [None] * n_nodes
-    histograms: list[tuple[NDArray[np.int32], NDArray[np.float32]] | None] = [None] * n_nodes
+    histograms: list[tuple[I32, F32] | None] = [None] * n_nodes
     for node in range(n_nodes):
         if is_inner[node]:
             of_node = slice(grown.weight_ptr[node], grown.weight_ptr[node + 1])
