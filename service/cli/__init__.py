@@ -27,10 +27,20 @@ def _show_version(wanted: bool) -> None:
 
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
-    from service.cli import aliases, combine, denied, jobs, keys, labels, models, remote
+    from service.cli import (
+        aliases,
+        combine,
+        denied,
+        feedback,
+        jobs,
+        keys,
+        labels,
+        models,
+        remote,
+        schedules,
+    )
     from service.cli.derive import calibrate, import_vectorizer
     from service.cli.evaluate import compare, evaluate
-    from service.cli.feedback import feedback
     from service.cli.predict import predict, score
     from service.cli.serve import serve, worker
     from service.cli.thresholds import thresholds
@@ -51,7 +61,6 @@ def application() -> typer.Typer:
         calibrate,
         combine.combine,
         thresholds,
-        feedback,
         estimate,
     )
     for command in (*of_models, import_vectorizer, serve, worker):
@@ -63,6 +72,8 @@ def application() -> typer.Typer:
     app.add_typer(store, name="models")
     app.add_typer(keys.app, name="keys")
     app.add_typer(jobs.app, name="jobs")
+    app.add_typer(schedules.app, name="schedules")
+    app.add_typer(feedback.app, name="feedback")
     return app
 
 

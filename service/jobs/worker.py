@@ -31,6 +31,7 @@ from service.jobs.job import JobProgress
 from service.jobs.leases import Claim, ClaimLost, Leases, Word
 from service.jobs.phases import JobSpan
 from service.jobs.process import CHILD, JobProcess, Outcome
+from service.jobs.schedules import Schedules
 from service.traces.switch import open_tracer
 from service.traces.tracer import Tracer
 
@@ -186,6 +187,8 @@ def run_workers(
     host = f"{socket.gethostname()}:{os.getpid()}"
     workers = [Worker(settings, database, f"{host}:{number}", CHILD, tracer) for number in range(jobs)]
     threads = [threading.Thread(target=worker.run, args=(stopping,)) for worker in workers]
+    schedules = Schedules(database, settings)
+    schedules.start()
     for thread in threads:
         thread.start()
     log(logging.INFO, "job_worker_started", jobs=jobs, database=database.shown, pid=os.getpid())
@@ -195,6 +198,7 @@ def run_workers(
             stopping.set()
         for thread in threads if stopping.is_set() else ():
             thread.join()
+    schedules.close()
     if page is not None:
         page.close()
     database.close()
