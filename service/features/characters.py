@@ -8,9 +8,9 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
+from model_store.compiled.handles import I32, I64, U8
 from service.base.rows import offsets
 
 WORD, MARK, UNSPACED, SPACE = 1, 2, 4, 8
@@ -60,7 +60,7 @@ _MARKS = ((0x0300, 0x1E94A), (0xE0100, 0xE01EF))
 
 
 @functools.cache
-def classes(unicode: bool) -> NDArray[np.uint8]:
+def classes(unicode: bool) -> U8:
     r"""Return the class of every code point, uint8[0x110000]; about 15 milliseconds at the first call.
 
     WORD is `\w`, SPACE is `\s` and the control characters. Without `unicode` there is no MARK, no UNSPACED.
@@ -83,7 +83,7 @@ def classes(unicode: bool) -> NDArray[np.uint8]:
 
 
 @functools.cache
-def ready_codes(lowercase: bool, unicode: bool) -> NDArray[np.int32]:
+def ready_codes(lowercase: bool, unicode: bool) -> I32:
     """Return what each character becomes where a text is made ready, int32[..]; about 5 ms at the first call.
 
     -1: that depends on what stands beside it, or it becomes several: such texts are for `encoded`. A
@@ -113,9 +113,7 @@ def ready_codes(lowercase: bool, unicode: bool) -> NDArray[np.int32]:
     return found
 
 
-def encoded(
-    texts: Sequence[str], lowercase: bool, unicode: bool
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def encoded(texts: Sequence[str], lowercase: bool, unicode: bool) -> tuple[U8, I64]:
     """Return (utf8, text_ptr): text i, made ready, is utf8[text_ptr[i]:text_ptr[i + 1]].
 
     lowercase  in lower case
@@ -136,14 +134,14 @@ def _ready(text: str, lowercase: bool, unicode: bool) -> bytes:
 
 
 @inlined
-def size_at(utf8: NDArray[np.uint8], i: int) -> int:
+def size_at(utf8: U8, i: int) -> int:
     """Return how many bytes the character at i has; `utf8` is well formed."""
     byte = utf8[i]
     return 1 if byte < 0x80 else (2 if byte < 0xE0 else (3 if byte < 0xF0 else 4))
 
 
 @inlined
-def code_at(utf8: NDArray[np.uint8], i: int, size: int) -> int:
+def code_at(utf8: U8, i: int, size: int) -> int:
     """Return the code point of the character of `size` bytes at i."""
     code = np.int64(utf8[i])
     if size > 1:

@@ -12,7 +12,7 @@ from model_store.version import Model
 from service.base.errors import BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows, offsets, ranges
 from service.vocabulary.featurizers import featurizer_of
-from service.workflows.ranker import Candidates, gains, precisions, rank_by_folds
+from service.workflows.ranker import Candidates, gain_of, precisions, rank_by_folds
 
 FEATURES_MAX = 24
 """Features that are kept of a row, those of the largest values: products with whole rows rank no better."""
@@ -55,10 +55,8 @@ def near_or_not(
     """
     plain = found._replace(features=np.ascontiguousarray(found.features[:, : -len(NEAR_FEATURES)]))
     before = rank_by_folds(kind, plain, seed)
-    alone, ranked = precisions(plain, before), precisions(found, margins)
-    is_kept = gains(alone, ranked)
-    measured = {"kept": is_kept, "rows": len(found.ptr) - 1, "alone": alone, "ranked": ranked}
-    return (found, margins, measured) if is_kept else (plain, before, measured)
+    measured = gain_of(precisions(plain, before), precisions(found, margins), len(found.ptr) - 1)
+    return (found, margins, measured) if measured["kept"] else (plain, before, measured)
 
 
 def place_near(near: NearRows, old: I32) -> NearRows:

@@ -27,7 +27,7 @@ from service.workflows.ranker import (
     Candidates,
     candidates_of,
     fit_ranker,
-    gains,
+    gain_of,
     precisions,
     rank_by_folds,
 )
@@ -81,9 +81,8 @@ def rerank(
     joined = _join(found)
     member = precisions(joined, -joined.features[:, 1].astype(np.float64))
     ranked = precisions(joined, rank_by_folds("boosted", joined, seed))
-    is_kept = gains(member, ranked)
-    report: dict[str, Any] = {"kept": is_kept, "rows": len(joined.ptr) - 1, "alone": member, "ranked": ranked}
-    if not is_kept:
+    report = gain_of(member, ranked, len(joined.ptr) - 1)
+    if not report["kept"]:
         on_progress("rerank", wanted + 1, wanted + 1)
         return Reranked(draft, report)
     ranker = fit_ranker("boosted", joined, np.arange(len(joined.ptr) - 1), seed)
