@@ -125,7 +125,7 @@ def fit_forms(parameters: WordParameters) -> WordForms | None:
         return None
     words: list[str] = []
     if parameters.stop_words is not None:
-        listed = split_words(stop_list(parameters.stop_words), parameters.lowercase, parameters.unicode)
+        listed = split_words(stop_list(parameters.stop_words), parameters.reading)
         data = listed.utf8.tobytes()
         spans = zip(listed.start.tolist(), listed.end.tolist(), strict=True)
         words = sorted({data[start:end].decode() for start, end in spans if end - start <= WORD_BYTES_MAX})

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
-from service.features.characters import MARK, UNSPACED, WORD, classes, code_at, encoded, size_at
+from service.features.characters import MARK, UNSPACED, WORD, TextReading, classes, code_at, encoded, size_at
 
 _SPACE = 32
 _SHORTEST = 2
@@ -46,13 +46,13 @@ class NgramSpans(NamedTuple):
     end: NDArray[np.int64]
 
 
-def split_words(texts: Sequence[str], lowercase: bool, unicode: bool) -> Words:
+def split_words(texts: Sequence[str], reading: TextReading) -> Words:
     r"""Return the words of texts as scikit-learn's default analyzer finds them: `\w\w+`.
 
     With `unicode` texts are in normalisation form C, a combining mark belongs to the word that it stands in,
     and each character of a script without blanks (with its marks) is a word. A text may hold anything.
     """
-    return Words(*split(*encoded(texts, lowercase, unicode), classes(unicode)))
+    return Words(*split(*encoded(texts, reading), classes(reading.unicode)))
 
 
 def find_ngrams(words: Words, ngram_min: int, ngram_max: int) -> NgramSpans:

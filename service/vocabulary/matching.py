@@ -91,7 +91,7 @@ class NameMatcher:
 
         However far apart their words stand. Where it has none, those that are the beginnings of its words.
         """
-        surfaces = split_words([text], self.parameters.lowercase, self.parameters.unicode)
+        surfaces = split_words([text], self.parameters.reading)
         each = _texts_of(surfaces)
         forms = words_of(each, self.parameters, self.forms)
         of_form: dict[str, list[int]] = {}
