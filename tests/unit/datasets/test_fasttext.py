@@ -11,7 +11,7 @@ from service.base.columns import DEFAULT_COLUMNS
 from service.base.errors import BadData
 from service.datasets.parts import DataStream
 from service.datasets.reader import read_dataset
-from service.jobs.training import split_lines
+from service.jobs.sources import split_lines
 
 LINES = [
     "__label__tea __label__caf\u00e9  a cup\tof tea",
