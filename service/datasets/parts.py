@@ -12,7 +12,7 @@ from service.base.rows import Dataset, LabelRows, SparseRows
 from service.datasets.annif import CorpusDirectory
 from service.datasets.dataset import renumber_labels
 from service.datasets.json_lines import RowCollector, json_blocks, parts_of_blocks
-from service.datasets.reader import DIRECTORY, NAMED, named_blocks, refuse_names_file, source_of, suffix_of
+from service.datasets.reader import DIRECTORY, NAMED, format_of, named_blocks, refuse_names_file, source_of
 from service.datasets.sparse_text import parts_of_svm, parts_of_txt, read_label_names
 from service.datasets.stream import DataFile, Progress, StandardInput
 
@@ -45,7 +45,7 @@ class DataStream:
         self.path = Path(path)
         self.is_read_once = self.path == STDIN
         self.source = str(StandardInput().path) if self.is_read_once else source_of(self.path)
-        self._suffix = ".jsonl" if self.is_read_once else suffix_of(self.path)
+        self._suffix = ".jsonl" if self.is_read_once else format_of(self.path)
         if self._suffix == ".npz":
             raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
         if self._suffix in NAMED:

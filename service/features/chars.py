@@ -139,7 +139,7 @@ class CharsFeaturizer(TextFeaturizer):
         return found | weights if self.parameters.use_idf else found
 
     def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:
-        utf8, text_ptr = encoded(texts, self.parameters.lowercase, self.parameters.unicode)
+        utf8, text_ptr = encoded(texts, self.parameters.reading)
         word_part = rows_of_words(*words, self._words.table)
         char_part = char_rows(utf8, text_ptr, self._chars.table)
         return side_by_side(word_part, char_part, self.text_rows.table)
@@ -277,7 +277,7 @@ def _count(
     counts = np.zeros((3, 1 << 16), np.int64)
     first = 1
     for block in in_blocks(texts, characters_max=FIT_CHARACTERS):
-        utf8, text_ptr = encoded(block, parameters.lowercase, parameters.unicode)
+        utf8, text_ptr = encoded(block, parameters.reading)
         padded, ptr = pad_words(utf8, text_ptr, classes(parameters.unicode))
         spans = NgramSpans(*char_spans(padded, ptr, parameters.char_min, parameters.char_max))
         ids = vocabulary.add(padded, spans)

@@ -167,7 +167,7 @@ def _count(
     vocabulary = Vocabulary()
     sizes, indices, values = Growing(np.int64), Growing(np.int32), Growing(np.float32)
     for block in in_blocks(texts):
-        words = split_words(block, parameters.lowercase, parameters.unicode)
+        words = split_words(block, parameters.reading)
         words = words if forms is None else forms.of(words)
         spans = find_ngrams(words, parameters.ngram_min, parameters.ngram_max)
         found = vocabulary.add(words.utf8, spans)

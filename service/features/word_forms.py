@@ -120,7 +120,7 @@ def fit_forms(parameters: WordParameters) -> WordForms | None:
         return None
     words: list[str] = []
     if parameters.stop_words is not None:
-        listed = split_words(stop_list(parameters.stop_words), parameters.lowercase, parameters.unicode)
+        listed = split_words(stop_list(parameters.stop_words), parameters.reading)
         short = listed.end - listed.start <= WORD_BYTES_MAX
         words = sorted(set(texts_between(listed.utf8, listed.start[short], listed.end[short])))
         if not words:

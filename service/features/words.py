@@ -9,7 +9,7 @@ import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import I64, U8
-from service.features.characters import MARK, UNSPACED, WORD, classes, code_at, encoded, size_at
+from service.features.characters import MARK, UNSPACED, WORD, TextReading, classes, code_at, encoded, size_at
 
 _SPACE = 32
 _SHORTEST = 2
@@ -52,13 +52,13 @@ def texts_between(utf8: U8, start: I64, end: I64) -> list[str]:
     return [data[i:j].decode() for i, j in zip(start.tolist(), end.tolist(), strict=True)]
 
 
-def split_words(texts: Sequence[str], lowercase: bool, unicode: bool) -> Words:
+def split_words(texts: Sequence[str], reading: TextReading) -> Words:
     r"""Return the words of texts as scikit-learn's default analyzer finds them: `\w\w+`.
 
     With `unicode` texts are in normalisation form C, a combining mark belongs to the word that it stands in,
     and each character of a script without blanks (with its marks) is a word. A text may hold anything.
     """
-    return Words(*split(*encoded(texts, lowercase, unicode), classes(unicode)))
+    return Words(*split(*encoded(texts, reading), classes(reading.unicode)))
 
 
 def find_ngrams(words: Words, ngram_min: int, ngram_max: int) -> NgramSpans:

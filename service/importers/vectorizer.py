@@ -13,6 +13,7 @@ import orjson
 
 from model_store.compiled.handles import F32
 from model_store.errors import BadNames
+from model_store.manifest import CLEAN, UNICODE
 from model_store.names import NameTable, build_names
 from service.base.errors import BadModel, BadParameter
 from service.base.faults import what_is
@@ -117,7 +118,7 @@ def _parameters(file: ModelFile, name: str, given: Mapping[str, Any]) -> TfidfPa
     is_pair = type(ngrams) is list and len(ngrams) == 2 and all(type(n) is int for n in ngrams)
     file.expect(is_pair, "params.ngram_range to be two integers", what_is(ngrams))
     shared = {key: options[key] for key in ("lowercase", "use_idf", "smooth_idf", "sublinear_tf")}
-    shared |= {"unicode": False, "norm": "none" if options["norm"] is None else options["norm"]}
+    shared |= {UNICODE: False, CLEAN: False, "norm": "none" if options["norm"] is None else options["norm"]}
     kind: dict[str, Any]
     if analyzer == "word":
         pattern = options["token_pattern"]

@@ -91,7 +91,7 @@ class NameMatcher:
 
         However far apart their words stand. Where it has none, those that are the beginnings of its words.
         """
-        surfaces = split_words([text], self.parameters.lowercase, self.parameters.unicode)
+        surfaces = split_words([text], self.parameters.reading)
         each = texts_between(surfaces.utf8, surfaces.start, surfaces.end)
         forms = words_of(each, self.parameters, self.forms)
         of_form: dict[str, list[int]] = {}

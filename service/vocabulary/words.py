@@ -53,7 +53,7 @@ class WordLists(NamedTuple):
 
 def words_of(texts: Sequence[str], parameters: NameParameters, forms: WordForms | None) -> Words:
     """Return the words of texts, as features of words have them."""
-    words = split_words(texts, parameters.lowercase, parameters.unicode)
+    words = split_words(texts, parameters.reading)
     return words if forms is None else forms.of(words)
 
 
