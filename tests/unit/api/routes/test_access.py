@@ -20,6 +20,7 @@ SCOPES = {
     "batch": AccessScope.PREDICT,
     "thresholds": AccessScope.PREDICT,
     "feedback": AccessScope.FEEDBACK,
+    "learn": AccessScope.FEEDBACK,
 }
 
 
