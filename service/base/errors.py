@@ -4,8 +4,6 @@ BadInput is the caller's fault: the command line exits with 2. Unavailable may s
 lists them all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 

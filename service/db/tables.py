@@ -25,8 +25,6 @@ job_totals             for each kind of jobs and each state in which they end, h
                        ran: sums that outlive the jobs
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -4,8 +4,6 @@ Every change of a job raises its revision. Statements that must see no other bet
 transaction: SQLite has one at a time, on PostgreSQL submissions take an advisory lock.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import time

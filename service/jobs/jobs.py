@@ -5,8 +5,6 @@ Thread-safe, for any number of processes; everything blocks but `follow`.
 HTTP routes and `xylem jobs` call nothing else of this room but `service.jobs.data`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

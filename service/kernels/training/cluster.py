@@ -4,8 +4,6 @@ Vectors are compressed sparse rows: indptr int64[n + 1], indices int32[nnz], val
 has length 1 (or is empty). `members` are the rows that take part, int32, ascending, without repeats.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel

@@ -1,7 +1,5 @@
 """Events of feedback: one, and many of them as columns, which kernels go through."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Literal, NamedTuple

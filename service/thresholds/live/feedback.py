@@ -1,7 +1,5 @@
 """Feedback into the database and the live thresholds: one writer a process, a transaction for what waits."""
 
-from __future__ import annotations
-
 import logging
 import math
 import threading
