@@ -115,6 +115,11 @@ class Manifest:
     members: tuple[Manifest, ...] = ()
 
     @property
+    def shown(self) -> str:
+        """Return the version's name as commands have it: model@version."""
+        return f"{self.model}@{self.version}"
+
+    @property
     def model_bytes(self) -> int:
         """Return the size of the version's arrays on disk."""
         return sum(info.bytes for info in self.arrays.values())

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows
@@ -57,9 +57,9 @@ class DataStream:
         self.warning: str | None = None
         self._columns = columns
         self._ids: dict[str, int] = {}
-        self._final: NDArray[np.int32] | None = None
+        self._final: I32 | None = None
 
-    def settle(self) -> NDArray[np.int32] | None:
+    def settle(self) -> I32 | None:
         """Fix the ids of labels after the first pass; return the final id of each provisional one.
 
         None when they were final from the first. As in `read_dataset`, ids of named labels follow the names

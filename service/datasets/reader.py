@@ -177,13 +177,8 @@ def _read_named(
         sha256=file.sha256,
         n_rows=found.labels.n_rows,
         rows=None,
-        texts=found.texts,
-        named=found.named,
-        labels=found.labels,
-        unknown_labels=found.unknown_labels,
-        label_names=found.label_names,
-        unknown_names=found.unknown_names,
         warning=file.warning if isinstance(file, CorpusDirectory) else None,
+        **found._asdict(),
     )
 
 

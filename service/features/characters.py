@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
+from model_store.compiled.handles import I32, I64, U8
 from service.base.rows import offsets
 from service.kernels.text.texts import LINE_END
 
@@ -84,7 +84,7 @@ class TextReading(NamedTuple):
 
 
 @functools.cache
-def classes(unicode: bool) -> NDArray[np.uint8]:
+def classes(unicode: bool) -> U8:
     r"""Return the class of every code point, uint8[0x110000]; about 15 milliseconds at the first call.
 
     WORD is `\w`, SPACE is `\s` and the control characters. Without `unicode` there is no MARK, no UNSPACED.
@@ -107,7 +107,7 @@ def classes(unicode: bool) -> NDArray[np.uint8]:
 
 
 @functools.cache
-def ready_codes(reading: TextReading) -> NDArray[np.int32]:
+def ready_codes(reading: TextReading) -> I32:
     """Return what each character becomes where a text is made ready, int32[..]; about 5 ms at the first call.
 
     -1: that depends on what stands beside it, or it becomes several: such texts are for `encoded`. A
@@ -141,7 +141,7 @@ def ready_codes(reading: TextReading) -> NDArray[np.int32]:
     return found
 
 
-def encoded(texts: Sequence[str], reading: TextReading) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def encoded(texts: Sequence[str], reading: TextReading) -> tuple[U8, I64]:
     """Return (utf8, text_ptr): text i, made ready, is utf8[text_ptr[i]:text_ptr[i + 1]].
 
     A lone surrogate, which is no character, becomes a question mark.
@@ -183,14 +183,14 @@ def _joined(found: re.Match[str]) -> str:
 
 
 @inlined
-def size_at(utf8: NDArray[np.uint8], i: int) -> int:
+def size_at(utf8: U8, i: int) -> int:
     """Return how many bytes the character at i has; `utf8` is well formed."""
     byte = utf8[i]
     return 1 if byte < 0x80 else (2 if byte < 0xE0 else (3 if byte < 0xF0 else 4))
 
 
 @inlined
-def code_at(utf8: NDArray[np.uint8], i: int, size: int) -> int:
+def code_at(utf8: U8, i: int, size: int) -> int:
     """Return the code point of the character of `size` bytes at i."""
     code = np.int64(utf8[i])
     if size > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
@@ -271,19 +271,7 @@ FeatureParameters: TypeAlias = (
     | ContextParameters
 )
 
-PARAMETERS: dict[str, type[FeatureParameters]] = {
-    cls.kind: cls
-    for cls in (
-        TfidfParameters,
-        CharsParameters,
-        WordsCharsParameters,
-        AutoParameters,
-        HashingParameters,
-        NamedParameters,
-        RawParameters,
-        ContextParameters,
-    )
-}
+PARAMETERS: dict[str, type[FeatureParameters]] = {cls.kind: cls for cls in get_args(FeatureParameters)}
 """The parameter class of each kind of features."""
 
 

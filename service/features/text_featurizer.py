@@ -1,7 +1,5 @@
 """What features of texts have in common: a kernel makes the rows, for data sets and for requests alike."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, SupportsIndex, TypeAlias

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32
 from model_store.errors import BadNames
 from model_store.manifest import CLEAN, UNICODE
 from model_store.names import NameTable, build_names
@@ -64,7 +64,7 @@ class SavedVectorizer(NamedTuple):
 
     parameters: TfidfParameters | CharsParameters
     names: NameTable
-    idf: NDArray[np.float32]
+    idf: F32
     stop_words: list[str]
     source: tuple[str, str]
 
@@ -170,7 +170,7 @@ def _stop_words(
     return sorted({word for word in words if _WORD.fullmatch(word)})
 
 
-def _idf(file: ModelFile, found: object, n_terms: int) -> NDArray[np.float32]:
+def _idf(file: ModelFile, found: object, n_terms: int) -> F32:
     """Return the weights of the terms; none are looked at where n_terms is 0."""
     if n_terms == 0:
         return np.empty(0, np.float32)

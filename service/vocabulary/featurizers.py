@@ -1,7 +1,5 @@
 """What makes rows of instances for an opened version, whatever its kind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from model_store.errors import Corrupt
