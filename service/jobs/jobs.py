@@ -87,6 +87,7 @@ class Jobs:
         self._follows = settings.store_remote is not None
         self._limits = settings.limits
         self.data = DataRoot(settings.data_dir, settings.limits.data_bytes_max)
+        self._ray_address = settings.ray_address
 
     def submit(
         self,
@@ -119,6 +120,9 @@ class Jobs:
         from service.jobs.kinds import check_request  # trainers and readers: not before they are needed
 
         request, model = check_request(kind, body, self.data, self._limits)
+        if request.get("executor") == "ray" and self._ray_address is None:
+            fault = "expected local, as XYLEM_RAY_ADDRESS is not set, found ray"
+            raise BadFields([BadRequest(fault).at("executor")])
         for name in feedback_models(request):
             if not Store(self._store).versions(name):
                 fault = f"expected feedback to a model of the store, found {name!r}"
