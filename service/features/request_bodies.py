@@ -35,14 +35,7 @@ from service.kernels.text.sparse_json import (
     read_number,
     skip_blanks,
 )
-from service.kernels.text.texts import (
-    ROWS,
-    TEXTS,
-    BodyTexts,
-    is_text,
-    read_text,
-    write_rows,
-)
+from service.kernels.text.texts import ROWS, TEXTS, BodyTexts, is_text, read_text, write_rows
 
 _INSTANCES = np.frombuffer(b'"instances"', np.uint8)
 _TOP_R = np.frombuffer(b'"top_r"', np.uint8)

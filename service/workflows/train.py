@@ -13,14 +13,7 @@ import numpy as np
 from model_store.errors import StoreError
 from model_store.identifiers import check_model
 from model_store.manifest import TrainerInfo
-from model_store.origin import (
-    MADE_FOR,
-    ORIGIN,
-    REPORT,
-    origin_arrays,
-    parent_of,
-    report_array,
-)
+from model_store.origin import MADE_FOR, ORIGIN, REPORT, origin_arrays, parent_of, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model, model_of
 from service.base.rows import Dataset

@@ -297,7 +297,8 @@ def test_a_trainer_has_kernels_in_files_of_their_own() -> None:
             top = {other.split(".")[0] for other in imported(name, tree)}
             assert top <= {*sys.stdlib_module_names, *PACKAGES, "numpy", "numba"}, name
         elif within(name, {"service.trainers"}):
-            assert not [other for other in imported(name, tree) if within(other, compilers)], name
+            used = {other for other in imported(name, tree) if within(other, compilers)}
+            assert used <= {"model_store.compiled.handles"}, name  # the names of kinds of arrays
 
 
 @pytest.mark.parametrize(("name", "tree"), MODULES.items(), ids=MODULES)

@@ -15,12 +15,7 @@ from model_store.compiled.vectors import EIGHT, add_scaled8, load8, store8, zero
 from service.kernels.search.scorer import place
 from service.kernels.training.problem import NodeLabels, Problem
 from service.kernels.training.random import next_random, shuffle
-from service.trainers.ldsm.objective import (
-    Tally,
-    best_directions,
-    count_share,
-    empty_tally,
-)
+from service.trainers.ldsm.objective import Tally, best_directions, count_share, empty_tally
 
 Integer = int | np.int64
 

@@ -8,10 +8,7 @@ from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, F64, I32, I64, U8, U16, U64
 from service.base.rows import LabelRows, SparseRows
 from service.kernels.training.problem import Problem, localise, localise_labels, pack_tile
-from service.trainers.ldsm.objective import (
-    count_labels,
-    split_quality,
-)
+from service.trainers.ldsm.objective import count_labels, split_quality
 from service.trainers.ldsm.regressors import Learning, Regressors, margins_of, train_regressors
 
 RETRIES = 2

@@ -27,12 +27,7 @@ import numpy as np
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import F32, F64, I32, I64
-from service.trainers.lomtree.tables import (
-    fetch,
-    find,
-    insert,
-    reserve,
-)
+from service.trainers.lomtree.tables import fetch, find, insert, reserve
 from service.trainers.lomtree.tree import (
     COUNT,
     LEAF,

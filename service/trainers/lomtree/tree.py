@@ -8,14 +8,7 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import F32, F64, I32, I64
 from model_store.compiled.vectors import prefetch
-from service.trainers.lomtree.tables import (
-    LINE_BYTES,
-    TABLE,
-    Pool,
-    aligned,
-    make_pool,
-    release,
-)
+from service.trainers.lomtree.tables import LINE_BYTES, TABLE, Pool, aligned, make_pool, release
 
 Integer = int | np.int64
 

@@ -21,13 +21,7 @@ from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.workflows.charts import label_lines
 from service.workflows.compare import CompareRequest, Contender, compare
-from service.workflows.evaluate import (
-    F_MEASURES,
-    NAMES_MAX,
-    evaluate_rows,
-    list_unknown,
-    valid_figures,
-)
+from service.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate_rows, list_unknown, valid_figures
 from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Run
