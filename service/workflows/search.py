@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -68,7 +68,7 @@ class SearchRequest:
     minutes  no trial begins later, and one that still runs then is given up
     trials   so many at most, those of the study before counted
     study    a file that keeps the trials, made or gone on with
-    fixed    "key=value" each: these parameters are not searched
+    fixed    "key=value" each, or values by name: these parameters are not searched
     """
 
     data: Path
@@ -79,7 +79,7 @@ class SearchRequest:
     minutes: float = 10.0
     trials: int = 1000
     study: Path | None = None
-    fixed: Sequence[str] = ()
+    fixed: Sequence[str] | Mapping[str, Any] = ()
     label_names: Path | None = None
     columns: TableColumns = field(default=DEFAULT_COLUMNS)
     seed: int = 0
@@ -116,16 +116,37 @@ def search(request: SearchRequest, on_progress: OnProgress = no_progress) -> lis
     study: the same trials, as many as the time allows. Raises BadInput, also where a study is of another
     search or the time was too short for one trial.
     """
-    fixed = _check(request)
+    _check(request)
     dataset = read_dataset(
         request.data,
         label_names_file=request.label_names,
         columns=request.columns,
         on_progress=lambda done, total: on_progress("read", done, total),
     )
-    names = build_names(dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)])
-    folds = _folds(dataset, names, request)
-    study = _study(request, dataset, folds)
+    valid = None
+    if request.valid is not None:
+        n_features = None if dataset.rows is None else dataset.rows.n_features
+        valid = read_dataset(
+            request.valid, labels=names_of(dataset), n_features=n_features, columns=request.columns
+        )
+    return search_dataset(dataset, valid, request, on_progress)
+
+
+def names_of(dataset: Dataset) -> NameTable:
+    """Return the names of the labels of training rows: their numbers, where they have none."""
+    return build_names(dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)])
+
+
+def search_dataset(
+    dataset: Dataset, valid: Dataset | None, request: SearchRequest, on_progress: OnProgress = no_progress
+) -> list[TrialFacts]:
+    """Do as `search` does, with rows that are at hand in place of the request's files.
+
+    valid  rows to measure on, whose labels have the ids of `dataset`; None: some of it are held out
+    """
+    fixed = _check(request)
+    folds = list(folds_of(dataset, request.folds, request.seed)) if valid is None else [Fold(dataset, valid)]
+    study = _study(request, dataset, valid)
     spaces = {
         name: dimensions_of(name, fixed, are_texts=dataset.texts is not None) for name in request.trainers
     }
@@ -162,7 +183,9 @@ def _check(request: SearchRequest) -> dict[str, Scalar]:
         raise BadParameter(f"--folds: expected 1 to {FOLDS_MAX}, found {request.folds}")
     if request.valid is not None and request.folds > 1:
         raise BadParameter("--folds: expected without --valid, found both")
-    fixed = {key: scalar_of(text) for key, text in split_items(request.fixed).items()}
+    fixed = dict(request.fixed) if isinstance(request.fixed, Mapping) else {}
+    if not isinstance(request.fixed, Mapping):
+        fixed = {key: scalar_of(text) for key, text in split_items(request.fixed).items()}
     check_space(request.trainers, fixed)
     for name in request.trainers:
         from_json(name, fixed_of(name, fixed))
@@ -190,15 +213,7 @@ def folds_of(dataset: Dataset, folds: int, seed: int) -> Iterator[Fold]:
         yield Fold(dataset.take(np.flatnonzero(~is_out)), dataset.take(np.flatnonzero(is_out)))
 
 
-def _folds(dataset: Dataset, names: NameTable, request: SearchRequest) -> list[Fold]:
-    if request.valid is None:
-        return list(folds_of(dataset, request.folds, request.seed))
-    n_features = None if dataset.rows is None else dataset.rows.n_features
-    valid = read_dataset(request.valid, labels=names, n_features=n_features, columns=request.columns)
-    return [Fold(dataset, valid)]
-
-
-def _study(request: SearchRequest, dataset: Dataset, folds: list[Fold]) -> Study:
+def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> Study:
     """Return the study of a search: a new one, or that of its file. Raises BadParameter."""
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
@@ -206,12 +221,14 @@ def _study(request: SearchRequest, dataset: Dataset, folds: list[Fold]) -> Study
     asked = json.dumps(
         {
             "data": dataset.sha256,
-            "valid": None if request.valid is None else folds[0].held_out.sha256,
+            "valid": None if valid is None else valid.sha256,
             "folds": request.folds,
             "seed": request.seed,
             "trainers": request.trainers,
             "metric": request.metric,
-            "fixed": sorted(request.fixed),
+            "fixed": sorted(
+                map(str, request.fixed.items() if isinstance(request.fixed, Mapping) else request.fixed)
+            ),
             "spaces": digest_of_spaces(),
         }
     )
