@@ -23,6 +23,7 @@ from service.base.errors import BadInput
 from service.evaluation.probabilities import ThresholdSweep
 from service.workflows.compare import CompareRequest, Contender, compare
 from service.workflows.labelled import no_progress
+from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import TuneRequest, tune
 from tests.conftest import Run
 from tests.jobs_helpers import write_data
@@ -103,10 +104,10 @@ def test_scores_are_the_command_s(files: Path, model: xylem.Model, tmp_path: Pat
         model.score(texts, [[], ["label1"], ["label1", "none"], []])
     with pytest.raises(xylem.errors.BadData, match="this model predicts no words"):
         model.score(texts)
-    words = xylem.train(
-        ["aa bb cc", "aa bb dd"] * 20, [[]] * 40, trainer="huffman-tree", task="text", window=2
-    )
-    (row,) = words.score(["aa bb cc"])
+    (tmp_path / "words.jsonl").write_text('{"text": "aa bb cc"}\n{"text": "aa bb dd"}\n' * 20)
+    request = TrainRequest("huffman-tree", tmp_path / "words.jsonl", parameters=("task=text",))
+    train_and_publish(Store(tmp_path / "store"), "words", request)
+    (row,) = xylem.load(tmp_path / "store", "words").score(["aa bb cc"])
     assert [label for label, _ in row][:3] == ["aa", "bb", "cc"] and len(row) == 4
 
 
