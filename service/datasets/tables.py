@@ -145,7 +145,7 @@ def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = Tru
         wanted.append(label_column)
     is_uris = label_column == _URIS and columns.separator == DEFAULT_COLUMNS.separator
     rows = _parquet_rows(file, wanted, with_labels) if suffix == ".parquet" else None
-    for line, cells in rows or _delimited_rows(file, DELIMITERS[suffix], wanted):
+    for line, cells in rows or _delimited_rows(file, columns.delimiter or DELIMITERS[suffix], wanted):
         labels = _labels(cells.pop(), columns.separator, is_uris) if with_labels else []
         # a text counts as often as its column weighs
         pairs = zip(cells, columns.texts, strict=True)
@@ -161,7 +161,7 @@ def _label_column(path: Path, suffix: str, columns: TableColumns) -> str:
         with closing(ParquetTable(DataFile(path))) as table:
             header = list(table.columns)
     else:
-        _, header = next(delimited_rows(DataFile(path), DELIMITERS[suffix]), (1, []))
+        _, header = next(delimited_rows(DataFile(path), columns.delimiter or DELIMITERS[suffix]), (1, []))
     found = [name for name in (columns.labels, *_OTHER_LABELS) if name in header]
     return found[0] if found else columns.labels
 

@@ -59,7 +59,7 @@ METRICS = (
 SPLIT_SUFFIXES = (".jsonl", ".ndjson", ".svm", ".txt", *TABLES)
 """Data files of which lines can be kept out of a training."""
 
-_COLUMN_FIELDS = ("text_column", "label_column", "label_separator")
+_COLUMN_FIELDS = ("text_column", "label_column", "label_separator", "delimiter")
 
 Faults = Iterator[BadInput]
 
