@@ -96,8 +96,8 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
         f"  of the five labels that it shows first, {tens['P@5']} in 10 are right (the most possible:"
         f" {tens['possible']});",
         f"  these five have {tens['R@5']} in 10 of a row's labels;",
-        f"  those that reach {at}, {facts['predicted_a_row']:.1f} a row, are right {tens['precision']} times in"
-        f" 10, and are {tens['recall']} in 10 of the true ones.",
+        f"  those that reach {at}, {facts['predicted_a_row']:.1f} a row, are right {tens['precision']} times"
+        f" in 10, and are {tens['recall']} in 10 of the true ones.",
         f"Published as {name}@{facts['version']} in {store}. Next:",
         f'  xylem predict {name} "a text" --store {store}',
         f"  xylem serve --store {store}",
