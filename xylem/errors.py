@@ -42,18 +42,11 @@ if TYPE_CHECKING:
     from service.base.errors import XylemError as XylemError
 
 _OF_MODELS = {
-    "model_store.errors": ("StoreError",),
-    "service.base.errors": (
-        "BadData",
-        "BadInput",
-        "BadInstance",
-        "BadParameter",
-        "DatabaseUnavailable",
-        "NotTuned",
-        "Unavailable",
-        "UnknownLabel",
-        "XylemError",
-    ),
+    "model_store.errors": "StoreError",
+    "service.base.errors": """
+        BadData BadInput BadInstance BadParameter DatabaseUnavailable NotTuned Unavailable UnknownLabel
+        XylemError
+    """,
 }
 _DETAIL_MAX = 2000
 
@@ -61,7 +54,7 @@ _DETAIL_MAX = 2000
 def __getattr__(name: str) -> object:
     """Import an error of models in this process, at its first use: the client needs none of them."""
     for module, names in _OF_MODELS.items():
-        if name in names:
+        if name in names.split():
             refuse_shadows()
             return getattr(import_module(module), name)
     raise AttributeError(f"module 'xylem.errors' has no attribute {name!r}")

@@ -48,7 +48,7 @@ DEFAULT_COLUMNS = TableColumns()
 
 
 def columns_of(
-    texts: Sequence[str] | None, labels: str | None, separator: str | None, delimiter: str | None
+    texts: Sequence[str] | None, labels: str | None, separator: str | None, delimiter: str | None = None
 ) -> TableColumns:
     """Return the columns that `--text-column`, `--label-column`, `--label-separator` and `--delimiter` say.
 

@@ -21,7 +21,7 @@ from service.cli.options import (
     n_threads,
     parse_reference,
 )
-from service.db.of_store import opened_database
+from service.db.of_store import ready_database
 
 Data = Annotated[Path | None, typer.Option("--data", metavar="FILE", help=f"A labelled file: {FORMATS}.")]
 Methods = Annotated[
@@ -117,8 +117,7 @@ def thresholds(
     )
     name, reference = parse_reference(model)
     opened = Store(store).open(name, reference)
-    with opened_database(store, create=True) as database, progress(json) as show:
-        assert database is not None
+    with ready_database(store) as database, progress(json) as show:
         facts = tune_and_keep(opened, database, request, shadow=shadow, on_progress=show)
         kept_in = database.shown
     if json:
@@ -144,8 +143,7 @@ def _end_shadow(model: str, store: Path, *, switch: bool, json: bool) -> None:
 
     name, reference = parse_reference(model)
     version = Store(store).open(name, reference).manifest.version
-    with opened_database(store, create=True) as database:
-        assert database is not None
+    with ready_database(store) as database:
         candidates = ShadowDatabase(database)
         epoch = (candidates.switch if switch else candidates.drop)(name, version)
     facts = {"model": name, "version": version, "epoch": epoch}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from json import dumps
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from service.vocabulary.concepts import read_concepts
 from service.workflows.combine import CombineRequest, combine_dataset
 from service.workflows.combined_parts import check_members
 from service.workflows.from_memory import TextColumn, columns_from_memory, dataset_from_memory
-from service.workflows.search import SearchRequest, names_of, search_dataset
+from service.workflows.search import SearchRequest, names_of, search
 from service.workflows.train import TrainRequest, train_dataset
 
 COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed")
@@ -97,7 +98,9 @@ def tune(
     for name, kind in (("trainers", tuple), ("study", Path)):
         if name in searched:
             searched[name] = kind(searched[name])
-    request = SearchRequest(Path(), **searched, fixed=_parameters(options), threads=_cores(threads))
+    given = _parameters(options).items()
+    fixed = [f"{name}={value if isinstance(value, str) else dumps(value)}" for name, value in given]
+    request = SearchRequest(Path(), **searched, fixed=fixed, threads=_cores(threads))
     dataset = dataset_from_memory(*columns_from_memory(instances, labels, text_column, label_column))
     held = None
     if valid is not None:
@@ -105,7 +108,7 @@ def tune(
         rows = columns_from_memory(*valid, text_column, label_column)
         held = dataset_from_memory(*rows, names_of(dataset), n_features)
     with shown_progress(progress) as show:
-        found = search_dataset(dataset, held, request, show)
+        found = search(request, show, (dataset, held))
         draft = train_dataset(dataset, request.training(found[0]), show)
     return Model(
         model_of(draft), found={"metric": request.metric, "trials": [each._asdict() for each in found]}

@@ -14,7 +14,7 @@ from model_store.version import Model as Opened
 from model_store.version import model_of
 from service.base.bars import shown_progress
 from service.base.errors import BadParameter
-from service.db.of_store import opened_database
+from service.db.of_store import ready_database
 from service.in_memory.asked import AskedModel, threads_for
 from service.inference.chunks import check_chunk_characters
 from service.thresholds.store.state import ThresholdDatabase
@@ -155,8 +155,7 @@ class Model(AskedModel):
         with shown_progress(progress) as show:
             outcomes = tune(self._opened, request, show, labelled)
         if self._home is not None:
-            with opened_database(self._home, create=True) as database:
-                assert database is not None
+            with ready_database(self._home) as database:
                 keep(self._opened, database, outcomes)
         found = {**self._found, "thresholds": facts_of(outcomes[0])}
         return Model(self._opened, self._home, outcomes[0].tuned, found)
@@ -189,10 +188,7 @@ class Model(AskedModel):
         home.prepare()
         if self._tuned is None:
             return home.publish(name, draft_of(self._opened)).version
-        with opened_database(home.root, create=True) as database:
-            assert database is not None
-            with database.read():  # one that does not answer is told before anything is published
-                pass
+        with ready_database(home.root) as database:  # before anything is published
             version = home.publish(name, draft_of(self._opened)).version
             ThresholdDatabase(database).save(name, version, self._tuned)
         return version

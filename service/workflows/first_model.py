@@ -16,7 +16,7 @@ from service.base.columns import TableColumns
 from service.base.errors import BadData
 from service.base.rows import Dataset
 from service.datasets import read_dataset
-from service.db.of_store import opened_database
+from service.db.of_store import ready_database
 from service.features.parameters import PREFIX, AutoParameters
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.choose_features import ROWS_MIN, divide
@@ -72,10 +72,7 @@ def make_first_model(
         outcomes = tune(model, request_of(None, data, None, "zero", threads=threads), on_progress, held)
     at = outcomes[0].tuned.thresholds if outcomes else None
     found = evaluate_rows(model, measured, threads, on_progress, thresholds=at)
-    with opened_database(store.root, create=True) as database:
-        assert database is not None
-        with database.read():  # one that does not answer is told before anything is published
-            pass
+    with ready_database(store.root) as database:  # before anything is published
         version = store.publish(name, draft).version
         if outcomes:
             keep(store.open(name, version), database, outcomes)

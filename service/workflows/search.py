@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -68,7 +68,7 @@ class SearchRequest:
     minutes  no trial begins later, and one that still runs then is given up
     trials   so many at most, those of the study before counted
     study    a file that keeps the trials, made or gone on with
-    fixed    "key=value" each, or values by name: these parameters are not searched
+    fixed    "key=value" each: these parameters are not searched
     """
 
     data: Path
@@ -79,7 +79,7 @@ class SearchRequest:
     minutes: float = 10.0
     trials: int = 1000
     study: Path | None = None
-    fixed: Sequence[str] | Mapping[str, Any] = ()
+    fixed: Sequence[str] = ()
     label_names: Path | None = None
     columns: TableColumns = field(default=DEFAULT_COLUMNS)
     seed: int = 0
@@ -109,42 +109,21 @@ class _TimeIsUp(Exception):
     """The time of the search is over."""
 
 
-def search(request: SearchRequest, on_progress: OnProgress = no_progress) -> list[TrialFacts]:
+def search(
+    request: SearchRequest,
+    on_progress: OnProgress = no_progress,
+    rows: tuple[Dataset, Dataset | None] | None = None,
+) -> list[TrialFacts]:
     """Return the trials of a search, the best first; of equals the earliest.
+
+    rows  those of the request's files, where they are at hand; labels of the second have the ids of the first
 
     Each trainer is tried with its usual values first. Nothing is published. Same seed, same data, a new
     study: the same trials, as many as the time allows. Raises BadInput, also where a study is of another
     search or the time was too short for one trial.
     """
-    _check(request)
-    dataset = read_dataset(
-        request.data,
-        label_names_file=request.label_names,
-        columns=request.columns,
-        on_progress=lambda done, total: on_progress("read", done, total),
-    )
-    valid = None
-    if request.valid is not None:
-        n_features = None if dataset.rows is None else dataset.rows.n_features
-        valid = read_dataset(
-            request.valid, labels=names_of(dataset), n_features=n_features, columns=request.columns
-        )
-    return search_dataset(dataset, valid, request, on_progress)
-
-
-def names_of(dataset: Dataset) -> NameTable:
-    """Return the names of the labels of training rows: their numbers, where they have none."""
-    return build_names(dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)])
-
-
-def search_dataset(
-    dataset: Dataset, valid: Dataset | None, request: SearchRequest, on_progress: OnProgress = no_progress
-) -> list[TrialFacts]:
-    """Do as `search` does, with rows that are at hand in place of the request's files.
-
-    valid  rows to measure on, whose labels have the ids of `dataset`; None: some of it are held out
-    """
     fixed = _check(request)
+    dataset, valid = rows or _read(request, on_progress)
     folds = list(folds_of(dataset, request.folds, request.seed)) if valid is None else [Fold(dataset, valid)]
     study = _study(request, dataset, valid)
     spaces = {
@@ -175,6 +154,24 @@ def search_dataset(
     return sorted(trials, key=lambda each: -each.value)
 
 
+def _read(request: SearchRequest, on_progress: OnProgress) -> tuple[Dataset, Dataset | None]:
+    dataset = read_dataset(
+        request.data,
+        label_names_file=request.label_names,
+        columns=request.columns,
+        on_progress=lambda done, total: on_progress("read", done, total),
+    )
+    if request.valid is None:
+        return dataset, None
+    names, n_features = names_of(dataset), None if dataset.rows is None else dataset.rows.n_features
+    return dataset, read_dataset(request.valid, labels=names, n_features=n_features, columns=request.columns)
+
+
+def names_of(dataset: Dataset) -> NameTable:
+    """Return the names of the labels of training rows: their numbers, where they have none."""
+    return build_names(dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)])
+
+
 def _check(request: SearchRequest) -> dict[str, Scalar]:
     """Return the values that are fixed. Raises BadParameter for what cannot be asked, and without Optuna."""
     if request.metric not in METRICS:
@@ -183,9 +180,7 @@ def _check(request: SearchRequest) -> dict[str, Scalar]:
         raise BadParameter(f"--folds: expected 1 to {FOLDS_MAX}, found {request.folds}")
     if request.valid is not None and request.folds > 1:
         raise BadParameter("--folds: expected without --valid, found both")
-    fixed = dict(request.fixed) if isinstance(request.fixed, Mapping) else {}
-    if not isinstance(request.fixed, Mapping):
-        fixed = {key: scalar_of(text) for key, text in split_items(request.fixed).items()}
+    fixed = {key: scalar_of(text) for key, text in split_items(request.fixed).items()}
     check_space(request.trainers, fixed)
     for name in request.trainers:
         from_json(name, fixed_of(name, fixed))
@@ -226,9 +221,7 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
             "seed": request.seed,
             "trainers": request.trainers,
             "metric": request.metric,
-            "fixed": sorted(
-                map(str, request.fixed.items() if isinstance(request.fixed, Mapping) else request.fixed)
-            ),
+            "fixed": sorted(request.fixed),
             "spaces": digest_of_spaces(),
         }
     )
