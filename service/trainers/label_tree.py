@@ -13,13 +13,13 @@ from model_store.ensemble import Link, Tree
 from service.base.faults import fault
 from service.base.parameters import Parameters
 from service.base.rows import SparseRows
-from service.trainers.classifiers import Members, Solving, members_of, train_classifiers
+from service.trainers.classifiers import Members, Solving, members_of, solver_bytes, train_classifiers
 from service.trainers.clustering import balanced_shape, kmeans_shape
 from service.trainers.representations import Representations, label_representations
 from service.trainers.shape import Shape, join
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.source import RowSource, TrainingSet, all_rows
-from service.trainers.spec import Trained, TrainerSpec, rows_by_label
+from service.trainers.spec import Trained, TrainerSpec, rows_by_label, spreads
 from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
 from service.trainers.work import Tools
 
@@ -206,6 +206,8 @@ LABEL_TREE = TrainerSpec(
     parameters=LabelTreeParameters,
     fit=fit_label_tree,
     estimate=estimate_label_tree,
+    alone=spreads,
+    worker_bytes=lambda data, p: solver_bytes(data.rows),
 )
 
 OVR = TrainerSpec(
@@ -214,4 +216,6 @@ OVR = TrainerSpec(
     parameters=OvrParameters,
     fit=fit_label_tree,
     estimate=estimate_label_tree,
+    alone=spreads,
+    worker_bytes=lambda data, p: solver_bytes(data.rows),
 )
