@@ -22,7 +22,7 @@ from service.vocabulary.featurizers import featurizer_of
 from service.workflows.choose_features import ROWS_MIN, divide
 from service.workflows.evaluate import TOP_R, evaluate_rows, valid_figures
 from service.workflows.labelled import OnProgress, labelled_dataset
-from service.workflows.train import TrainRequest, train_dataset
+from service.workflows.train import TrainRequest, parent_in, train_dataset
 from service.workflows.tune import keep, request_of, tune
 
 TRAINER = "label-tree"
@@ -60,6 +60,7 @@ def make_first_model(
         parameters={f"{PREFIX}kind": AutoParameters.kind} if are_tried else {},
         seed=seed,
         threads=threads,
+        origin={"parent": parent_in(store, name)},
     )
     store.prepare()
     draft = train_dataset(train, request, on_progress)
@@ -84,7 +85,7 @@ def make_first_model(
         "model": name,
         "version": version,
         "rows": {"training": train.n_rows, "thresholds": valid.n_rows, "test": test.n_rows},
-        "labels": len(np.unique(dataset.labels.indices)),
+        "labels": len(np.unique(train.labels.indices)),
         "labels_a_row": float(sizes.mean()),
         "possible": 100.0 * float(np.minimum(sizes, TOP_R).mean()) / TOP_R,
         "features": report["features"]["chosen"] if are_tried else featurizer.kind,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from model_store.origin import read_origin
 from model_store.store import Store
 from service.base.columns import DEFAULT_COLUMNS, TableColumns, TextColumn
 from service.base.errors import BadData, BadParameter
@@ -122,6 +123,7 @@ def test_a_first_model_is_published_with_thresholds(tmp_path: Path, run_here: Ru
         assert ("only 3 rows were held out" in told.stderr) is (n == 30)
     assert "the label that it shows first is right 10.0 times in 10" in told.stdout
     assert Store(store).versions("ein-versuch") == (1, 2)
+    assert read_origin(Store(store).open("ein-versuch", 2).arrays)["parent"]["version"] == 1
     said = run_here("try", file, "--no-serve", "--json", "--model", "other", store=store)
     facts = json.loads(said.stdout.splitlines()[-1])
     assert facts["rows"] == {"training": 320, "thresholds": 40, "test": 40} and facts["labels"] == 4
