@@ -27,6 +27,7 @@ from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import TuneRequest, tune
 from tests.conftest import Run
 from tests.jobs_helpers import write_data
+from xylem import calls
 
 ROOT = Path(__file__).resolve().parents[3]
 Rows = tuple[list[str], list[list[str]]]
@@ -149,6 +150,14 @@ def test_instances_and_labels_as_they_come() -> None:
     ):
         with pytest.raises(xylem.errors.BadData, match=fault):
             xylem.train(x, labels, trainer="ovr")
+
+
+def test_the_client_takes_top_k_for_top_r() -> None:
+    request = calls.predict("m", ["a"], None, None, {"top_k": 3, "threshold": 0.5})
+    assert json.loads(request.body) == {"instances": [{"text": "a"}], "top_r": 3, "threshold": 0.5}
+    assert calls.batch_request("m", None, None, b"", {"top_k": 3}).path == "/v1/models/m/batch?top_r=3"
+    with pytest.raises(ValueError, match="expected top_r or top_k"):
+        calls.predict("m", ["a"], None, None, {"top_k": 3, "top_r": 3})
 
 
 def test_several_columns_are_one_text() -> None:
