@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I32, I64
 from model_store.names import find_all, name_of
 from model_store.origin import read_report
 from model_store.version import Model as Opened
@@ -235,14 +235,12 @@ class AskedModel:
             return search(rows, options)
         return search_chunks(search, rows, ptr, options, n_labels, least)
 
-    def _scored(
-        self, rows: SparseRows, ptr: NDArray[np.int64], labels: NDArray[np.int32]
-    ) -> list[ScoredLabel]:
+    def _scored(self, rows: SparseRows, ptr: I64, labels: I32) -> list[ScoredLabel]:
         found = self._predictor.score_labels(rows, ptr, labels)
         names = (name_of(self._opened.labels, label) for label in labels.tolist())
         return list(map(ScoredLabel, names, found.scores.tolist()))
 
-    def _threshold(self, threshold: object) -> float | NDArray[np.float32] | None:
+    def _threshold(self, threshold: object) -> float | F32 | None:
         """Return a threshold, or each label's, float32[K]. Raises BadInput and DatabaseUnavailable."""
         if threshold == TUNED:
             if (found := self._thresholds()) is None:
@@ -262,7 +260,7 @@ class AskedModel:
         expected = f'None, "{TUNED}" or a number from 0 to 1'
         raise BadParameter(f"threshold: expected {expected}, found {threshold!r:.40}")
 
-    def _thresholds(self) -> NDArray[np.float32] | None:
+    def _thresholds(self) -> F32 | None:
         """Return each label's threshold, float32[K], read once; None without any."""
         if self._tuned is None and self._home is not None:
             with opened_database(self._home, create=False) as database:
@@ -311,7 +309,7 @@ def threads_for(threads: int | None, n_rows: int) -> int:
     return max(1, min(threads or os.cpu_count() or 1, n_rows))
 
 
-def _in_chunks(checked: InMemoryInstances, most: object) -> tuple[InMemoryInstances, NDArray[np.int64]]:
+def _in_chunks(checked: InMemoryInstances, most: object) -> tuple[InMemoryInstances, I64]:
     """Return texts in chunks, and where those of each begin and end. Raises BadParameter."""
     most = check_chunk_characters(most, "chunk_characters")
     if checked.kind != "text":

@@ -11,14 +11,14 @@ from typing import Any, Literal, TypedDict, Unpack
 from model_store.origin import parent_of
 from model_store.store import Store
 from model_store.version import Model as Opened
-from model_store.version import model_of
+from model_store.version import draft_of, model_of
 from service.base.bars import shown_progress
 from service.base.errors import BadParameter
 from service.db.of_store import ready_database
 from service.in_memory.asked import AskedModel, threads_for
 from service.inference.chunks import check_chunk_characters
 from service.thresholds.store.state import ThresholdDatabase
-from service.workflows.calibrate import calibrated_draft, draft_of, fit_to_rows, refuse_link
+from service.workflows.calibrate import calibrated_draft, fit_to_rows, refuse_link
 from service.workflows.compare import CompareRequest, Contender, compare
 from service.workflows.evaluate import LEAST_THRESHOLD, best_threshold, empty_convention, evaluate_rows
 from service.workflows.from_memory import TextColumn, columns_from_memory, dataset_from_memory
