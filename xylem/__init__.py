@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from xylem.local import combine as combine
     from xylem.local import load as load
     from xylem.local import train as train
+    from xylem.local import tune as tune
     from xylem.results import DataFile as DataFile
     from xylem.results import Feedback as Feedback
     from xylem.results import FeedbackVerdict as FeedbackVerdict
@@ -58,7 +59,7 @@ _NAMES = {
     "errors": "BadAnswer ClientError ConnectionFailed FieldError ProblemError Retries WaitTimeout",
     "estimators": "LabelTreeClassifier",
     "events": "ServerEvent",
-    "local": "Model ScoredLabel combine load train",
+    "local": "Model ScoredLabel combine load train tune",
     "results": """
         DataFile Feedback FeedbackVerdict InstanceScores Job Label LabelScore LabelThreshold LineError
         ModelDetails ModelInfo Prediction Predictions Progress Promotion Scores Thresholds
@@ -69,6 +70,8 @@ _PLACES = {name: module for module, names in _NAMES.items() for name in names.sp
 
 def __getattr__(name: str) -> object:
     """Import what `name` is, at its first use."""
+    if name == "errors":
+        return import_module("xylem.errors")
     if name not in _PLACES:
         raise AttributeError(f"module 'xylem' has no attribute {name!r}")
     try:
@@ -83,4 +86,4 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """Return the public names."""
-    return sorted(_PLACES)
+    return sorted([*_PLACES, "errors"])

@@ -114,6 +114,7 @@ class BatchOptions(TypedDict, total=False):
     """How to predict the lines of a batch; what is left out is the server's default."""
 
     top_r: int
+    top_k: int  # another name of top_r
     threshold: float | Literal["tuned"] | None
     beam_width: int
     exact: bool
@@ -190,7 +191,7 @@ def predict(
     model: str, instances: Iterable[Instance], version: int | None, alias: str | None, options: PredictOptions
 ) -> Request:
     """Return a request for predictions."""
-    body = dumped({"instances": _several(instances), **options})
+    body = dumped({"instances": _several(instances), **_named(options)})
     return Request("POST", f"{model_path(model, version, alias)}/predict", body, _JSON, repeatable=True)
 
 
@@ -217,6 +218,15 @@ def score(
     return Request("POST", path, dumped({"instances": asked}), _JSON, repeatable=True)
 
 
+def _named(options: BatchOptions) -> JsonObject:
+    """Return options by the names that the server has for them. Raises ValueError."""
+    if "top_k" not in options:
+        return {**options}
+    if "top_r" in options:
+        raise ValueError("expected top_r or top_k, which are the same, found both")
+    return {"top_r" if name == "top_k" else name: value for name, value in options.items()}
+
+
 def _several(instances: Iterable[Instance]) -> list[Mapping[str, Any]]:
     if isinstance(instances, str | Mapping):
         raise TypeError("instances: expected several, found one: put it into a list")
@@ -227,7 +237,7 @@ def batch_request(
     model: str, version: int | None, alias: str | None, lines: bytes, options: BatchOptions
 ) -> Request:
     """Return a request of a batch. Raises ValueError."""
-    path = f"{model_path(model, version, alias)}/batch{query(**options)}"
+    path = f"{model_path(model, version, alias)}/batch{query(**_named(options))}"
     return Request("POST", path, lines, _LINES, repeatable=True)
 
 

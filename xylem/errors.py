@@ -1,4 +1,14 @@
-"""Errors of the client. No message, and no field, has the key.
+"""Errors that callers of `xylem` may catch. No message, and no field, has the key of a client.
+
+Of models in this process, defined in the service and imported when they are first asked for:
+
+XylemError
+├── BadInput            what cannot be used: BadData (instances, labels, files), BadInstance, BadParameter,
+│                       NotTuned (no tuned thresholds), UnknownLabel
+└── Unavailable         DatabaseUnavailable (of tuned thresholds)
+StoreError              of a store: what is not there, damaged, or cannot be written
+
+Of the client:
 
 ClientError
 ├── ProblemError        the server refused: an RFC 9457 problem, with its stable `code`
@@ -12,11 +22,42 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
+from xylem.command import refuse_shadows
+
+if TYPE_CHECKING:
+    from model_store.errors import StoreError as StoreError
+    from service.base.errors import BadData as BadData
+    from service.base.errors import BadInput as BadInput
+    from service.base.errors import BadInstance as BadInstance
+    from service.base.errors import BadParameter as BadParameter
+    from service.base.errors import DatabaseUnavailable as DatabaseUnavailable
+    from service.base.errors import NotTuned as NotTuned
+    from service.base.errors import Unavailable as Unavailable
+    from service.base.errors import UnknownLabel as UnknownLabel
+    from service.base.errors import XylemError as XylemError
+
+_OF_MODELS = {
+    "model_store.errors": "StoreError",
+    "service.base.errors": """
+        BadData BadInput BadInstance BadParameter DatabaseUnavailable NotTuned Unavailable UnknownLabel
+        XylemError
+    """,
+}
 _DETAIL_MAX = 2000
+
+
+def __getattr__(name: str) -> object:
+    """Import an error of models in this process, at its first use: the client needs none of them."""
+    for module, names in _OF_MODELS.items():
+        if name in names.split():
+            refuse_shadows()
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'xylem.errors' has no attribute {name!r}")
 
 
 class ClientError(Exception):

@@ -34,21 +34,25 @@ class TableColumns(NamedTuple):
     texts      joined by line ends, in this order; of weight w, w times
     labels     the column of the labels
     separator  stands between the labels of a cell; blanks around a label, and empty labels, are left out
+    delimiter  stands between the cells of a row of text; empty: what the suffix says
     """
 
     texts: tuple[TextColumn, ...] = (TextColumn("text"),)
     labels: str = "labels"
     separator: str = ";"
+    delimiter: str = ""
 
 
 DEFAULT_COLUMNS = TableColumns()
 """What is read where nothing is said."""
 
 
-def columns_of(texts: Sequence[str] | None, labels: str | None, separator: str | None) -> TableColumns:
-    """Return the columns that `--text-column`, `--label-column` and `--label-separator` say; None: default.
+def columns_of(
+    texts: Sequence[str] | None, labels: str | None, separator: str | None, delimiter: str | None = None
+) -> TableColumns:
+    """Return the columns that `--text-column`, `--label-column`, `--label-separator` and `--delimiter` say.
 
-    A text is NAME or NAME=WEIGHT. Raises BadParameter.
+    A text is NAME or NAME=WEIGHT, a delimiter a character or "tab"; None: default. Raises BadParameter.
     """
     if texts is not None and len(texts) > COLUMNS_MAX:
         raise BadParameter(f"text column: expected at most {COLUMNS_MAX}, found {len(texts)}")
@@ -61,10 +65,14 @@ def columns_of(texts: Sequence[str] | None, labels: str | None, separator: str |
     if separator is not None and not 0 < len(separator) <= SEPARATOR_CHARS_MAX:
         expected = f"expected 1 to {SEPARATOR_CHARS_MAX} characters"
         raise BadParameter(f"label separator: {expected}, found {len(separator)}")
+    mark = "\t" if delimiter == "tab" else delimiter or ""
+    if delimiter is not None and (len(mark) != 1 or mark in '"\r\n'):
+        raise BadParameter(f"delimiter: expected a character, not a quote, or tab, found {delimiter!r}")
     return TableColumns(
         chosen,
         DEFAULT_COLUMNS.labels if labels is None else labels,
         DEFAULT_COLUMNS.separator if separator is None else separator,
+        mark,
     )
 
 

@@ -34,12 +34,14 @@ def application() -> typer.Typer:
     from service.cli.serve import serve, worker
     from service.cli.thresholds import thresholds
     from service.cli.train import estimate, train
+    from service.cli.trying import try_file
     from service.cli.tune import tune
 
     app = typer.Typer(
         name="xylem", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
     )
     app.callback()(_root)
+    app.command("try")(try_file)
     of_models = (
         train,
         tune,

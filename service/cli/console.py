@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,7 @@ if TYPE_CHECKING:  # rich is for people, and loaded where something is shown to 
     from rich.console import Console
     from rich.table import Table
 
-OnProgress = Callable[[str, int, int], None]
-"""Called with a phase's name, how much of it is done, and how much it is in all (0: not known)."""
+    from service.base.bars import OnProgress
 
 _WIDTH_PIPED = 120
 
@@ -101,14 +100,12 @@ def progress(json: bool) -> Iterator[OnProgress]:
     """Show a bar a phase on standard error while the block runs: on a terminal, without `json`."""
     if not json:
         _announce_compilation()
-    if json or not sys.stderr.isatty():
+    if json or not sys.stderr.isatty():  # rich is not loaded for nobody
         yield lambda phase, done, total: None
         return
-    from rich.console import Console
+    from service.base.bars import shown_progress
 
-    from service.cli.bars import phase_bars
-
-    with phase_bars(Console(stderr=True)) as show:
+    with shown_progress(True) as show:
         yield show
 
 

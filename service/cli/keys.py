@@ -14,7 +14,7 @@ from service.base.errors import BadParameter
 from service.cli.console import cell, print_json, print_line, print_table
 from service.cli.options import DEFAULT_STORE, Json, StoreDir
 from service.cli.places import user_name
-from service.db.of_store import opened_database
+from service.db.of_store import ready_database
 
 if TYPE_CHECKING:
     from service.access.keys import AccessKeys
@@ -38,8 +38,7 @@ _DURATION = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 def _opened_keys(store: Path) -> Iterator[tuple[AccessKeys, Database]]:
     from service.access.keys import AccessKeys
 
-    with opened_database(store, create=True) as database:
-        assert database is not None
+    with ready_database(store) as database:
         yield AccessKeys(database), database
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from service.base.columns import TableColumns, columns_of, refuse_without_table
+from service.base.columns import TableColumns, columns_of, is_table, refuse_without_table
 from service.base.errors import BadParameter
 
 LATEST = "latest"
@@ -91,6 +91,13 @@ LabelSeparator = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="Of a table: stands between labels of a cell; `;` if left out."),
 ]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CHARACTER",
+        help="Of a table of text: stands between cells; if left out a comma, of .tsv a tab. tab is one.",
+    ),
+]
 
 DEFAULT_STORE = Path("store")
 
@@ -160,12 +167,19 @@ class Table(NamedTuple):
     text_column: TextColumns = None
     label_column: LabelColumn = None
     label_separator: LabelSeparator = None
+    delimiter: Delimiter = None
 
     def columns(self, *files: Path | None) -> TableColumns:
         """Return the columns that are named. Raises BadParameter where none of the files is a table."""
-        columns = columns_of(self.text_column, self.label_column, self.label_separator)
+        columns = columns_of(*self)
         refuse_without_table(columns, *files)
         return columns
+
+    def guessed(self, file: Path) -> TableColumns:
+        """Return the columns that are named, others as they look in a file. Raises BadInput."""
+        from service.datasets.guess import guess_columns
+
+        return guess_columns(file, *self) if is_table(file) else self.columns(file)
 
 
 @in_panel("Work")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
 import typer
+from orjson import loads
 
-from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
-from service.cli.console import complain, progress
+from service.cli.console import complain, print_result, print_table, progress
 from service.cli.options import (
     DEFAULT_STORE,
     ChunkCharacters,
@@ -28,7 +28,7 @@ from service.cli.options import (
     parse_reference,
 )
 from service.cli.places import Place, connect_server, opened_learning, read_key, refuse_beside_url
-from service.serving.line_files import STDIN, Source, blocks, idle, in_order, opened
+from service.serving.line_files import STDIN, Source, blocks, idle, in_order, opened, source_of
 
 if TYPE_CHECKING:
     from service.base.settings import Limits
@@ -48,6 +48,13 @@ Threshold = Annotated[
         metavar="X",
         help="Only labels with a score of at least X, from 0 to 1; tuned: each label's threshold.",
     ),
+]
+Text = Annotated[str | None, typer.Argument(metavar="TEXT", help="A text; its labels are shown as a table.")]
+Plain = Annotated[
+    bool, typer.Option("--plain", help="A line of standard input is a text, not JSON; without --data.")
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace results that stand beside the documents of a directory.")
 ]
 BeamWidth = Annotated[int, typer.Option(help="Nodes kept a level: wider is slower, closer to exact.")]
 Exact = Annotated[bool, typer.Option("--exact", help="Search until the answer is exact.")]
@@ -85,6 +92,17 @@ class RequestOptions(NamedTuple):
         }
 
 
+@in_panel("Instances")
+class GivenAs(NamedTuple):
+    """What lines are, and what becomes of the labels of documents."""
+
+    plain: Plain = False
+    force: Force = False
+
+
+RESULTS = ".labels"
+"""What the names of results end in, which stand beside documents."""
+
 _LOCAL_ONLY = ("store", "threads", "explain")
 
 
@@ -92,28 +110,41 @@ _LOCAL_ONLY = ("store", "threads", "explain")
 def predict(
     context: typer.Context,
     model: Model,
+    text: Text = None,
     *,
     data: Instances = STDIN,
+    given: GivenAs,
     table: Table,
     wanted: RequestOptions,
     place: Place,
     threads: Threads = None,
     json: Json = False,
 ) -> None:
-    """Predict the labels of instances: one JSON object a line in, one prediction a line out.
+    """Predict the labels of a text, or of instances: one JSON object a line in, one prediction a line out.
 
     A line is {"text": ...}, {"features": {...}} or {"indices": [...], "values": [...]}. "labels" in it is
     ignored, so that a labelled file can be predicted. Of a .csv, .tsv or .parquet file
     each row is a text. A line that cannot be used has an error in its place, and the exit status is 2 at
-    the end.
+    the end. Of a directory of documents NAME.txt the labels are written to NAME.labels, a line each: the
+    label, a tab, its score.
     """
-    columns, given = table.columns(Path(data)), wanted.options()
+    columns, options = table.columns(Path(data)), wanted.options()
+    if (text is not None) + (data != STDIN) + given.plain > 1:
+        raise BadParameter("expected a text, --data or --plain alone, found several of them")
     if place.url is not None:
         refuse_beside_url(context, _LOCAL_ONLY)
-        answers = _by_server(place.url, place.key_file, parse_reference(model), given)
+        answers = _by_server(place.url, place.key_file, parse_reference(model), options)
     else:
-        answers = _by_store(place.store, model, given, n_threads(threads), explain=wanted.explain)
-    _print_answers(data, columns, answers, json, "predict", "an instance")
+        answers = _by_store(place.store, model, options, n_threads(threads), explain=wanted.explain)
+    if text is not None:
+        _print_text(answers(source_of(text)), json or wanted.explain)
+        return
+    results = ResultFiles(Path(data), force=given.force) if Path(data).is_dir() else None
+    write = _write if results is None else results.write
+    with opened(data, columns, is_plain=given.plain) as source:
+        _print_answers(data, source, answers, write, "an instance", quiet=json)
+    if results is not None:
+        print_result(json, f"{results.n_written} files *{RESULTS} written", documents=results.n_written)
 
 
 Answers = Callable[[Source], Iterator["Answered"]]
@@ -121,19 +152,74 @@ Answers = Callable[[Source], Iterator["Answered"]]
 
 
 def _print_answers(
-    data: str, columns: TableColumns, answers: Answers, json: bool, phase: str, expected: str
+    data: str,
+    source: Source,
+    answers: Answers,
+    write: Callable[[bytes], None],
+    expected: str,
+    *,
+    quiet: bool,
 ) -> None:
-    """Print the answers to all lines of a file. Raises BadData at the end where lines had none."""
+    """Write the answers to all lines of a file. Raises BadData at the end where lines had none."""
     n_rows = n_bad = 0
-    with opened(data, columns) as source, progress(json or data == STDIN) as show:
+    with progress(quiet or data == STDIN) as show:
         for answered in answers(source):
-            sys.stdout.buffer.write(answered.lines)
-            sys.stdout.buffer.flush()
+            write(answered.lines)
             n_rows += answered.n_rows
             n_bad += answered.n_bad
-            show(phase, source.raw.tell() if source.n_bytes else 0, source.n_bytes)
+            show("answers", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
     if n_bad:
         raise BadData(f"{data}: expected {expected} on each of {n_rows + n_bad} lines, found {n_bad} without")
+
+
+def _write(lines: bytes) -> None:
+    sys.stdout.buffer.write(lines)
+    sys.stdout.buffer.flush()
+
+
+def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
+    """Show the labels of a text as a table, or the answer as it is. Raises BadData where it has none."""
+    line = b"".join(part.lines for part in answered)
+    found = loads(line)
+    if "error" in found:
+        raise BadData(found["error"]["detail"])
+    if as_it_is:
+        _write(line)
+        return
+    print_table("", ("label", "score"), [(_label(each), each["score"]) for each in found["labels"]])
+
+
+def _label(each: dict[str, Any]) -> str:
+    """Return a label, and its name if there is one."""
+    return f"{each['name']} ({each['label']})" if each.get("name") else each["label"]
+
+
+class ResultFiles:
+    """The labels of the documents of a directory, a file beside each."""
+
+    def __init__(self, directory: Path, *, force: bool) -> None:
+        """Refuse results that are there, unless they are to be replaced. Raises BadData, BadParameter."""
+        from service.datasets.annif import CorpusDirectory
+
+        names = CorpusDirectory(directory).names
+        files = [(directory / name).with_suffix(RESULTS) for name in names]
+        if not force and (there := [file for file in files if file.exists()]):
+            raise BadParameter(f"expected no results yet, found {there[0]}: --force replaces them")
+        self._rest = iter(files)
+        self.n_written = 0
+
+    def write(self, lines: bytes) -> None:
+        """Write the next answers, each to its file; of a document without one there is none."""
+        for line in lines.splitlines():
+            file, found = next(self._rest), loads(line)
+            if "error" in found:
+                complain(f"{file.with_suffix('.txt')}: {found['error']['detail']}")
+                continue
+            rows = (f"{each['label']}\t{each['score']:.4f}\n" for each in found["labels"])
+            part = file.with_name(f".{file.name}.part")
+            part.write_text("".join(rows), encoding="utf-8")
+            part.replace(file)
+            self.n_written += 1
 
 
 def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[str, Any]) -> Answers:
@@ -277,4 +363,5 @@ def score(
         todo = blocks(source, limits.line_bytes_max, limits.block_rows_max)
         return in_order(todo, answer, n_threads(threads), idle(source))
 
-    _print_answers(data, DEFAULT_COLUMNS, answers, json, "score", "an instance with labels")
+    with opened(data) as source:
+        _print_answers(data, source, answers, _write, "an instance with labels", quiet=json)

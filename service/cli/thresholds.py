@@ -21,7 +21,7 @@ from service.cli.options import (
     n_threads,
 )
 from service.cli.places import open_model
-from service.db.of_store import opened_database
+from service.db.of_store import ready_database
 
 
 @in_panel("Tuning", common=("method", "test"))
@@ -111,8 +111,7 @@ def thresholds(
         columns,
     )
     opened = open_model(store, model)
-    with opened_database(store, create=True) as database, progress(json) as show:
-        assert database is not None
+    with ready_database(store) as database, progress(json) as show:
         facts = tune_and_keep(opened, database, request, shadow=shadow, on_progress=show)
         kept_in = database.shown
     if json:
@@ -137,8 +136,7 @@ def _end_shadow(model: str, store: Path, *, switch: bool, json: bool) -> None:
 
     found = open_model(store, model).manifest
     name, version = found.model, found.version
-    with opened_database(store, create=True) as database:
-        assert database is not None
+    with ready_database(store) as database:
         candidates = ShadowDatabase(database)
         epoch = (candidates.switch if switch else candidates.drop)(name, version)
     facts = {"model": name, "version": version, "epoch": epoch}

@@ -28,7 +28,7 @@ from service.cli.options import (
     in_panel,
     n_threads,
 )
-from service.db.of_store import opened_database
+from service.db.of_store import ready_database
 
 if TYPE_CHECKING:
     from model_store.store import Store
@@ -224,10 +224,7 @@ def _threshold_database(store: Store, thresholds: str | None) -> Iterator[Thresh
     from service.thresholds.store import state
 
     store.prepare()  # the database may be beside it
-    with opened_database(store.root, create=True) as database:
-        assert database is not None
-        with database.read():
-            pass
+    with ready_database(store.root) as database:
         yield state.ThresholdDatabase(database)
 
 

@@ -49,11 +49,14 @@ class CorpusDirectory(DataFile):
             f"{self.n_without} of {len(self.names)} documents have no file of subjects: rows without labels"
         )
 
-    def documents(self) -> Iterator[TextRow]:
-        """Yield each document. Raises BadData, naming file and line. Memory: a document and its subjects."""
+    def documents(self, *, with_labels: bool = True) -> Iterator[TextRow]:
+        """Yield each document; with_labels False: without its labels.
+
+        Raises BadData, naming file and line. Memory: a document and its subjects.
+        """
         for number, name in enumerate(self.names):
             text = "\n".join(line for _, line in self._lines(self.path / name)).strip()
-            yield TextRow(number, text, self._subjects(self.path / name))
+            yield TextRow(number, text, self._subjects(self.path / name) if with_labels else [])
             if self._on_progress:
                 self._on_progress(number + 1, len(self.names))
 

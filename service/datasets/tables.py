@@ -10,7 +10,7 @@ import orjson
 
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
-from service.datasets.annif import corpus_lines, is_corpus, uris_in
+from service.datasets.annif import CorpusDirectory, corpus_lines, is_corpus, uris_in
 from service.datasets.delimited import DELIMITERS, delimited_rows
 from service.datasets.json_lines import TextRow
 from service.datasets.stream import LINE_BYTES_MAX, DataFile
@@ -145,7 +145,7 @@ def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = Tru
         wanted.append(label_column)
     is_uris = label_column == _URIS and columns.separator == DEFAULT_COLUMNS.separator
     rows = _parquet_rows(file, wanted, with_labels) if suffix == ".parquet" else None
-    for line, cells in rows or _delimited_rows(file, DELIMITERS[suffix], wanted):
+    for line, cells in rows or _delimited_rows(file, columns.delimiter or DELIMITERS[suffix], wanted):
         labels = _labels(cells.pop(), columns.separator, is_uris) if with_labels else []
         # a text counts as often as its column weighs
         pairs = zip(cells, columns.texts, strict=True)
@@ -161,7 +161,7 @@ def _label_column(path: Path, suffix: str, columns: TableColumns) -> str:
         with closing(ParquetTable(DataFile(path))) as table:
             header = list(table.columns)
     else:
-        _, header = next(delimited_rows(DataFile(path), DELIMITERS[suffix]), (1, []))
+        _, header = next(delimited_rows(DataFile(path), columns.delimiter or DELIMITERS[suffix]), (1, []))
     found = [name for name in (columns.labels, *_OTHER_LABELS) if name in header]
     return found[0] if found else columns.labels
 
@@ -212,7 +212,7 @@ def _labels(cell: Any, separator: str, is_uris: bool) -> list[str]:
 
 
 class TableLines:
-    """The texts of a table, read as a file of bytes is: a context, closed at its end.
+    """The texts of a table, or of a directory of documents, read as a file of bytes is: a context.
 
     n_bytes  of the file; `tell` says how many of them are read
     """
@@ -224,7 +224,11 @@ class TableLines:
         except OSError as error:
             raise BadData(f"{path}: expected a file that can be read, found {error.strerror}") from None
         self._place = 0
-        self._rows = table_rows(DataFile(path, self._move), columns, with_labels=with_labels)
+        self._rows: Iterator[TextRow]
+        if path.is_dir():
+            self._rows = CorpusDirectory(path).documents(with_labels=with_labels)
+        else:
+            self._rows = table_rows(DataFile(path, self._move), columns, with_labels=with_labels)
         self._with_labels = with_labels
         self._lines = self._encoded()
 
@@ -250,7 +254,7 @@ class TableLines:
     def _move(self, done: int, total: int) -> None:
         self._place = done
 
-    def _encoded(self) -> Iterator[bytes]:
+    def _encoded(self) -> Generator[bytes]:
         for row in self._rows:
             labels = {"labels": row.labels} if self._with_labels else {}
             yield orjson.dumps({"text": row.text, **labels}) + b"\n"
@@ -261,4 +265,4 @@ class TableLines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._rows.close()
+        self._lines.close()

@@ -33,6 +33,19 @@ def opened_database(store: Path, *, create: bool) -> Iterator[Database | None]:
         database.close()
 
 
+@contextmanager
+def ready_database(store: Path) -> Iterator[Database]:
+    """Yield the database of a store, made where it is not there, which answers and can be written to.
+
+    Raises BadParameter and DatabaseUnavailable.
+    """
+    with opened_database(store, create=True) as database:
+        assert database is not None
+        with database.read():
+            pass
+        yield database
+
+
 def is_there(store: Path, url: str | None) -> bool:
     """Tell whether a store has a database, at a URL or beside it."""
     return url is not None or (store / FILE_NAME).exists()

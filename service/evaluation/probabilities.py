@@ -176,13 +176,23 @@ class ThresholdSweep:
 
     def points(self, n_true: int) -> list[ThresholdPoint]:
         """Return a point a threshold, ascending; n_true labels are true in all, unknown ones too."""
-        n, hits = (np.cumsum(counts[::-1])[::-1][1:] for counts in (self._all, self._hits))
+        n, hits = self._reaching()
         return [
             ThresholdPoint(
                 float(threshold), 100.0 * h / m if m else None, 100.0 * h / n_true if n_true else 0.0
             )
             for threshold, m, h in zip(_thresholds().tolist(), n.tolist(), hits.tolist(), strict=True)
         ]
+
+    def best(self, n_true: int) -> float:
+        """Return the threshold of the most micro-F, of equals the highest; n_true as in `points`."""
+        n, hits = self._reaching()
+        f = 2.0 * hits / np.maximum(n + n_true, 1)
+        return (STEPS - int(np.argmax(f[::-1]))) / STEPS
+
+    def _reaching(self) -> I64:
+        """Return the predictions, and the true ones, that reach each threshold, int64[2, STEPS]."""
+        return np.cumsum(np.stack([self._all, self._hits])[:, ::-1], axis=1)[:, ::-1][:, 1:]
 
 
 def _thresholds() -> F32:

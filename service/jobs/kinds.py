@@ -64,7 +64,7 @@ SPLIT_SUFFIXES = (".jsonl", ".ndjson", ".svm", ".txt", *TABLES)
 JOINED_SUFFIXES = (".jsonl", ".ndjson", *TABLES)
 """Data files that can stand beside others, and beside feedback."""
 
-_COLUMN_FIELDS = ("text_column", "label_column", "label_separator")
+_COLUMN_FIELDS = ("text_column", "label_column", "label_separator", "delimiter")
 
 Faults = Iterator[BadInput]
 

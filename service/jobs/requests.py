@@ -90,10 +90,11 @@ class TableFields(RequestModel):
     text_column: Annotated[list[str], Field(max_length=COLUMNS_MAX)] | None = None
     label_column: Name | None = None
     label_separator: str | None = None
+    delimiter: str | None = None
 
     def columns(self) -> TableColumns:
         """Return the columns. Raises BadParameter."""
-        return columns_of(self.text_column, self.label_column, self.label_separator)
+        return columns_of(self.text_column, self.label_column, self.label_separator, self.delimiter)
 
 
 class FeedbackSpan(RequestModel):

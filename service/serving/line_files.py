@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import os
+import re
 import select
 import sys
 import zlib
@@ -24,27 +26,40 @@ if TYPE_CHECKING:
 STDIN = "-"
 GZIP_MAGIC = b"\x1f\x8b"
 _READ_BYTES = 1 << 18
+_ESCAPED = re.compile(rb'[\x00-\x1f"\\]')
 
 
 class Source(NamedTuple):
-    """Where lines come from: `file` is read, `raw` tells how far it is, of `n_bytes` (0: not known)."""
+    """Where lines come from: `file` is read, `raw` tells how far it is, of `n_bytes` (0: not known).
+
+    is_plain  whether a line is a text, not JSON
+    """
 
     file: BinaryIO
     raw: BinaryIO
     n_bytes: int
+    is_plain: bool = False
+
+
+def source_of(text: str) -> Source:
+    """Return one line that has a text."""
+    from service.serving.lines import dump
+
+    line = dump({"text": text}) + b"\n"
+    return Source(io.BytesIO(line), io.BytesIO(line), len(line))
 
 
 @contextmanager
-def opened(data: str, columns: TableColumns = DEFAULT_COLUMNS) -> Iterator[Source]:
-    """Open the file of instances, or standard input; a row of a table becomes a line of JSON.
+def opened(data: str, columns: TableColumns = DEFAULT_COLUMNS, *, is_plain: bool = False) -> Iterator[Source]:
+    """Open the file of instances, or standard input; a row of a table, or a document, becomes a line of JSON.
 
     Raises BadData, for a table also while it is read.
     """
     if data == STDIN:
-        yield Source(sys.stdin.buffer, sys.stdin.buffer, 0)
+        yield Source(sys.stdin.buffer, sys.stdin.buffer, 0, is_plain)
         return
     path = Path(data)
-    if is_table(path):
+    if is_table(path) or path.is_dir():
         from service.datasets.tables import TableLines  # and kernels: `xylem --help` needs neither
 
         with TableLines(path, columns) as table:
@@ -86,6 +101,8 @@ def blocks(source: Source, line_bytes_max: int, rows_max: int) -> Iterator[LineB
             ends, rest = [rest], b""
         if first == 1 and ends:
             ends[0] = ends[0].removeprefix(codecs.BOM_UTF8)
+        if source.is_plain:
+            ends = [_json_of(end) for end in ends]
         lines = [end if len(end) <= line_bytes_max else None for end in ends]
         if lines and skipping:
             lines[0], skipping = None, False
@@ -96,6 +113,12 @@ def blocks(source: Source, line_bytes_max: int, rows_max: int) -> Iterator[LineB
         first += len(lines)
         if not chunk:
             return
+
+
+def _json_of(line: bytes) -> bytes:
+    """Return a text as a line of JSON; what is no UTF-8 stays, for whoever reads it to say so."""
+    escaped = _ESCAPED.sub(lambda found: b"\\u%04x" % found[0][0], line.removesuffix(b"\r"))
+    return b'{"text":"%b"}' % escaped
 
 
 def idle(source: Source) -> Callable[[], bool]:

@@ -56,9 +56,15 @@ class _Side(NamedTuple):
 
 
 def compare(
-    a: Contender, b: Contender, request: CompareRequest, on_progress: OnProgress = no_progress
+    a: Contender,
+    b: Contender,
+    request: CompareRequest,
+    on_progress: OnProgress = no_progress,
+    rows: tuple[Labelled, Labelled] | None = None,
 ) -> dict[str, Any]:
     """Return how two versions differ on a file, with the keys of `xylem compare --json`.
+
+    rows  those of the request's file as each takes them, where they are at hand
 
     a, b       NAME@VERSION; rows, resamples, seed
     metrics    for each figure a, b, difference (b - a), low and high of its 95% interval, in percent, and
@@ -77,7 +83,10 @@ def compare(
     n_new = int((ids >= a.model.labels.n_names).sum())
     _check_windows(a, b, n_new)
     untuned = [side.model.manifest.shown for side in (a, b) if side.thresholds is None]
-    sides = [_predicted(side, not untuned, request, on_progress) for side in (a, b)]
+    sides = [
+        _predicted(side, not untuned, request, on_progress, labelled)
+        for side, labelled in zip((a, b), rows or (None, None), strict=True)
+    ]
     _check_rows(sides[0], sides[1], request.data)
     figures = [row_figures(side.ranked, side.labelled.truth) for side in sides]
     found = compare_rows(
@@ -127,11 +136,18 @@ def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
             )
 
 
-def _predicted(side: Contender, decides: bool, request: CompareRequest, on_progress: OnProgress) -> _Side:
+def _predicted(
+    side: Contender,
+    decides: bool,
+    request: CompareRequest,
+    on_progress: OnProgress,
+    labelled: Labelled | None,
+) -> _Side:
     def show(phase: str, done: int, total: int) -> None:
         on_progress(f"{phase} {side.model.manifest.shown}", done, total)
 
-    labelled = read_labelled(side.model, request.data, show, request.columns)
+    if labelled is None:
+        labelled = read_labelled(side.model, request.data, show, request.columns)
     predictor = make_predictor(side.model)
     rows = labelled.rows
     ranked = predictor.predict_batch(rows, PredictOptions(top_r=TOP_R), request.threads)

@@ -15,8 +15,8 @@ from service.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows, Repo
 from service.evaluation.fmeasure import LabelCounts, count_labels
 from service.evaluation.fmeasure import empty_convention as empty_convention
 from service.evaluation.kept_figures import frequency_bands, kept_figures
+from service.evaluation.probabilities import LEAST_THRESHOLD as LEAST_THRESHOLD
 from service.evaluation.probabilities import (
-    LEAST_THRESHOLD,
     ReliabilityBin,
     ThresholdPoint,
     ThresholdSweep,
@@ -249,6 +249,16 @@ def _sweep(
         counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), truth))
         first = last
     return counting.points(len(labels.indices) + int(labelled.unknown.sum()))
+
+
+def best_threshold(labelled: Labelled, found: Predictions) -> float:
+    """Return the threshold for all labels that has the most micro-F among predictions of labelled rows.
+
+    found  the predictions that reach LEAST_THRESHOLD
+    """
+    counting = ThresholdSweep()
+    counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), labelled.labels))
+    return counting.best(len(labelled.labels.indices) + int(labelled.unknown.sum()))
 
 
 def _us_per_row(predictor: Searcher, labelled: Labelled, on_progress: OnProgress) -> float:

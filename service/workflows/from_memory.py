@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from model_store.compiled.handles import I32
 from model_store.names import NameTable
@@ -20,6 +21,9 @@ from service.features.rows import rows_of_csr
 
 SOURCE = "python"
 """What the origin of a version says instead of a file's name."""
+
+TextColumn = str | Sequence[str] | None
+"""The column of a frame that has the texts, or several, which are joined."""
 
 Kind = Literal["text", "features", "matrix"]
 
@@ -52,19 +56,17 @@ class _FromMemory(DataFile):
 
 
 def instances_from_memory(instances: object, n_features: int | None = None) -> InMemoryInstances:
-    """Return the instances that a caller gave: strings, mappings, or a sparse matrix, a row each.
+    """Return the instances that a caller gave: strings, mappings, or a matrix, a row each.
 
-    Any iterable of strings or mappings is taken, a column of a data frame too, and any matrix that has
-    `tocsr`, as scipy's have. `n_features`: a model's, which a matrix may not exceed. Raises BadData for what
-    is none of them, BadInstance for a matrix with wrong values.
+    Any iterable of strings or mappings is taken, a column of a data frame too, any matrix that has `tocsr`,
+    as scipy's have, and an array of numbers, float[n, features]. `n_features`: a model's, which a matrix may
+    not exceed. Raises BadData for what is none of them, BadInstance for a matrix with wrong values.
     """
-    if hasattr(instances, "tocsr"):
+    if is_matrix(instances):
         return InMemoryInstances("matrix", [], _matrix(instances, n_features))
     if isinstance(instances, str | bytes | Mapping) or not isinstance(instances, Iterable):
-        expected = "a list of texts, a list of mappings, or a sparse matrix"
+        expected = "a list of texts, a list of mappings, or a matrix"
         raise BadData(f"instances: expected {expected}, found {type(instances).__name__}")
-    if getattr(getattr(instances, "dtype", None), "kind", None) in _NUMBERS:
-        raise BadData("instances: expected a sparse matrix, found an array of numbers: csr_matrix(X)")
     rows = list(instances)
     first = rows[0] if rows else ""
     kind: Kind = "features" if isinstance(first, Mapping) else "text"
@@ -82,8 +84,9 @@ def dataset_from_memory(
 ) -> Dataset:
     """Return instances and their labels as `read_dataset` returns those of a file.
 
-    labels  a list of names for each instance, or a sparse matrix: each column with a value in a row is a
-            label of that row; its name is the column's number, or the model's name of that id
+    labels  a list of names for each instance, of whole numbers too, or an indicator matrix, sparse or an
+            array: each column with a value in a row is a label of that row; its name is the column's number,
+            or the model's name of that id
     model   the names of an existing model, with n_features
 
     Raises BadData, naming the row from 0, and BadInstance.
@@ -91,9 +94,9 @@ def dataset_from_memory(
     checked = instances_from_memory(instances, n_features)
     if checked.n_rows == 0:
         raise BadData("instances: expected one at least, found none")
-    if hasattr(labels, "tocsr"):
+    if is_matrix(labels):
         return _with_matrix(checked, labels, model)
-    rows = _label_lists(labels, checked.n_rows)
+    rows = label_lists(labels, checked.n_rows)
     collector = RowCollector(_FromMemory())
     for number, row in enumerate(rows):
         if checked.kind == "features":
@@ -110,6 +113,11 @@ def _with_matrix(checked: InMemoryInstances, labels: object, model: NameTable | 
     matrix = _matrix(labels, None if model is None else model.n_names)
     if matrix.n_rows != checked.n_rows:
         raise BadData(f"labels: expected {checked.n_rows} rows, as many as instances, found {matrix.n_rows}")
+    if not hasattr(labels, "tocsr") and (matrix.values != 1).any():
+        value = matrix.values[matrix.values != 1][0]
+        raise BadData(
+            f"labels: expected an array of 0 and 1, or a list of labels a row, found {value:g} in it"
+        )
     keep = offsets(matrix.values != 0)
     rows = LabelRows(keep[matrix.indptr], matrix.indices[matrix.values != 0], matrix.n_features)
     names = [str(i) for i in range(rows.n_labels)] if model is None else None
@@ -145,9 +153,10 @@ def _plain(features: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.item() if hasattr(value, "item") else value for name, value in features.items()}
 
 
-def _label_lists(labels: object, n_rows: int) -> list[list[str]]:
+def label_lists(labels: object, n_rows: int) -> list[list[str]]:
+    """Return the names of the labels of each of so many rows; a whole number is a name. Raises BadData."""
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
-        expected = "a list of labels for each instance, or a sparse matrix"
+        expected = "a list of labels for each instance, or an indicator matrix"
         raise BadData(f"labels: expected {expected}, found {type(labels).__name__}")
     rows: list[list[str]] = []
     for i, row in enumerate(labels):
@@ -155,16 +164,26 @@ def _label_lists(labels: object, n_rows: int) -> list[list[str]]:
             raise BadData(f"labels: row {i}: expected a list of strings, found {_shown(row)}")
         names = list(row)
         for name in names:
-            if not isinstance(name, str):
+            if not isinstance(name, str | int | np.integer) or isinstance(name, bool):
                 raise BadData(f"labels: row {i}: expected a list of strings, found {_shown(name)} in it")
-        rows.append(names)
+        rows.append([str(name) for name in names])
     if len(rows) != n_rows:
         raise BadData(f"labels: expected {n_rows} rows, as many as instances, found {len(rows)}")
     return rows
 
 
+def is_matrix(value: Any) -> bool:
+    """Tell whether something is a matrix: a sparse one, or an array of numbers."""
+    return hasattr(value, "tocsr") or getattr(getattr(value, "dtype", None), "kind", None) in _NUMBERS
+
+
 def _matrix(matrix: Any, n_columns: int | None) -> SparseRows:
-    """Return a sparse matrix as rows, checked and copied. Raises BadData and BadInstance."""
+    """Return a matrix as rows, checked and copied. Raises BadData and BadInstance."""
+    if not hasattr(matrix, "tocsr"):
+        matrix = np.asarray(matrix)
+        if matrix.ndim != 2:
+            raise BadData(f"matrix: expected an array of rows and columns, found {matrix.ndim} dimensions")
+        matrix = csr_matrix(matrix)
     rows = matrix.tocsr()
     width = int(rows.shape[1]) if n_columns is None else n_columns
     if not 0 < width <= N_IDS_MAX:
@@ -199,13 +218,13 @@ _SHOWN_MAX = 10
 
 
 def columns_from_memory(
-    instances: Any, labels: Any, text_column: str | None, label_column: str | None
+    instances: Any, labels: Any, text_column: TextColumn, label_column: str | None
 ) -> tuple[Any, Any]:
     """Return instances and labels as `dataset_from_memory` takes them: columns and series as lists.
 
     instances     a frame, with text_column, or whatever else `instances_from_memory` takes
     labels        None with label_column: then they are that column of the frame
-    text_column   the column of a frame that has the texts
+    text_column   the column of a frame that has the texts, or several, joined by line ends as those of tables
     label_column  the column of a frame that has a list of names in each row
 
     Raises BadParameter for columns that are named without a frame or not at all, or labels given twice;
@@ -216,12 +235,24 @@ def columns_from_memory(
             if value is not None:
                 raise BadParameter(f"{name}: expected a frame with columns, found {type(instances).__name__}")
         return _listed(instances), _labels(labels)
-    texts = _column(instances, "text_column", text_column)
+    if text_column is None or isinstance(text_column, str):
+        texts = _column(instances, "text_column", text_column)
+    else:
+        columns = [_column(instances, "text_column", name) for name in text_column]
+        texts = [_joined(number, cells) for number, cells in enumerate(zip(*columns, strict=True))]
     if labels is None and label_column is not None:
         return texts, _column(instances, "label_column", label_column)
     if label_column is not None:
         raise BadParameter("label_column: expected labels or a column of the frame, found both")
     return texts, _labels(labels)
+
+
+def _joined(number: int, cells: Sequence[Any]) -> str:
+    """Return the text of a row's cells. Raises BadData."""
+    for cell in cells:
+        if not isinstance(cell, str):
+            raise BadData(f"row {number}: expected a string, found {_shown(cell)}")
+    return "\n".join(cells)
 
 
 def _labels(labels: Any) -> Any:

@@ -109,23 +109,23 @@ class _TimeIsUp(Exception):
     """The time of the search is over."""
 
 
-def search(request: SearchRequest, on_progress: OnProgress = no_progress) -> list[TrialFacts]:
+def search(
+    request: SearchRequest,
+    on_progress: OnProgress = no_progress,
+    rows: tuple[Dataset, Dataset | None] | None = None,
+) -> list[TrialFacts]:
     """Return the trials of a search, the best first; of equals the earliest.
+
+    rows  those of the request's files, where they are at hand; labels of the second have the ids of the first
 
     Each trainer is tried with its usual values first. Nothing is published. Same seed, same data, a new
     study: the same trials, as many as the time allows. Raises BadInput, also where a study is of another
     search or the time was too short for one trial.
     """
     fixed = _check(request)
-    dataset = read_dataset(
-        request.data,
-        label_names_file=request.label_names,
-        columns=request.columns,
-        on_progress=lambda done, total: on_progress("read", done, total),
-    )
-    names = build_names(dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)])
-    folds = _folds(dataset, names, request)
-    study = _study(request, dataset, folds)
+    dataset, valid = rows or _read(request, on_progress)
+    folds = list(folds_of(dataset, request.folds, request.seed)) if valid is None else [Fold(dataset, valid)]
+    study = _study(request, dataset, valid)
     spaces = {
         name: dimensions_of(name, fixed, are_texts=dataset.texts is not None) for name in request.trainers
     }
@@ -152,6 +152,24 @@ def search(request: SearchRequest, on_progress: OnProgress = no_progress) -> lis
     if not trials:
         raise BadParameter(f"--minutes: expected time for one trial, found {request.minutes:g} too short")
     return sorted(trials, key=lambda each: -each.value)
+
+
+def _read(request: SearchRequest, on_progress: OnProgress) -> tuple[Dataset, Dataset | None]:
+    dataset = read_dataset(
+        request.data,
+        label_names_file=request.label_names,
+        columns=request.columns,
+        on_progress=lambda done, total: on_progress("read", done, total),
+    )
+    if request.valid is None:
+        return dataset, None
+    names, n_features = names_of(dataset), None if dataset.rows is None else dataset.rows.n_features
+    return dataset, read_dataset(request.valid, labels=names, n_features=n_features, columns=request.columns)
+
+
+def names_of(dataset: Dataset) -> NameTable:
+    """Return the names of the labels of training rows: their numbers, where they have none."""
+    return build_names(dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)])
 
 
 def _check(request: SearchRequest) -> dict[str, Scalar]:
@@ -190,15 +208,7 @@ def folds_of(dataset: Dataset, folds: int, seed: int) -> Iterator[Fold]:
         yield Fold(dataset.take(np.flatnonzero(~is_out)), dataset.take(np.flatnonzero(is_out)))
 
 
-def _folds(dataset: Dataset, names: NameTable, request: SearchRequest) -> list[Fold]:
-    if request.valid is None:
-        return list(folds_of(dataset, request.folds, request.seed))
-    n_features = None if dataset.rows is None else dataset.rows.n_features
-    valid = read_dataset(request.valid, labels=names, n_features=n_features, columns=request.columns)
-    return [Fold(dataset, valid)]
-
-
-def _study(request: SearchRequest, dataset: Dataset, folds: list[Fold]) -> Study:
+def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> Study:
     """Return the study of a search: a new one, or that of its file. Raises BadParameter."""
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
@@ -206,7 +216,7 @@ def _study(request: SearchRequest, dataset: Dataset, folds: list[Fold]) -> Study
     asked = json.dumps(
         {
             "data": dataset.sha256,
-            "valid": None if request.valid is None else folds[0].held_out.sha256,
+            "valid": None if valid is None else valid.sha256,
             "folds": request.folds,
             "seed": request.seed,
             "trainers": request.trainers,

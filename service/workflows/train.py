@@ -139,7 +139,7 @@ def _train_and_publish(
     on_progress: OnProgress,
     kept_in: ThresholdDatabase | None,
 ) -> TrainReport:
-    origin = {"parent": _parent(store, model), **request.origin}
+    origin = {"parent": parent_in(store, model), **request.origin}
     if request.valid is not None:
         check_readable(request.valid)
     source = prepare(request, chosen, on_progress)
@@ -253,7 +253,7 @@ def _reranked(
     return finished._replace(draft=draft), gained
 
 
-def _parent(store: Store, model: str) -> dict[str, Any] | None:
+def parent_in(store: Store, model: str) -> dict[str, Any] | None:
     """Return what the origin of the next version says of the one before; None where none can be read."""
     try:
         return parent_of(store.manifest(model, store.resolve(model)))

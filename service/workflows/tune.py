@@ -123,8 +123,8 @@ def request_of(
     valid: Path,
     test: Path | None,
     empty: str,
-    kappa: float | Literal["auto"] | None,
-    start: tuple[float, float] | None,
+    kappa: float | Literal["auto"] | None = None,
+    start: tuple[float, float] | None = None,
     threads: int = 1,
     columns: TableColumns = DEFAULT_COLUMNS,
 ) -> TuneRequest:
@@ -155,20 +155,25 @@ class _Task(NamedTuple):
     read: Start
 
 
-def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[TuningOutcome]:
+def tune(
+    model: Model, request: TuneRequest, on_progress: OnProgress, valid: Labelled | None = None
+) -> list[TuningOutcome]:
     """Tune an opened version by each of the methods; nothing is kept here. Raises BadInput.
+
+    valid  the rows of the request's file, where they are at hand
 
     A method whose macro-F on the validation rows is below that of one threshold for all labels gives way to
     it. The model is asked for the estimates of the validation rows (`_prepare`; twice with AUTO), once more
     by OFO, row by row, as feedback would, and once for the decisions of each method, and of the one
     threshold. Deterministic, for any number of threads.
     """
-    valid = read_labelled(model, request.valid, on_progress, request.columns)
-    if not len(valid.labels.indices):
-        raise BadData(f"{request.valid}: expected rows with labels of the model, found none")
+    if valid is None:
+        valid = read_labelled(model, request.valid, on_progress, request.columns)
     test = None
     if request.test is not None:
         test = read_labelled(model, request.test, on_progress, request.columns)
+    if not len(valid.labels.indices):
+        raise BadData(f"{request.valid}: expected rows with labels of the model, found none")
     task = _prepare(model, valid, request, on_progress)
     kappa = None
     if request.kappa == AUTO:
@@ -206,8 +211,19 @@ def tune_and_keep(
 
     Raises BadInput, DatabaseUnavailable, and what `on_progress` raises: then nothing is kept.
     """
+    return keep(model, database, tune(model, request, on_progress), shadow=shadow, on_keep=on_keep)
+
+
+def keep(
+    model: Model,
+    database: Database,
+    outcomes: Sequence[TuningOutcome],
+    *,
+    shadow: bool = False,
+    on_keep: OnKeep | None = None,
+) -> dict[str, Any]:
+    """Keep the first of these outcomes with a version, and return a report, as `tune_and_keep` does."""
     name, version = model.manifest.model, model.manifest.version
-    outcomes = tune(model, request, on_progress)
     facts = [facts_of(outcome) for outcome in outcomes]
     with database.write() as connection:
         head = lock_head(connection, name, version)

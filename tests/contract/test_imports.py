@@ -139,7 +139,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.traces": {"model_store"},
     # models in this process, imported when they are first asked for: the client needs nothing of the service
     "xylem.local": {"service.in_memory", "xylem.command"},
-    "xylem.estimators": {"service.in_memory", "xylem.command"},
+    "xylem.estimators": {"xylem.local"},
+    # what models in this process raise, imported when it is first asked for
+    "xylem.errors": {"service.base.errors", "model_store.errors", "xylem.command"},
     "xylem": set(),
 }
 """A part and the parts it may import, besides itself and LEAVES."""

@@ -60,7 +60,7 @@ def test_every_way_says_the_same(
     server: ServerProcess, store: Path, texts: list[str], name: str, run_here: Run, tmp_path: Path
 ) -> None:
     model = xylem.load(store, name)
-    featurizer = model._inner._featurizer
+    featurizer = model._featurizer
     for threshold in (None, 0.1, 0.35):
         options = {"top_r": 4, "threshold": threshold}
         expected = rounded(model.predict(texts, **options))

@@ -58,7 +58,7 @@ class Admin(Base):
         `{"feedback": 0.2}`, the newest part of that.
 
         `fields`: `split`, the share of the rows to measure on instead of `valid`, `label_names`, `calibrate`,
-        and of tables `text_column` (a list), `label_column` and `label_separator`.
+        and of tables `text_column` (a list), `label_column`, `label_separator` and `delimiter`.
 
         A key for idempotency is made if none is given: a submission that is sent again is the same job.
         """

@@ -85,7 +85,7 @@ class ScoreRequest(RequestModel):
         return self
 
 
-class ScoredLabel(TypedDict):
+class LabelScore(TypedDict):
     """A label with its exact score."""
 
     label: str
@@ -97,7 +97,7 @@ class ScoredLabel(TypedDict):
 class InstanceScores(TypedDict):
     """The labels of one instance, in the order in which they were named; or the words of a text."""
 
-    labels: list[ScoredLabel]
+    labels: list[LabelScore]
     log_score: Annotated[NotRequired[Float32 | None], Field(description="sequence: the sum of its words'")]
     perplexity: Annotated[
         NotRequired[Float32 | None], Field(description="sequence: e to the mean of -log_score over its words")

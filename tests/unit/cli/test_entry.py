@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from service.cli.bars import phase_bars
+from service.base.bars import phase_bars
 from service.cli.options import grouped, in_panel
 from service.trainers.work import Tools
 

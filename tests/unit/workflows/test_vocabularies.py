@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import xylem
 from model_store.label_info import LabelInfo, Subject, build_label_info
 from model_store.store import Store
 from service.base.errors import BadData, BadInput, BadParameter
 from service.datasets.skos import ENTITY_LENGTH_MAX
-from service.in_memory import train_from_memory
 from service.workflows.choose_features import BLOCKS, CANDIDATES, ROWS_MIN, TOLERANCE, divide
 from service.workflows.label_info import read_label_info
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
@@ -344,7 +344,7 @@ def test_scripts_without_blanks_are_learnt(language: str, kind: str) -> None:
     # the runs of training and of the question differ, so that no run as a whole is known
     texts = [sentence[cut:] for cut in range(4) for sentence in sentences]
     labels = [[str(i % 3)] for i in range(len(texts))]
-    parameters = {"features.kind": kind, **({"features.n_features": 4096} if kind == "hashing" else {})}
-    model = train_from_memory(texts, labels, "ovr", parameters, "float32", 0, 1)
+    parameters = {"features_kind": kind, **({"features_n_features": 4096} if kind == "hashing" else {})}
+    model = xylem.train(texts, labels, trainer="ovr", threads=1, **parameters)
     asked = [f"{sentence[5:]}{sentence[1:3]}" for sentence in sentences]
-    assert [answer[0][0] for answer in model.predict(asked, 1, None, 1)] == ["0", "1", "2"]
+    assert [answer[0][0] for answer in model.predict(asked, 1)] == ["0", "1", "2"]

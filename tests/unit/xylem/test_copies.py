@@ -56,7 +56,7 @@ def flip(arrays: dict[str, Any]) -> None:
     ],
 )
 def test_a_damaged_pickle_is_refused(change: Callable[[dict[str, Any]], object], fault: str) -> None:
-    manifest, seal, arrays = pack(xylem.train(TEXTS, LABELS)._inner.model)
+    manifest, seal, arrays = pack(xylem.train(TEXTS, LABELS)._opened)
     with pytest.raises(Corrupt, match="manifest"):
         unpack((manifest.replace(b"label-tree", b"label-bush"), seal, arrays))
     change(arrays)

@@ -127,11 +127,11 @@ def test_tuned_thresholds_are_those_of_the_version(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in data.read_text().splitlines()]
     texts = [line["text"] for line in lines]
     model = xylem.train(texts, [line["labels"] for line in lines], trees=1)
-    with pytest.raises(NotTuned, match="found a model that was trained here: save it"):
+    with pytest.raises(NotTuned, match="found none of a model that was trained here: call tune_thresholds"):
         model.predict(texts, threshold="tuned")
     model.save(tmp_path / "store", "m")
     loaded = xylem.load(tmp_path / "store", "m")
-    with pytest.raises(NotTuned, match="model m version 1: expected tuned thresholds, found none"):
+    with pytest.raises(NotTuned, match="expected tuned thresholds, found none of model m version 1"):
         loaded.predict(texts, threshold="tuned")
     opened = Store(tmp_path / "store").open("m", "1")
     with opened_database(tmp_path / "store", create=True) as database:

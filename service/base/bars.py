@@ -1,6 +1,6 @@
-"""Bars of progress, on a terminal."""
+"""Bars of progress, on a terminal or in a notebook."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -16,7 +16,19 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from service.cli.console import OnProgress
+OnProgress = Callable[[str, int, int], None]
+"""Called with a phase's name, how much of it is done, and how much it is in all (0: not known)."""
+
+
+@contextmanager
+def shown_progress(wanted: bool) -> Iterator[OnProgress]:
+    """Show bars while the block runs, if they are wanted and somebody sees standard error."""
+    console = Console(stderr=True)
+    if not wanted or not (console.is_terminal or console.is_jupyter):
+        yield lambda phase, done, total: None
+        return
+    with phase_bars(console) as show:
+        yield show
 
 
 @contextmanager

@@ -1,0 +1,99 @@
+"""Which columns of a table are text and labels, guessed from their names and cells: for `xylem try`."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from service.base.columns import DEFAULT_COLUMNS, TableColumns, TextColumn, columns_of
+from service.base.errors import BadData
+from service.datasets.annif import is_corpus
+from service.datasets.delimited import DELIMITERS, delimited_rows
+from service.datasets.stream import DataFile
+from service.datasets.tables import ParquetTable
+
+ROWS = 1000
+"""So many rows are looked at."""
+
+TEXTS = frozenset(["abstract", "body", "content", "description", "summary", "text", "title"])
+LABELS = (
+    *("labels", "label", "subject_uris", "subjects", "subject", "tags", "tag", "categories", "category"),
+    *("keywords", "topics", "topic", "classes", "class", "target"),
+)
+"""Names that columns of texts and of labels have, whatever their case; of labels the likeliest first."""
+
+SEPARATORS = (";", "|", ",")
+SEPARATED = 0.1
+"""The first separator counts that is in so many of the cells."""
+
+Table = tuple[str, dict[str, list[Any]]]
+"""A delimiter, empty of Parquet, and the cells of each column."""
+
+
+def guess_columns(
+    path: Path, texts: Sequence[str] | None, labels: str | None, separator: str | None, delimiter: str | None
+) -> TableColumns:
+    """Return the columns of a table that are read; what is not None is what was said, as in `columns_of`.
+
+    The delimiter is the one by which the most rows have as many cells as the header. Columns go by their
+    names; else the one with the most words is the text, and the one whose cells repeat the most, but are not
+    all equal, has the labels. Raises BadData, and BadParameter.
+    """
+    found = columns_of(texts, labels, separator, delimiter)
+    if path.name.removesuffix(".gz").endswith(".tsv") and is_corpus(path):
+        return found
+    mark, cells = _parquet(path) if path.suffix == ".parquet" else _delimited(path, found.delimiter)
+    known = {name.lower(): name for name in cells}
+    chosen = labels or next((known[name] for name in LABELS if name in known), None)
+    others = [name for name in cells if name and name != chosen]
+    if not texts and others:
+        named = [name for name in others if name.lower() in TEXTS]
+        named = named or [max(others, key=lambda name: sum(len(str(cell).split()) for cell in cells[name]))]
+        found = found._replace(texts=tuple(map(TextColumn, named)))
+    others = [name for name in others if name not in [column.name for column in found.texts]]
+    if chosen is None and others:
+        chosen = max(others, key=lambda name: _repeats(cells[name]))
+    chosen = chosen or found.labels
+    between = separator or _separator(path, cells.get(chosen, []))
+    return found._replace(labels=chosen, separator=between, delimiter=mark)
+
+
+def _parquet(path: Path) -> Table:
+    with closing(ParquetTable(DataFile(path))) as table:
+        rows = [cells for _, cells in islice(table.rows(table.columns), ROWS)]
+        return "", {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
+
+
+def _delimited(path: Path, said: str) -> Table:
+    next(DataFile(path).blocks(), None)  # what cannot be read is told
+    own = DELIMITERS[Path(path.name.removesuffix(".gz")).suffix]
+    best: tuple[float, int, str, list[list[str]]] = (-1.0, 0, said or own, [[]])
+    for mark in [said] if said else dict.fromkeys((own, *DELIMITERS.values(), ";", "|")):
+        try:
+            rows = [cells for _, cells in islice(delimited_rows(DataFile(path), mark), ROWS + 1)] or [[]]
+        except BadData:
+            continue  # a quote that is none with this delimiter; who reads all of the file is told
+        width = len(rows[0])
+        fit = sum(len(row) == width for row in rows) / len(rows) if width > 1 else 0.0
+        best = max(best, (fit, width, mark, rows), key=lambda each: each[:2])
+    _, width, mark, (header, *rows) = best
+    rows = [row for row in rows if len(row) == width]
+    return mark, {name: [row[i] for row in rows] for i, name in enumerate(header)}
+
+
+def _repeats(cells: Sequence[Any]) -> float:
+    """Return how often a cell's value occurs, on average; 0 where all are equal."""
+    n_values = len(set(map(str, cells)))
+    return len(cells) / n_values if n_values > 1 else 0.0
+
+
+def _separator(path: Path, cells: Sequence[Any]) -> str:
+    texts = [cell for cell in cells if isinstance(cell, str) and cell]
+    for cell in texts:
+        if cell[0] == "[" and cell[-1] == "]":
+            expected = f"{path}: expected labels with a separator between, as a; b"
+            raise BadData(f"{expected}, found a list as text: {cell:.40}")
+    least = SEPARATED * len(texts)
+    often = (mark for mark in SEPARATORS if texts and sum(mark in cell for cell in texts) >= least)
+    return next(often, DEFAULT_COLUMNS.separator)

@@ -1,0 +1,119 @@
+"""A first model of a file of texts alone: what `xylem try` does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from model_store.identifiers import check_model
+from model_store.origin import read_report
+from model_store.store import Store
+from model_store.version import model_of
+from service.base.columns import TableColumns
+from service.base.errors import BadData
+from service.base.rows import Dataset
+from service.datasets import read_dataset
+from service.db.of_store import ready_database
+from service.features.parameters import PREFIX, AutoParameters
+from service.vocabulary.featurizers import featurizer_of
+from service.workflows.choose_features import ROWS_MIN, divide
+from service.workflows.evaluate import TOP_R, evaluate_rows, valid_figures
+from service.workflows.labelled import OnProgress, labelled_dataset
+from service.workflows.train import TrainRequest, parent_in, train_dataset
+from service.workflows.tune import keep, request_of, tune
+
+TRAINER = "label-tree"
+
+LEAST_ROWS = 10
+"""Fewer are refused: two of them are held out for each of thresholds and figures."""
+
+FEW_ROWS = 100
+"""Fewer held-out rows make figures that may be chance."""
+
+
+def make_first_model(
+    store: Store,
+    name: str,
+    data: Path,
+    columns: TableColumns,
+    seed: int,
+    threads: int,
+    on_progress: OnProgress,
+) -> dict[str, Any]:
+    """Learn a label tree from most rows of a file, tune it on a tenth, measure it on another, and publish it.
+
+    Returns the keys of `xylem try --json`. Raises BadData for a file that nothing can be learnt from, other
+    BadInput, StoreError and DatabaseUnavailable; then nothing is published.
+    """
+    check_model(name)
+    dataset = read_dataset(
+        data, columns=columns, on_progress=lambda done, total: on_progress("read", done, total)
+    )
+    train, valid, test = _parts(data, dataset, seed)
+    are_tried = dataset.texts is not None and train.n_rows >= ROWS_MIN
+    request = TrainRequest(
+        TRAINER,
+        data,
+        parameters={f"{PREFIX}kind": AutoParameters.kind} if are_tried else {},
+        seed=seed,
+        threads=threads,
+        origin={"parent": parent_in(store, name)},
+    )
+    store.prepare()
+    draft = train_dataset(train, request, on_progress)
+    model = model_of(draft)
+    featurizer = featurizer_of(model)
+    held, measured = (labelled_dataset(part, featurizer) for part in (valid, test))
+    draft = replace(draft, metrics=valid_figures(model, measured, threads, on_progress).metrics)
+    outcomes, report = [], read_report(model.arrays)
+    if len(held.labels.indices):
+        outcomes = tune(model, request_of(None, data, None, "zero", threads=threads), on_progress, held)
+    at = outcomes[0].tuned.thresholds if outcomes else None
+    found = evaluate_rows(model, measured, threads, on_progress, thresholds=at)
+    with ready_database(store.root) as database:  # before anything is published
+        version = store.publish(name, draft).version
+        if outcomes:
+            keep(store.open(name, version), database, outcomes)
+    sizes = np.diff(test.labels.indptr)
+    warnings = list(report.get("warnings", ()))
+    if test.n_rows < FEW_ROWS:
+        warnings.append(f"only {test.n_rows} rows were held out to measure on: the figures may be chance")
+    return {
+        "model": name,
+        "version": version,
+        "rows": {"training": train.n_rows, "thresholds": valid.n_rows, "test": test.n_rows},
+        "labels": len(np.unique(train.labels.indices)),
+        "labels_a_row": float(sizes.mean()),
+        "possible": 100.0 * float(np.minimum(sizes, TOP_R).mean()) / TOP_R,
+        "features": report["features"]["chosen"] if are_tried else featurizer.kind,
+        "predicted_a_row": float(found.counts.predicted.sum()) / test.n_rows,
+        "precision": _percent(found.counts.hits.sum(), found.counts.predicted.sum()),
+        "recall": _percent(found.counts.hits.sum(), sizes.sum()),
+        **{key: found.report[key] for key in ("P@1", "P@5", "R@5", "micro_f", "threshold", "us_per_row")},
+        "warnings": warnings,
+    }
+
+
+def _parts(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, Dataset]:
+    """Return the rows to learn from, and those for thresholds and figures. Raises BadData."""
+    used = np.unique(dataset.labels.indices)
+    if dataset.n_rows < LEAST_ROWS:
+        raise BadData(f"{data}: expected {LEAST_ROWS} rows or more to learn from, found {dataset.n_rows}")
+    if len(used) < 2:
+        names = dataset.label_names or [str(label) for label in used]
+        raise BadData(f"{data}: expected two labels or more to tell apart, found only {names[0]!r:.80}")
+    held, rest = divide(dataset.n_rows, dataset.n_rows, seed)
+    train, valid, test = (dataset.take(rows) for rows in (rest, held[::2], held[1::2]))
+    if not np.isin(test.labels.indices, train.labels.indices).any():
+        raise BadData(
+            f"{data}: expected labels that several rows share, found none of {test.n_rows} rows held out to "
+            f"measure on among those of the other {train.n_rows} rows"
+        )
+    return train, valid, test
+
+
+def _percent(part: Any, whole: Any) -> float:
+    return 100.0 * float(part) / max(float(whole), 1.0)

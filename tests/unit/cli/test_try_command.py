@@ -1,0 +1,205 @@
+"""`xylem try`, the columns that it guesses, and what `xylem predict` takes beside lines of JSON."""
+
+import csv
+import json
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_store.origin import read_origin
+from model_store.store import Store
+from service.base.columns import DEFAULT_COLUMNS, TableColumns, TextColumn
+from service.base.errors import BadData, BadParameter
+from service.datasets import read_dataset
+from service.datasets.guess import guess_columns
+from service.workflows.first_model import make_first_model
+from service.workflows.labelled import no_progress
+from tests.conftest import Run
+from tests.servers import wait_for
+
+COLOURS = ("red", "green", "blue", "white")
+
+
+def rows_of(n: int, seed: int = 0) -> list[tuple[str, list[str]]]:
+    """Texts of some words, and the colours among them."""
+    rng = random.Random(seed)
+    rows = []
+    for i in range(n):
+        labels = rng.sample(COLOURS, rng.choice((1, 1, 2)))
+        rows.append((f"the {', '.join(labels)} thing number {i % 7} of all", labels))
+    return rows
+
+
+def write_table(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]], mark: str = ",") -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=mark).writerows([head, *rows])
+    return path
+
+
+def guessed(path: Path, **said: Any) -> TableColumns:
+    names = ("text_column", "label_column", "label_separator", "delimiter")
+    return guess_columns(path, *(said.get(name) for name in names))
+
+
+@pytest.mark.parametrize(
+    ("name", "mark", "head", "between", "wanted"),
+    [
+        ("a.csv", ",", ("text", "labels"), ";", (("text",), "labels", ";", ",")),
+        ("a.csv", ";", ("Text", "Schlagworte"), "|", (("Text",), "Schlagworte", "|", ";")),
+        ("a.csv", "\t", ("Title", "TAGS"), ",", (("Title",), "TAGS", ",", "\t")),
+        ("a.tsv", "|", ("satz", "farbe"), ";", (("satz",), "farbe", ";", "|")),
+    ],
+)
+def test_delimiter_columns_and_separator_are_guessed(
+    tmp_path: Path, name: str, mark: str, head: tuple[str, str], between: str, wanted: Any
+) -> None:
+    rows = [(i, text, between.join(labels), "same") for i, (text, labels) in enumerate(rows_of(60))]
+    path = write_table(tmp_path / name, ("id", *head, "source"), rows, mark)
+    texts, *others = wanted
+    found = guessed(path)
+    assert found == (tuple(map(TextColumn, texts)), *others)
+    dataset = read_dataset(path, columns=found)
+    assert dataset.label_names == sorted(COLOURS) and dataset.texts == [text for text, _ in rows_of(60)]
+    said = guessed(path, text_column=["id=2"], label_column="source", label_separator="x", delimiter=mark)
+    assert said == ((TextColumn("id", 2),), "source", "x", mark), "what is said is not guessed"
+
+
+def test_parquet_is_guessed_and_lists_as_text_are_told(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow as pa
+
+    columns = {"Abstract": ["red thing", "blue"], "title": ["a", "b"], "topics": [["x"], ["y", "z"]]}
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    found = guessed(tmp_path / "a.parquet")
+    assert found == ((TextColumn("Abstract"), TextColumn("title")), "topics", ";", "")
+    path = write_table(tmp_path / "b.csv", ("text", "labels"), [("red", "['red', 'blue']")])
+    with pytest.raises(BadData, match=r"expected labels with a separator .* found a list as text: \['red'"):
+        guessed(path)
+    (tmp_path / "c.tsv").write_text("a text\t<http://x/1>\n")
+    assert guessed(tmp_path / "c.tsv") == DEFAULT_COLUMNS
+    with pytest.raises(BadData, match=r"missing.csv: expected a readable file"):
+        guessed(tmp_path / "missing.csv")
+    for wrong in ("", '"', ";;"):
+        with pytest.raises(BadParameter, match="delimiter: expected a character"):
+            guessed(path, delimiter=wrong)
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        (rows_of(9), "expected 10 rows or more to learn from, found 9"),
+        ([("text", ["one"])] * 40, "expected two labels or more to tell apart, found only 'one'"),
+        (
+            [(f"text {i}", [f"id{i}"]) for i in range(40)],
+            "expected labels that several rows share, found none of 4 rows held out .* other 32 rows",
+        ),
+    ],
+)
+def test_what_nothing_can_be_learnt_from_is_told(
+    tmp_path: Path, rows: list[tuple[str, list[str]]], fault: str
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(json.dumps({"text": text, "labels": labels}) for text, labels in rows))
+    with pytest.raises(BadData, match=fault):
+        make_first_model(Store(tmp_path / "store"), "m", file, DEFAULT_COLUMNS, 0, 1, no_progress)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_first_model_is_published_with_thresholds(tmp_path: Path, run_here: Run) -> None:
+    store = tmp_path / "store"
+    for name, n in (("Ein Versuch.csv", 30), ("ein-versuch.csv", 400)):
+        rows = [(text, "|".join(labels)) for text, labels in rows_of(n)]
+        file = write_table(tmp_path / name, ("Text", "Farben"), rows, ";")
+        told = run_here("try", file, "--no-serve", store=store)
+        assert told.returncode == 0, told.stderr
+        assert "cells between ';' (--delimiter), texts of 'Text'" in " ".join(told.stdout.split())
+        assert ("only 3 rows were held out" in told.stderr) is (n == 30)
+    assert "the label that it shows first is right 10.0 times in 10" in told.stdout
+    assert Store(store).versions("ein-versuch") == (1, 2)
+    assert read_origin(Store(store).open("ein-versuch", 2).arrays)["parent"]["version"] == 1
+    said = run_here("try", file, "--no-serve", "--json", "--model", "other", store=store)
+    facts = json.loads(said.stdout.splitlines()[-1])
+    assert facts["rows"] == {"training": 320, "thresholds": 40, "test": 40} and facts["labels"] == 4
+    assert facts["P@1"] == 100 and facts["threshold"] == "tuned" and facts["precision"] > 90
+    assert facts["P@5"] == pytest.approx(facts["labels_a_row"] * 20) == pytest.approx(facts["possible"])
+    done = run_here("predict", "other", "a blue thing", "--threshold", "tuned", store=store)
+    assert done.returncode == 0 and "blue" in done.stdout and "red" not in done.stdout
+
+
+def test_a_wrong_guess_is_told_with_the_fault(tmp_path: Path, run_here: Run) -> None:
+    path = write_table(tmp_path / "a.csv", ("Text", "Farben"), [("a", "b")] * 20, ";")
+    done = run_here("try", path, "--delimiter", ",", "--no-serve", store=tmp_path / "store")
+    assert done.returncode == 2
+    assert (
+        "expected one column 'labels', found columns 'Text;Farben'; it was read with cells between ','"
+        in (done.stderr)
+    )
+
+
+def test_it_is_served_until_interrupted(tmp_path: Path) -> None:
+    file = write_table(tmp_path / "a.csv", ("text", "labels"), [(t, ls[0]) for t, ls in rows_of(60)])
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "service.cli.entry", "try", file, "--port", str(port)]
+    process = subprocess.Popen(
+        [*command, "--store", tmp_path / "store"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+    def answers() -> bool:
+        assert process.poll() is None, process.communicate()
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        wait_for(answers)
+    finally:
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=120)
+    assert f"The console is at http://127.0.0.1:{port}/ until Ctrl-C." in out
+    assert process.returncode == 130
+
+
+def test_plain_lines_and_documents_are_predicted(
+    run_here: Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = tmp_path_factory.mktemp("served") / "store"
+    lines = [json.dumps({"text": text, "labels": labels}) for text, labels in rows_of(300)]
+    (store.parent / "rows.jsonl").write_text("\n".join(lines))
+    make_first_model(
+        Store(store), "ein-versuch", store.parent / "rows.jsonl", DEFAULT_COLUMNS, 0, 1, no_progress
+    )
+    command = [sys.executable, "-m", "service.cli.entry", "predict", "ein-versuch", "--store", store]
+    texts = 'a "red" thing\r\nthe\tblue \\ thing\nbad \udcff\n'.encode(errors="surrogateescape")
+    done = subprocess.run(
+        [*command, "--plain", "--top-r", "1"], input=texts, capture_output=True, check=False
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["labels"][0]["label"] for line in answers[:2]] == ["red", "blue"]
+    assert answers[2]["error"]["line"] == 3 and done.returncode == 2
+    for name, text in (("a", "a red thing"), ("b", "blue")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    (tmp_path / "a.tsv").write_text("<no subject\n")  # labels of documents are not read
+    asked = ("predict", "ein-versuch", "--data", tmp_path, "--top-r", "2")
+    assert run_here(*asked, store=store).returncode == 0
+    label, score = (tmp_path / "a.labels").read_text().splitlines()[0].split("\t")
+    assert label == "red" and 0.5 < float(score) <= 1
+    again = run_here(*asked, store=store)
+    assert again.returncode == 2 and "a.labels: --force replaces them" in again.stderr
+    said = run_here(*asked, "--force", "--json", store=store)
+    assert json.loads(said.stdout) == {"documents": 2}
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "a.labels",
+        "a.tsv",
+        "a.txt",
+        "b.labels",
+        "b.txt",
+    ]
+    both = run_here("predict", "ein-versuch", "a text", "--plain", store=store)
+    assert "expected a text, --data or --plain alone" in both.stderr

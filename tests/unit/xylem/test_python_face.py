@@ -1,0 +1,228 @@
+"""What the command line can with models, Python can too: thresholds, comparisons, scores, searches, bars."""
+
+import json
+import os
+import pickle
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.metrics import f1_score
+
+import xylem
+import xylem.errors
+from model_store.errors import StoreError
+from model_store.store import Store
+from service.base.errors import BadInput
+from service.evaluation.probabilities import ThresholdSweep
+from service.workflows.compare import CompareRequest, Contender, compare
+from service.workflows.labelled import no_progress
+from service.workflows.train import TrainRequest, train_and_publish
+from service.workflows.tune import TuneRequest, tune
+from tests.conftest import Run
+from tests.jobs_helpers import write_data
+from xylem import calls
+
+ROOT = Path(__file__).resolve().parents[3]
+Rows = tuple[list[str], list[list[str]]]
+
+
+def rows_in(path: Path) -> Rows:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [line["text"] for line in lines], [line["labels"] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    write_data(folder / "train.jsonl", 200, seed=4, noise=0.3)
+    write_data(folder / "valid.jsonl", 120, seed=5, noise=0.3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(files: Path) -> xylem.Model:
+    return xylem.train(*rows_in(files / "train.jsonl"), progress=False)
+
+
+def test_thresholds_are_the_command_s_and_are_saved(files: Path, model: xylem.Model, tmp_path: Path) -> None:
+    valid = rows_in(files / "valid.jsonl")
+    tuned = model.tune_thresholds(*valid, kappa=0.02)
+    assert "thresholds" in tuned.report and "thresholds" not in model.report
+    for each in (tuned, pickle.loads(pickle.dumps(tuned))):  # noqa: S301
+        assert each.evaluate(*valid)["threshold"] == "tuned"
+        assert each.predict(valid[0], top_r=9, threshold="tuned") == tuned.predict(
+            valid[0], top_r=9, threshold="tuned"
+        )
+    assert model.evaluate(*valid)["threshold"] == 0.5, "the model itself never changes"
+    tuned.save(tmp_path, "m")
+    opened = Store(tmp_path).open("m", "1")
+    (outcome,) = tune(opened, TuneRequest(("ofo",), files / "valid.jsonl", kappa=0.02), no_progress)
+    wanted = outcome.tuned.thresholds
+    assert wanted.tolist() == tuned._thresholds().tolist() == xylem.load(tmp_path, "m")._thresholds().tolist()
+    assert tuned.report["thresholds"]["validation_macro_f"] == outcome.validation.macro_f
+    again = xylem.load(tmp_path, "m").tune_thresholds(*valid, method="fta-one")
+    assert len(set(again._thresholds().tolist())) < len(set(wanted.tolist()))
+    assert xylem.load(tmp_path, "m")._thresholds().tolist() == again._thresholds().tolist(), "kept at once"
+    with pytest.raises(xylem.errors.NotTuned, match="found none of a model that was trained here"):
+        model.predict(valid[0], threshold="tuned")
+
+
+def test_two_models_are_compared_as_by_the_command(files: Path, model: xylem.Model, tmp_path: Path) -> None:
+    other = xylem.train(*rows_in(files / "train.jsonl"), trees=3, progress=False)
+    for name, each in (("a", model), ("b", other)):
+        each.save(tmp_path, name)
+    sides = [Contender(Store(tmp_path).open(name, "1"), None) for name in ("a", "b")]
+    wanted = compare(sides[0], sides[1], CompareRequest(files / "valid.jsonl", resamples=200, seed=3))
+    valid = rows_in(files / "valid.jsonl")
+    assert model.compare(other, *valid, resamples=200, seed=3) == wanted
+    with pytest.raises(xylem.errors.BadParameter, match="resamples: expected 100 to"):
+        model.compare(other, *valid, resamples=7)
+    with pytest.raises(TypeError, match="resample"):
+        model.compare(other, *valid, resample=200)  # type: ignore[call-arg]
+
+
+def test_scores_are_the_command_s(files: Path, model: xylem.Model, tmp_path: Path, run_here: Run) -> None:
+    model.save(tmp_path / "store", "m")
+    texts = rows_in(files / "valid.jsonl")[0][:4]
+    asked = [["label3", "label0"], [], ["label5"], ["label1"] * 2]
+    lines = [json.dumps({"text": text, "labels": labels}) for text, labels in zip(texts, asked, strict=True)]
+    (tmp_path / "asked.jsonl").write_text("\n".join(lines))
+    done = run_here("score", "m", "--data", tmp_path / "asked.jsonl", store=tmp_path / "store")
+    wanted = [json.loads(line)["labels"] for line in done.stdout.splitlines()]
+    found = model.score(texts, asked)
+    assert [[label for label, _ in row] for row in found] == asked
+    assert [[pytest.approx(each["score"]) for each in row] for row in wanted] == [
+        [score for _, score in row] for row in found
+    ]
+    with pytest.raises(xylem.errors.UnknownLabel, match=r"labels: row 2: expected a label .* found 'none'"):
+        model.score(texts, [[], ["label1"], ["label1", "none"], []])
+    with pytest.raises(xylem.errors.BadData, match="this model predicts no words"):
+        model.score(texts)
+    (tmp_path / "words.jsonl").write_text('{"text": "aa bb cc"}\n{"text": "aa bb dd"}\n' * 20)
+    request = TrainRequest("huffman-tree", tmp_path / "words.jsonl", parameters=("task=text",))
+    train_and_publish(Store(tmp_path / "store"), "words", request)
+    (row,) = xylem.load(tmp_path / "store", "words").score(["aa bb cc"])
+    assert [label for label, _ in row][:3] == ["aa", "bb", "cc"] and len(row) == 4
+
+
+def test_a_search_tells_its_trials(files: Path) -> None:
+    pytest.importorskip("optuna")
+    train, valid = rows_in(files / "train.jsonl"), rows_in(files / "valid.jsonl")
+    found = xylem.tune(
+        *train, valid=valid, trainers=["ovr"], metric="P@1", trials=2, features_ngram_max=2, progress=False
+    )
+    trials = found.report["trials"]
+    assert found.trainer == "ovr" and len(trials) == 2 and found.report["metric"] == "P@1"
+    best = xylem.train(*train, trainer="ovr", **named(trials[0]["parameters"]))
+    assert best.evaluate(*valid)["P@1"] == pytest.approx(trials[0]["value"])
+    assert found.predict(valid[0]) == best.predict(valid[0])
+    with pytest.raises(BadInput, match="metric: expected one of P@1"):
+        xylem.tune(*train, metric="P@2")
+
+
+def named(parameters: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("features.", "features_"): value for name, value in parameters.items()}
+
+
+def test_instances_and_labels_as_they_come() -> None:
+    x = np.array([[0, 2, 0], [1, 0, 0.5]] * 10)
+    y = np.array([[0, 1], [1, 0]] * 10)
+    sparse = xylem.train(scipy.sparse.csr_matrix(x), scipy.sparse.csr_matrix(y), trainer="ovr")
+    for labels in (y, y.astype(bool), [[1], [0]] * 10, [[np.int64(1)], ["0"]] * 10):
+        model = xylem.train(x, labels, trainer="ovr")
+        assert model.predict(x[:2]) == sparse.predict(scipy.sparse.csr_matrix(x[:2]))
+        assert model.evaluate(x, labels)["P@1"] == 100
+    assert model.explain(x[:1], top_k=1)[0]["label"] == "1"
+    assert model.predict(x, top_k=1) == model.predict(x, 1) == [row[:1] for row in model.predict(x)]
+    with pytest.raises(TypeError, match="expected top_r or top_k"):
+        model.predict(x, top_r=1, top_k=2)
+    for labels, fault in (
+        (y * 7, "labels: expected an array of 0 and 1, or a list of labels a row, found 7 in it"),
+        ([[True], [1]] * 10, "labels: row 0: expected a list of strings, found bool True in it"),
+        (np.arange(20), "matrix: expected an array of rows and columns, found 1 dimensions"),
+    ):
+        with pytest.raises(xylem.errors.BadData, match=fault):
+            xylem.train(x, labels, trainer="ovr")
+
+
+def test_the_client_takes_top_k_for_top_r() -> None:
+    request = calls.predict("m", ["a"], None, None, {"top_k": 3, "threshold": 0.5})
+    assert json.loads(request.body) == {"instances": [{"text": "a"}], "top_r": 3, "threshold": 0.5}
+    assert calls.batch_request("m", None, None, b"", {"top_k": 3}).path == "/v1/models/m/batch?top_r=3"
+    with pytest.raises(ValueError, match="expected top_r or top_k"):
+        calls.predict("m", ["a"], None, None, {"top_k": 3, "top_r": 3})
+
+
+def test_several_columns_are_one_text() -> None:
+    pandas = pytest.importorskip("pandas")
+    columns = {"title": ["red apple", "old car"] * 8, "body": ["a pie", "its engine"] * 8}
+    frame = pandas.DataFrame({**columns, "labels": [["a"], ["b"]] * 8})
+    model = xylem.train(frame, text_column=["title", "body"], label_column="labels")
+    texts = [f"{title}\n{body}" for title, body in zip(*columns.values(), strict=True)]
+    assert model.predict(frame, text_column=["title", "body"]) == model.predict(texts)
+    frame.loc[3, "body"] = None
+    with pytest.raises(BadInput, match=r"row 3: expected a string, found .*: a missing value"):
+        model.predict(frame, text_column=["title", "body"])
+
+
+def test_errors_are_public() -> None:
+    assert xylem.errors.BadInput is BadInput and xylem.errors.StoreError is StoreError
+    with pytest.raises(AttributeError, match="has no attribute"):
+        _ = xylem.errors.Other  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("progress", "is_shown"), [("True", True), ("False", False)])
+def test_a_bar_is_shown_on_a_terminal(progress: str, is_shown: bool) -> None:
+    code = "import xylem; xylem.train(['red apple', 'old car'] * 9, [['a'], ['b']] * 9, progress=" + progress
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "120"}
+    run = [sys.executable, "-c", code + "); print('done')"]
+    done = subprocess.run(run, stderr=theirs, stdout=subprocess.PIPE, env=environment, check=False)
+    os.close(theirs)
+    shown = b""
+    try:
+        while part := os.read(ours, 1 << 16):
+            shown += part
+    except OSError:  # how a terminal ends that nobody writes to
+        pass
+    os.close(ours)
+    assert done.stdout == b"done\n", shown
+    assert (b"features" in shown) is is_shown, shown
+
+
+def test_a_threshold_for_all_labels_has_the_most_micro_f() -> None:
+    scores = np.array([0.9, 0.35, 0.3, 0.2, 0.05], np.float32)
+    sweep = ThresholdSweep()
+    sweep.add(scores, np.array([True, True, False, True, False]))
+    assert sweep.best(4) == 0.2 and sweep.best(40) == 0.2
+    assert ThresholdSweep().best(3) == 1.0, "where nothing is found, nothing is predicted"
+
+
+def test_the_classifier_s_threshold_is_chosen_on_rows_that_it_holds_out(files: Path) -> None:
+    (texts, labels), (valid_texts, valid_labels) = (
+        rows_in(files / f"{name}.jsonl") for name in ("train", "valid")
+    )
+    names = sorted({name for row in labels for name in row})
+    y, y_valid = (
+        np.array([[name in row for name in names] for row in each]).astype(int)
+        for each in (labels, valid_labels)
+    )
+    vectorizer = CountVectorizer()
+    x, x_valid = vectorizer.fit_transform(texts), vectorizer.transform(valid_texts)
+    auto = xylem.LabelTreeClassifier().fit(x, y)
+    assert auto.threshold == "auto" and 0 < auto.threshold_ < 1
+    fixed = xylem.LabelTreeClassifier(threshold=auto.threshold_).fit(x, y)
+    assert np.array_equal(auto.predict(x_valid), fixed.predict(x_valid)), "trained on all rows in the end"
+    half = xylem.LabelTreeClassifier(threshold=0.5).fit(x, y)
+    f = [f1_score(y_valid, each.predict(x_valid), average="micro") for each in (auto, half)]
+    assert f[0] > f[1]
+    assert xylem.LabelTreeClassifier().fit(x[:49], y[:49]).threshold_ == 0.5
+    with pytest.raises(TypeError, match="sample_weight"):
+        xylem.LabelTreeClassifier().fit(x, y, sample_weight=np.ones(len(y)))
