@@ -6,6 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from service.base.errors import BadParameter
+from service.base.files import file_path
 from service.cli.console import print_facts, print_json, print_table, progress
 from service.cli.options import (
     DEFAULT_STORE,
@@ -23,7 +24,10 @@ from service.cli.options import (
 )
 from service.db.of_store import opened_database
 
-Data = Annotated[Path | None, typer.Option("--data", metavar="FILE", help=f"A labelled file: {FORMATS}.")]
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}."),
+]
 Methods = Annotated[
     list[str] | None,
     typer.Option(
@@ -33,7 +37,8 @@ Methods = Annotated[
     ),
 ]
 Test = Annotated[
-    Path | None, typer.Option("--test", metavar="FILE", help="A labelled file to measure on besides.")
+    Path | None,
+    typer.Option("--test", metavar="FILE", parser=file_path, help="A labelled file to measure on besides."),
 ]
 Kappa = Annotated[
     str | None,

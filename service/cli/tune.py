@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from service.base.files import file_path
 from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, print_table, progress
 from service.cli.options import (
@@ -31,6 +32,7 @@ Valid = Annotated[
     typer.Option(
         "--valid",
         metavar="FILE",
+        parser=file_path,
         help="Measure on this file; else on rows held out of --data. Never the one you test on.",
     ),
 ]

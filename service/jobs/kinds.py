@@ -21,6 +21,7 @@ from model_store.label_info import is_language
 from service.base.columns import TABLES, is_table, refuse_without_table
 from service.base.errors import BadData, BadFields, BadInput, BadParameter, BadRequest
 from service.base.faults import what_is
+from service.base.files import plain_name
 from service.base.settings import Limits
 from service.features.parameters import PARAMETERS
 from service.jobs.data import DataRoot
@@ -224,7 +225,7 @@ def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
     yield from _column_faults(request, request.data, request.valid)
     if request.valid is not None and request.split is not None:
         yield BadRequest("expected valid or split, found both").at("split")
-    can_split = request.data is None or request.data.removesuffix(".gz").endswith(SPLIT_SUFFIXES)
+    can_split = request.data is None or plain_name(Path(request.data)).endswith(SPLIT_SUFFIXES)
     if request.split is not None and not can_split:
         fault = f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found {request.data!r}"
         yield BadRequest(fault).at("split")
@@ -283,8 +284,8 @@ def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
     yield from _version_faults(request.version)
     yield from _column_faults(request, request.data)
     file = Path(request.data or ".jsonl")
-    if not (is_table(file) or file.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))):
-        wanted = ".jsonl, .ndjson, .csv, .tsv (and .gz), or .parquet"
+    if not (is_table(file) or plain_name(file).endswith((".jsonl", ".ndjson"))):
+        wanted = ".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet"
         yield BadRequest(f"expected a name that ends in {wanted}, found another").at("data")
     for name in PREDICT_ONLY:
         if getattr(request, name):

@@ -7,7 +7,6 @@ before the alias moves, and later acted on once.
 
 from __future__ import annotations
 
-import gzip
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,8 @@ from model_store.origin import read_report
 from model_store.store import Store
 from service.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
 from service.base.errors import BadData
+from service.base.files import plain_name
+from service.datasets.stream import open_unpacked
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.promotion import LATEST, promote_if
 from service.jobs.requests import (
@@ -256,7 +257,7 @@ def split_lines(
     Rows of a table become JSON lines. The header of a .txt file gets the right numbers of rows. Lines stay in
     their order. Raises BadData where one of the two would be empty, or the file has no header.
     """
-    name = f"{data.name}.jsonl" if is_table(data) else data.name.removesuffix(".gz")
+    name = f"{data.name}.jsonl" if is_table(data) else plain_name(data)
     paths = tuple(directory / part / name for part in ("train", "valid"))
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -290,7 +291,7 @@ def _opened(data: Path, columns: TableColumns) -> BinaryIO:
         from service.datasets.tables import TableLines  # with it come kernels
 
         return TableLines(data, columns, with_labels=True)  # type: ignore[return-value]
-    return gzip.open(data) if data.suffix == ".gz" else data.open("rb")  # type: ignore[return-value]
+    return open_unpacked(data)[0]
 
 
 def _lines(source: BinaryIO, *, has_header: bool) -> Iterator[bytes]:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import codecs
-import gzip
-import os
 import select
 import sys
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from service.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
 from service.base.errors import BadData
+from service.base.files import file_path, plain_name
 
 if TYPE_CHECKING:
     from service.serving.lines import Answered, LineBlock
 
 STDIN = "-"
-GZIP_MAGIC = b"\x1f\x8b"
 _READ_BYTES = 1 << 18
 
 
@@ -43,32 +39,21 @@ def opened(data: str, columns: TableColumns = DEFAULT_COLUMNS) -> Iterator[Sourc
     if data == STDIN:
         yield Source(sys.stdin.buffer, sys.stdin.buffer, 0)
         return
-    path = Path(data)
+    path = file_path(data)
     if is_table(path):
         from service.datasets.tables import TableLines  # and kernels: `xylem --help` needs neither
 
         with TableLines(path, columns) as table:
             yield Source(table, table, table.n_bytes)  # type: ignore[arg-type]
         return
-    if not path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson")):
-        wanted = f".jsonl, .ndjson, .csv, .tsv (and .gz), or .parquet, or {STDIN} for standard input"
+    if not plain_name(path).endswith((".jsonl", ".ndjson")):
+        wanted = f".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet, or {STDIN} for standard input"
         raise BadData(f"{data}: expected a name that ends in {wanted}, found {path.name!r}")
-    try:
-        raw = path.open("rb")
-    except OSError as error:
-        raise BadData(f"{data}: expected a file that can be read, found {error.strerror}") from None
-    with raw:
-        n_bytes = os.fstat(raw.fileno()).st_size
-        if path.suffix != ".gz" and n_bytes and os.pread(raw.fileno(), 2, 0) == GZIP_MAGIC:
-            raise BadData(f"{data}: expected no compression, found gzip data: let the file's name end in .gz")
-        if path.suffix != ".gz":
-            yield Source(raw, raw, n_bytes)
-            return
-        try:
-            with gzip.open(raw) as unpacked:
-                yield Source(unpacked, raw, n_bytes)  # type: ignore[arg-type]
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise BadData(f"{data}: expected a gzip file, found a damaged one: {error}") from None
+    from service.datasets.stream import open_unpacked
+
+    file, raw = open_unpacked(path)
+    with file:
+        yield Source(file, raw.packed, raw.n_bytes)
 
 
 def blocks(source: Source, line_bytes_max: int, rows_max: int) -> Iterator[LineBlock]:
