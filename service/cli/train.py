@@ -19,6 +19,7 @@ from service.cli.options import (
     Data,
     Json,
     Parameters,
+    RayAddress,
     StoreDir,
     Table,
     Work,
@@ -71,6 +72,14 @@ Thresholds = Annotated[
     typer.Option(
         metavar="ofo",
         help="With --stream and plt: find thresholds on the rows before they are learnt, and keep them.",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on from the steps that a training of this model left that did not end. With --ray they are "
+        "always kept until the version is published, else with --resume.",
     ),
 ]
 WeightType = Annotated[
@@ -132,6 +141,18 @@ class Streaming(NamedTuple):
     thresholds: Thresholds = None
 
 
+@in_panel("Cluster")
+class Cluster(NamedTuple):
+    """Who runs the steps of a training, and whether those are taken that were run before."""
+
+    ray: RayAddress = None
+    resume: Resume = False
+
+
+STEPS_DIR = "steps"
+"""In a store, finished steps by the model whose training has not ended."""
+
+
 @grouped
 def train(
     trainer: Trainer,
@@ -140,6 +161,7 @@ def train(
     new: NewVersion,
     held_out: HeldOut,
     streaming: Streaming,
+    cluster: Cluster,
     work: Work,
     parameters: Parameters = None,
     store: StoreDir = DEFAULT_STORE,
@@ -170,6 +192,9 @@ def train(
         stream=streaming.stream,
         calibrate=held_out.calibrate,
         rerank=held_out.rerank,
+        ray=cluster.ray,
+        steps=store / STEPS_DIR / new.model if cluster.ray or cluster.resume else None,
+        resume=cluster.resume,
     )
     opened = store_to_publish(store, f"xylem train {trainer}")
     info = None if new.label_info is None else read_label_info(new.label_info)

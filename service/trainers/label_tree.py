@@ -19,7 +19,7 @@ from service.trainers.representations import Representations, label_representati
 from service.trainers.shape import Shape, join
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.source import RowSource, TrainingSet, all_rows
-from service.trainers.spec import Trained, TrainerSpec, rows_by_label
+from service.trainers.spec import Trained, TrainerSpec, rows_by_label, spreads
 from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
 from service.trainers.work import Tools
 
@@ -206,6 +206,7 @@ LABEL_TREE = TrainerSpec(
     parameters=LabelTreeParameters,
     fit=fit_label_tree,
     estimate=estimate_label_tree,
+    alone=spreads,
 )
 
 OVR = TrainerSpec(
@@ -214,4 +215,5 @@ OVR = TrainerSpec(
     parameters=OvrParameters,
     fit=fit_label_tree,
     estimate=estimate_label_tree,
+    alone=spreads,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -136,6 +137,7 @@ def fit(
     threads: int = 1,
     progress: Progress = no_progress,
     on_rows: OnRows | None = None,
+    crew: Crew | None = None,
 ) -> Trained:
     """Train with trainer `name` on the rows of a source.
 
@@ -144,11 +146,13 @@ def fit(
     threads     >= 1
     progress    called in this thread with (stage, done, total)
     on_rows     shown rows of the first pass with the model so far, before it learns from them
+    crew        who runs its steps, in the place of so many threads here
 
     Raises BadParameter, BadData; a trainer that cannot read the source is refused before it is read. When
     this thread is interrupted the threads end soon, and the exception goes on.
     """
-    spec, tools = trainer(name), _tools(name, parameters, seed, threads, progress, on_rows)
+    spec, tools = trainer(name), _tools(name, parameters, seed, threads, progress)
+    tools = replace(tools, on_rows=on_rows, crew=crew or tools.crew)
     if not _can_read(spec, source):
         able = ", ".join(spec.name for spec in TRAINERS.values() if _can_read(spec, source))
         raise BadParameter(f"trainer: expected one that {_READS[source.reads]}, {able}; found {name}")
@@ -189,6 +193,14 @@ def estimate(
     return trainer(name).estimate(data, parameters, tools).as_dict()
 
 
+def check_spreads(name: str, parameters: Parameters) -> None:
+    """Raise BadParameter for a training that is the work of one process, and not of steps."""
+    why = trainer(name).alone(parameters)
+    if why is not None:
+        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.alone(spec.parameters()) is None)
+        raise BadParameter(f"ray: expected one of {able}, found {name}, {why}")
+
+
 def _can_read(spec: TrainerSpec[Any], source: RowSource) -> bool:
     """Return whether a source offers what a trainer needs."""
     ways = list(_READS)
@@ -201,10 +213,9 @@ def _tools(
     seed: int,
     threads: int,
     progress: Progress,
-    on_rows: OnRows | None = None,
 ) -> Tools:
     if not isinstance(parameters, trainer(name).parameters):
         raise BadParameter(f"expected parameters of {name}, found {type(parameters).__name__}")
     if seed < 0 or threads < 1:
         raise BadParameter(f"expected a seed >= 0 and threads >= 1, found {seed} and {threads}")
-    return Tools(seed, Crew(threads), progress, on_rows)
+    return Tools(seed, Crew(threads), progress)

@@ -58,6 +58,15 @@ class Trained:
         return cls(ensemble, kind, link, parameters.model_dump(), n_nonzeros, **more)
 
 
+def _row_by_row(parameters: Parameters) -> str | None:
+    return "which learns one row after the other"
+
+
+def spreads(parameters: Parameters) -> str | None:
+    """Say of a trainer that all its work is steps, whatever its parameters."""
+    return None
+
+
 @dataclass(frozen=True)
 class TrainerSpec(Generic[P]):
     """A trainer: its name, its parameters, how it reads rows, and what trains.
@@ -68,6 +77,8 @@ class TrainerSpec(Generic[P]):
               again and again, "once" learns from rows as they come
     is_exact  whether probabilities are exact, and sum to 1 over the labels: they are not to be calibrated
     shows     whether rows are shown before they are learnt (`Tools.on_rows`)
+    alone     says why a training with these parameters is one process's work; None: its work is steps
+              (`service.executors.steps`), which other machines may run
     """
 
     name: str
@@ -78,6 +89,7 @@ class TrainerSpec(Generic[P]):
     reads: Reads = "rows"
     is_exact: bool = False
     shows: bool = False
+    alone: Callable[[P], str | None] = _row_by_row
 
 
 def rows_by_label(labels: LabelRows) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

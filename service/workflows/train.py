@@ -26,6 +26,7 @@ from model_store.version import Draft, Model, model_of
 from service.base.rows import Dataset
 from service.datasets import check_readable, read_dataset
 from service.evaluation.model_reports import Reached, forest_report, size_report
+from service.executors.local import Crew
 from service.features.languages import libraries_of
 from service.inference.forest_predictor import ForestPredictor
 from service.thresholds.store.state import ThresholdDatabase
@@ -125,20 +126,33 @@ def train_and_publish(
     """
     check_model(model)
     chosen = request.chosen()
-    request.check(kept_in is not None)
+    request.check(chosen, kept_in is not None)
     if request.rerank:
         check_installed()
     store.prepare()
+    with request.crew() as crew:
+        return _train_and_publish(store, model, request, chosen, crew, on_progress, kept_in)
+
+
+def _train_and_publish(
+    store: Store,
+    model: str,
+    request: TrainRequest,
+    chosen: Chosen,
+    crew: Crew,
+    on_progress: OnProgress,
+    kept_in: ThresholdDatabase | None,
+) -> TrainReport:
     origin = {"parent": _parent(store, model), **request.origin}
     if request.valid is not None:
         check_readable(request.valid)
     source = prepare(request, chosen, on_progress)
     found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
-    outcome = _trained(source, request, chosen, on_progress, found)
+    outcome = _trained(source, request, chosen, crew, on_progress, found)
     finished = _finished(outcome, request, origin, on_progress)
     ranked = None
     if request.rerank:
-        finished, ranked = _reranked(finished, request, on_progress)
+        finished, ranked = _reranked(finished, request, crew, on_progress)
     on_progress("publish", 0, 1)
     manifest = store.publish(model, finished.draft, latest=request.latest)
     on_progress("publish", 1, 1)
@@ -159,15 +173,22 @@ def train_and_publish(
     )
 
 
-def train_dataset(dataset: Dataset, request: TrainRequest, on_progress: OnProgress = no_progress) -> Draft:
+def train_dataset(
+    dataset: Dataset,
+    request: TrainRequest,
+    on_progress: OnProgress = no_progress,
+    crew: Crew | None = None,
+) -> Draft:
     """Train on rows that are at hand; return what can be published. Raises BadInput.
+
+    crew  who runs the steps; else threads of this process do
 
     Of the request what names files is passed over: data, valid, label_names and columns.
     """
     request = replace(request, valid=None)
     chosen = request.chosen()
     source = prepare_dataset(dataset, request.seed, request.threads, chosen, on_progress)
-    outcome = _trained(source, request, chosen, on_progress)
+    outcome = _trained(source, request, chosen, crew, on_progress)
     return _finished(outcome, request, dict(request.origin), on_progress).draft
 
 
@@ -214,13 +235,13 @@ def _finished(
 
 
 def _reranked(
-    finished: _Finished, request: TrainRequest, on_progress: OnProgress
+    finished: _Finished, request: TrainRequest, crew: Crew, on_progress: OnProgress
 ) -> tuple[_Finished, dict[str, Any]]:
     """Return what a training made with a ranker of its candidates, if that gains, and what it gains."""
     dataset = read_dataset(request.data, label_names_file=request.label_names, columns=request.columns)
 
     def train_part(part: Dataset) -> Draft:
-        return train_dataset(part, replace(request, weights="float32"))
+        return train_dataset(part, replace(request, weights="float32"), crew=crew)
 
     draft, gained = rerank(finished.draft, dataset, train_part, request.seed, on_progress)
     if not gained["kept"]:
@@ -270,6 +291,7 @@ def _trained(
     source: PreparedSource,
     request: TrainRequest,
     chosen: Chosen,
+    crew: Crew | None,
     on_progress: OnProgress,
     found: ProgressiveThresholds | None = None,
 ) -> _Outcome:
@@ -279,7 +301,8 @@ def _trained(
         names, featurizer = source.names, source.featurizer
         valid = read_labelled_with(names, featurizer, request.valid, on_progress, request.columns)
     start = time.perf_counter()
-    trained = fit(request.trainer, chosen.trainer, source, request.seed, request.threads, on_progress, found)
+    how = request.seed, request.threads, on_progress, found, crew
+    trained = fit(request.trainer, chosen.trainer, source, *how)
     if found is not None:
         found.check()
     return _Outcome(trained, source, time.perf_counter() - start, valid, found)

@@ -76,6 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.trainers",
         "service.evaluation",
         "service.datasets",
+        "service.executors",
     },
     "service.access": {"service.db"},
     "service.registry": {"service.db", "service.thresholds.store", "model_store"},
@@ -98,7 +99,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "service.inference": {"service.kernels", "service.features", "model_store"},
     "service.vocabulary": {"service.features", "service.datasets", "model_store"},
-    "service.executors": set(),
+    "service.executors": {"model_store.compiled.sources"},
     "service.trainers": {
         "service.executors",
         "service.kernels",

@@ -21,7 +21,7 @@ from service.trainers.ldsm.split import Examples, Split, share_out, split_node
 from service.trainers.representations import rerank_arrays, squared_lengths
 from service.trainers.size import SizeEstimate
 from service.trainers.source import RowSource, TrainingSet, all_rows
-from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.spec import Trained, TrainerSpec, spreads
 from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
 from service.trainers.work import Tools, derived_seed
 
@@ -349,4 +349,5 @@ LDSM = TrainerSpec(
     parameters=LdsmParameters,
     fit=fit_ldsm,
     estimate=estimate_ldsm,
+    alone=spreads,
 )

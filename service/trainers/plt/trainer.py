@@ -205,4 +205,5 @@ PLT = TrainerSpec(
     estimate=estimate_plt,
     reads="passes",
     shows=True,
+    alone=lambda p: None if p.solver == "batch" else f"with solver={p.solver}, which learns row by row",
 )

@@ -17,7 +17,7 @@ from service.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
 from service.trainers.representations import rerank_arrays
 from service.trainers.size import SizeEstimate
 from service.trainers.source import RowSource, TrainingSet, all_rows
-from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.spec import Trained, TrainerSpec, spreads
 from service.trainers.weighing import IDF_ABOUT, Idf, weigh
 from service.trainers.work import Tools, derived_seed
 
@@ -262,6 +262,7 @@ FASTXML = TrainerSpec(
     parameters=FastXmlParameters,
     fit=fit_forest,
     estimate=estimate_forest,
+    alone=spreads,
 )
 
 PFASTREXML = TrainerSpec(
@@ -270,4 +271,5 @@ PFASTREXML = TrainerSpec(
     parameters=PfastreXmlParameters,
     fit=fit_forest,
     estimate=estimate_forest,
+    alone=spreads,
 )
