@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PosixPath
-from typing import Any
+from tempfile import NamedTemporaryFile
+from typing import Any, BinaryIO, cast
 
-from service.base.errors import BadParameter
+from service.base.errors import BadParameter, XylemError
 
 PACKED = (".gz", ".zst")
 """What the name of a file ends in whose bytes are packed."""
@@ -51,6 +56,10 @@ class RemotePath(PosixPath):
     def is_dir(self, **_: Any) -> bool:
         """Tell whether there are objects below the name. Raises what the driver does."""
         return bool(self.fs.isdir(self.key))
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove the object. Raises what the driver does."""
+        self.fs.rm_file(self.key)
 
 
 def file_system(url: str, **options: Any) -> tuple[Any, str]:
@@ -113,3 +122,53 @@ def plain_name(path: Path) -> str:
 def is_pattern(path: Path) -> bool:
     """Tell whether a path has `*`, `?` or `[`, which stand for many names."""
     return _PATTERN.search(str(path)) is not None
+
+
+def names_in(directory: Path) -> set[str]:
+    """Return the names of files in a directory; none of one that is not there. Raises BadParameter."""
+    try:
+        if isinstance(directory, RemotePath):
+            return {
+                name.rstrip("/").rpartition("/")[2] for name in directory.fs.ls(directory.key, detail=False)
+            }
+        return {file.name for file in directory.iterdir()}
+    except FileNotFoundError:
+        return set()
+    except faults_of(directory) as error:
+        raise BadParameter(f"{directory}: expected a directory to list, found: {said_by(error)}") from None
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write that is at `path` when the block has ended well: all of it, or nothing.
+
+    Its directory is made. Raises BadParameter where it cannot be written.
+    """
+    try:
+        with _unfinished(path) as file:
+            yield file
+    except XylemError:
+        raise
+    except faults_of(path) as error:
+        raise BadParameter(f"{path}: expected to write it, found: {said_by(error)}") from None
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[BinaryIO]:
+    if isinstance(path, RemotePath):
+        with NamedTemporaryFile() as local:
+            yield cast(BinaryIO, local)
+            local.flush()
+            path.fs.put_file(local.name, path.key)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with aside.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise

@@ -12,6 +12,8 @@ import typer
 
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
+from service.base.files import file_path
+from service.cli.answer_files import AnswerFiles, Wanted
 from service.cli.console import complain, progress
 from service.cli.options import (
     DEFAULT_STORE,
@@ -38,7 +40,10 @@ if TYPE_CHECKING:
 Instances = Annotated[
     str,
     typer.Option(
-        "--data", metavar="FILE", help="Lines of JSON or a table, also as .gz; - is standard input."
+        "--data",
+        metavar="FILE",
+        help="Lines of JSON or a table, also as .gz or .zst; a directory, 'DIR/*.parquet', s3://; - is "
+        "standard input.",
     ),
 ]
 TopR = Annotated[int, typer.Option("--top-r", help="At most so many labels a row.")]
@@ -85,7 +90,7 @@ class RequestOptions(NamedTuple):
         }
 
 
-_LOCAL_ONLY = ("store", "threads", "explain")
+_LOCAL_ONLY = ("store", "threads", "explain", "out", "ray")
 
 
 @grouped
@@ -97,6 +102,7 @@ def predict(
     table: Table,
     wanted: RequestOptions,
     place: Place,
+    files: AnswerFiles,
     threads: Threads = None,
     json: Json = False,
 ) -> None:
@@ -105,9 +111,17 @@ def predict(
     A line is {"text": ...}, {"features": {...}} or {"indices": [...], "values": [...]}. "labels" in it is
     ignored, so that a labelled file can be predicted. Of a .csv, .tsv or .parquet file
     each row is a text. A line that cannot be used has an error in its place, and the exit status is 2 at
-    the end.
+    the end. With --out answers are files, a part of the data each, made by threads or by a cluster's nodes
+    (--ray); run again, it makes those that are missing.
     """
-    columns, given = table.columns(Path(data)), wanted.options()
+    columns, given = table.columns(file_path(data)), wanted.options()
+    files.check(data, tells_more=wanted.explain or wanted.label_info or wanted.language is not None)
+    if files.out is not None and place.url is None:
+        query = _query(given)
+        files.write(
+            data, columns, place.store, Wanted(model, query, wanted.explain), n_threads(threads), json=json
+        )
+        return
     if place.url is not None:
         refuse_beside_url(context, _LOCAL_ONLY)
         answers = _by_server(place.url, place.key_file, parse_reference(model), given)
@@ -125,15 +139,27 @@ def _print_answers(
 ) -> None:
     """Print the answers to all lines of a file. Raises BadData at the end where lines had none."""
     n_rows = n_bad = 0
-    with opened(data, columns) as source, progress(json or data == STDIN) as show:
-        for answered in answers(source):
-            sys.stdout.buffer.write(answered.lines)
-            sys.stdout.buffer.flush()
-            n_rows += answered.n_rows
-            n_bad += answered.n_bad
-            show(phase, source.raw.tell() if source.n_bytes else 0, source.n_bytes)
+    with progress(json or data == STDIN) as show:
+        for name in _names_of(data):
+            with opened(name, columns) as source:
+                for answered in answers(source):
+                    sys.stdout.buffer.write(answered.lines)
+                    sys.stdout.buffer.flush()
+                    n_rows += answered.n_rows
+                    n_bad += answered.n_bad
+                    show(phase, source.raw.tell() if source.n_bytes else 0, source.n_bytes)
     if n_bad:
         raise BadData(f"{data}: expected {expected} on each of {n_rows + n_bad} lines, found {n_bad} without")
+
+
+def _names_of(data: str) -> list[str]:
+    """Return the files that --data names; standard input is one."""
+    path = file_path(data)
+    if data == STDIN or path.is_file():
+        return [data]
+    from service.datasets.files import find_files  # and kernels
+
+    return [str(file.path) for file in find_files(path)]
 
 
 def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[str, Any]) -> Answers:
@@ -148,20 +174,25 @@ def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[st
     return answers
 
 
+def _query(given: dict[str, Any]) -> str:
+    """Return the options of a request as a query string."""
+    return urlencode(
+        {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
+    )
+
+
 def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, explain: bool) -> Answers:
     from model_store.store import Store
     from service.base.settings import read_settings
-    from service.serving.blocks import answer_block
+    from service.serving.blocks import answers_of
     from service.serving.denied import denied_by, with_denied
-    from service.serving.label_info import LabelInfos, label_info_options
+    from service.serving.label_info import LabelInfos
     from service.serving.opening import open_version
     from service.serving.parse import parse_options
-    from service.serving.rows import to_options
     from service.serving.schemas.predict import TUNED
 
     limits = read_settings().limits
-    told = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
-    options = parse_options(urlencode(told).encode(), limits)
+    options = parse_options(_query(given).encode(), limits)
     name, reference = parse_reference(model)
     opened_store = Store(store)
     opened_model = opened_store.open(name, reference)
@@ -178,19 +209,7 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
                 served.thresholds.is_known = True
             elif learning is not None and learning.follower.fault:
                 complain(f"feedback to these predictions will not be taken: {learning.follower.fault}")
-            engine_options, info = to_options(options, served), label_info_options(options, served.info)
-
-            def answer(block: LineBlock) -> Answered:
-                return answer_block(
-                    block,
-                    served,
-                    engine_options,
-                    limits,
-                    explain=explain,
-                    info=info,
-                    chunk_characters=options.chunk_characters,
-                )
-
+            answer = answers_of(served, options, limits, explain=explain)
             found = blocks(source, limits.line_bytes_max, limits.block_rows_max)
             yield from in_order(found, answer, threads, idle(source))
 

@@ -31,7 +31,7 @@ _NOT_DATA = (".", "_")
 """What names begin with that are passed over in directories."""
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """A data file, and its size in bytes."""
 
     path: Path
@@ -41,7 +41,7 @@ class Found(NamedTuple):
 class DataFiles(DataFile):
     """Data files of one kind read as one, in the order of their names; faults name the file at hand."""
 
-    def __init__(self, path: Path, files: Sequence[Found], on_progress: Progress | None = None) -> None:
+    def __init__(self, path: Path, files: Sequence[FoundFile], on_progress: Progress | None = None) -> None:
         super().__init__(path, on_progress)
         self._files = files
 
@@ -99,7 +99,7 @@ def open_data(path: Path, on_progress: Progress | None = None) -> DataFile:
     return DataFile(files[0].path, on_progress)
 
 
-def find_files(path: Path) -> list[Found]:
+def find_files(path: Path) -> list[FoundFile]:
     """Return the files that a path names, by name: a file that need not be there, or those of a directory.
 
     A pattern has `*`, `?`, `[...]`, and `**` for directories; what is there under the very name is no
@@ -109,7 +109,7 @@ def find_files(path: Path) -> list[Found]:
     is_dir = _is_dir(path)
     try:
         if not is_dir and (not is_pattern(path) or (not isinstance(path, RemotePath) and path.exists())):
-            return [Found(path, 0)]
+            return [FoundFile(path, 0)]
         found = _listed(path, is_dir=is_dir)
     except XylemError:
         raise
@@ -140,18 +140,18 @@ def source_of(path: Path) -> str:
     return f"{path.parent.name}/{name}" if is_pattern(path) and path.parent.name else name
 
 
-def _listed(path: Path, *, is_dir: bool) -> list[Found]:
+def _listed(path: Path, *, is_dir: bool) -> list[FoundFile]:
     """Return the files of a directory, or of a pattern."""
     if isinstance(path, RemotePath):
         listed = path.fs.ls(path.key, detail=True) if is_dir else path.fs.glob(path.key, detail=True).values()
         there = [
-            Found(RemotePath(path.fs.unstrip_protocol(one["name"])), int(one["size"] or 0))
+            FoundFile(RemotePath(path.fs.unstrip_protocol(one["name"])), int(one["size"] or 0))
             for one in listed
             if one["type"] == "file"
         ]
     else:
         names = path.iterdir() if is_dir else map(Path, glob.iglob(str(path), recursive=True))  # noqa: PTH207
-        there = [Found(file, file.stat().st_size) for file in names if file.is_file()]
+        there = [FoundFile(file, file.stat().st_size) for file in names if file.is_file()]
     if is_dir:
         return [one for one in there if _is_data(one.path)]
     return there

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from model_store.compiled.sources import ROOT, source_digest
-from service.base.errors import BadParameter, Unavailable, XylemError
+from service.base.errors import BadInput, BadParameter, Unavailable, XylemError
 from service.base.logs import log
 from service.base.rows import writeable
 from service.executors.local import Crew
@@ -168,6 +168,16 @@ def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, l
     return time.perf_counter() - began, results
 
 
+@contextmanager
+def crew_of(threads: int, address: str | None) -> Iterator[Crew]:
+    """Yield who runs steps: the nodes of a cluster (`connect`); without an address, threads here."""
+    if address is None:
+        yield Crew(threads)
+        return
+    with connect(address) as ray:
+        yield RayCrew(threads, ray)
+
+
 class RayCrew(Crew):
     """A crew whose steps are run by the nodes of a cluster; what it is given besides, by threads here.
 
@@ -207,6 +217,28 @@ class RayCrew(Crew):
             for ref in running:
                 ray.cancel(ref, force=True)
             raise
+
+    def everywhere(self, call: Callable[[], None]) -> None:
+        """Do a call on each node. Raises what it does, naming the node, and Unavailable."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        task, asked = self._ray.remote(call), []
+        for node in self._ray.nodes():
+            if node["Alive"]:
+                there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                ref = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
+                asked.append((node["NodeManagerAddress"], ref))
+        for name, ref in asked:
+            try:
+                self._ray.get(ref, timeout=NODE_SECONDS)
+            except self._ray.exceptions.RayTaskError as error:
+                if not isinstance(error.cause, BadInput):
+                    _raise_of(error)
+                raise type(error.cause)(f"node {name}: {error.cause}") from None
+            except self._ray.exceptions.RayError as error:
+                raise Unavailable(
+                    f"ray: expected node {name} to answer, found {type(error).__name__}"
+                ) from None
 
     def _processors(self) -> int:
         return int(self._ray.cluster_resources().get("CPU", 0)) or 1

@@ -31,8 +31,12 @@ class Source(NamedTuple):
 
 
 @contextmanager
-def opened(data: str, columns: TableColumns = DEFAULT_COLUMNS) -> Iterator[Source]:
+def opened(
+    data: str, columns: TableColumns = DEFAULT_COLUMNS, start: int = 0, end: int = 0
+) -> Iterator[Source]:
     """Open the file of instances, or standard input; a row of a table becomes a line of JSON.
+
+    start, end  of lines that are not packed: only these bytes are read; 0: to the end
 
     Raises BadData, for a table also while it is read.
     """
@@ -53,17 +57,37 @@ def opened(data: str, columns: TableColumns = DEFAULT_COLUMNS) -> Iterator[Sourc
 
     file, raw = open_unpacked(path)
     with file:
-        yield Source(file, raw.packed, raw.n_bytes)
+        if start or 0 < end < raw.n_bytes:
+            raw.packed.seek(start)
+            yield Source(_Piece(file, end - start), raw.packed, raw.n_bytes)  # type: ignore[arg-type]
+        else:
+            yield Source(file, raw.packed, raw.n_bytes)
 
 
-def blocks(source: Source, line_bytes_max: int, rows_max: int) -> Iterator[LineBlock]:
+class _Piece:
+    """The next `left` bytes of a file."""
+
+    def __init__(self, file: BinaryIO, left: int) -> None:
+        self._file = file
+        self._left = left
+
+    def read1(self, n_bytes: int) -> bytes:
+        """Return up to n_bytes; none at the end."""
+        found: bytes = self._file.read1(min(n_bytes, self._left))  # type: ignore[attr-defined]
+        self._left -= len(found)
+        return found
+
+
+def blocks(source: Source, line_bytes_max: int, rows_max: int, first: int = 1) -> Iterator[LineBlock]:
     """Yield the lines of `source` in blocks, as they come; of a line that is too long, None.
+
+    first  the number of the first line
 
     A byte order mark in front is left out.
     """
     from service.serving.lines import LineBlock  # and schemas: `xylem --help` needs neither
 
-    first, rest, skipping = 1, b"", False
+    rest, skipping = b"", False
     while True:
         chunk = source.file.read1(_READ_BYTES)  # type: ignore[attr-defined]
         *ends, rest = (rest + chunk).split(b"\n")
