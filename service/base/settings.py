@@ -280,6 +280,11 @@ class Settings(BaseSettings):
     data_dir: Path | None = Field(
         None, description="the directory of the files that jobs and `/v1/admin` read; none: they do not"
     )
+    ray_address: str | None = Field(
+        None,
+        description="the Ray cluster whose nodes run the trainings that ask for it, `auto` or `HOST:PORT`; "
+        "not set: none",
+    )
     token_key: SigningKeys | None = Field(
         None, description="the key that signs prediction ids, or several, separated by commas"
     )

@@ -20,8 +20,10 @@ from service.cli.options import (
     Json,
     Parameters,
     RayAddress,
+    Seed,
     StoreDir,
     Table,
+    Threads,
     Work,
     grouped,
     in_panel,
@@ -141,10 +143,12 @@ class Streaming(NamedTuple):
     thresholds: Thresholds = None
 
 
-@in_panel("Cluster")
-class Cluster(NamedTuple):
-    """Who runs the steps of a training, and whether those are taken that were run before."""
+@in_panel("Work")
+class StepWork(NamedTuple):
+    """As `Work`, and where steps are run, and whether those are taken that were run before."""
 
+    threads: Threads = None
+    seed: Seed = 0
     ray: RayAddress = None
     resume: Resume = False
 
@@ -161,8 +165,7 @@ def train(
     new: NewVersion,
     held_out: HeldOut,
     streaming: Streaming,
-    cluster: Cluster,
-    work: Work,
+    work: StepWork,
     parameters: Parameters = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -192,9 +195,9 @@ def train(
         stream=streaming.stream,
         calibrate=held_out.calibrate,
         rerank=held_out.rerank,
-        ray=cluster.ray,
-        steps=store / STEPS_DIR / new.model if cluster.ray or cluster.resume else None,
-        resume=cluster.resume,
+        ray=work.ray,
+        steps=store / STEPS_DIR / new.model if work.ray or work.resume else None,
+        resume=work.resume,
     )
     opened = store_to_publish(store, f"xylem train {trainer}")
     info = None if new.label_info is None else read_label_info(new.label_info)

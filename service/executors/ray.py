@@ -5,14 +5,16 @@ Nothing here imports Ray before it is asked for: `pip install 'xylem-serve[ray]'
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import platform
+import re
 import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -44,11 +46,16 @@ BUNDLE_SECONDS = 0.25
 
 BUNDLE_MAX = 256
 
+LOG_MAX = 4000
+"""Characters of what a step that failed wrote, and of its frames, that are shown."""
+
 LOOK_SECONDS = 30.0
 """The pause between two looks at how many processors the cluster has, when no step ends."""
 
 IDLE_LOOKS_MAX = 20
 """So many looks in a row may find no processor at all: nodes may be on their way."""
+
+_COLOURS = re.compile(r"\x1b\[\d*m")
 
 _CURRENT = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
 """Where `ray start` writes the address that "auto" means."""
@@ -153,17 +160,22 @@ _workspaces: dict[str, Any] = {}
 
 
 def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, list[R]]:
-    """Return the seconds that some items took, and their results; the step's arrays stay where they are."""
-    began = time.perf_counter()
+    """Return the seconds that some items took, and their results; the step's arrays stay where they are.
+
+    An error comes with what was written before it.
+    """
+    began, written = time.perf_counter(), io.StringIO()
     step = mapped(step, shared)
     if number not in _workspaces:
         _workspaces.clear()
         _workspaces[number] = step.workspace()
     stop = np.zeros(1, np.uint8)
     try:
-        results = [step.run(mapped(item, writeable), _workspaces[number], stop) for item in items]
-    except BaseException:
+        with redirect_stdout(written), redirect_stderr(written):
+            results = [step.run(mapped(item, writeable), _workspaces[number], stop) for item in items]
+    except BaseException as error:
         _workspaces.clear()  # it was not left as it was found
+        error.add_note(f"written before: {written.getvalue()[-LOG_MAX:]}")
         raise
     return time.perf_counter() - began, results
 
@@ -270,7 +282,7 @@ class RayCrew(Crew):
 
 def _raise_of(error: Any) -> NoReturn:
     """Log what a step wrote as it failed, and raise its error."""
-    log(logging.ERROR, "step_failed", detail=str(error)[-4000:])
+    log(logging.ERROR, "step_failed", detail=_COLOURS.sub("", str(error))[-LOG_MAX:])
     cause = error.cause
     if isinstance(cause, XylemError | MemoryError):
         raise cause from None

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, func, insert, select
 
 from model_store.errors import Conflict
 from service.base.errors import (
+    BadFields,
     BadRequest,
     IdempotencyConflict,
     JobConflict,
@@ -74,6 +75,7 @@ class Jobs:
         self._follows = settings.store_remote is not None
         self._limits = settings.limits
         self.data = DataRoot(settings.data_dir, settings.limits.data_bytes_max)
+        self._ray_address = settings.ray_address
 
     def submit(
         self,
@@ -100,6 +102,9 @@ class Jobs:
         from service.jobs.kinds import check_request  # trainers and readers: not before they are needed
 
         request, model = check_request(kind, body, self.data, self._limits)
+        if request.get("executor") == "ray" and self._ray_address is None:
+            fault = "expected local, as XYLEM_RAY_ADDRESS is not set, found ray"
+            raise BadFields([BadRequest(fault).at("executor")])
         return self.add(kind, model, request, idempotency_key, traceparent)
 
     def add(

@@ -41,7 +41,7 @@ from service.serving.parse import PREDICT_ONLY
 from service.serving.schemas.faults import all_faults_of
 from service.serving.schemas.instances import RequestModel
 from service.thresholds.methods.ofo import Start, check_start
-from service.trainers.registry import TRAINERS, installed
+from service.trainers.registry import TRAINERS, check_spreads, installed
 from service.trainers.registry import trainer as find_trainer
 from service.workflows.request import from_json
 
@@ -184,6 +184,7 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
     yield from _fitting_faults(request, data)
     yield from _files(data, label_names=request.label_names)
     yield from parameter_faults(request.trainer, request.parameters or {})
+    yield from _executor_faults(request)
     if request.calibrate and not request.measures:
         yield BadRequest("expected valid or split, to calibrate on, found neither").at("calibrate")
     if request.calibrate and request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact:
@@ -270,6 +271,13 @@ def parameter_faults(trainer: str | None, parameters: Mapping[str, Any]) -> Faul
     except BadParameter as error:
         for name, message in error.faults:
             yield BadRequest(message).at(f"parameters.{name}" if name else "parameters")
+
+
+def _executor_faults(request: TrainingJob) -> Faults:
+    if request.executor == "ray":
+        with contextlib.suppress(BadParameter):  # told at their fields
+            own = from_json(request.trainer, dict(request.parameters or {})).trainer
+            yield from _fault_of(lambda name: check_spreads(name, own), request.trainer, "executor")
 
 
 def _check_tuning(request: TuningJob, data: DataRoot) -> Faults:

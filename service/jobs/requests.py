@@ -137,6 +137,7 @@ class TrainingJob(FittingJob):
     label_names  for numeric data files: line i + 1 is the name of label i
     calibrate    whether scores are fitted to the validation rows, so that they are probabilities
     rerank       whether near training rows rank candidates anew, where held-out rows gain by it
+    executor     ray: the steps are run by the nodes of the cluster at XYLEM_RAY_ADDRESS
     """
 
     trainer: str
@@ -147,6 +148,7 @@ class TrainingJob(FittingJob):
     weights: Literal["float32", "bfloat16", "int8"] = "float32"
     calibrate: bool = False
     rerank: bool = False
+    executor: Literal["local", "ray"] = "local"
 
 
 class ConceptFields(RequestModel):

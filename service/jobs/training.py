@@ -170,9 +170,17 @@ def _train(made: Publication, request: TrainingJob) -> None:
         calibrate=request.calibrate,
         rerank=request.rerank,
         threads=made.context.threads,
+        **_steps(made.context, request),
         **made.marks(request),
     )
     train_and_publish(made.store, made.context.job.model, train, made.on_progress)
+
+
+def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
+    """Return who runs the steps, and where a run that is begun again finds those of the one before."""
+    if request.executor == "local":
+        return {}
+    return {"ray": context.settings.ray_address, "steps": context.work / "steps", "resume": True}
 
 
 def _tune(
