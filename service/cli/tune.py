@@ -15,6 +15,7 @@ from service.cli.options import (
     Data,
     Json,
     Parameters,
+    RayAddress,
     StoreDir,
     Table,
     Work,
@@ -71,6 +72,7 @@ class SearchFor(NamedTuple):
     minutes: Minutes = 10.0
     trials: Trials = 1000
     study: StudyFile = None
+    ray: RayAddress = None
 
 
 @grouped
@@ -89,8 +91,9 @@ def tune(
     """Search for the trainer and the parameters that are best on held-out rows; publish that model.
 
     Parameters given with -p are not searched. The best one is trained anew on all of --data. Needs the extra
-    tune. The figures of the search are those that were searched for, so they are too good: measure what is
-    published on another file with xylem evaluate.
+    tune. With --ray the nodes of a cluster try side by side, a trial a processor. The figures of the search
+    are those that were searched for, so they are too good: measure what is published on another file with
+    xylem evaluate.
     """
     from model_store.identifiers import check_model
     from service.workflows.search import SearchRequest, search
@@ -114,6 +117,7 @@ def tune(
         columns=columns,
         seed=work.seed,
         threads=n_threads(work.threads),
+        ray=wanted.ray,
     )
     with progress(json) as show:
         found = search(request, show)

@@ -1,7 +1,7 @@
 """Tables to rows, or to lines of JSON: the columns of text and labels of `.csv`, `.tsv`, `.parquet` files."""
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -48,15 +48,18 @@ class ParquetTable:
         self._file = file
         self._faults = (pa.ArrowException, UnicodeDecodeError, *faults_of(file.path))
         try:
-            self._table = ParquetFile(file.path.open("rb"))
-            self._schema = self._table.schema_arrow
+            with ExitStack() as stack:
+                opened = stack.enter_context(file.path.open("rb"))
+                self._table = ParquetFile(opened)
+                self._schema = self._table.schema_arrow
+                self._opened = stack.pop_all()
         except self._faults as error:
             raise self._damage(error) from None
         self.columns: list[str] = list(self._schema.names)
 
     def close(self) -> None:
         """Close the file."""
-        self._table.close(force=True)
+        self._opened.close()
 
     def check_types(self, texts: Sequence[str], labels: str | None) -> None:
         """Raise BadData unless the columns hold text, and labels: text, whole numbers, or lists of text."""

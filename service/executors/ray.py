@@ -46,6 +46,9 @@ BUNDLE_SECONDS = 0.25
 
 BUNDLE_MAX = 256
 
+AHEAD = 2
+"""Tasks for each processor that are sent at a time, so that none waits for the next one."""
+
 LOG_MAX = 4000
 """Characters of what a step that failed wrote, and of its frames, that are shown."""
 
@@ -181,13 +184,13 @@ def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, l
 
 
 @contextmanager
-def crew_of(threads: int, address: str | None) -> Iterator[Crew]:
+def crew_of(threads: int, address: str | None, ahead: int = AHEAD) -> Iterator[Crew]:
     """Yield who runs steps: the nodes of a cluster (`connect`); without an address, threads here."""
     if address is None:
         yield Crew(threads)
         return
     with connect(address) as ray:
-        yield RayCrew(threads, ray)
+        yield RayCrew(threads, ray, ahead)
 
 
 class RayCrew(Crew):
@@ -197,9 +200,11 @@ class RayCrew(Crew):
     processor. Results do not depend on the nodes, nor on how items are bundled.
     """
 
-    def __init__(self, threads: int, ray: Any) -> None:
+    def __init__(self, threads: int, ray: Any, ahead: int = AHEAD) -> None:
+        """Take the module `ray`; so many tasks a processor are sent at a time."""
         super().__init__(threads)
         self._ray = ray
+        self._ahead = ahead
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on every item, as `Executor.steps`.
@@ -213,7 +218,7 @@ class RayCrew(Crew):
         running: dict[Any, list[T]] = {}
         try:
             while True:
-                wanted = 2 * self._processors()
+                wanted = self._ahead * self._processors()
                 while len(running) < wanted and (bundle := list(islice(todo, size))):
                     running[task.remote(number, fields, bundle)] = bundle
                 if not running:
