@@ -267,6 +267,9 @@ def _gain_of(ranked: dict[str, Any]) -> str:
 FORECAST = ("fastxml", "pfastrexml")
 """Trainers that grow one tree and forecast the others; those of the other trainers are bounds that hold."""
 
+StepMemory = Annotated[
+    bool, typer.Option("--ray", help="Say too what memory the nodes of a cluster need: train --ray.")
+]
 SizeOf = Annotated[
     str, typer.Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
 ]
@@ -280,6 +283,7 @@ def estimate(
     parameters: Parameters = None,
     trainer: SizeOf = "label-tree",
     label_names: LabelNames = None,
+    ray: StepMemory = False,
     json: Json = False,
 ) -> None:
     """Bound a model's weights before training it, and compare with flat one-vs-rest.
@@ -298,6 +302,7 @@ def estimate(
         columns=table.columns(data),
         seed=work.seed,
         threads=n_threads(work.threads),
+        ray="auto" if ray else None,
     )
     with progress(json) as show:
         size = estimate_size(request, show)
@@ -313,4 +318,8 @@ def estimate(
     }
     for depth, alpha in enumerate(size["alpha_per_depth"], 1):
         facts[f"features kept, depth {depth}"] = f"{100 * alpha:.1f} %"
+    if needs := size.get("ray"):
+        facts["a node's object store"] = mebibytes(needs["node_bytes"])
+        facts["a worker, besides"] = f"at most {mebibytes(needs['worker_bytes'])}"
+        facts["where the command runs"] = f"{mebibytes(needs['driver_bytes'])}, and the weights"
     print_facts(f"{trainer} on {data}", facts)

@@ -13,7 +13,7 @@ from model_store.ensemble import Link, Tree
 from service.base.faults import fault
 from service.base.parameters import Parameters
 from service.base.rows import SparseRows
-from service.trainers.classifiers import Members, Solving, members_of, train_classifiers
+from service.trainers.classifiers import Members, Solving, members_of, solver_bytes, train_classifiers
 from service.trainers.clustering import balanced_shape, kmeans_shape
 from service.trainers.representations import Representations, label_representations
 from service.trainers.shape import Shape, join
@@ -207,6 +207,7 @@ LABEL_TREE = TrainerSpec(
     fit=fit_label_tree,
     estimate=estimate_label_tree,
     alone=spreads,
+    worker_bytes=lambda data, p: solver_bytes(data.rows),
 )
 
 OVR = TrainerSpec(
@@ -216,4 +217,5 @@ OVR = TrainerSpec(
     fit=fit_label_tree,
     estimate=estimate_label_tree,
     alone=spreads,
+    worker_bytes=lambda data, p: solver_bytes(data.rows),
 )

@@ -185,11 +185,16 @@ def estimate(
     seed: int = 0,
     threads: int = 1,
     progress: Progress = no_progress,
+    crew: Crew | None = None,
 ) -> dict[str, Any]:
-    """Return nonzeros_bound, bytes_bound, ratio_to_ovr, stored_bytes and alpha_per_depth of a training."""
+    """Return nonzeros_bound, bytes_bound, ratio_to_ovr, stored_bytes and alpha_per_depth of a training.
+
+    crew  who runs the steps, in the place of so many threads here
+    """
     data = TrainingSet(rows, labels)
     tools = _tools(name, parameters, seed, threads, progress)
     check_training_set(data)
+    tools = replace(tools, crew=crew or tools.crew)
     return trainer(name).estimate(data, parameters, tools).as_dict()
 
 

@@ -62,6 +62,10 @@ def _row_by_row(parameters: Parameters) -> str | None:
     return "which learns one row after the other"
 
 
+def _not_known(data: TrainingSet, parameters: Parameters) -> int:
+    return 0
+
+
 def spreads(parameters: Parameters) -> str | None:
     """Say of a trainer that all its work is steps, whatever its parameters."""
     return None
@@ -79,6 +83,7 @@ class TrainerSpec(Generic[P]):
     shows     whether rows are shown before they are learnt (`Tools.on_rows`)
     alone     says why a training with these parameters is one process's work; None: its work is steps
               (`service.executors.steps`), which other machines may run
+    worker_bytes  what the largest of its steps takes besides its fields and its result
     """
 
     name: str
@@ -90,6 +95,7 @@ class TrainerSpec(Generic[P]):
     is_exact: bool = False
     shows: bool = False
     alone: Callable[[P], str | None] = _row_by_row
+    worker_bytes: Callable[[TrainingSet, P], int] = _not_known
 
 
 def rows_by_label(labels: LabelRows) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

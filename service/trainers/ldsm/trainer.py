@@ -307,6 +307,13 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     return _assemble(data, parameters, [forest[number] for number in range(parameters.trees)])
 
 
+def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:
+    """Return the memory that growing a tree takes, as `fit_ldsm` says, and the root's rows once more."""
+    of_feature, of_label = 68 if p.optimiser == "nag" else 32, 8 * p.arity
+    held = int(4 * p.max_copies * data.rows.n_rows) + 8 * len(data.rows.indices)
+    return held + of_feature * data.rows.n_features + of_label * data.labels.n_labels
+
+
 def _assemble(data: TrainingSet, parameters: LdsmParameters, forest: list[_Grown]) -> Trained:
     """Pack the trees."""
     extra = {}
@@ -350,4 +357,5 @@ LDSM = TrainerSpec(
     fit=fit_ldsm,
     estimate=estimate_ldsm,
     alone=spreads,
+    worker_bytes=_tree_bytes,
 )
