@@ -155,7 +155,7 @@ class AnswerParts:
         return found
 
 
-class Outcome(NamedTuple):
+class AnswerOutcome(NamedTuple):
     """What a run did: parts in all, those that were there before, and lines of the others."""
 
     n_parts: int
@@ -169,7 +169,7 @@ def answer_files(
     data: Path,
     crew_of: AbstractContextManager[Crew],
     on_progress: Callable[[str, int, int], None],
-) -> Outcome:
+) -> AnswerOutcome:
     """Write the answers to all lines of the files that `data` names, but for parts that are there.
 
     crew_of  gives who runs the steps; it is entered where there is something to do
@@ -197,7 +197,7 @@ def answer_files(
         with crew_of as crew:
             crew.everywhere(lambda: step.check(file))
             crew.steps(step, todo, done)
-    return Outcome(len(parts), len(parts) - len(todo), n_rows, n_bad)
+    return AnswerOutcome(len(parts), len(parts) - len(todo), n_rows, n_bad)
 
 
 def parts_of(data: Path) -> Iterator[Part]:

@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.trainers",
         "service.evaluation",
         "service.datasets",
+        "service.executors",
         "service.jobs",
         "service.server",
         "xylem",

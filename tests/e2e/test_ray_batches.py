@@ -46,7 +46,7 @@ def s3_port() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def cluster(s3_port: int) -> Iterator[Any]:
-    with cluster_of(2) as made:
+    with cluster_of(2) as made, connect(made.address):  # commands use the connection that is there
         yield made
 
 
@@ -97,6 +97,7 @@ def expected(run_here: Run, store: Path, data: Path) -> list[list[Any]]:
 
 
 def last(done: Any) -> dict[str, Any]:
+    assert done.stdout, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
