@@ -81,8 +81,8 @@ class _Keeping(Crew):
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on the items whose results are not there yet; `done` is called for all of them.
 
-        A file for each step and its fields, named by them and by the sources of Xylem. Raises OSError when
-        the disk refuses.
+        A file for each step and its fields, named by them and by the sources of Xylem. Raises Unavailable
+        when the disk refuses.
         """
         kind = type(step)
         where = f"{kind.__module__}.{kind.__qualname__}", source_digest(_file_of(kind))
@@ -101,8 +101,7 @@ class _Keeping(Crew):
             def keep(item: tuple[bytes, T], result: R) -> None:
                 content = packed(result)
                 length = len(content).to_bytes(8, "little")
-                file.write(b"".join([item[0], length, content, sha256(content).digest()]))
-                file.flush()
+                _append(file, b"".join([item[0], length, content, sha256(content).digest()]))
                 done(item[1], result)
 
             self._crew.steps(_Named(step), missing(), keep)
@@ -110,6 +109,15 @@ class _Keeping(Crew):
 
 def _file_of(kind: type) -> Path:
     return ROOT / (kind.__module__.replace(".", "/") + ".py")
+
+
+def _append(file: BinaryIO, record: bytes) -> None:
+    try:
+        file.write(record)
+        file.flush()
+    except OSError as error:
+        fault = f"expected space to keep the results of steps, found: {error.strerror}"
+        raise Unavailable(f"{file.name}: {fault}") from None
 
 
 def _content(file: BinaryIO, start: int, length: int) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import os
 import platform
 import re
@@ -133,17 +134,8 @@ def _versions() -> dict[str, str]:
 
 def _check_nodes(ray: Any) -> None:
     """Raise BadParameter for a node with another version of anything than this process."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     ours = _versions()
-    task = ray.remote(_versions)
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    asked = []
-    for node in nodes:
-        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        asked.append(task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote())
-    for node, ref in zip(nodes, asked, strict=True):
-        name = node["NodeManagerAddress"]
+    for name, ref in _asked_of_each(ray, _versions):
         try:
             found = ray.get(ref, timeout=NODE_SECONDS)
         except ray.exceptions.GetTimeoutError:
@@ -156,6 +148,19 @@ def _check_nodes(ray: Any) -> None:
             if found[what] != here:
                 fault = f"expected {what} {here} on node {name}, as here, found {found[what]}"
                 raise BadParameter(f"ray: {fault}")
+
+
+def _asked_of_each(ray: Any, call: Callable[[], Any]) -> list[tuple[str, Any]]:
+    """Begin a call on each node; return the name of the node, and what `ray.get` takes."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task, asked = ray.remote(call), []
+    for node in ray.nodes():
+        if node["Alive"]:
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ref = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
+            asked.append((node["NodeManagerAddress"], ref))
+    return asked
 
 
 _workspaces: dict[str, Any] = {}
@@ -205,6 +210,8 @@ class RayCrew(Crew):
         super().__init__(threads)
         self._ray = ray
         self._ahead = ahead
+        self._found = 1
+        self._looked_at = -math.inf
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on every item, as `Executor.steps`.
@@ -237,15 +244,7 @@ class RayCrew(Crew):
 
     def everywhere(self, call: Callable[[], None]) -> None:
         """Do a call on each node. Raises what it does, naming the node, and Unavailable."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        task, asked = self._ray.remote(call), []
-        for node in self._ray.nodes():
-            if node["Alive"]:
-                there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                ref = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
-                asked.append((node["NodeManagerAddress"], ref))
-        for name, ref in asked:
+        for name, ref in _asked_of_each(self._ray, call):
             try:
                 self._ray.get(ref, timeout=NODE_SECONDS)
             except self._ray.exceptions.RayTaskError as error:
@@ -258,7 +257,11 @@ class RayCrew(Crew):
                 ) from None
 
     def _processors(self) -> int:
-        return int(self._ray.cluster_resources().get("CPU", 0)) or 1
+        """Return how many processors all nodes had a second ago, or now: nodes come and go."""
+        if time.monotonic() > self._looked_at + 1.0:
+            self._found = int(self._ray.cluster_resources().get("CPU", 0)) or 1
+            self._looked_at = time.monotonic()
+        return self._found
 
     def _next(self, running: Iterable[Any]) -> Any:
         """Return a task that has ended. Raises Unavailable when there is long no processor to run one."""
