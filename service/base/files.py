@@ -11,7 +11,7 @@ from pathlib import Path, PosixPath
 from tempfile import NamedTemporaryFile
 from typing import Any, BinaryIO, cast
 
-from service.base.errors import BadParameter, XylemError
+from service.base.errors import BadParameter
 
 PACKED = (".gz", ".zst")
 """What the name of a file ends in whose bytes are packed."""
@@ -98,6 +98,11 @@ def file_path(text: str) -> Path:
     return RemotePath(text)
 
 
+def absolute(path: Path) -> Path:
+    """Return a path as other processes find it."""
+    return path if isinstance(path, RemotePath) else path.absolute()
+
+
 def faults_of(path: Path) -> tuple[type[Exception], ...]:
     """Return what may be raised where a file cannot be read: each driver has errors of its own."""
     return (Exception,) if isinstance(path, RemotePath) else (OSError,)
@@ -147,9 +152,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     try:
         with _unfinished(path) as file:
             yield file
-    except XylemError:
-        raise
-    except faults_of(path) as error:
+    except OSError as error:
         raise BadParameter(f"{path}: expected to write it, found: {said_by(error)}") from None
 
 
@@ -159,7 +162,10 @@ def _unfinished(path: Path) -> Iterator[BinaryIO]:
         with NamedTemporaryFile() as local:
             yield cast(BinaryIO, local)
             local.flush()
-            path.fs.put_file(local.name, path.key)
+            try:
+                path.fs.put_file(local.name, path.key)
+            except Exception as error:  # each driver has errors of its own
+                raise OSError(None, said_by(error)) from None
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

@@ -9,7 +9,7 @@ import typer
 
 from service.base.columns import TableColumns
 from service.base.errors import BadData, BadParameter
-from service.base.files import file_path
+from service.base.files import absolute, file_path
 from service.cli.console import print_facts, print_json, progress
 from service.cli.options import RayAddress, in_panel, parse_reference
 from service.cli.places import opened_learning
@@ -73,8 +73,8 @@ class AnswerFiles(NamedTuple):
 
         assert self.out is not None
         form: Format = "parquet" if self.form == "parquet" else "jsonl"
-        out = file_path(self.out).absolute() if "://" not in self.out else file_path(self.out)
-        step = _step(store, wanted, columns, str(out), form, threads if self.ray is None else 1)
+        out = str(absolute(file_path(self.out)))
+        step = step_of(store, wanted, columns, out, form, threads if self.ray is None else 1)
         with progress(json) as show:
             found = answer_files(step, file_path(data), crew_of(1, self.ray), show)
         version = f"{step.model}@{step.version}"
@@ -92,7 +92,7 @@ class AnswerFiles(NamedTuple):
             )
 
 
-def _step(
+def step_of(
     store: Path, wanted: Wanted, columns: TableColumns, out: str, form: Format, threads: int
 ) -> AnswerParts:
     """Return the step that answers parts. Raises BadInput for a version or options that cannot be used."""

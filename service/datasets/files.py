@@ -135,9 +135,9 @@ def kind_of(path: Path) -> str:
 
 
 def source_of(path: Path) -> str:
-    """Return the base name of a file or directory; of a pattern with that of its directory."""
-    name = path.name or path.absolute().name
-    return f"{path.parent.name}/{name}" if is_pattern(path) and path.parent.name else name
+    """Return the base name of a file or directory; of a pattern that of the directory."""
+    named = path.parent if is_pattern(path) and path.parent.name else path
+    return named.name or named.absolute().name
 
 
 def _listed(path: Path, *, is_dir: bool) -> list[FoundFile]:

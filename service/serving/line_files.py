@@ -57,7 +57,7 @@ def opened(
 
     file, raw = open_unpacked(path)
     with file:
-        if start or 0 < end < raw.n_bytes:
+        if end:
             raw.packed.seek(start)
             yield Source(_Piece(file, end - start), raw.packed, raw.n_bytes)  # type: ignore[arg-type]
         else:

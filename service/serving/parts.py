@@ -7,9 +7,8 @@ a second run makes those that are missing, and of no other prediction.
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -22,7 +21,7 @@ from model_store.manifest import manifest_digest
 from model_store.store import Store
 from service.base.columns import TableColumns, is_table
 from service.base.errors import BadData, BadParameter
-from service.base.files import file_path, n_bytes_of, names_in, plain_name, whole_file
+from service.base.files import absolute, faults_of, file_path, n_bytes_of, names_in, plain_name, whole_file
 from service.base.settings import Limits
 from service.datasets.files import JSON_LINES, find_files, kind_of
 from service.datasets.stream import DataFile
@@ -50,13 +49,23 @@ PLAN = "_plan.json"
 
 
 class Part(NamedTuple):
-    """A part of the data: the lines of a file from byte `start` to `end`, which are `first` and so on."""
+    """A part of the data: lines of a file of `size` bytes.
+
+    first       the number of the first line
+    start, end  the bytes of the lines; 0: all of the file
+    """
 
     number: int
     file: str
-    first: int
-    start: int
-    end: int
+    size: int
+    first: int = 1
+    start: int = 0
+    end: int = 0
+
+    @property
+    def n_bytes(self) -> int:
+        """Return how much of the file it is."""
+        return self.end - self.start if self.end else self.size
 
     def name(self, form: Format) -> str:
         """Return the name of the file of its answers."""
@@ -120,6 +129,9 @@ class AnswerParts:
             file = stack.enter_context(whole_file(file_path(self.out) / item.name(self.form)))
             out = file if self.form == "jsonl" else stack.enter_context(AnswerTable(file))
             source = stack.enter_context(opened(item.file, self.columns, item.start, item.end))
+            if source.n_bytes != item.size:
+                fault = f"expected {item.size} bytes, as there were at first, found {source.n_bytes}"
+                raise BadData(f"{item.file}: {fault}: it has changed")
             todo = blocks(source, self.limits.line_bytes_max, self.limits.block_rows_max, item.first)
             for answered in in_order(todo, workspace, self.threads, lambda: False):
                 if stop[0]:
@@ -141,10 +153,11 @@ class AnswerParts:
             raise BadParameter(f"{store}: expected {expected}, found one of {found[:12]}")
         with opened(file, self.columns) as source:
             source.file.read1(1)  # type: ignore[attr-defined]
-        trial = file_path(self.out) / f".check-{secrets.token_hex(8)}"
+        trial = file_path(self.out) / ".check"
         with whole_file(trial) as written:
             written.write(b"x")
-        trial.unlink()
+        with suppress(*faults_of(trial)):  # who may write need not be allowed to remove
+            trial.unlink(missing_ok=True)
 
     def settings(self) -> dict[str, Any]:
         """Return what must be the same when missing parts are made later, as JSON has it."""
@@ -182,12 +195,12 @@ def answer_files(
     there = _begin(file_path(step.out), step.settings(), parts)
     todo = [part for part in parts if part.name(step.form) not in there]
     on_progress("plan", 1, 1)
-    total = sum(part.end - part.start for part in todo)
+    total = sum(part.n_bytes for part in todo)
     n_bytes = n_rows = n_bad = 0
 
     def done(part: Part, found: PartDone) -> None:
         nonlocal n_bytes, n_rows, n_bad
-        n_bytes += part.end - part.start
+        n_bytes += part.n_bytes
         n_rows += found.n_rows
         n_bad += found.n_bad
         on_progress("predict", n_bytes, total)
@@ -206,7 +219,7 @@ def parts_of(data: Path) -> Iterator[Part]:
     A file is one part; of JSON lines that are not packed, one for every PART_BYTES.
     """
     number, kinds = 0, set()
-    for path, n_bytes in find_files(data):
+    for path, n_bytes in find_files(absolute(data)):
         kinds.add(kind_of(path))
         is_lines = kind_of(path) in JSON_LINES
         if not (is_lines or is_table(path)):
@@ -215,10 +228,10 @@ def parts_of(data: Path) -> Iterator[Part]:
             raise BadData(f"{data}: expected files of one kind, found {', '.join(sorted(kinds))}")
         size = n_bytes or _size_of(path)
         is_divided = is_lines and plain_name(path) == path.name and size > 2 * PART_BYTES
-        for first, start, end in _pieces(path, size) if is_divided else [(1, 0, size)]:
+        for piece in _pieces(path, size) if is_divided else [(1, 0, 0)]:
             if number == PARTS_MAX:
                 raise BadData(f"{data}: expected at most {PARTS_MAX} parts, found more")
-            yield Part(number, str(path), first, start, end)
+            yield Part(number, str(path), size, *piece)
             number += 1
 
 

@@ -21,7 +21,7 @@ from service.base.settings import Limits
 from service.executors.ray import RayCrew, connect
 from service.serving import parts
 from service.serving.parts import AnswerParts, parts_of
-from tests.clusters import NODE, cluster_of
+from tests.clusters import add_node, cluster_of
 from tests.conftest import Run
 from tests.e2e.test_object_store import MOTO, S3, free_port
 from tests.jobs_helpers import write_data
@@ -176,7 +176,7 @@ def test_a_node_that_is_killed_costs_no_line_and_gives_none_twice(
         done = run_here(*asked, "--out", out, "--ray", cluster.address, "--json", store=store)
     finally:
         killer.join()
-        cluster.add_node(**NODE)
+        add_node(cluster)
     assert done.returncode == 0, done.stderr
     assert 0 < there[0] < 16 and last(done)["n_rows"] == 16 * 2500
     alone = without_ids(run_here(*asked[:3], data / "0.jsonl", *asked[4:], store=store).stdout)
