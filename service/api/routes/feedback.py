@@ -3,20 +3,20 @@
 import asyncio
 import json
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from service.api.door.admission import JSON, NDJSON, check_media, is_json, read_body
 from service.api.door.request_timings import timings_of, timings_of_block
 from service.api.door.responses import json_response
-from service.api.routes.admins import RawRoute, needs
-from service.api.routes.operations import answers, content, of_version, problems, takes
+from service.api.routes.admins import RawRoute, router_of
+from service.api.routes.operations import answers, content, of_version, takes
 from service.api.routes.requests import find_served
 from service.api.routes.services import Wired
 from service.serving.feedback import BLOCK_EVENTS_MAX
 from service.serving.lines import Answered, LineBlock
 from service.serving.schemas.feedback import FeedbackAnswer, FeedbackEvent
 
-router = APIRouter(tags=["feedback"], dependencies=[needs("feedback")], route_class=RawRoute)
+router = router_of("feedback", "feedback", RawRoute)
 
 _EVENT = {"event_id": "order-7", "instance": {"text": "a text editor"}, "labels": ["role::program"]}
 _BODIES = (
@@ -33,10 +33,7 @@ _SAYS = "What became of each event, in their order"
     "True labels, for",
     response_model=FeedbackAnswer,
     response_description=_SAYS,
-    responses={
-        **answers(200, _SAYS, content("application/x-ndjson", "FeedbackLine")),
-        **problems(400, 401, 403, 404, 408, 413, 415, 422, 503),
-    },
+    responses=answers(200, _SAYS, content("application/x-ndjson", "FeedbackLine")),
     openapi_extra=takes(*_BODIES),
 )
 async def feedback(request: Request, services: Wired) -> Response:
