@@ -154,6 +154,10 @@ class JobNotFound(BadInput, code="job-not-found"):
     """No job has this id, or its history is not kept any more."""
 
 
+class ScheduleNotFound(BadInput, code="schedule-not-found"):
+    """There is no schedule with this id."""
+
+
 class JobConflict(BadInput, code="job-conflict"):
     """The state of a job forbids what was asked."""
 

@@ -29,7 +29,9 @@ from service.jobs.requests import (
     BatchJob,
     CombineJob,
     ConceptFields,
+    FeedbackSource,
     FittingJob,
+    HeldOutFeedback,
     PromotionRule,
     PublishingJob,
     TableFields,
@@ -59,6 +61,9 @@ METRICS = (
 
 SPLIT_SUFFIXES = (".jsonl", ".ndjson", ".svm", ".txt", *TABLES)
 """Data files of which lines can be kept out of a training."""
+
+JOINED_SUFFIXES = (".jsonl", ".ndjson", *TABLES)
+"""Data files that can stand beside others, and beside feedback."""
 
 _COLUMN_FIELDS = ("text_column", "label_column", "label_separator")
 
@@ -199,7 +204,7 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
 def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
     yield from _fitting_faults(request, data)
     yield from _files(data, vocabulary=request.vocabulary, rerank=request.rerank)
-    yield from _column_faults(request, request.data, request.rerank)
+    yield from _column_faults(request, *_names(request), request.rerank)
     for i, member in enumerate(request.members or ()):
         yield from _fault_of(parse_named, member, f"members[{i}]")
     yield from _concept_faults(request)
@@ -208,7 +213,7 @@ def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
 def _check_vocabulary(request: VocabularyJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
     yield from _files(data, vocabulary=request.vocabulary)
-    yield from _column_faults(request, request.valid)
+    yield from _column_faults(request, request.valid_file)
     yield from _version_faults(request.version)
     yield from _concept_faults(request)
 
@@ -222,18 +227,37 @@ def _concept_faults(request: ConceptFields) -> Faults:
 
 def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
-    yield from _files(data, data=request.data)
-    yield from _column_faults(request, request.data, request.valid)
+    names, is_one = _names(request), isinstance(request.data, str)
+    for i, source in enumerate(request.sources):
+        place = "data" if is_one else f"data[{i}]"
+        if isinstance(source, str):
+            yield from _files(data, **{place: source})
+            if not (is_one or plain_name(Path(source)).endswith(JOINED_SUFFIXES)):
+                fault = (
+                    f"expected files of {', '.join(JOINED_SUFFIXES)}, which can be joined, found {source!r}"
+                )
+                yield BadRequest(fault).at(place)
+        elif isinstance(source, FeedbackSource):
+            yield from _fault_of(check_model, source.feedback.model, f"{place}.feedback.model")
+    yield from _column_faults(request, *names, request.valid_file)
     if request.valid is not None and request.split is not None:
         yield BadRequest("expected valid or split, found both").at("split")
-    can_split = request.data is None or plain_name(Path(request.data)).endswith(SPLIT_SUFFIXES)
+    can_split = not is_one or plain_name(Path(names[0])).endswith(SPLIT_SUFFIXES)
     if request.split is not None and not can_split:
         fault = f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found {request.data!r}"
         yield BadRequest(fault).at("split")
 
 
+def _names(request: FittingJob) -> list[str]:
+    """Return the files of the data."""
+    return [source for source in request.sources if isinstance(source, str)]
+
+
 def _publishing_faults(request: PublishingJob, data: DataRoot) -> Faults:
-    yield from _files(data, valid=request.valid)
+    yield from _files(data, valid=request.valid_file)
+    if isinstance(request.valid, HeldOutFeedback) and not request.feedback:
+        fault = "expected feedback in data, whose newest rows are kept out to measure on, found none"
+        yield BadRequest(fault).at("valid")
     if request.thresholds is not None:
         if not request.measures:
             yield BadRequest("expected valid or split, to tune on, found neither").at("thresholds")

@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.registry",
         "service.jobs",
     },
-    "service.api.door": {"service.serving", "service.thresholds.live", "service.access", "model_store"},
+    "service.api.door": {"service.serving", "service.thresholds", "service.access", "model_store"},
     "service.serving": {*_COMMON, "service.evaluation.propensity"},
     # a table that is predicted is read as lines of JSON
     "service.serving.line_files": {
@@ -86,7 +86,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.datasets",
         "service.executors",
     },
-    "service.access": {"service.db"},
+    "service.access": {"service.db", "model_store.identifiers"},
     "service.registry": {"service.db", "service.thresholds.store", "model_store"},
     "service.jobs": {
         *_COMMON,

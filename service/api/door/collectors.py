@@ -12,6 +12,7 @@ from prometheus_client.utils import floatToGoString
 from service.api.door.streams import Streams
 from service.base.stages import STAGE_SECONDS, StageTimes
 from service.serving.shadows import TOPS, ShadowOutcome
+from service.thresholds.store.feedback_rows import FeedbackRows
 
 AnyFamily = TypeVar("AnyFamily", GaugeMetricFamily, CounterMetricFamily)
 Labelled: TypeAlias = tuple[Any, ...]
@@ -71,6 +72,17 @@ def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
     says, ended = "Streams ended because their client sent too little.", streams_of.items()
     found = [(streams.cut, kind) for kind, streams in ended]
     yield labelled(CounterMetricFamily, "xylem_streams_cut", says, ("stream",), found)
+
+
+def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
+    """Yield the rows of feedback that are kept, and those that were removed."""
+    kept = ((n, model) for model, n in rows.kept.items())
+    yield labelled(
+        GaugeMetricFamily, "xylem_feedback_rows", "Rows of feedback that are kept.", ("model",), kept
+    )
+    says = "Rows of feedback removed because they were too many (rows) or too old (days)."
+    dropped = ((n, *key) for key, n in rows.dropped.items())
+    yield labelled(CounterMetricFamily, "xylem_feedback_rows_dropped", says, ("model", "bound"), dropped)
 
 
 def read_worker() -> Iterator[Metric]:

@@ -32,6 +32,7 @@ from service.api.door.collectors import (
     Reading,
     ShadowFigures,
     labelled,
+    read_rows,
     read_stages,
     read_streams,
     read_worker,
@@ -40,6 +41,7 @@ from service.api.door.streams import Streams
 from service.base.stages import StageTimes
 from service.serving.split import LiveStatus, roles_of
 from service.thresholds.live.follower import Follower
+from service.thresholds.store.feedback_rows import FeedbackRows
 from service.traces.tracer import Trace
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -155,6 +157,10 @@ class Metrics:
     def watch_thresholds(self, follower: Follower) -> None:
         """Report the thresholds that are served, read when the figures are."""
         self.registry.register(Reading(partial(_read_thresholds, follower)))
+
+    def watch_rows(self, rows: FeedbackRows) -> None:
+        """Report the rows of feedback that are kept, read when the figures are."""
+        self.registry.register(Reading(partial(read_rows, rows)))
 
     def watch(
         self,

@@ -58,6 +58,11 @@ def who(request: Request) -> Principal:
     return principal
 
 
+def keeps_rows(request: Request, services: Services, model: str) -> bool:
+    """Return whether rows of a model may be kept of the feedback of a request."""
+    return services.ring.keeps_rows(_authorization(request), model)
+
+
 class RawRoute(APIRoute):
     """A route whose endpoint takes the request and the services, and whose dependencies take the request.
 

@@ -9,16 +9,18 @@ from fastapi import Request, Response
 from model_store.errors import AliasNotFound, StoreError
 from model_store.identifiers import is_alias, is_version
 from model_store.store import Store
+from service.api.door.admission import JSON, check_media, read_body
 from service.api.door.responses import json_response
-from service.api.routes.admins import RawRoute, router_of
+from service.api.routes.admins import RawRoute, keeps_rows, router_of
 from service.api.routes.models import kept_manifest, refuse_before_first_look
-from service.api.routes.operations import content, query_parameters, takes
+from service.api.routes.operations import content, query_parameters, takes, takes_json
 from service.api.routes.requests import find_version, reply_in
 from service.api.routes.services import Wired
-from service.serving.annif import BATCH_SUGGESTIONS, FORM, SUGGESTIONS
+from service.serving.annif import BATCH_SUGGESTIONS, FORM, SUGGESTIONS, events_of, refuse_rejected
 from service.serving.label_info import languages_of
 from service.serving.schemas.annif import (
     DocumentSuggestions,
+    LearnDocuments,
     Project,
     Projects,
     SuggestBatchRequest,
@@ -29,6 +31,7 @@ from service.serving.schemas.annif import (
 from service.serving.served import DEFAULT_ALIAS, ServedVersion
 
 router = router_of("annif", "predict", RawRoute)
+learn_router = router_of("annif", "feedback", RawRoute)
 
 _ROOT, _ONE = "/v1/projects", "/v1/projects/{project_id}"
 _PATH: dict[str, Any] = {
@@ -40,6 +43,7 @@ _PATH: dict[str, Any] = {
 }
 _FORM = content(next(iter(FORM)).decode(), SuggestForm, {"text": "a text editor", "limit": 5})
 _DOCUMENTS = content("application/json", SuggestBatchRequest, {"documents": [{"text": "a text editor"}]})
+_LEARNED = {"text": "a text editor", "subjects": [{"uri": "role::program"}]}
 _OPTIONS = query_parameters(SuggestOptions)["parameters"]
 
 
@@ -102,6 +106,24 @@ async def suggest(request: Request, services: Wired) -> Response:
 async def suggest_batch(request: Request, services: Wired) -> Response:
     """Up to 32 documents, with the options in the query string; the answers are in their order."""
     return await reply_in(BATCH_SUGGESTIONS, request, services, *_reference(request))
+
+
+@learn_router.post(
+    f"{_ONE}/learn",
+    summary="Learn from documents whose subjects are known",
+    status_code=204,
+    response_class=Response,
+    openapi_extra={**takes_json(LearnDocuments, [_LEARNED]), "parameters": [_PATH]},
+)
+async def learn(request: Request, services: Wired) -> Response:
+    """Each document is an event of feedback, which moves thresholds, and a row where rows are kept."""
+    check_media(request.scope, JSON)
+    served = await find_version(request, services.live, *_reference(request))
+    body = await read_body(request, services.limits)
+    events = await services.threshold_work.run(events_of, body, served, services.limits)
+    keep = keeps_rows(request, services, served.name)
+    refuse_rejected(await services.desk.count_values(events, served, keep=keep, may_wait=False))
+    return Response(status_code=204)
 
 
 def _reference(request: Request) -> _Reference:

@@ -47,7 +47,7 @@ async def create_key(
     body: Annotated[CreateKeyRequest, json_body(CreateKeyRequest)], services: Wired
 ) -> NewKey:
     """The answer shows its text, which nothing shows again. It is in force everywhere within two seconds."""
-    made = body.name, parse_scopes(body.scopes), body.lifetime_seconds
+    made = body.name, parse_scopes(body.scopes), body.lifetime_seconds, body.no_rows
     return NewKey(**(await _change(services, AccessKeys.create, *made)).facts())
 
 

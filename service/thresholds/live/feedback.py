@@ -23,6 +23,7 @@ from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import keep_shadow
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
+from service.thresholds.store.feedback_rows import add_rows
 from service.thresholds.store.known_events import add_events, forget_events
 from service.thresholds.store.state import (
     FEEDBACK,
@@ -291,6 +292,9 @@ class FeedbackWriter:
                 applied = np.flatnonzero([result == "applied" for result in results])
                 counting.count(events, applied, allowed)
                 counting.log()
+                of_applied = zip(events.keys, events.lines, results, strict=True) if events.lines else ()
+                kept = [(key, line) for key, line, result in of_applied if line and result == "applied"]
+                add_rows(connection, live.model, kept)
         except BaseException:
             if counting is not None:
                 counting.undo()
