@@ -18,9 +18,6 @@ JSON_LINES = (".jsonl", ".ndjson")
 SUFFIXES = (DOCUMENT, ".svm", *JSON_LINES, ".npz", *TABLES)
 """The formats; but for .parquet, each may be followed by .gz or .zst."""
 
-DIRECTORY = "directory"
-"""The kind of a directory of documents."""
-
 FILES_MAX = 100_000
 """The most files of a data set."""
 

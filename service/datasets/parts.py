@@ -13,7 +13,7 @@ from service.datasets.annif import CorpusDirectory
 from service.datasets.dataset import renumber_labels
 from service.datasets.files import open_data, source_of
 from service.datasets.json_lines import RowCollector, json_blocks, parts_of_blocks
-from service.datasets.reader import NAMED, kind_of, named_blocks, refuse_names_file
+from service.datasets.reader import NAMED, named_blocks, refuse_names_file
 from service.datasets.sparse_text import parts_of_svm, parts_of_txt, read_label_names
 from service.datasets.stream import DataFile, Progress, StandardInput
 
@@ -46,7 +46,7 @@ class DataStream:
         self.path = path
         self.is_read_once = self.path == STDIN
         self.source = str(StandardInput().path) if self.is_read_once else source_of(self.path)
-        self._suffix = ".jsonl" if self.is_read_once else kind_of(open_data(path))
+        self._suffix = ".jsonl" if self.is_read_once else open_data(path).kind
         if self._suffix == ".npz":
             raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
         if self._suffix in NAMED:

@@ -11,9 +11,9 @@ from model_store.names import NameTable
 from service.base.columns import DEFAULT_COLUMNS, TABLES, TableColumns
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset
-from service.datasets.annif import CorpusDirectory
+from service.datasets.annif import DIRECTORY, CorpusDirectory
 from service.datasets.dataset import N_ROWS_MAX, first_features, first_labels, ids_in_model, renumber_labels
-from service.datasets.files import DIRECTORY, JSON_LINES, open_data, source_of
+from service.datasets.files import JSON_LINES, open_data, source_of
 from service.datasets.json_lines import RowCollector, json_blocks, read_blocks, text_blocks
 from service.datasets.npz_pair import partner, read_npz
 from service.datasets.sparse_text import read_label_names, read_svm, read_txt
@@ -52,7 +52,7 @@ def read_dataset(
     arguments that contradict the format or each other. Deterministic. Memory: the result and a block or so.
     """
     file = open_data(path, on_progress)
-    suffix = kind_of(file)
+    suffix = file.kind
     if suffix in NAMED:
         refuse_names_file(label_names_file)
         return _read_named(file, labels, columns)
@@ -98,7 +98,7 @@ def check_readable(path: Path) -> None:
     Of many files each. Raises BadParameter for a Parquet file where its reader is not installed.
     """
     found = open_data(path)
-    suffix = kind_of(found)
+    suffix = found.kind
     if suffix == ".parquet":
         check_installed()
     if suffix == DIRECTORY:
@@ -107,11 +107,6 @@ def check_readable(path: Path) -> None:
         next(file.blocks(), None)
         if suffix == ".npz":
             next(DataFile(partner(file.path)).blocks(), None)
-
-
-def kind_of(file: DataFile) -> str:
-    """Return which of SUFFIXES data have, or DIRECTORY."""
-    return DIRECTORY if isinstance(file, CorpusDirectory) else file.kind
 
 
 def refuse_names_file(label_names_file: Path | None) -> None:
@@ -175,7 +170,7 @@ def read_texts(path: Path, on_progress: Progress | None = None) -> Texts:
 def open_texts(path: Path, on_progress: Progress | None = None) -> DataFile:
     """Return what reads a file of texts, or many. Raises BadData where the name is not one of texts."""
     file = open_data(path, on_progress)
-    if kind_of(file) not in JSON_LINES:
+    if file.kind not in JSON_LINES:
         raise BadData(f"{path}: expected a .jsonl file of texts, found {path.name!r}")
     return file
 
