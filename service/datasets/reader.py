@@ -13,6 +13,7 @@ from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset
 from service.datasets.annif import DIRECTORY, CorpusDirectory
 from service.datasets.dataset import N_ROWS_MAX, first_features, first_labels, ids_in_model, renumber_labels
+from service.datasets.fasttext import fasttext_lines, is_fasttext
 from service.datasets.files import JSON_LINES, open_data, source_of
 from service.datasets.json_lines import RowCollector, json_blocks, read_blocks, text_blocks
 from service.datasets.npz_pair import partner, read_npz
@@ -20,7 +21,10 @@ from service.datasets.sparse_text import read_label_names, read_svm, read_txt
 from service.datasets.stream import DataFile, Progress
 from service.datasets.tables import check_installed, table_rows
 
-NAMED = (*JSON_LINES, *TABLES, DIRECTORY)
+FASTTEXT = "fasttext"
+"""What `format_of` says of a .txt file of texts and labels."""
+
+NAMED = (*JSON_LINES, *TABLES, DIRECTORY, FASTTEXT)
 """Formats that have the names of labels."""
 
 
@@ -35,7 +39,7 @@ def read_dataset(
 ) -> Dataset:
     """Return the rows of a data file: .txt, .svm, .jsonl (or .ndjson), .X.npz with its .Y.npz, .csv, .tsv,
     each also .gz or .zst, or .parquet; of many that a directory or a pattern names, one after the other; or
-    of a directory of documents as Annif has them.
+    of a directory of documents as Annif has them. A .txt file may be fastText's.
 
     labels  the names of an existing model: label ids of the result are the model's; a name that it does not
       know is counted for its row (`Dataset.unknown_labels`) and listed (`unknown_names`). Numeric data
@@ -52,7 +56,7 @@ def read_dataset(
     arguments that contradict the format or each other. Deterministic. Memory: the result and a block or so.
     """
     file = open_data(path, on_progress)
-    suffix = file.kind
+    suffix = format_of(file)
     if suffix in NAMED:
         refuse_names_file(label_names_file)
         return _read_named(file, labels, columns)
@@ -109,6 +113,11 @@ def check_readable(path: Path) -> None:
             next(DataFile(partner(file.path)).blocks(), None)
 
 
+def format_of(file: DataFile) -> str:
+    """Return the kind of a data file, or FASTTEXT by its first line. Raises BadData."""
+    return FASTTEXT if file.kind == ".txt" and is_fasttext(file.path) else file.kind
+
+
 def refuse_names_file(label_names_file: Path | None) -> None:
     """Raise BadParameter for a names file beside a format that has names."""
     if label_names_file is not None:
@@ -121,6 +130,8 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
     """Collect the rows of a format that has the names of labels. Raises BadData."""
     if isinstance(file, CorpusDirectory):
         return text_blocks(collector, file.documents())
+    if file.kind == ".txt":
+        return text_blocks(collector, fasttext_lines(file))
     if file.kind in TABLES:
         rows = (row for each in file.each() for row in table_rows(each, columns))
         return text_blocks(collector, rows)
@@ -137,13 +148,8 @@ def _read_named(file: DataFile, model: NameTable | None, columns: TableColumns) 
         sha256=file.sha256,
         n_rows=found.labels.n_rows,
         rows=None,
-        texts=found.texts,
-        named=found.named,
-        labels=found.labels,
-        unknown_labels=found.unknown_labels,
-        label_names=found.label_names,
-        unknown_names=found.unknown_names,
         warning=file.warning if isinstance(file, CorpusDirectory) else None,
+        **found._asdict(),
     )
 
 

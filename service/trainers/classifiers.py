@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I32, I64, U8
 from model_store.ensemble import LANES, Chunk
 from service.base.rows import SparseRows, offsets, ranges
 from service.kernels.training.problem import (
@@ -48,7 +48,7 @@ class Solving(NamedTuple):
     epochs_max: int
     prune: float
 
-    def costs_at(self, n_root: int, n_rows: int, n_positive: NDArray[np.int64]) -> NDArray[np.float32]:
+    def costs_at(self, n_root: int, n_rows: int, n_positive: I64) -> F32:
         """Return float32[LANES]: the costs of a tile's children, which have so many of a node's n_rows rows.
 
         Beyond the last child the cost is that of a child with all rows.
@@ -69,8 +69,8 @@ class Members(NamedTuple):
         """Return the end of a node's rows in terms of leaves; at the root, that of all rows."""
         return len(self.ptr) - 1 if node == 0 else int(shape.last[node])
 
-    ptr: NDArray[np.int64]
-    rows: NDArray[np.int32]
+    ptr: I64
+    rows: I32
 
 
 class _Piece(NamedTuple):
@@ -84,14 +84,14 @@ class _Piece(NamedTuple):
 class _Solved(NamedTuple):
     """A tile's weights: features (ascending), how many each has, and of which child, what weight; biases."""
 
-    features: NDArray[np.int32]
-    counts: NDArray[np.int32]
-    lane: NDArray[np.uint8]
-    weight: NDArray[np.float32]
-    bias: NDArray[np.float32]
+    features: I32
+    counts: I32
+    lane: U8
+    weight: F32
+    bias: F32
 
 
-def members_of(ptr: NDArray[np.int64], rows: NDArray[np.int32], labels: NDArray[np.int32]) -> Members:
+def members_of(ptr: I64, rows: I32, labels: I32) -> Members:
     """Return the members of `labels` from the rows of all labels (`rows_by_label`)."""
     counts = np.diff(ptr)[labels]
     return Members(offsets(counts), rows[ranges(ptr[labels], counts)])
@@ -156,7 +156,7 @@ def _pieces(shape: Shape, members: Members, n_rows: int) -> Iterator[_Piece]:
             yield _Piece(node, first, min(n_tiles, first + step))
 
 
-def _aligned(n: int) -> NDArray[np.float32]:
+def _aligned(n: int) -> F32:
     """Return float32[n, LANES] of zeros that begins on a cache line."""
     n_bytes = n * LANES * 4
     raw = np.zeros(n_bytes + _LINE_BYTES, np.uint8)
@@ -177,13 +177,11 @@ class _Solve:
     seed: int
     n_root: int
 
-    def workspace(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def workspace(self) -> tuple[I32, I32]:
         """Return what calls work in."""
         return np.zeros(self.rows.n_rows, np.int32), np.zeros(self.rows.n_features, np.int32)
 
-    def run(
-        self, piece: _Piece, workspace: tuple[NDArray[np.int32], NDArray[np.int32]], stop: NDArray[np.uint8]
-    ) -> list[_Solved]:
+    def run(self, piece: _Piece, workspace: tuple[I32, I32], stop: U8) -> list[_Solved]:
         """Return the result of an item."""
         rows, shape, members, solving = self.rows, self.shape, self.members, self.solving
         place, rank = workspace
