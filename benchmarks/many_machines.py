@@ -233,12 +233,13 @@ def measure(given: argparse.Namespace, data: TrainingSet) -> None:
         fit(given.trainer, parameters, source, 0, crew=crew)
         seconds[name].append(time.perf_counter() - began)
 
+    few = MemorySource(data.cut(0, min(2000, data.rows.n_rows)))
+    fit(given.trainer, parameters, few, 0)
     for _ in range(given.repeats):
         train("a thread", Crew(1))
         for n, name in ((1, "one node"), (2, "two nodes")):
             with nodes_of(n) as address, connect(address) as ray:
-                few = source.data.take(list(range(min(2000, data.rows.n_rows))))
-                fit(given.trainer, parameters, MemorySource(few), 0, crew=RayCrew(1, ray))
+                fit(given.trainer, parameters, few, 0, crew=RayCrew(1, ray))
                 train(name, RayCrew(1, ray))
     for name, values in seconds.items():
         print(f"{name}: {spread(values, 1)} s")

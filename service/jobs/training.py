@@ -19,6 +19,7 @@ from model_store.moves import Cause
 from model_store.origin import read_report
 from model_store.store import Store
 from service.base.columns import TableColumns
+from service.base.errors import BadParameter
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.promotion import LATEST, promote_if
 from service.jobs.requests import (
@@ -181,7 +182,11 @@ def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
     """Return who runs the steps, and where a run that is begun again finds those of the one before."""
     if request.executor == "local":
         return {}
-    return {"ray": context.settings.ray_address, "steps": context.work / "steps", "resume": True}
+    address = context.settings.ray_address
+    if address is None:
+        fault = "expected XYLEM_RAY_ADDRESS to be set for the worker too, found that it is not"
+        raise BadParameter(f"executor: {fault}")
+    return {"ray": address, "steps": context.work / "steps", "resume": True}
 
 
 def _tune(
