@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from model_store.store import Store
     from service.base.settings import Limits, Settings
     from service.db.engine import Database
+    from service.serving.feedback_rows import KeptRows
     from service.serving.learning import OnlineLearning
     from service.serving.served import ServedVersion
-    from service.thresholds.store.feedback_rows import FeedbackRows
 
 
 class SendsByDefault(TyperGroup):
@@ -133,39 +133,12 @@ def delete_rows(
     print_result(json, f"{found['deleted']} rows of {model} deleted", **found)
 
 
-class _LocalRows(NamedTuple):
-    """The rows of a store's database, asked as `xylem.Client` is."""
-
-    store: Store
-    rows: FeedbackRows
-    limits: Limits
-
-    def export_feedback_rows(self, model: str, to: Path, days: int | None) -> int:
-        """Write rows to a file; return its bytes."""
-        from service.serving.feedback_rows import export_rows
-        from service.serving.schemas.feedback import RowsQuery
-
-        pages = export_rows(self.store, self.rows, model, RowsQuery(days=days))
-        with to.open("wb") as out:
-            return sum(map(out.write, pages))
-
-    def delete_feedback_rows(
-        self, model: str, event_ids: list[str] | None, day: str | None
-    ) -> Mapping[str, Any]:
-        """Remove rows; return how many."""
-        from service.serving.feedback_rows import delete_rows
-        from service.serving.parse import validated
-        from service.serving.schemas.feedback import DeleteRowsRequest
-
-        wanted = validated({"event_ids": event_ids, "day": day}, DeleteRowsRequest, self.limits)
-        return delete_rows(self.store, self.rows, model, wanted)
-
-
-def _local_rows(database: Database, settings: Settings) -> _LocalRows:
+def _local_rows(database: Database, settings: Settings) -> KeptRows:
     from model_store.store import Store
+    from service.serving.feedback_rows import KeptRows
     from service.thresholds.store.feedback_rows import FeedbackRows
 
-    return _LocalRows(Store(settings.store), FeedbackRows(database, settings), settings.limits)
+    return KeptRows(Store(settings.store), FeedbackRows(database, settings), settings.limits)
 
 
 class _Tally:
@@ -267,7 +240,8 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
         named = open_version(opened_model, learning)
         versions = _Versions(Store(store), learning, limits.versions_max)
         with closing(FeedbackDesk(versions, learning, limits, lambda *counted: None)) as desk:
-            yield lambda values: runner.run(desk.count_values(values, named))
+            keep = learning.rows.is_on
+            yield lambda values: runner.run(desk.count_values(values, named, keep=keep))
 
 
 class _Versions:

@@ -115,29 +115,17 @@ class HeldOutFeedback(RequestModel):
     feedback: Annotated[float, Field(ge=0.001, le=0.9)]
 
 
-_FILE, _ROWS, _SEVERAL = f"{HIDDEN}file", f"{HIDDEN}rows", f"{HIDDEN}several"
+_FILE, _OTHER = Tag(f"{HIDDEN}file"), Tag(f"{HIDDEN}other")
+_file_or = Discriminator(
+    lambda value: (_OTHER if isinstance(value, dict | list | RequestModel) else _FILE).tag
+)
 
-
-def _tag(value: Any) -> str:
-    """Return which kind of data a value looks like."""
-    if isinstance(value, list):
-        return _SEVERAL
-    return _ROWS if isinstance(value, dict | RequestModel) else _FILE
-
-
-Source: TypeAlias = Annotated[
-    Annotated[Name, Tag(_FILE)] | Annotated[FeedbackSource, Tag(_ROWS)],
-    Discriminator(lambda value: _ROWS if _tag(value) == _ROWS else _FILE),
-]
+File: TypeAlias = Annotated[Name, _FILE]
+Source: TypeAlias = Annotated[File | Annotated[FeedbackSource, _OTHER], _file_or]
 Sources: TypeAlias = Annotated[
-    Annotated[Name, Tag(_FILE)]
-    | Annotated[list[Source], Field(min_length=1, max_length=SOURCES_MAX), Tag(_SEVERAL)],
-    Discriminator(lambda value: _SEVERAL if _tag(value) == _SEVERAL else _FILE),
+    File | Annotated[list[Source], Field(min_length=1, max_length=SOURCES_MAX), _OTHER], _file_or
 ]
-ValidRows: TypeAlias = Annotated[
-    Annotated[Name, Tag(_FILE)] | Annotated[HeldOutFeedback, Tag(_ROWS)],
-    Discriminator(lambda value: _ROWS if _tag(value) == _ROWS else _FILE),
-]
+ValidRows: TypeAlias = Annotated[File | Annotated[HeldOutFeedback, _OTHER], _file_or]
 
 
 class PublishingJob(TableFields):

@@ -12,7 +12,7 @@ import json
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
@@ -45,14 +45,6 @@ _CRON_FIELDS = 5
 _LATEST = "latest"
 
 
-class _Due(NamedTuple):
-    """A schedule to be run, the time, and the number of the newest row of feedback."""
-
-    row: Row[Any]
-    at: float
-    newest: int
-
-
 class Schedules:
     """The schedules of a database. Thread-safe, for any number of processes; calls block.
 
@@ -64,8 +56,7 @@ class Schedules:
         """Take the database, which the caller closes."""
         self._database = database
         self._jobs = Jobs(database, settings)
-        self._keeps_rows = settings.feedback_rows
-        self._rows_max = settings.limits.feedback_rows_max
+        self._rows_max = settings.limits.feedback_rows_max if settings.feedback_rows else 0
         looking = Repeating("schedules", self._look, LOOK_SECONDS, at_once=True)
         self.start, self.close = looking.start, looking.stop
 
@@ -90,8 +81,9 @@ class Schedules:
             request, model = self._jobs.check(kind, job)
         except BadFields as error:
             raise BadFields([fault.within("job") for fault in error.faults]) from None
-        if rows is not None:
-            self._check_rows(rows)
+        if rows is not None and not 1 <= rows <= self._rows_max:
+            expected = f"1 to {self._rows_max} rows (0 without XYLEM_FEEDBACK_ROWS=1)"
+            raise BadRequest(f"expected {expected}, found {rows}").at("rows")
         schedule_id, alias = secrets.token_hex(8), _alias_of(kind, request)
         with self._database.write() as connection:
             take_turns(connection)
@@ -143,25 +135,17 @@ class Schedules:
         with self._database.read() as connection:
             at, newest = now(connection), newest_number(connection)
             rows = connection.execute(select(SCHEDULES)).all()
-            due = [_Due(row, at, newest) for row in rows if _is_due(connection, row, at)]
-        for one in due:
-            self._run(one)
-        return len(due)
-
-    def _run(self, due: _Due) -> None:
-        row = due.row
-        key = f"schedule-{row.id}-{row.runs + 1}"
-        job = self._jobs.add(row.kind, row.model, json.loads(row.request), key).job
-        values = {
-            "runs": row.runs + 1,
-            "last_job": job.id,
-            "next_at": None if row.cron is None else next_time(row.cron, due.at),
-            "rows_after": due.newest,
-        }
-        with self._database.write() as connection:
+            due = [row for row in rows if _is_due(connection, row, at)]
+        for row in due:
+            key = f"schedule-{row.id}-{row.runs + 1}"
+            job = self._jobs.add(row.kind, row.model, json.loads(row.request), key).job
             is_here = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)  # else another was faster
-            connection.execute(update(SCHEDULES).where(is_here).values(values))
-        log(logging.INFO, "schedule_ran", schedule=row.id, model=row.model, job=job.id)
+            next_at = None if row.cron is None else next_time(row.cron, at)
+            run = update(SCHEDULES).where(is_here).values(runs=row.runs + 1, last_job=job.id, next_at=next_at)
+            with self._database.write() as connection:
+                connection.execute(run.values(rows_after=newest))
+            log(logging.INFO, "schedule_ran", schedule=row.id, model=row.model, job=job.id)
+        return len(due)
 
     def _look(self) -> None:
         try:
@@ -171,15 +155,6 @@ class Schedules:
             log(logging.ERROR, "schedules_failed", detail=str(error))
         except Exception as error:  # this thread must go on
             log(logging.ERROR, "schedules_failed", error=error)
-
-    def _check_rows(self, rows: int) -> None:
-        """Refuse to wait for rows that never come."""
-        if not self._keeps_rows:
-            expected = "expected a service that keeps rows of feedback (XYLEM_FEEDBACK_ROWS=1)"
-            raise BadRequest(f"{expected}, found one that does not").at("rows")
-        if not 1 <= rows <= self._rows_max:
-            fault = f"expected 1 to {self._rows_max} rows (limit feedback_rows_max), found {rows}"
-            raise BadRequest(fault).at("rows")
 
 
 def next_time(cron: str, after: float) -> float:
@@ -227,10 +202,10 @@ def _is_due(connection: Connection, row: Row[Any], at: float) -> bool:
 
 def _find(connection: Connection, schedule_id: str) -> Row[Any]:
     """Return the row of a schedule. Raises ScheduleNotFound."""
-    ids = {row.id: row for row in connection.execute(select(SCHEDULES))}
-    if schedule_id not in ids:
+    found = [row for row in connection.execute(select(SCHEDULES)) if row.id == schedule_id]
+    if not found:
         raise ScheduleNotFound(f"expected the id of a schedule, found {schedule_id[:40]!r}")
-    return ids[schedule_id]
+    return found[0]
 
 
 def _facts(connection: Connection, row: Row[Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import orjson
 from msgspec import UNSET, Raw, Struct, UnsetType
 from numpy.typing import NDArray
 
@@ -21,11 +20,12 @@ from service.base.rows import LabelRows, SparseRows, offsets
 from service.base.settings import Limits
 from service.features import Featurizer
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
+from service.serving.lines import dump
 from service.serving.parse import parse_event
 from service.serving.problems import describe_error
 from service.serving.rows import rows_and_faults, transform
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackLineResult
-from service.serving.schemas.instances import KINDS, AnyInstance
+from service.serving.schemas.instances import AnyInstance
 from service.serving.schemas.limits import longest, utf8_length
 from service.serving.served import ServedVersion
 from service.thresholds.live.events import (
@@ -65,7 +65,6 @@ class SparseEvents(NamedTuple):
     rows       a row for each event, empty where there is a prediction_id
     label_ptr  int64[n + 1]
     labels     int32[..]: of event i labels[label_ptr[i] : label_ptr[i + 1]], ascending, without repeats
-    lines      of each event with an instance, if it is kept, its `row_line`
     """
 
     ids: list[str]
@@ -73,22 +72,14 @@ class SparseEvents(NamedTuple):
     rows: SparseRows
     label_ptr: NDArray[np.int64]
     labels: NDArray[np.int32]
-    lines: list[bytes | None]
 
 
 def read_sparse_events(
-    body: bytes,
-    featurizer: Featurizer,
-    labels: NameTable,
-    limits: Limits,
-    *,
-    are_lines: bool,
-    keep: bool = False,
+    body: bytes, featurizer: Featurizer, labels: NameTable, limits: Limits, *, are_lines: bool
 ) -> SparseEvents | None:
     """Return the events that a body has; None: not all are of one such kind, or within the limits.
 
     are_lines  the body is lines of one event each; otherwise one event, or {"events": [...]}
-    keep       whether instances are kept as rows
 
     Thread-safe.
     """
@@ -109,21 +100,7 @@ def read_sparse_events(
     true = [sorted(set(islice(of_event, len(event.labels)))) for event in events]
     tokens = [None if event.prediction_id is UNSET else event.prediction_id for event in events]
     flat = np.array(list(chain.from_iterable(true)), np.int32)
-    lines = [
-        None
-        if one.instance is UNSET
-        else row_line(one.event_id, msgspec.json.decode(one.instance), one.labels)
-        for one in (events if keep else ())
-    ]
-    return SparseEvents(
-        [event.event_id for event in events], tokens, rows, offsets(map(len, true)), flat, lines
-    )
-
-
-def row_line(event_id: str, instance: Any, labels: list[str]) -> bytes:
-    """Return what is kept of an event: a line of a data file, without its end."""
-    given = {kind: instance[kind] for kind in KINDS if kind in instance}
-    return orjson.dumps({"event_id": event_id, **given, "labels": labels})
+    return SparseEvents([event.event_id for event in events], tokens, rows, offsets(map(len, true)), flat)
 
 
 def _is_within(event: _Event, limits: Limits) -> bool:
@@ -175,28 +152,20 @@ class VersionEvents(NamedTuple):
 
 
 def read_sparse(
-    body: bytes,
-    served: ServedVersion,
-    tokens: Tokens | None,
-    limits: Limits,
-    *,
-    are_lines: bool,
-    keep: bool = False,
+    body: bytes, served: ServedVersion, tokens: Tokens | None, limits: Limits, *, are_lines: bool
 ) -> VersionEvents | None:
     """Return the events of a body that `service.serving.events` reads; None: not all are sparse.
 
     The same as `check_event` and `to_events` make of them. Those with prediction_ids of another version, and
     those whose prediction_ids are at fault, are for the others too.
     """
-    labels = served.labels
-    found = read_sparse_events(body, served.featurizer, labels, limits, are_lines=are_lines, keep=keep)
+    found = read_sparse_events(body, served.featurizer, served.labels, limits, are_lines=are_lines)
     if found is None:
         return None
-    n_labels = labels.n_names
+    n_labels = served.labels.n_names
     keys, true = event_keys(served.name, found.ids), LabelRows(found.label_ptr, found.labels, n_labels)
     if all(text is None for text in found.tokens):
-        events = instances_of(found.rows, true, keys)
-        return VersionEvents(found.ids, events._replace(lines=found.lines))
+        return VersionEvents(found.ids, instances_of(found.rows, true, keys))
     predicted, epochs = [NO_LABELS] * len(found.ids), np.full(len(found.ids), NO_EPOCH)
     model = model_hash(served.name)
     for i, text in enumerate(found.tokens):
@@ -209,8 +178,7 @@ def read_sparse(
         if token is None or token.version != served.version or not _is_of(token, served):
             return None
         predicted[i], epochs[i] = token.labels, token.epoch
-    given = label_rows(predicted, n_labels), epochs, found.lines
-    return VersionEvents(found.ids, Events(keys, found.rows, true, *given))
+    return VersionEvents(found.ids, Events(keys, found.rows, true, label_rows(predicted, n_labels), epochs))
 
 
 def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -> CheckedEvent | Verdict:
@@ -252,7 +220,8 @@ def to_events(
             continue
         line = None
         if keep and feedback.given is not None:
-            line = row_line(feedback.event_id, feedback.given.model_dump(), feedback.labels)
+            kept = {"event_id": feedback.event_id, **feedback.given.model_dump(), "labels": feedback.labels}
+            line = dump(kept)
         if token is None:
             events.append(Event(key, ids, row, line=line))
             continue

@@ -83,22 +83,22 @@ class FeedbackDesk:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def count_body(
-        self, body: bytes, served: ServedVersion, timings: StageTimings, *, keep: bool = True
+        self, body: bytes, served: ServedVersion, timings: StageTimings, *, keep: bool = False
     ) -> FeedbackAnswer:
         """Count the events of a body; each is durable when the answer says that it was applied.
 
         timings   where it is noted when its stages end
-        keep      whether rows may be kept of them, as they are with `XYLEM_FEEDBACK_ROWS`
+        keep      whether rows are kept of them
 
         Raises BadInput for a body that holds no events, Overloaded, DatabaseUnavailable.
         """
-        parts = await self._read_sparse(body, served, are_lines=False)
+        parts = None if keep else await self._read_sparse(body, served, are_lines=False)
         if parts is None:
             is_long = len(body) > SHORT_BYTES
             values = await self._off_loop(is_long, parse_feedback, body, self._limits)
-            parts = await self._read(values, served, is_long=is_long)
+            parts = await self._read(values, served, is_long=is_long, keep=keep)
         timings.end(READ)
-        done = await self._finish(self._submit(parts, may_wait=False, keep=keep), served)
+        done = await self._finish(self._submit(parts, may_wait=False), served)
         timings.end(COMMIT)
         return {
             "model": served.name,
@@ -108,7 +108,7 @@ class FeedbackDesk:
         }
 
     async def count_values(
-        self, values: Sequence[Any], served: ServedVersion, *, keep: bool = True, may_wait: bool = True
+        self, values: Sequence[Any], served: ServedVersion, *, keep: bool = False, may_wait: bool = True
     ) -> list[FeedbackLineResult]:
         """Count events that are JSON values, or why a line has none, and return what became of each.
 
@@ -116,38 +116,38 @@ class FeedbackDesk:
 
         Raises DatabaseUnavailable, and Overloaded where they may not wait.
         """
-        parts = await self._read(values, served, is_long=True)
-        done = await self._finish(self._submit(parts, may_wait=may_wait, keep=keep), served)
+        parts = await self._read(values, served, is_long=True, keep=keep)
+        done = await self._finish(self._submit(parts, may_wait=may_wait), served)
         return [verdict_line(verdict) for verdict in done.verdicts]
 
     async def begin_block(
-        self, block: LineBlock, served: ServedVersion, timings: StageTimings, *, keep: bool = True
+        self, block: LineBlock, served: ServedVersion, timings: StageTimings, *, keep: bool = False
     ) -> asyncio.Task[Answered]:
         """Hand the events of a block of lines to the writer; return the task that ends with their answer.
 
         timings   where it is noted when its stages end
         keep      as `count_body`
         """
-        parts = await self._read_lines(block, served)
+        parts = await self._read_lines(block, served, keep=keep)
         timings.end(READ)
-        submitted = self._submit(parts, may_wait=True, keep=keep)
+        submitted = self._submit(parts, may_wait=True)
         return asyncio.create_task(self._lines(block.first, submitted, served, timings))
 
-    async def _read_lines(self, block: LineBlock, served: ServedVersion) -> list[_Part]:
+    async def _read_lines(self, block: LineBlock, served: ServedVersion, *, keep: bool) -> list[_Part]:
         lines = [line for line in block.lines if line is not None]
-        if len(lines) == len(block.lines):
+        if len(lines) == len(block.lines) and not keep:
             parts = await self._read_sparse(b"\n".join(lines), served, are_lines=True)
             if parts is not None:
                 return parts
-        return await self._read([value_of(line, self._limits) for line in block.lines], served, is_long=True)
+        values = [value_of(line, self._limits) for line in block.lines]
+        return await self._read(values, served, is_long=True, keep=keep)
 
     async def _read_sparse(
         self, body: bytes, served: ServedVersion, *, are_lines: bool
     ) -> list[_Part] | None:
         """Read events if they are all sparse, and of the version that is `served`."""
-        tokens, keep = self._learning.tokens, self._learning.rows.is_on
         read = functools.partial(
-            read_sparse, body, served, tokens, self._limits, are_lines=are_lines, keep=keep
+            read_sparse, body, served, self._learning.tokens, self._limits, are_lines=are_lines
         )
         is_short = len(body) <= SHORT_BYTES and body.count(b'"event_id"') <= SHORT_EVENTS
         found = await self._off_loop(not is_short, read)
@@ -159,14 +159,16 @@ class FeedbackDesk:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
-    async def _read(self, values: Sequence[Any], served: ServedVersion, *, is_long: bool) -> list[_Part]:
+    async def _read(
+        self, values: Sequence[Any], served: ServedVersion, *, is_long: bool, keep: bool
+    ) -> list[_Part]:
         """Read events of any kind, which may be of several versions."""
         is_long = is_long or len(values) > SHORT_EVENTS
         checked = await self._off_loop(is_long, self._check, values, served)
         groups = await self._by_version(checked, served)
-        return await self._off_loop(is_long, _to_parts, groups, self._learning.rows.is_on)
+        return await self._off_loop(is_long, _to_parts, groups, keep)
 
-    def _submit(self, parts: Sequence[_Part], *, may_wait: bool, keep: bool) -> list[_Submitted]:
+    def _submit(self, parts: Sequence[_Part], *, may_wait: bool) -> list[_Submitted]:
         """Hand what can be counted to the writer. Raises Overloaded."""
         submitted = []
         for part in parts:
@@ -176,8 +178,9 @@ class FeedbackDesk:
                 denied = part.served.denied
                 allowed = ALL_COUNT if denied is None else denied.allowed
                 submit = self._learning.writer.submit
-                events = part.events if keep else part.events._replace(lines=())
-                future = asyncio.wrap_future(submit(thresholds, events, may_wait=may_wait, allowed=allowed))
+                future = asyncio.wrap_future(
+                    submit(thresholds, part.events, may_wait=may_wait, allowed=allowed)
+                )
             submitted.append(_Submitted(part, future))
         return submitted
 

@@ -46,6 +46,7 @@ class Concepts(NamedTuple):
     kinds     uint8[m]  PREFERRED, ALTERNATIVE or HIDDEN
     broader   the concepts above each, NEIGHBOURS_MAX at most; there may be circles
     related   the concepts beside each, as many
+    retired   keys of deprecated concepts, which are none of the n: labels that are never suggested
     """
 
     uris: list[str]
@@ -55,6 +56,7 @@ class Concepts(NamedTuple):
     kinds: U8
     broader: Links
     related: Links
+    retired: frozenset[str] = frozenset()
 
     @property
     def n_concepts(self) -> int:
@@ -75,8 +77,9 @@ class Concepts(NamedTuple):
         uris = list(labels)
         for uri, at in zip(self.uris, places.tolist(), strict=True):
             uris[at] = uri
-        links = [_moved(links, places, len(uris)) for links in (self.broader, self.related)]
-        return Concepts(uris, list(labels), self.texts, places[self.owners], self.kinds, *links)
+        broader, related = (_moved(links, places, len(uris)) for links in (self.broader, self.related))
+        owners = places[self.owners]
+        return self._replace(uris=uris, keys=list(labels), owners=owners, broader=broader, related=related)
 
 
 def read_concepts(path: Path, language: str | None = None, by: str = URI) -> Concepts:
@@ -130,6 +133,7 @@ def concepts_of(subjects: Sequence[Subject], language: str | None = None, by: st
         np.frombuffer(kinds, np.uint8).copy(),
         _links(((place[uri] for uri in one.broader if uri in place) for _, one in current)),
         _links(((place[uri] for uri in one.related if uri in place) for _, one in current)),
+        frozenset(_key(one, by) for one in subjects if one.deprecated) - seen,
     )
 
 

@@ -117,19 +117,24 @@ def combined_parts(
         if type(value) is not int or not 1 <= value <= most:
             raise BadParameter(f"{name}: expected 1 to {most}, found {value!r:.40}")
     labels: dict[str, int] = {} if names is None else {key: i for i, key in enumerate(names.concepts.keys)}
+    retired = frozenset() if names is None else names.concepts.retired
     n_concepts, maps, warnings = len(labels), [], []
     for member in members:
         own = all_names(member.labels)
-        maps.append(np.array([labels.setdefault(name, len(labels)) for name in own], np.int32))
+        ids = [NO_LABEL if name in retired else labels.setdefault(name, len(labels)) for name in own]
+        maps.append(np.array(ids, np.int32))
     n_kept = len(labels) - n_concepts
     if names is not None and n_kept:
-        if all(int(labels_of.min()) >= n_concepts for labels_of in maps):
+        if not any(((of_member >= 0) & (of_member < n_concepts)).any() for of_member in maps):
             raise BadData(
                 f"vocabulary: expected concepts that are labels of the members, found none of their {n_kept} "
                 f"labels, as {list(labels)[n_concepts]!r:.80}: say what labels are with --by, uri, notation "
                 "or a language"
             )
         warnings.append(f"the vocabulary lacks {n_kept} of the members' labels: they are kept")
+    n_retired = sum(int((of_member == NO_LABEL).sum()) for of_member in maps)
+    if n_retired:
+        warnings.append(f"{n_retired} of the members' labels are deprecated concepts: they are left out")
     counts, n_rows = _counted(members, maps, len(labels))
     arrays: Mapping[str, NDArray[Any]] = {}
     if names is not None:

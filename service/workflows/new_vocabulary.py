@@ -123,7 +123,8 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     old, proposing, matcher = all_names(model.labels), proposing_of(arrays), matcher_of(model)
     assert matcher is not None
     place = {key: i for i, key in enumerate(concepts.keys)}
-    kept = [label for label in old[proposing.concepts :] if label not in place]
+    known = place.keys() | concepts.retired
+    kept = [label for label in old[proposing.concepts :] if label not in known]
     place |= {label: len(place) + i for i, label in enumerate(kept)}
     labels = list(place)
     to_new = np.array([place.get(label, NO_LABEL) for label in old], np.int32)

@@ -59,8 +59,8 @@ def who(request: Request) -> Principal:
 
 
 def keeps_rows(request: Request, services: Services, model: str) -> bool:
-    """Return whether rows of a model may be kept of the feedback of a request."""
-    return services.ring.keeps_rows(_authorization(request), model)
+    """Return whether rows of a model are kept of the feedback of a request."""
+    return services.learning.rows.is_on and services.ring.keeps_rows(_authorization(request), model)
 
 
 class RawRoute(APIRoute):

@@ -21,16 +21,15 @@ from service.api.routes.operations import (
     takes_json,
 )
 from service.api.routes.requests import find_served, json_body
-from service.api.routes.services import Wired
-from service.serving import feedback_rows
+from service.api.routes.services import Services, Wired
 from service.serving.feedback import BLOCK_EVENTS_MAX
+from service.serving.feedback_rows import KeptRows
 from service.serving.lines import Answered, LineBlock
 from service.serving.parse import parse_query
 from service.serving.schemas.feedback import (
     DeleteRowsRequest,
     FeedbackAnswer,
     FeedbackEvent,
-    FeedbackRow,
     RowsDeleted,
     RowsQuery,
 )
@@ -86,14 +85,16 @@ async def feedback(request: Request, services: Wired) -> Response:
     "",
     summary="Rows of feedback that are kept, the oldest first",
     response_class=Response,
-    responses=answers(200, "The rows, lines of a data file", content("application/x-ndjson", FeedbackRow)),
+    responses=answers(
+        200, "The rows, lines of a data file", {"application/x-ndjson": {"schema": {"type": "string"}}}
+    ),
     openapi_extra=query_parameters(RowsQuery),
 )
 async def export_feedback_rows(model: ModelName, request: Request, services: Wired) -> Response:
     """Each is a line that a training reads, with the id of its event. With `days` those of the last ones."""
     query = parse_query(request.scope["query_string"], RowsQuery, services.limits)
-    run, rows = services.admin_work.run, services.learning.rows
-    found = await run(feedback_rows.export_rows, services.store, rows, model, query)
+    run = services.admin_work.run
+    found = await run(_kept(services).pages, model, query.days)
 
     async def pages() -> AsyncIterator[bytes]:
         while page := await run(next, found, b""):
@@ -111,5 +112,9 @@ async def delete_feedback_rows(
     model: ModelName, body: Annotated[DeleteRowsRequest, json_body(DeleteRowsRequest)], services: Wired
 ) -> RowsDeleted:
     """They are gone from the database when the answer comes. What was trained on them stays as it is."""
-    rows, delete = services.learning.rows, feedback_rows.delete_rows
-    return await services.admin_work.run(delete, services.store, rows, model, body)
+    delete = _kept(services).delete_feedback_rows
+    return await services.admin_work.run(delete, model, body.event_ids, body.day)
+
+
+def _kept(services: Services) -> KeptRows:
+    return KeptRows(services.store, services.learning.rows, services.limits)

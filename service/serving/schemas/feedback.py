@@ -94,17 +94,6 @@ class RowsDeleted(TypedDict):
     deleted: int
 
 
-class FeedbackRow(TypedDict):
-    """A row of feedback: the fields of its instance, the id of its event, and the true labels."""
-
-    event_id: str
-    text: NotRequired[str]
-    features: NotRequired[dict[str, float]]
-    indices: NotRequired[list[int]]
-    values: NotRequired[list[float]]
-    labels: list[str]
-
-
 FeedbackRequest: TypeAlias = FeedbackEvents | FeedbackEvent
 """The body of a feedback request: events, or one event."""
 

@@ -137,6 +137,8 @@ class FeedbackRows:
 
     def _remove(self, condition: ColumnElement[bool]) -> int:
         with self._database.write() as connection:
+            if connection.dialect.name == "sqlite":  # which else leaves what is removed in the file
+                connection.exec_driver_sql("PRAGMA secure_delete=ON")
             return connection.execute(delete(FEEDBACK_ROWS).where(condition)).rowcount
 
 

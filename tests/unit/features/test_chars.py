@@ -62,7 +62,7 @@ def counted(featurizer: CharsFeaturizer, text: str) -> dict[str, float]:
     ],
 )
 def test_real_texts_as_scikit_learn(chosen: dict[str, Any]) -> None:
-    p = CharsParameters(unicode=False, **chosen)
+    p = CharsParameters(unicode=False, clean=False, **chosen)
     vectorizer = TfidfVectorizer(
         analyzer="char_wb",
         lowercase=p.lowercase,
@@ -90,7 +90,9 @@ def test_real_texts_as_scikit_learn(chosen: dict[str, Any]) -> None:
     st.booleans(),
 )
 def test_any_text_as_the_oracle(text: str, lengths: tuple[int, int], unicode: bool) -> None:
-    parameters = CharsParameters(char_min=lengths[0], char_max=lengths[1], unicode=unicode, **RAW)
+    parameters = CharsParameters(
+        char_min=lengths[0], char_max=lengths[1], unicode=unicode, clean=False, **RAW
+    )
     featurizer, rows = fit_chars([text, "zzz"], parameters)
     expected = Counter(char_ngrams(text, True, unicode, *lengths))
     assert counted(featurizer, text) == dict(expected)
@@ -99,7 +101,7 @@ def test_any_text_as_the_oracle(text: str, lengths: tuple[int, int], unicode: bo
 
 @pytest.mark.parametrize("text", NASTY)
 def test_nasty_texts_as_the_oracle(text: str) -> None:
-    featurizer, _ = fit_chars([text, "zzz"], CharsParameters(**RAW))
+    featurizer, _ = fit_chars([text, "zzz"], CharsParameters(clean=False, **RAW))
     assert counted(featurizer, text) == dict(Counter(char_ngrams(text, True, True, 3, 5)))
 
 

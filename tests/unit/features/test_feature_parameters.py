@@ -69,7 +69,7 @@ def test_a_manifest_keeps_every_parameter(kind: str) -> None:
     [
         ({"kind": "okapi"}, f'kind: expected one of {", ".join(PARAMETERS)}, found "okapi"'),
         ({"kind": "1"}, f"features.kind: expected one of {', '.join(PARAMETERS)}, found 1"),
-        ({"stopwords": "x"}, "features.stopwords: expected only lowercase, unicode, stem"),
+        ({"stopwords": "x"}, "features.stopwords: expected only lowercase, unicode, clean, stem"),
         ({"kind": "raw", "min_df": "2"}, "features.min_df: expected only norm, found another parameter"),
         ({"lowercase": "yes"}, 'features.lowercase: expected true or false, found "yes"'),
         ({"lowercase": "1"}, "features.lowercase: expected true or false, found 1"),

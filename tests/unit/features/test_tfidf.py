@@ -90,12 +90,12 @@ def check(parameters: TfidfParameters, texts: Sequence[str], unseen: Sequence[st
     ],
 )
 def test_real_texts(chosen: dict[str, Any]) -> None:
-    check(TfidfParameters(unicode=False, **chosen), TEXTS, TEXTS_UNSEEN + NASTY)
+    check(TfidfParameters(unicode=False, clean=False, **chosen), TEXTS, TEXTS_UNSEEN + NASTY)
 
 
 @pytest.mark.parametrize("chosen", [{}, {"ngram_max": 2, "lowercase": False}, {"sublinear_tf": False}])
 def test_nasty_texts(chosen: dict[str, Any]) -> None:
-    check(TfidfParameters(unicode=False, **chosen), NASTY, TEXTS_UNSEEN)
+    check(TfidfParameters(unicode=False, clean=False, **chosen), NASTY, TEXTS_UNSEEN)
 
 
 def test_reading_unicode_changes_nothing_in_english() -> None:
@@ -148,7 +148,7 @@ text = st.lists(word, max_size=6).map(" ".join)
 @example(["aa\ud800bb", "ǅǅ ŉŉ"], "AA BB", True, (1, 2), "l2")
 def test_any_text(texts: list[str], unseen: str, lowercase: bool, ngrams: tuple[int, int], norm: Any) -> None:
     parameters = TfidfParameters(
-        lowercase=lowercase, unicode=False, ngram_min=ngrams[0], ngram_max=ngrams[1], norm=norm
+        lowercase=lowercase, unicode=False, clean=False, ngram_min=ngrams[0], ngram_max=ngrams[1], norm=norm
     )
     try:
         check(parameters, texts, [unseen, "", *texts])

@@ -16,6 +16,7 @@ from model_store.names import name_of
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset, LabelRows
 from service.features import fit_featurizer, load_featurizer, parameters_of
+from service.features.characters import TextReading
 from service.features.languages import LEMMAS, STEMMERS, STOP_LISTS
 from service.features.parameters import TfidfParameters
 from service.features.word_forms import WORD_BYTES_MAX, WordForms, forms_of_list
@@ -23,6 +24,7 @@ from service.features.words import split_words
 from tests.oracles.text_tokens import word_runs
 from tests.real_texts import TEXTS, TEXTS_UNSEEN
 
+ALL = TextReading(lowercase=True, unicode=True, clean=False)
 KINDS: dict[str, dict[str, Any]] = {
     "tfidf": {},
     "words+chars": {"char_min_df": 1},
@@ -39,7 +41,7 @@ def dataset(texts: list[str]) -> Dataset:
 
 def words_of(forms: WordForms, text: str, unicode: bool = True) -> list[tuple[str, bool]]:
     """The forms of a text's words, and whether each touches the one before."""
-    words = forms.of(split_words([text], True, unicode))
+    words = forms.of(split_words([text], TextReading(True, unicode, False)))
     data = words.utf8.tobytes().decode()
     assert data.encode() == words.utf8.tobytes()
     starts, ends = words.start.tolist(), words.end.tolist()
@@ -72,9 +74,9 @@ def test_forms_are_those_of_the_words_one_by_one(parts: list[str], between: str)
 def test_texts_keep_their_own_words() -> None:
     forms = forms_of_list(TfidfParameters(), ["the"])
     texts = ["the cat", "the", "", "dog the cow"]
-    together = forms.of(split_words(texts, True, True))
+    together = forms.of(split_words(texts, ALL))
     assert together.word_ptr.tolist() == [0, 1, 1, 1, 3]
-    none = forms.of(split_words([], True, True))
+    none = forms.of(split_words([], ALL))
     assert none.word_ptr.tolist() == [0] and len(none.utf8) == 0
 
 
@@ -101,6 +103,7 @@ def test_stop_words_are_left_out_as_scikit_learn_does(ngrams: tuple[int, int], t
             "kind": "tfidf",
             "stop_words": str(file),
             "unicode": False,
+            "clean": False,
             "ngram_min": ngrams[0],
             "ngram_max": ngrams[1],
         }

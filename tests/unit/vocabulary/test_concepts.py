@@ -53,6 +53,7 @@ def test_names_of_a_language_are_read_by_their_kinds_and_deprecated_concepts_are
     concepts = read(tmp_path, TURTLE, language="fi")
     assert sorted(uri.removeprefix("http://x/") for uri in concepts.uris) == ["animal", "cat", "dog", "kept"]
     assert concepts.keys == concepts.uris
+    assert concepts.retired == {"http://x/old"}
     assert names_of(concepts) == [
         ("animal", 0, "eläin"),
         ("animal", 1, "elukka"),

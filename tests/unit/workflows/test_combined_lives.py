@@ -6,16 +6,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from model_store.label_info import Subject
 from model_store.manifest import CALIBRATION
+from model_store.members import NO_LABEL
+from model_store.names import all_names
 from model_store.origin import read_origin
 from model_store.store import Store
+from model_store.version import model_of
 from service.base.errors import BadData, BadParameter
 from service.inference.options import PredictOptions
 from service.inference.predictors import make_predictor
 from service.registry.remote import RemoteStore
+from service.vocabulary.concepts import concepts_of
 from service.vocabulary.featurizers import featurizer_of
+from service.vocabulary.words import NameParameters, count_words
 from service.workflows.calibrate import calibrate_and_publish
 from service.workflows.combine import CombineRequest, combine_and_publish
+from service.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker
 from service.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.alias_helpers import split
@@ -71,6 +78,21 @@ def test_rows_that_a_member_or_the_ranker_has_seen_calibrate_nothing(home: Path)
     for name in ("train.jsonl", "valid.jsonl"):
         with pytest.raises(BadData, match="rows that the model was not trained on"):
             calibrate_and_publish(store, "both", "1", home / name)
+
+
+def test_deprecated_concepts_are_never_suggested(home: Path) -> None:
+    """Though a member knows them: when it is combined, and with another vocabulary."""
+    member = Store(home / "store").open("words", 1)
+    subjects = [Subject(f"l{i}", None, {"en": name}, deprecated=i == 2) for i, name in enumerate(NAMES)]
+    words = NameParameters()
+    names = NamesToMatch(concepts_of(subjects, "en"), words, count_words(TEXTS, words))
+    parts = combined_parts([member], names, candidates=5, beam_width=3)
+    assert sorted(all_names(parts.labels)) == ["l0", "l1", "l3", "l4", "l5", "l6"]
+    assert parts.maps[0].tolist().count(NO_LABEL) == 1
+    assert any(warning.startswith("1 of the members' labels are deprecated") for warning in parts.warnings)
+    model = model_of(parts.draft(no_ranker(parts), 0, {}))
+    rows = featurizer_of(model).transform_texts([NAMES[2]])
+    assert make_predictor(model).predict(rows, PredictOptions(10)).labels.max() < 6
 
 
 def test_an_object_store_has_it_whole(home: Path, tmp_path: Path) -> None:

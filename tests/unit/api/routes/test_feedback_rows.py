@@ -154,11 +154,14 @@ def test_the_command_exports_and_deletes(
 ) -> None:
     monkeypatch.setenv("XYLEM_FEEDBACK_ROWS", "1")
     (tmp_path / "events.jsonl").write_text(
-        "".join(json.dumps(event(name, ["label::1"])) + "\n" for name in "abc")
+        "".join(json.dumps(event(name, ["label::1"])) + "\n" for name in ("a", "b-and-no-other", "c"))
     )
     sent = answer(command("feedback", "raw", "--data", tmp_path / "events.jsonl", "--json"))
     assert sent["applied"] == 3
-    assert answer(command("feedback", "delete", "raw", "--event-id", "b", "--json"))["deleted"] == 1
+    assert (
+        answer(command("feedback", "delete", "raw", "--event-id", "b-and-no-other", "--json"))["deleted"] == 1
+    )
+    assert b"b-and-no-other" not in (own_store.root / "xylem.db").read_bytes()
     to = tmp_path / "rows.jsonl"
     assert answer(command("feedback", "export", "raw", "--file", to, "--days", 3, "--json"))["bytes"] > 100
     assert [json.loads(line)["event_id"] for line in to.read_text().splitlines()] == ["a", "c"]
