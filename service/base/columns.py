@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from service.base.errors import BadParameter
+from service.base.files import plain_name
 
 TABLES = (".csv", ".tsv", ".parquet")
-"""The suffixes of tables; but for .parquet, each may be followed by .gz."""
+"""The suffixes of tables; but for .parquet, each may be followed by .gz or .zst."""
 
 WEIGHT_MAX = 9
 """The greatest weight of a column."""
@@ -90,12 +91,13 @@ def _text_column(text: str) -> TextColumn:
 
 def is_table(path: Path) -> bool:
     """Tell whether a file's name says that it is a table."""
-    return path.name.removesuffix(".gz").endswith(TABLES)
+    return plain_name(path).endswith(TABLES)
 
 
 def refuse_without_table(columns: TableColumns, *files: Path | None) -> None:
     """Raise BadParameter where columns are chosen, but no file is a table."""
     there = [file for file in files if file is not None]
-    if columns != DEFAULT_COLUMNS and not any(map(is_table, there)):
+    may_be = [is_table(file) or not file.suffix for file in there]  # a directory may be one of tables
+    if columns != DEFAULT_COLUMNS and not any(may_be):
         found = ", ".join(repr(file.name) for file in there)
         raise BadParameter(f"columns: expected a file that ends in {', '.join(TABLES)}, found {found}")

@@ -18,6 +18,7 @@ import typer
 
 from service.base.columns import TableColumns, columns_of, is_table, refuse_without_table
 from service.base.errors import BadParameter
+from service.base.files import file_path
 
 LATEST = "latest"
 
@@ -34,13 +35,17 @@ TRAINER_NAMES = (
 )
 """Those of `service.trainers`, which takes a second to import; a test holds them equal."""
 
-FORMATS = ".jsonl, .txt, .svm, .npz, .csv or .tsv, also as .gz, .parquet, or a directory of documents"
+FORMATS = (
+    ".jsonl, .txt, .svm, .npz, .csv, .tsv (and .gz, .zst) or .parquet; a directory, 'DIR/*.parquet', s3://"
+)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object as the last line; no progress bars.")]
 StoreDir = Annotated[
     Path, typer.Option("--store", metavar="DIR", envvar="XYLEM_STORE", help="The directory of the models.")
 ]
-Data = Annotated[Path, typer.Option("--data", metavar="FILE", help=f"A labelled file: {FORMATS}.")]
+Data = Annotated[
+    Path, typer.Option("--data", metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}.")
+]
 Parameters = Annotated[
     list[str] | None,
     typer.Option(

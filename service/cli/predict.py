@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlencode
@@ -12,6 +14,8 @@ import typer
 from orjson import loads
 
 from service.base.errors import BadData, BadParameter
+from service.base.files import file_path
+from service.cli.answer_files import AnswerFiles, Wanted
 from service.cli.console import complain, print_result, print_table, progress
 from service.cli.options import (
     DEFAULT_STORE,
@@ -38,7 +42,10 @@ if TYPE_CHECKING:
 Instances = Annotated[
     str,
     typer.Option(
-        "--data", metavar="FILE", help="Lines of JSON or a table, also as .gz; - is standard input."
+        "--data",
+        metavar="FILE",
+        help="Lines of JSON or a table, also as .gz or .zst; a directory, 'DIR/*.parquet', s3://; - is "
+        "standard input.",
     ),
 ]
 TopR = Annotated[int, typer.Option("--top-r", help="At most so many labels a row.")]
@@ -92,10 +99,11 @@ class RequestOptions(NamedTuple):
         }
 
 
-@in_panel("Instances")
+@in_panel("Instances", common=("data",))
 class GivenAs(NamedTuple):
-    """What lines are, and what becomes of the labels of documents."""
+    """Where instances are, what their lines are, and what becomes of the labels of documents."""
 
+    data: Instances = STDIN
     plain: Plain = False
     force: Force = False
 
@@ -103,7 +111,7 @@ class GivenAs(NamedTuple):
 RESULTS = ".labels"
 """What the names of results end in, which stand beside documents."""
 
-_LOCAL_ONLY = ("store", "threads", "explain")
+_LOCAL_ONLY = ("store", "threads", "explain", "out", "ray")
 
 
 @grouped
@@ -112,11 +120,11 @@ def predict(
     model: Model,
     text: Text = None,
     *,
-    data: Instances = STDIN,
     given: GivenAs,
     table: Table,
     wanted: RequestOptions,
     place: Place,
+    files: AnswerFiles,
     threads: Threads = None,
     json: Json = False,
 ) -> None:
@@ -126,11 +134,18 @@ def predict(
     ignored, so that a labelled file can be predicted. Of a .csv, .tsv or .parquet file
     each row is a text. A line that cannot be used has an error in its place, and the exit status is 2 at
     the end. Of a directory of documents NAME.txt the labels are written to NAME.labels, a line each: the
-    label, a tab, its score.
+    label, a tab, its score. With --out answers are files, a part of the data each, made by threads or by a
+    cluster's nodes (--ray); run again, it makes those that are missing.
     """
-    columns, options = table.columns(Path(data)), wanted.options()
+    data = given.data
+    columns, options = table.columns(file_path(data)), wanted.options()
     if (text is not None) + (data != STDIN) + given.plain > 1:
         raise BadParameter("expected a text, --data or --plain alone, found several of them")
+    files.check(data, tells_more=wanted.explain or wanted.label_info or wanted.language is not None)
+    if files.out is not None and place.url is None:
+        what = Wanted(model, _query(options), wanted.explain)
+        files.write(data, columns, place.store, what, n_threads(threads), json=json)
+        return
     if place.url is not None:
         refuse_beside_url(context, _LOCAL_ONLY)
         answers = _by_server(place.url, place.key_file, parse_reference(model), options)
@@ -139,10 +154,10 @@ def predict(
     if text is not None:
         _print_text(answers(source_of(text)), json or wanted.explain)
         return
-    results = ResultFiles(Path(data), force=given.force) if Path(data).is_dir() else None
+    results = ResultFiles(Path(data), force=given.force) if _is_corpus(file_path(data)) else None
     write = _write if results is None else results.write
-    with opened(data, columns, is_plain=given.plain) as source:
-        _print_answers(data, source, answers, write, "an instance", quiet=json)
+    open_source = partial(opened, columns=columns, is_plain=given.plain)
+    _print_answers(data, open_source, answers, write, "an instance", quiet=json)
     if results is not None:
         print_result(json, f"{results.n_written} files *{RESULTS} written", documents=results.n_written)
 
@@ -153,21 +168,23 @@ Answers = Callable[[Source], Iterator["Answered"]]
 
 def _print_answers(
     data: str,
-    source: Source,
+    open_source: Callable[[str], AbstractContextManager[Source]],
     answers: Answers,
     write: Callable[[bytes], None],
     expected: str,
     *,
     quiet: bool,
 ) -> None:
-    """Write the answers to all lines of a file. Raises BadData at the end where lines had none."""
+    """Write the answers to all lines of all files. Raises BadData at the end where lines had none."""
     n_rows = n_bad = 0
     with progress(quiet or data == STDIN) as show:
-        for answered in answers(source):
-            write(answered.lines)
-            n_rows += answered.n_rows
-            n_bad += answered.n_bad
-            show("answers", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
+        for name in _names_of(data):
+            with open_source(name) as source:
+                for answered in answers(source):
+                    write(answered.lines)
+                    n_rows += answered.n_rows
+                    n_bad += answered.n_bad
+                    show("answers", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
     if n_bad:
         raise BadData(f"{data}: expected {expected} on each of {n_rows + n_bad} lines, found {n_bad} without")
 
@@ -222,6 +239,26 @@ class ResultFiles:
             self.n_written += 1
 
 
+def _names_of(data: str) -> list[str]:
+    """Return the files that --data names; standard input is one, and so is a directory of documents."""
+    path = file_path(data)
+    if data == STDIN or path.is_file() or _is_corpus(path):
+        return [data]
+    from service.datasets.files import find_files  # and kernels
+
+    return [str(file.path) for file in find_files(path)]
+
+
+def _is_corpus(path: Path) -> bool:
+    """Tell whether a path is a directory of documents. Raises BadData for one that has other data, too."""
+    if not path.is_dir():
+        return False
+    from service.datasets.annif import CorpusDirectory
+    from service.datasets.files import open_data
+
+    return isinstance(open_data(path), CorpusDirectory)
+
+
 def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[str, Any]) -> Answers:
     from service.base.settings import read_settings
 
@@ -234,20 +271,25 @@ def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[st
     return answers
 
 
+def _query(given: dict[str, Any]) -> str:
+    """Return the options of a request as a query string."""
+    return urlencode(
+        {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
+    )
+
+
 def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, explain: bool) -> Answers:
     from model_store.store import Store
     from service.base.settings import read_settings
-    from service.serving.blocks import answer_block
+    from service.serving.blocks import answers_of
     from service.serving.denied import denied_by, with_denied
-    from service.serving.label_info import LabelInfos, label_info_options
+    from service.serving.label_info import LabelInfos
     from service.serving.opening import open_version
     from service.serving.parse import parse_options
-    from service.serving.rows import to_options
     from service.serving.schemas.predict import TUNED
 
     limits = read_settings().limits
-    told = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
-    options = parse_options(urlencode(told).encode(), limits)
+    options = parse_options(_query(given).encode(), limits)
     name, reference = parse_reference(model)
     opened_store = Store(store)
     opened_model = opened_store.open(name, reference)
@@ -264,19 +306,7 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
                 served.thresholds.is_known = True
             elif learning is not None and learning.follower.fault:
                 complain(f"feedback to these predictions will not be taken: {learning.follower.fault}")
-            engine_options, info = to_options(options, served), label_info_options(options, served.info)
-
-            def answer(block: LineBlock) -> Answered:
-                return answer_block(
-                    block,
-                    served,
-                    engine_options,
-                    limits,
-                    explain=explain,
-                    info=info,
-                    chunk_characters=options.chunk_characters,
-                )
-
+            answer = answers_of(served, options, limits, explain=explain)
             found = blocks(source, limits.line_bytes_max, limits.block_rows_max)
             yield from in_order(found, answer, threads, idle(source))
 
@@ -363,5 +393,4 @@ def score(
         todo = blocks(source, limits.line_bytes_max, limits.block_rows_max)
         return in_order(todo, answer, n_threads(threads), idle(source))
 
-    with opened(data) as source:
-        _print_answers(data, source, answers, _write, "an instance with labels", quiet=json)
+    _print_answers(data, opened, answers, _write, "an instance with labels", quiet=json)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from service.base.errors import BadParameter
+from service.base.files import file_path
 from service.cli.console import print_facts, print_json, print_table, progress
 from service.cli.options import (
     DEFAULT_STORE,
@@ -37,7 +38,8 @@ class Tuning(NamedTuple):
         ),
     ] = None
     test: Annotated[
-        Path | None, typer.Option("--test", metavar="FILE", help="A labelled file to measure on besides.")
+        Path | None,
+        typer.Option("--test", metavar="FILE", parser=file_path, help="Labelled rows to measure on besides."),
     ] = None
     empty_labels: EmptyLabels = "zero"
     kappa: Annotated[
@@ -73,7 +75,8 @@ def thresholds(
     model: Model,
     *,
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="FILE", help=f"A labelled file: {FORMATS}.")
+        Path | None,
+        typer.Option("--data", metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}."),
     ] = None,
     table: Table,
     tuning: Tuning,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from service.base.errors import BadParameter
+from service.base.files import file_path
 from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, progress
 from service.cli.options import (
@@ -44,7 +45,8 @@ Trainer = Annotated[
     ),
 ]
 Valid = Annotated[
-    Path | None, typer.Option("--valid", metavar="FILE", help="A labelled file to measure the result on.")
+    Path | None,
+    typer.Option("--valid", metavar="FILE", parser=file_path, help="Labelled rows to measure the result on."),
 ]
 Calibrate = Annotated[
     bool,

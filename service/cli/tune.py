@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from service.base.files import file_path
 from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, print_table, progress
 from service.cli.options import (
@@ -14,6 +15,7 @@ from service.cli.options import (
     Data,
     Json,
     Parameters,
+    RayAddress,
     StoreDir,
     Table,
     Work,
@@ -31,6 +33,7 @@ Valid = Annotated[
     typer.Option(
         "--valid",
         metavar="FILE",
+        parser=file_path,
         help="Measure on this file; else on rows held out of --data. Never the one you test on.",
     ),
 ]
@@ -69,6 +72,7 @@ class SearchFor(NamedTuple):
     minutes: Minutes = 10.0
     trials: Trials = 1000
     study: StudyFile = None
+    ray: RayAddress = None
 
 
 @grouped
@@ -87,8 +91,9 @@ def tune(
     """Search for the trainer and the parameters that are best on held-out rows; publish that model.
 
     Parameters given with -p are not searched. The best one is trained anew on all of --data. Needs the extra
-    tune. The figures of the search are those that were searched for, so they are too good: measure what is
-    published on another file with xylem evaluate.
+    tune. With --ray the nodes of a cluster try side by side, a trial a processor. The figures of the search
+    are those that were searched for, so they are too good: measure what is published on another file with
+    xylem evaluate.
     """
     from model_store.identifiers import check_model
     from service.workflows.search import SearchRequest, search
@@ -112,6 +117,7 @@ def tune(
         columns=columns,
         seed=work.seed,
         threads=n_threads(work.threads),
+        ray=wanted.ray,
     )
     with progress(json) as show:
         found = search(request, show)

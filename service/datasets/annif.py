@@ -11,6 +11,9 @@ from service.datasets.stream import LINE_BYTES_MAX, DataFile, Progress
 
 DOCUMENT = ".txt"
 
+DIRECTORY = "directory"
+"""The kind of a directory of documents."""
+
 _URIS = re.compile(r"\s*(<[^<>\s]+>\s*)*")
 _URI_LINE = re.compile(r"<[^<>\s]+>")
 
@@ -39,6 +42,11 @@ class CorpusDirectory(DataFile):
         if line is None:
             return super().fault(None, what)
         return BadData(f"{self.path / self.names[line]}: {what}")
+
+    @property
+    def kind(self) -> str:
+        """Return DIRECTORY."""
+        return DIRECTORY
 
     @property
     def warning(self) -> str | None:

@@ -25,11 +25,11 @@ _SIZES_SHOWN = 1024
 
 
 def partner(path: Path) -> Path:
-    """Return the label file of a feature file: `train.X.npz` -> `train.Y.npz` (or both with `.gz`).
+    """Return the label file of a feature file: `train.X.npz` -> `train.Y.npz` (or both with `.gz` or `.zst`).
 
     Raises BadData when the name of `path` does not end so.
     """
-    for suffix in (".X.npz", ".X.npz.gz"):
+    for suffix in (".X.npz", ".X.npz.gz", ".X.npz.zst"):
         if path.name.endswith(suffix):
             return path.with_name(path.name.removesuffix(suffix) + suffix.replace("X", "Y"))
     raise BadData(f"{path}: expected a pair of files, NAME.X.npz (given) and NAME.Y.npz, found another name")

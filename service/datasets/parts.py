@@ -11,8 +11,9 @@ from service.base.errors import BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows
 from service.datasets.annif import CorpusDirectory
 from service.datasets.dataset import renumber_labels
+from service.datasets.files import open_data, source_of
 from service.datasets.json_lines import RowCollector, json_blocks, parts_of_blocks
-from service.datasets.reader import DIRECTORY, NAMED, format_of, named_blocks, refuse_names_file, source_of
+from service.datasets.reader import NAMED, format_of, named_blocks, refuse_names_file
 from service.datasets.sparse_text import parts_of_svm, parts_of_txt, read_label_names
 from service.datasets.stream import DataFile, Progress, StandardInput
 
@@ -42,10 +43,10 @@ class DataStream:
         self, path: Path, label_names_file: Path | None = None, columns: TableColumns = DEFAULT_COLUMNS
     ) -> None:
         """Read the names file, if any; raises BadData, and BadParameter for a format that has no order."""
-        self.path = Path(path)
+        self.path = path
         self.is_read_once = self.path == STDIN
         self.source = str(StandardInput().path) if self.is_read_once else source_of(self.path)
-        self._suffix = ".jsonl" if self.is_read_once else format_of(self.path)
+        self._suffix = ".jsonl" if self.is_read_once else format_of(open_data(path))
         if self._suffix == ".npz":
             raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
         if self._suffix in NAMED:
@@ -85,9 +86,7 @@ class DataStream:
         self.warning = file.warning if isinstance(file, CorpusDirectory) else None
 
     def _file(self, on_progress: Progress | None) -> DataFile:
-        if self.is_read_once:
-            return StandardInput()
-        return (CorpusDirectory if self._suffix == DIRECTORY else DataFile)(self.path, on_progress)
+        return StandardInput() if self.is_read_once else open_data(self.path, on_progress)
 
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
         n_named = None if self.label_names is None else len(self.label_names)

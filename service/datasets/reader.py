@@ -11,22 +11,15 @@ from model_store.names import NameTable
 from service.base.columns import DEFAULT_COLUMNS, TABLES, TableColumns
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset
-from service.datasets.annif import CorpusDirectory
+from service.datasets.annif import DIRECTORY, CorpusDirectory
 from service.datasets.dataset import N_ROWS_MAX, first_features, first_labels, ids_in_model, renumber_labels
 from service.datasets.fasttext import fasttext_lines, is_fasttext
+from service.datasets.files import JSON_LINES, open_data, source_of
 from service.datasets.json_lines import RowCollector, json_blocks, read_blocks, text_blocks
 from service.datasets.npz_pair import partner, read_npz
 from service.datasets.sparse_text import read_label_names, read_svm, read_txt
 from service.datasets.stream import DataFile, Progress
 from service.datasets.tables import check_installed, table_rows
-
-JSON_LINES = (".jsonl", ".ndjson")
-
-SUFFIXES = (".txt", ".svm", *JSON_LINES, ".npz", *TABLES)
-"""The formats; but for .parquet, each may be followed by .gz."""
-
-DIRECTORY = "directory"
-"""What `suffix_of` says of a directory of documents."""
 
 FASTTEXT = "fasttext"
 """What `format_of` says of a .txt file of texts and labels."""
@@ -45,7 +38,8 @@ def read_dataset(
     on_progress: Progress | None = None,
 ) -> Dataset:
     """Return the rows of a data file: .txt, .svm, .jsonl (or .ndjson), .X.npz with its .Y.npz, .csv, .tsv,
-    each also .gz, or .parquet; or a directory of documents as Annif has them. A .txt file may be fastText's.
+    each also .gz or .zst, or .parquet; of many that a directory or a pattern names, one after the other; or
+    of a directory of documents as Annif has them. A .txt file may be fastText's.
 
     labels  the names of an existing model: label ids of the result are the model's; a name that it does not
       know is counted for its row (`Dataset.unknown_labels`) and listed (`unknown_names`). Numeric data
@@ -61,18 +55,17 @@ def read_dataset(
     Raises BadData, its message beginning with `file:line:`, for a file that cannot be used; BadParameter for
     arguments that contradict the format or each other. Deterministic. Memory: the result and a block or so.
     """
-    path = Path(path)
-    suffix = format_of(path)
+    file = open_data(path, on_progress)
+    suffix = format_of(file)
     if suffix in NAMED:
         refuse_names_file(label_names_file)
-        return _read_named(path, suffix, labels, columns, on_progress)
+        return _read_named(file, labels, columns)
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_named = None if names is None else len(names)
     n_labels = labels.n_names if n_named is None and labels is not None else n_named
     if suffix == ".npz":
-        rows, found, sha256 = read_npz(path, n_labels, n_features, on_progress)
+        rows, found, sha256 = read_npz(file.path, n_labels, n_features, on_progress)
     else:
-        file = DataFile(path, on_progress)
         if suffix == ".txt":
             rows, found = read_txt(file, n_labels, n_features)
         else:
@@ -90,7 +83,7 @@ def read_dataset(
             found, unknown = first_labels(found, labels.n_names)
             unknown_names = [str(i) for i in carried if i >= labels.n_names]
     return Dataset(
-        source=path.name,
+        source=source_of(path),
         sha256=sha256,
         n_rows=rows.n_rows,
         rows=rows,
@@ -106,43 +99,23 @@ def read_dataset(
 def check_readable(path: Path) -> None:
     """Raise BadData unless a file is named as data of a known format and can be read: its first block is.
 
-    Raises BadParameter for a Parquet file where its reader is not installed.
+    Of many files each. Raises BadParameter for a Parquet file where its reader is not installed.
     """
-    suffix = suffix_of(path)
+    found = open_data(path)
+    suffix = found.kind
     if suffix == ".parquet":
         check_installed()
     if suffix == DIRECTORY:
-        CorpusDirectory(path)
         return
-    files = [path, partner(path)] if suffix == ".npz" else [path]
-    for file in files:
-        next(DataFile(file).blocks(), None)
+    for file in found.each():
+        next(file.blocks(), None)
+        if suffix == ".npz":
+            next(DataFile(partner(file.path)).blocks(), None)
 
 
-def suffix_of(path: Path) -> str:
-    """Return which of SUFFIXES a data file has, with or without .gz, or DIRECTORY. Raises BadData."""
-    try:
-        if path.is_dir():
-            return DIRECTORY
-    except OSError:  # what cannot be looked at: reading it says why
-        pass
-    suffix = Path(path.name.removesuffix(".gz")).suffix
-    if suffix not in SUFFIXES:
-        raise BadData(
-            f"{path}: expected a name that ends in {', '.join(SUFFIXES)} (and .gz), found {path.name!r}"
-        )
-    return suffix
-
-
-def format_of(path: Path) -> str:
-    """Return `suffix_of` a data file, or FASTTEXT by its first line. Raises BadData."""
-    suffix = suffix_of(path)
-    return FASTTEXT if suffix == ".txt" and is_fasttext(path) else suffix
-
-
-def source_of(path: Path) -> str:
-    """Return the base name of a file or directory; `.` has that of the directory that it is."""
-    return path.name or path.absolute().name
+def format_of(file: DataFile) -> str:
+    """Return the kind of a data file, or FASTTEXT by its first line. Raises BadData."""
+    return FASTTEXT if file.kind == ".txt" and is_fasttext(file.path) else file.kind
 
 
 def refuse_names_file(label_names_file: Path | None) -> None:
@@ -157,23 +130,21 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
     """Collect the rows of a format that has the names of labels. Raises BadData."""
     if isinstance(file, CorpusDirectory):
         return text_blocks(collector, file.documents())
-    suffix = suffix_of(file.path)
-    if suffix == ".txt":
+    if file.kind == ".txt":
         return text_blocks(collector, fasttext_lines(file))
-    if suffix in TABLES:
-        return text_blocks(collector, table_rows(file, columns))
+    if file.kind in TABLES:
+        rows = (row for each in file.each() for row in table_rows(each, columns))
+        return text_blocks(collector, rows)
     return json_blocks(collector)
 
 
-def _read_named(
-    path: Path, suffix: str, model: NameTable | None, columns: TableColumns, on_progress: Progress | None
-) -> Dataset:
+def _read_named(file: DataFile, model: NameTable | None, columns: TableColumns) -> Dataset:
     """Return the rows of a format that has the names of labels. Raises BadData."""
-    file = (CorpusDirectory if suffix == DIRECTORY else DataFile)(path, on_progress)
+    path = file.path
     collector = RowCollector(file)
     found = read_blocks(collector, named_blocks(file, columns, collector), model)
     return Dataset(
-        source=source_of(file.path),
+        source=source_of(path),
         sha256=file.sha256,
         n_rows=found.labels.n_rows,
         rows=None,
@@ -183,7 +154,7 @@ def _read_named(
 
 
 class Texts(NamedTuple):
-    """The texts of a file, its base name, and the sha256 of its decompressed bytes."""
+    """The texts of a file or of many, its base name, and the sha256 of its decompressed bytes."""
 
     texts: list[str]
     source: str
@@ -195,18 +166,19 @@ def read_texts(path: Path, on_progress: Progress | None = None) -> Texts:
 
     Other keys and empty lines are passed over. Raises BadData, naming the line.
     """
-    check_texts(path)
-    file = DataFile(path, on_progress)
+    file = open_texts(path, on_progress)
     texts = [text for block in blocks_of_texts(file) for text in block]
     if not 0 < len(texts) < N_ROWS_MAX:
         raise file.fault(1, f"expected from 1 to {N_ROWS_MAX} rows, found {len(texts)}")
-    return Texts(texts, file.path.name, file.sha256)
+    return Texts(texts, source_of(path), file.sha256)
 
 
-def check_texts(path: Path) -> None:
-    """Raise BadData unless a file is named as one of texts."""
-    if suffix_of(path) not in (".jsonl", ".ndjson"):
+def open_texts(path: Path, on_progress: Progress | None = None) -> DataFile:
+    """Return what reads a file of texts, or many. Raises BadData where the name is not one of texts."""
+    file = open_data(path, on_progress)
+    if file.kind not in JSON_LINES:
         raise BadData(f"{path}: expected a .jsonl file of texts, found {path.name!r}")
+    return file
 
 
 def blocks_of_texts(file: DataFile) -> Iterator[list[str]]:

@@ -96,7 +96,7 @@ def _open_txt(file: DataFile, n_labels: int | None, n_features: int | None) -> t
             raise file.fault(
                 1, f"expected at most {most} {what} as in the model or names file, found {found}"
             )
-    return sizes, _counted(file, _parse(file, itertools.chain([rest], blocks), 2, sizes), sizes)
+    return sizes, _counted(file, _parse(file, itertools.chain([rest], blocks), 1, sizes), sizes)
 
 
 def _counted(file: DataFile, parts: Iterator[_Part], sizes: _Sizes) -> Iterator[_Part]:
@@ -112,7 +112,7 @@ def _counted(file: DataFile, parts: Iterator[_Part], sizes: _Sizes) -> Iterator[
 def _open_svm(file: DataFile, n_labels: int | None) -> Iterator[_Part]:
     sizes = _Sizes(None, N_IDS_MAX if n_labels is None else n_labels, N_IDS_MAX)
     n_rows = 0
-    for part in _parse(file, file.lines(), 1, sizes):
+    for part in _parse(file, file.lines(), 0, sizes):
         n_rows += len(part.label_ptr) - 1
         yield part
     if not n_rows:
@@ -131,12 +131,13 @@ def _parse_header(file: DataFile, line: bytes) -> _Sizes:
     return _Sizes(n_rows, n_labels, n_features)
 
 
-def _parse(file: DataFile, blocks: Iterator[bytes], line: int, sizes: _Sizes) -> Iterator[_Part]:
-    """Parse blocks of whole lines, the first of which is `line` of the file."""
+def _parse(file: DataFile, blocks: Iterator[bytes], passed: int, sizes: _Sizes) -> Iterator[_Part]:
+    """Parse blocks of whole lines, the first without so many lines that stand before it."""
     room = kernels.room_for(0)
     n_rows_read = 0
     n_rows_max = N_ROWS_MAX if sizes.n_rows is None else sizes.n_rows
     for block in blocks:
+        line, passed = file.line + passed, 0
         if len(room.row_start) <= len(block):
             room = kernels.room_for(len(block) + len(block) // 8)
         n_rows, n_hard, where, fault = kernels.parse_rows(
@@ -152,7 +153,6 @@ def _parse(file: DataFile, blocks: Iterator[bytes], line: int, sizes: _Sizes) ->
             raise _refuse(file, block, line, where, fault, sizes)
         yield _tidied(file, block, line, room, n_rows)
         n_rows_read += n_rows
-        line += block.count(b"\n")
 
 
 def _tidied(file: DataFile, block: bytes, line: int, room: kernels.Block, n_rows: int) -> _Part:

@@ -1,10 +1,11 @@
-"""The bytes of a data file, decompressed, or of standard input, in blocks of whole lines."""
+"""The bytes of a data file, or of many, decompressed, or of standard input, in blocks of whole lines."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
 import hashlib
+import io
 import os
 import select
 import signal
@@ -12,12 +13,13 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from service.base.errors import BadData
+from service.base.errors import BadData, BadParameter, XylemError
+from service.base.files import faults_of, plain_name, said_by
 
 BLOCK_BYTES = 1 << 20
 """How much is read and parsed at once."""
@@ -25,10 +27,104 @@ BLOCK_BYTES = 1 << 20
 LINE_BYTES_MAX = 1 << 24
 """The longest line of a data file."""
 
-_GZIP_MAGIC = b"\x1f\x8b"
+_MAGICS = {".gz": (b"\x1f\x8b",), ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")}
+"""What packed data begin with; those of pzstd by a frame to pass over."""
+
+_KINDS = {".gz": "gzip", ".zst": "Zstandard"}
 
 Progress = Callable[[int, int], None]
 """Called with (bytes of the file read so far, bytes of the file)."""
+
+
+class Unpacked(io.RawIOBase):
+    """The decompressed bytes of a file of this machine or of an object store; closed, it closes the file.
+
+    packed   the file; its `tell` says how much of it is read
+    n_bytes  its size
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file. Raises BadData where it cannot be, or is not packed as its name says."""
+        self.path = path
+        self._faults: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
+        with self._telling():
+            self.packed: BinaryIO = path.open("rb")
+            self.n_bytes = self.packed.seek(0, 2)
+            self.packed.seek(0)
+            magic = self.packed.read(4)
+            self.packed.seek(0)
+        try:
+            self._refuse_disguise(magic)
+            self._stream: Any = self._opened()
+        except BaseException:
+            self.packed.close()
+            raise
+
+    def _refuse_disguise(self, magic: bytes) -> None:
+        suffix = self.path.suffix
+        found = [packing for packing, magics in _MAGICS.items() if magic.startswith(magics)]
+        if suffix in _MAGICS and suffix not in found:
+            other = "other data" if magic else "an empty file"
+            raise self.fault(f"expected {_KINDS[suffix]} data, as the suffix {suffix} says, found {other}")
+        if suffix not in _MAGICS and found:
+            packing = found[0]
+            kind = _KINDS[packing]
+            raise self.fault(
+                f"expected no compression, found {kind} data: let the file's name end in {packing}"
+            )
+
+    def _opened(self) -> Any:
+        if self.path.suffix == ".gz":
+            return gzip.GzipFile(fileobj=self.packed, mode="rb")
+        if self.path.suffix != ".zst":
+            return self.packed
+        try:
+            import pyarrow as pa
+        except ImportError:
+            raise BadParameter(
+                "expected pyarrow, which reads .zst files, found none: pip install 'xylem-serve[data]'"
+            ) from None
+        self._faults = (pa.ArrowException, OSError)
+        return pa.CompressedInputStream(pa.PythonFile(self.packed, "r"), "zstd")
+
+    def fault(self, what: str) -> BadData:
+        """Return the error that names the file."""
+        return BadData(f"{self.path}: {what}")
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into a buffer; return how many bytes, 0 at the end. Raises BadData."""
+        with self._telling():
+            return int(self._stream.readinto(buffer))
+
+    def close(self) -> None:
+        """Close the file."""
+        if not self.closed:
+            with suppress(Exception):  # of what was only read
+                self.packed.close()
+        super().close()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Raise BadData for damage, and where the disk or an object store does not give the bytes."""
+        try:
+            yield
+        except XylemError:
+            raise
+        except self._faults as error:
+            kind = _KINDS[self.path.suffix]
+            raise self.fault(f"expected whole {kind} data, found damage: {error}") from error
+        except faults_of(self.path) as error:
+            raise self.fault(f"expected a readable file, found: {said_by(error)}") from error
+
+
+def open_unpacked(path: Path) -> tuple[BinaryIO, Unpacked]:
+    """Return the decompressed bytes of a file, closed with them, and what they come from. Raises BadData."""
+    raw = Unpacked(path)
+    return io.BufferedReader(raw, BLOCK_BYTES), raw
 
 
 class DataFile:
@@ -58,35 +154,23 @@ class DataFile:
         return BadData(f"{place}: {what}")
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the decompressed bytes in blocks of BLOCK_BYTES.
+        """Yield the decompressed bytes in blocks of BLOCK_BYTES. Raises BadData as `Unpacked`."""
+        file, raw = open_unpacked(self.path)
+        with file:
+            while block := file.read(BLOCK_BYTES):
+                self._digest.update(block)
+                if self._on_progress:
+                    self._on_progress(raw.packed.tell(), raw.n_bytes)
+                yield block
 
-        Raises BadData when the file cannot be read, or is not the gzip data that its name says it is.
-        """
-        packed = self.path.suffix == ".gz"
-        try:
-            with self.path.open("rb") as file:
-                total = file.seek(0, 2)
-                file.seek(0)
-                self._refuse_disguise(file, packed)
-                stream = gzip.GzipFile(fileobj=file, mode="rb") if packed else file
-                while block := stream.read(BLOCK_BYTES):
-                    self._digest.update(block)
-                    if self._on_progress:
-                        self._on_progress(file.tell(), total)
-                    yield block
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise self.fault(None, f"expected whole gzip data, found damage: {error}") from error
-        except OSError as error:
-            raise self.fault(None, f"expected a readable file, found: {error.strerror or error}") from error
+    def each(self) -> Iterator[DataFile]:
+        """Yield the files that this is: itself."""
+        yield self
 
-    def _refuse_disguise(self, file: BinaryIO, packed: bool) -> None:
-        magic = file.read(len(_GZIP_MAGIC))
-        file.seek(0)
-        if packed and magic != _GZIP_MAGIC:
-            found = "an empty file" if not magic else "other data"
-            raise self.fault(None, f"expected gzip data, as the suffix .gz says, found {found}")
-        if not packed and magic == _GZIP_MAGIC:
-            raise self.fault(None, "expected no compression, found gzip data: let the file's name end in .gz")
+    @property
+    def kind(self) -> str:
+        """Return the suffix of its format, without that of its packing."""
+        return Path(plain_name(self.path)).suffix
 
     def lines(self) -> Iterator[bytes]:
         """Yield blocks of whole lines; a line end is put after the last line where the file has none.

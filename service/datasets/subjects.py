@@ -1,7 +1,5 @@
 """Vocabularies of any format that is read, told by a file's suffix."""
 
-from pathlib import Path
-
 from service.base.errors import BadData
 from service.datasets.skos import RDF_FORMATS, read_skos
 from service.datasets.stream import DataFile
@@ -17,7 +15,7 @@ def read_subjects(file: DataFile, language: str | None) -> SubjectList:
 
     Raises BadData, naming the file and, of a table, the line, and BadParameter where rdflib is missing.
     """
-    suffix = Path(file.path.name.removesuffix(".gz")).suffix
+    suffix = file.kind
     if suffix == ".tsv":
         return read_subject_tsv(file, language)
     if suffix == ".csv":

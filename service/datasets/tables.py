@@ -1,7 +1,7 @@
 """Tables to rows, or to lines of JSON: the columns of text and labels of `.csv`, `.tsv`, `.parquet` files."""
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -10,6 +10,7 @@ import orjson
 
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
+from service.base.files import PACKED, faults_of, n_bytes_of, said_by
 from service.datasets.annif import CorpusDirectory, corpus_lines, is_corpus, uris_in
 from service.datasets.delimited import DELIMITERS, delimited_rows
 from service.datasets.json_lines import TextRow
@@ -39,23 +40,26 @@ class ParquetTable:
         import pyarrow as pa
         from pyarrow.parquet import ParquetFile
 
-        if file.path.suffix == ".gz":
+        if file.path.suffix in PACKED:
             fault = "expected a name that ends in .parquet, for such a file is compressed within"
-            raise file.fault(None, f"{fault}, found .parquet.gz")
+            raise file.fault(None, f"{fault}, found .parquet{file.path.suffix}")
         for _ in file.blocks():
             pass
         self._file = file
-        self._faults: tuple[type[Exception], ...] = (pa.ArrowException, OSError, UnicodeDecodeError)
+        self._faults = (pa.ArrowException, UnicodeDecodeError, *faults_of(file.path))
         try:
-            self._table = ParquetFile(file.path)
-            self._schema = self._table.schema_arrow
+            with ExitStack() as stack:
+                opened = stack.enter_context(file.path.open("rb"))
+                self._table = ParquetFile(opened)
+                self._schema = self._table.schema_arrow
+                self._opened = stack.pop_all()
         except self._faults as error:
             raise self._damage(error) from None
         self.columns: list[str] = list(self._schema.names)
 
     def close(self) -> None:
         """Close the file."""
-        self._table.close()
+        self._opened.close()
 
     def check_types(self, texts: Sequence[str], labels: str | None) -> None:
         """Raise BadData unless the columns hold text, and labels: text, whole numbers, or lists of text."""
@@ -135,7 +139,7 @@ def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = Tru
     `<URI>`s in each line. Raises BadData, naming the line, for a table that
     cannot be used, and BadParameter for a Parquet file where its reader is not installed.
     """
-    suffix = Path(file.path.name.removesuffix(".gz")).suffix
+    suffix = file.kind
     if suffix == ".tsv" and columns == DEFAULT_COLUMNS and is_corpus(file.path):
         yield from corpus_lines(file)
         return
@@ -220,9 +224,9 @@ class TableLines:
     def __init__(self, path: Path, columns: TableColumns, *, with_labels: bool = False) -> None:
         """Read nothing yet. Raises BadData for a file that is not there."""
         try:
-            self.n_bytes = path.stat().st_size
-        except OSError as error:
-            raise BadData(f"{path}: expected a file that can be read, found {error.strerror}") from None
+            self.n_bytes = n_bytes_of(path)
+        except faults_of(path) as error:
+            raise BadData(f"{path}: expected a file that can be read, found {said_by(error)}") from None
         self._place = 0
         self._rows: Iterator[TextRow]
         if path.is_dir():

@@ -30,6 +30,10 @@ class Crew:
 
         self.run(work, items, done)
 
+    def everywhere(self, call: Callable[[], None]) -> None:
+        """Do a call on each machine that runs steps: here. Raises what it does."""
+        call()
+
     def run(self, work: Callable[[T], R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Call `work` on every item, and `done(item, result)` in the caller's thread as results come.
 

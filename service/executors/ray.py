@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from model_store.compiled.sources import ROOT, source_digest
-from service.base.errors import BadParameter, Unavailable, XylemError
+from service.base.errors import BadInput, BadParameter, Unavailable, XylemError
 from service.base.logs import log
 from service.base.rows import writeable
 from service.executors.local import Crew
@@ -46,6 +46,9 @@ BUNDLE_SECONDS = 0.25
 """Items are sent together until a bundle takes about so long: a task alone costs some milliseconds."""
 
 BUNDLE_MAX = 256
+
+AHEAD = 2
+"""Tasks for each processor that are sent at a time, so that none waits for the next one."""
 
 LOG_MAX = 4000
 """Characters of what a step that failed wrote, and of its frames, that are shown."""
@@ -131,17 +134,8 @@ def _versions() -> dict[str, str]:
 
 def _check_nodes(ray: Any) -> None:
     """Raise BadParameter for a node with another version of anything than this process."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     ours = _versions()
-    task = ray.remote(_versions)
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    asked = []
-    for node in nodes:
-        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        asked.append(task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote())
-    for node, ref in zip(nodes, asked, strict=True):
-        name = node["NodeManagerAddress"]
+    for name, ref in _asked_of_each(ray, _versions):
         try:
             found = ray.get(ref, timeout=NODE_SECONDS)
         except ray.exceptions.GetTimeoutError:
@@ -154,6 +148,19 @@ def _check_nodes(ray: Any) -> None:
             if found[what] != here:
                 fault = f"expected {what} {here} on node {name}, as here, found {found[what]}"
                 raise BadParameter(f"ray: {fault}")
+
+
+def _asked_of_each(ray: Any, call: Callable[[], Any]) -> list[tuple[str, Any]]:
+    """Begin a call on each node; return the name of the node, and what `ray.get` takes."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task, asked = ray.remote(call), []
+    for node in ray.nodes():
+        if node["Alive"]:
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ref = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
+            asked.append((node["NodeManagerAddress"], ref))
+    return asked
 
 
 _workspaces: dict[str, Any] = {}
@@ -181,6 +188,16 @@ def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, l
     return time.perf_counter() - began, results
 
 
+@contextmanager
+def crew_of(threads: int, address: str | None, ahead: int = AHEAD) -> Iterator[Crew]:
+    """Yield who runs steps: the nodes of a cluster (`connect`); without an address, threads here."""
+    if address is None:
+        yield Crew(threads)
+        return
+    with connect(address) as ray:
+        yield RayCrew(threads, ray, ahead)
+
+
 class RayCrew(Crew):
     """A crew whose steps are run by the nodes of a cluster; what it is given besides, by threads here.
 
@@ -188,9 +205,11 @@ class RayCrew(Crew):
     processor. Results do not depend on the nodes, nor on how items are bundled.
     """
 
-    def __init__(self, threads: int, ray: Any) -> None:
+    def __init__(self, threads: int, ray: Any, ahead: int = AHEAD) -> None:
+        """Take the module `ray`; so many tasks a processor are sent at a time."""
         super().__init__(threads)
         self._ray = ray
+        self._ahead = ahead
         self._found = 1
         self._looked_at = -math.inf
 
@@ -206,7 +225,7 @@ class RayCrew(Crew):
         running: dict[Any, list[T]] = {}
         try:
             while True:
-                wanted = 2 * self._processors()
+                wanted = self._ahead * self._processors()
                 while len(running) < wanted and (bundle := list(islice(todo, size))):
                     running[task.remote(number, fields, bundle)] = bundle
                 if not running:
@@ -222,6 +241,20 @@ class RayCrew(Crew):
             for ref in running:
                 ray.cancel(ref, force=True)
             raise
+
+    def everywhere(self, call: Callable[[], None]) -> None:
+        """Do a call on each node. Raises what it does, naming the node, and Unavailable."""
+        for name, ref in _asked_of_each(self._ray, call):
+            try:
+                self._ray.get(ref, timeout=NODE_SECONDS)
+            except self._ray.exceptions.RayTaskError as error:
+                if not isinstance(error.cause, BadInput):
+                    _raise_of(error)
+                raise type(error.cause)(f"node {name}: {error.cause}") from None
+            except self._ray.exceptions.RayError as error:
+                raise Unavailable(
+                    f"ray: expected node {name} to answer, found {type(error).__name__}"
+                ) from None
 
     def _processors(self) -> int:
         """Return how many processors all nodes had a second ago, or now: nodes come and go."""

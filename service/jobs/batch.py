@@ -12,26 +12,23 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from service.base.columns import TableColumns
 from service.base.errors import BadData
-from service.inference.predictor import PredictOptions
 from service.jobs.context import JobContext, WatchedFiles
 from service.jobs.files import OFFSET, PART, RESULT
 from service.jobs.requests import BatchJob
-from service.serving.blocks import answer_block
+from service.serving.blocks import answers_of
 from service.serving.denied import denied_by, with_denied
-from service.serving.label_info import LabelInfos, label_info_options
+from service.serving.label_info import LabelInfos
 from service.serving.learning import OnlineLearning
 from service.serving.line_files import Source, blocks, in_order, opened
 from service.serving.lines import Answered, LineBlock
 from service.serving.opening import open_version
-from service.serving.rows import to_options
 from service.serving.schemas.predict import TUNED
-from service.serving.served import DEFAULT_ALIAS, ServedVersion
+from service.serving.served import DEFAULT_ALIAS
 
 SYNC_SECONDS = 2.0
 """The pause between two moments that a later run can go on from."""
@@ -69,14 +66,10 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
         served = open_version(opened_model, learning, context.settings.limits, infos)
         if denied := denied_by(context.store, job.model, str(request.version or DEFAULT_ALIAS)):
             served = with_denied(served, denied)
-        answer = partial(
-            answer_block,
-            served=served,
-            options=_options(request, served, learning),
-            limits=context.settings.limits,
-            info=label_info_options(request, served.info),
-            chunk_characters=request.chunk_characters,
-        )
+        if request.threshold == TUNED:  # those of now
+            learning.catch_up(served.thresholds)
+            served.thresholds.is_known = True
+        answer = answers_of(served, request, context.settings.limits)
         offset = _answer(context, data, answer, offset._replace(prints=prints), request.columns())
     finally:
         learning.close()
@@ -87,14 +80,6 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
 
 def _counts(offset: Offset) -> dict[str, int]:
     return {"lines": offset.lines, "bad": offset.bad, "bytes": offset.bytes}
-
-
-def _options(request: BatchJob, served: ServedVersion, learning: OnlineLearning) -> PredictOptions:
-    """Return the options of the search, the thresholds being those of now. Raises as `to_options`."""
-    if request.threshold == TUNED:
-        learning.catch_up(served.thresholds)
-        served.thresholds.is_known = True
-    return to_options(request, served)
 
 
 def _answer(

@@ -21,6 +21,7 @@ from model_store.label_info import is_language
 from service.base.columns import TABLES, is_table, refuse_without_table
 from service.base.errors import BadData, BadFields, BadInput, BadParameter, BadRequest
 from service.base.faults import what_is
+from service.base.files import plain_name
 from service.base.settings import Limits
 from service.features.parameters import PARAMETERS
 from service.jobs.data import DataRoot
@@ -232,7 +233,7 @@ def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
         place = "data" if is_one else f"data[{i}]"
         if isinstance(source, str):
             yield from _files(data, **{place: source})
-            if not (is_one or source.removesuffix(".gz").endswith(JOINED_SUFFIXES)):
+            if not (is_one or plain_name(Path(source)).endswith(JOINED_SUFFIXES)):
                 fault = (
                     f"expected files of {', '.join(JOINED_SUFFIXES)}, which can be joined, found {source!r}"
                 )
@@ -242,7 +243,8 @@ def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
     yield from _column_faults(request, *names, request.valid_file)
     if request.valid is not None and request.split is not None:
         yield BadRequest("expected valid or split, found both").at("split")
-    if request.split is not None and is_one and not names[0].removesuffix(".gz").endswith(SPLIT_SUFFIXES):
+    can_split = not is_one or plain_name(Path(names[0])).endswith(SPLIT_SUFFIXES)
+    if request.split is not None and not can_split:
         fault = f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found {request.data!r}"
         yield BadRequest(fault).at("split")
 
@@ -315,8 +317,8 @@ def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
     yield from _fault_of(parse_ref, request.version, "version")
     yield from _column_faults(request, request.data)
     file = Path(request.data or ".jsonl")
-    if not (is_table(file) or file.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))):
-        wanted = ".jsonl, .ndjson, .csv, .tsv (and .gz), or .parquet"
+    if not (is_table(file) or plain_name(file).endswith((".jsonl", ".ndjson"))):
+        wanted = ".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet"
         yield BadRequest(f"expected a name that ends in {wanted}, found another").at("data")
     for name in PREDICT_ONLY:
         if getattr(request, name):

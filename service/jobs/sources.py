@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from typing import BinaryIO
 
 from service.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
 from service.base.errors import BadData
+from service.base.files import plain_name
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.requests import FittingJob, HeldOutFeedback
 from service.thresholds.store.feedback_rows import FeedbackRows
@@ -33,7 +33,7 @@ def split_lines(
     Rows of a table become JSON lines. The header of a .txt file of numbers gets the right numbers of rows.
     Lines stay in their order. Raises BadData where one of the two would be empty, or the file has no header.
     """
-    name = f"{data.name}.jsonl" if is_table(data) else data.name.removesuffix(".gz")
+    name = f"{data.name}.jsonl" if is_table(data) else plain_name(data)
     paths = tuple(directory / part / name for part in ("train", "valid"))
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,11 +101,12 @@ def _has_header(data: Path) -> bool:
 
 
 def _opened(data: Path, columns: TableColumns) -> BinaryIO:
-    if is_table(data):
-        from service.datasets.tables import TableLines  # with it come kernels
+    from service.datasets.stream import open_unpacked  # with it come kernels
+    from service.datasets.tables import TableLines
 
+    if is_table(data):
         return TableLines(data, columns, with_labels=True)  # type: ignore[return-value]
-    return gzip.open(data) if data.suffix == ".gz" else data.open("rb")  # type: ignore[return-value]
+    return open_unpacked(data)[0]
 
 
 def _lines(source: BinaryIO, *, has_header: bool) -> Iterator[bytes]:

@@ -9,7 +9,6 @@ models asks for one object, and there are no two objects that could say differen
 import contextlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from model_store.alias import Alias, Change, apply
 from model_store.archive import Readable
@@ -18,7 +17,8 @@ from model_store.identifiers import check_alias, check_model
 from model_store.label_info import head_digest
 from model_store.manifest import Manifest, manifest_digest
 from model_store.store import Store
-from service.base.errors import BadParameter, Unavailable, XylemError
+from service.base.errors import Unavailable, XylemError
+from service.base.files import file_system, shown_url
 from service.registry.conditional import object_at
 from service.registry.remote_index import (
     INDEX_BYTES_MAX,
@@ -37,10 +37,6 @@ INDEX = "index.json"
 _BLOCK_BYTES = 8 << 20
 _ERROR_CHARACTERS_MAX = 200
 _VERSION = re.compile(r"([1-9][0-9]{0,9})\.([0-9a-f]{64})\.tar")
-_SECONDS: dict[str, dict[str, Any]] = {
-    "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 1}}}
-}
-"""How long each kind of store may take to answer, as its driver takes it."""
 
 
 class RemoteStore:
@@ -52,19 +48,8 @@ class RemoteStore:
     def __init__(self, url: str) -> None:
         """Take a URL. Raises BadParameter for one of a kind that is not known or not installed."""
         self.url = shown_url(url)
-        protocol = url.partition("://")[0]
-        try:
-            from fsspec.core import url_to_fs
-        except ImportError:
-            raise BadParameter(
-                "expected fsspec for a store at a URL, found none: pip install 'xylem-serve[remote]'"
-            ) from None
-        try:
-            options = {"use_listings_cache": False, "skip_instance_cache": True, **_SECONDS.get(protocol, {})}
-            self._fs, self._root = url_to_fs(url, **options)
-            self._index_object = object_at(self._fs, f"{self._root}/{INDEX}")
-        except (ImportError, ValueError) as error:
-            raise BadParameter(f"{self.url}: expected the URL of an object store, found: {error}") from None
+        self._fs, self._root = file_system(url, skip_instance_cache=True)
+        self._index_object = object_at(self._fs, f"{self._root}/{INDEX}")
         self._index = RemoteIndex()
         self._tag: str | None = None
 
@@ -263,10 +248,3 @@ class _Answering:
         """Return up to `size` bytes."""
         with self._remote._asking(f"read a version of {self._model}"):
             return self._file.read(size)
-
-
-def shown_url(url: str) -> str:
-    """Return a URL without what may be secret in it: a user, a password, a query."""
-    scheme, mark, rest = url.partition("://")
-    place = rest.partition("?")[0]
-    return f"{scheme}{mark}{place.rpartition('@')[2]}"

@@ -44,6 +44,7 @@ from service.api.routes import (
 )
 from service.api.routes.openapi import openapi_document
 from service.api.routes.services import Services
+from service.base.files import shown_url
 from service.base.logs import log
 from service.base.process import settle
 from service.base.settings import Settings, read_settings
@@ -51,7 +52,6 @@ from service.jobs.figures import JobFigures
 from service.jobs.jobs import Jobs
 from service.jobs.schedules import Schedules
 from service.registry.registry import Registry
-from service.registry.remote import shown_url
 from service.serving.denied import with_denied
 from service.serving.dialect import Dialect
 from service.serving.feedback import FeedbackDesk

@@ -25,12 +25,13 @@ from service.access.scopes import describe_access
 from service.api.door.neighbours import WorkerPlace, new_name
 from service.api.door.protocol import bounded_protocol
 from service.base.errors import Unavailable
+from service.base.files import shown_url
 from service.base.logs import configure, log
 from service.base.process import are_used_up, collect_seldom, raise_limit
 from service.base.settings import Settings
 from service.jobs.serving import JobWorkers
 from service.registry.follower import RemoteFollower
-from service.registry.remote import RemoteStore, shown_url
+from service.registry.remote import RemoteStore
 from service.server.app import create_app
 from service.traces.switch import are_on
 

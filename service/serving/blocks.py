@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import NamedTuple, cast
@@ -16,7 +16,7 @@ from service.features import Featurizer
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.inference.predictor import PredictOptions
 from service.serving.answers import describe_labels, write_predictions
-from service.serving.label_info import LabelInfoOptions
+from service.serving.label_info import LabelInfoOptions, label_info_options
 from service.serving.lines import Answered, LineBlock, dump, value_of
 from service.serving.parse import parse_line
 from service.serving.problems import describe_error
@@ -25,9 +25,10 @@ from service.serving.rows import (
     divided,
     rows_and_faults,
     search_chunked,
+    to_options,
     with_present_thresholds,
 )
-from service.serving.schemas.predict import AnyLine
+from service.serving.schemas.predict import AnyLine, Options
 from service.serving.served import ServedVersion
 
 
@@ -76,6 +77,21 @@ def _in_place(predictions: Iterable[bytes], said: Iterable[_Said], first: int) -
             yield next(following)
         else:
             yield b'{"id":%b,%b' % (dump(identity), next(following)[1:])
+
+
+def answers_of(
+    served: ServedVersion, options: Options, limits: Limits, *, explain: bool = False
+) -> Callable[[LineBlock], Answered]:
+    """Return what answers blocks of lines as options say. Raises as `to_options`."""
+    return partial(
+        answer_block,
+        served=served,
+        options=to_options(options, served),
+        limits=limits,
+        explain=explain,
+        info=label_info_options(options, served.info),
+        chunk_characters=options.chunk_characters,
+    )
 
 
 class _Said(NamedTuple):

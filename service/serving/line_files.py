@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import io
-import os
 import re
 import select
 import sys
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from service.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
 from service.base.errors import BadData
+from service.base.files import file_path, plain_name
 
 if TYPE_CHECKING:
     from service.serving.lines import Answered, LineBlock
 
 STDIN = "-"
-GZIP_MAGIC = b"\x1f\x8b"
 _READ_BYTES = 1 << 18
 _ESCAPED = re.compile(rb'[\x00-\x1f"\\]')
 
@@ -50,50 +46,68 @@ def source_of(text: str) -> Source:
 
 
 @contextmanager
-def opened(data: str, columns: TableColumns = DEFAULT_COLUMNS, *, is_plain: bool = False) -> Iterator[Source]:
+def opened(
+    data: str,
+    columns: TableColumns = DEFAULT_COLUMNS,
+    start: int = 0,
+    end: int = 0,
+    *,
+    is_plain: bool = False,
+) -> Iterator[Source]:
     """Open the file of instances, or standard input; a row of a table, or a document, becomes a line of JSON.
+
+    start, end  of lines that are not packed: only these bytes are read; 0: to the end
 
     Raises BadData, for a table also while it is read.
     """
     if data == STDIN:
         yield Source(sys.stdin.buffer, sys.stdin.buffer, 0, is_plain)
         return
-    path = Path(data)
+    path = file_path(data)
     if is_table(path) or path.is_dir():
         from service.datasets.tables import TableLines  # and kernels: `xylem --help` needs neither
 
         with TableLines(path, columns) as table:
             yield Source(table, table, table.n_bytes)  # type: ignore[arg-type]
         return
-    if not path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson")):
-        wanted = f".jsonl, .ndjson, .csv, .tsv (and .gz), or .parquet, or {STDIN} for standard input"
+    if not plain_name(path).endswith((".jsonl", ".ndjson")):
+        wanted = f".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet, or {STDIN} for standard input"
         raise BadData(f"{data}: expected a name that ends in {wanted}, found {path.name!r}")
-    try:
-        raw = path.open("rb")
-    except OSError as error:
-        raise BadData(f"{data}: expected a file that can be read, found {error.strerror}") from None
-    with raw:
-        n_bytes = os.fstat(raw.fileno()).st_size
-        if path.suffix != ".gz" and n_bytes and os.pread(raw.fileno(), 2, 0) == GZIP_MAGIC:
-            raise BadData(f"{data}: expected no compression, found gzip data: let the file's name end in .gz")
-        if path.suffix != ".gz":
-            yield Source(raw, raw, n_bytes)
-            return
-        try:
-            with gzip.open(raw) as unpacked:
-                yield Source(unpacked, raw, n_bytes)  # type: ignore[arg-type]
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise BadData(f"{data}: expected a gzip file, found a damaged one: {error}") from None
+    from service.datasets.stream import open_unpacked
+
+    file, raw = open_unpacked(path)
+    with file:
+        if end:
+            raw.packed.seek(start)
+            yield Source(_Piece(file, end - start), raw.packed, raw.n_bytes)  # type: ignore[arg-type]
+        else:
+            yield Source(file, raw.packed, raw.n_bytes)
 
 
-def blocks(source: Source, line_bytes_max: int, rows_max: int) -> Iterator[LineBlock]:
+class _Piece:
+    """The next `left` bytes of a file."""
+
+    def __init__(self, file: BinaryIO, left: int) -> None:
+        self._file = file
+        self._left = left
+
+    def read1(self, n_bytes: int) -> bytes:
+        """Return up to n_bytes; none at the end."""
+        found: bytes = self._file.read1(min(n_bytes, self._left))  # type: ignore[attr-defined]
+        self._left -= len(found)
+        return found
+
+
+def blocks(source: Source, line_bytes_max: int, rows_max: int, first: int = 1) -> Iterator[LineBlock]:
     """Yield the lines of `source` in blocks, as they come; of a line that is too long, None.
+
+    first  the number of the first line
 
     A byte order mark in front is left out.
     """
     from service.serving.lines import LineBlock  # and schemas: `xylem --help` needs neither
 
-    first, rest, skipping = 1, b"", False
+    rest, skipping = b"", False
     while True:
         chunk = source.file.read1(_READ_BYTES)  # type: ignore[attr-defined]
         *ends, rest = (rest + chunk).split(b"\n")

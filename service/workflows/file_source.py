@@ -13,9 +13,9 @@ from model_store.manifest import DataInfo
 from model_store.names import NameTable, build_names
 from service.base.errors import BadData
 from service.base.rows import Dataset, SparseRows, offsets
+from service.datasets.files import source_of
 from service.datasets.parts import DataStream
-from service.datasets.reader import blocks_of_texts, check_texts
-from service.datasets.stream import DataFile
+from service.datasets.reader import blocks_of_texts, open_texts
 from service.features import Featurizer, streaming_featurizer
 from service.features.context import ContextFeaturizer, context_of, tokens_of
 from service.features.parameters import ContextParameters
@@ -186,7 +186,7 @@ class TextSource:
     choice: FeatureChoice | None = None
 
     def __init__(self, path: Path, parameters: ContextParameters, on_progress: OnProgress) -> None:
-        check_texts(path)
+        open_texts(path)
         self._path = path
         self._parameters = parameters
         self._on_progress = on_progress
@@ -210,11 +210,11 @@ class TextSource:
     @property
     def data_info(self) -> DataInfo:
         """Return what a manifest says of the data."""
-        return DataInfo(self._path.name, self.census.n_rows, self._first_pass().sha256)
+        return DataInfo(source_of(self._path), self.census.n_rows, self._first_pass().sha256)
 
     def parts(self) -> Iterator[TrainingSet]:
         """Yield the windows of the file, from the first to the last. Raises BadData if it has changed."""
-        found, file = self._first_pass(), DataFile(self._path)
+        found, file = self._first_pass(), open_texts(self._path)
         for texts in blocks_of_texts(file):
             if texts:
                 yield TrainingSet(*found.featurizer.windows_of(texts))
@@ -231,7 +231,7 @@ class TextSource:
         """Read the file once: count its words, choose those of the vocabulary, and check every line."""
         counts: Counter[str] = Counter()
         n_texts = 0
-        file = DataFile(self._path, lambda done, total: self._on_progress("read", done, total))
+        file = open_texts(self._path, lambda done, total: self._on_progress("read", done, total))
         for texts in blocks_of_texts(file):
             n_texts += len(texts)
             for text in texts:

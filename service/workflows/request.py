@@ -16,7 +16,7 @@ from service.base.parameters import Parameters, json_object, scalar_of, split_it
 from service.datasets.parts import STDIN
 from service.executors.kept import kept_steps
 from service.executors.local import Crew
-from service.executors.ray import RayCrew, connect
+from service.executors.ray import crew_of
 from service.features.languages import FILE_SUFFIX
 from service.features.parameters import PREFIX, WordParameters, check_features
 from service.features.word_forms import fit_forms
@@ -74,9 +74,7 @@ class TrainRequest:
     def crew(self) -> Iterator[Crew]:
         """Yield who runs the steps; what they leave in `steps` goes when the block has ended well."""
         with ExitStack() as stack:
-            crew = Crew(self.threads)
-            if self.ray is not None:
-                crew = RayCrew(self.threads, stack.enter_context(connect(self.ray)))
+            crew = stack.enter_context(crew_of(self.threads, self.ray))
             if self.steps is not None:
                 crew = stack.enter_context(kept_steps(crew, self.steps, self.resume))
             yield crew

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model_store.names import NameTable, build_names
 from model_store.version import model_of
@@ -21,6 +22,7 @@ from service.base.errors import BadData, BadInput, BadParameter
 from service.base.parameters import Scalar, scalar_of, split_items
 from service.base.rows import Dataset
 from service.datasets import read_dataset
+from service.executors.ray import crew_of
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.choose_features import HELD_OUT_PARTS
 from service.workflows.evaluate import valid_figures
@@ -39,7 +41,7 @@ from service.workflows.search_space import (
 from service.workflows.train import TrainRequest, train_dataset
 
 if TYPE_CHECKING:
-    from optuna import Study
+    from optuna import Study, Trial
     from optuna.trial import FrozenTrial
 
 METRICS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@5")
@@ -69,6 +71,7 @@ class SearchRequest:
     trials   so many at most, those of the study before counted
     study    a file that keeps the trials, made or gone on with
     fixed    "key=value" each: these parameters are not searched
+    ray      the address of a Ray cluster whose nodes try side by side, a trial a processor
     """
 
     data: Path
@@ -84,6 +87,7 @@ class SearchRequest:
     columns: TableColumns = field(default=DEFAULT_COLUMNS)
     seed: int = 0
     threads: int = 1
+    ray: str | None = None
 
     def training(self, tried: TrialFacts) -> TrainRequest:
         """Return the training of a trial's parameters on all rows."""
@@ -119,7 +123,8 @@ def search(
     rows  those of the request's files, where they are at hand; labels of the second have the ids of the first
 
     Each trainer is tried with its usual values first. Nothing is published. Same seed, same data, a new
-    study: the same trials, as many as the time allows. Raises BadInput, also where a study is of another
+    study: the same trials, as many as the time allows; on a cluster what is proposed hangs on which ended
+    before. Raises BadInput, also where a study is of another
     search or the time was too short for one trial.
     """
     fixed = _check(request)
@@ -132,22 +137,18 @@ def search(
     if not study.get_trials(deepcopy=False):
         for name in request.trainers:
             study.enqueue_trial(start_of(name, spaces[name]))
-    end = time.monotonic() + 60.0 * request.minutes
-    while len(_ended(study)) < request.trials and time.monotonic() < end:
-        on_progress("trials", len(_ended(study)), request.trials)
-        trial = study.ask()
-        name = trial.suggest_categorical(TRAINER, request.trainers)
-        parameters = {**fixed_of(name, fixed), **ask(trial, name, spaces[name])}
-        try:
-            facts = _try(name, parameters, folds, request, end, on_progress)
-        except _TimeIsUp:
-            study.tell(trial, state=_failed())
-            break
-        except BaseException:
-            study.tell(trial, state=_failed())
-            raise
-        trial.set_user_attr(_FACTS, facts._asdict())
-        study.tell(trial, facts.value)
+    running = _Running(study, request, on_progress)
+    step = TryTrial(folds, request)
+    asked = running.ask(lambda trial, name: {**fixed_of(name, fixed), **ask(trial, name, spaces[name])})
+    try:
+        if request.ray is None:
+            for one in asked:
+                running.tell(one, step.measure(one, on_progress))
+        else:
+            with crew_of(1, request.ray, ahead=1) as crew:
+                crew.steps(step, asked, running.tell)
+    finally:
+        running.give_up()
     trials = [TrialFacts(**trial.user_attrs[_FACTS]) for trial in _ended(study)]
     if not trials:
         raise BadParameter(f"--minutes: expected time for one trial, found {request.minutes:g} too short")
@@ -252,35 +253,97 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
     return study
 
 
-def _try(
-    name: str,
-    parameters: dict[str, Scalar],
-    folds: list[Fold],
-    request: SearchRequest,
-    end: float,
-    on_progress: OnProgress,
-) -> TrialFacts:
-    """Train and measure on each fold. Raises BadInput, and _TimeIsUp when it takes too long."""
+class AskedTrial(NamedTuple):
+    """What is to be tried; `until`: given up then, in seconds since 1970, as clocks of machines agree on."""
 
-    def watch(phase: str, done: int, total: int) -> None:
-        if time.monotonic() > end:
-            raise _TimeIsUp
-        on_progress(phase, done, total)
+    number: int
+    trainer: str
+    parameters: dict[str, Scalar]
+    until: float
 
-    training = TrainRequest(
-        name, request.data, parameters=parameters, seed=request.seed, threads=request.threads
-    )
-    start, values, n_bytes = time.monotonic(), [], 0
-    for fold in folds:
-        draft = train_dataset(fold.train, training, watch)
-        model = model_of(draft)
-        featurizer = featurizer_of(model)
-        held = fold.held_out
-        labelled = Labelled(featurizer.transform_dataset(held), held.labels, held.unknown_labels)
-        values.append(valid_figures(model, labelled, request.threads, watch).metrics[request.metric])
-        n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
-    seconds = time.monotonic() - start
-    return TrialFacts(name, parameters, sum(values) / len(values), round(seconds, 3), n_bytes)
+
+class _Running:
+    """Trials that were asked for and have not ended. Optuna's ask and tell, in the caller's thread."""
+
+    def __init__(self, study: Study, request: SearchRequest, on_progress: OnProgress) -> None:
+        self._study = study
+        self._request = request
+        self._on_progress = on_progress
+        self._until = time.time() + 60.0 * request.minutes
+        self._trials: dict[int, Trial] = {}
+
+    def ask(self, parameters_of: Callable[[Trial, str], dict[str, Scalar]]) -> Iterator[AskedTrial]:
+        """Yield trials while there is time, and so many have neither ended nor run."""
+        while time.time() < self._until:
+            n_ended = len(_ended(self._study))
+            if n_ended + len(self._trials) >= self._request.trials:
+                return
+            self._on_progress("trials", n_ended, self._request.trials)
+            trial = self._study.ask()
+            self._trials[trial.number] = trial
+            name = trial.suggest_categorical(TRAINER, self._request.trainers)
+            yield AskedTrial(trial.number, name, parameters_of(trial, name), self._until)
+
+    def tell(self, asked: AskedTrial, facts: TrialFacts | None) -> None:
+        """Write down what came of a trial; None: it was given up."""
+        trial = self._trials.pop(asked.number)
+        if facts is None:
+            self._study.tell(trial, state=_failed())
+        else:
+            trial.set_user_attr(_FACTS, facts._asdict())
+            self._study.tell(trial, facts.value)
+        self._on_progress("trials", len(_ended(self._study)), self._request.trials)
+
+    def give_up(self) -> None:
+        """Write down that what runs has failed."""
+        for trial in self._trials.values():
+            self._study.tell(trial, state=_failed())
+
+
+@dataclass(frozen=True)
+class TryTrial:
+    """The step of a search: train and measure on each fold."""
+
+    result: ClassVar[Any] = TrialFacts
+
+    folds: list[Fold]
+    request: SearchRequest
+
+    def workspace(self) -> None:
+        """Return nothing."""
+
+    def run(self, item: AskedTrial, workspace: None, stop: NDArray[np.uint8]) -> TrialFacts | None:
+        """Return what came of a trial, None where it took too long. Raises BadInput."""
+        return self.measure(item, no_progress)
+
+    def measure(self, asked: AskedTrial, on_progress: OnProgress) -> TrialFacts | None:
+        """Do as `run`, and tell how far it is."""
+
+        def watch(phase: str, done: int, total: int) -> None:
+            if time.time() > asked.until:
+                raise _TimeIsUp
+            on_progress(phase, done, total)
+
+        try:
+            return self._measured(asked, watch)
+        except _TimeIsUp:
+            return None
+
+    def _measured(self, asked: AskedTrial, watch: OnProgress) -> TrialFacts:
+        name, parameters, request = asked.trainer, asked.parameters, self.request
+        threads = request.threads if request.ray is None else 1
+        training = TrainRequest(name, request.data, parameters=parameters, seed=request.seed, threads=threads)
+        start, values, n_bytes = time.monotonic(), [], 0
+        for fold in self.folds:
+            draft = train_dataset(fold.train, training, watch)
+            model = model_of(draft)
+            featurizer = featurizer_of(model)
+            held = fold.held_out
+            labelled = Labelled(featurizer.transform_dataset(held), held.labels, held.unknown_labels)
+            values.append(valid_figures(model, labelled, threads, watch).metrics[request.metric])
+            n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
+        seconds = time.monotonic() - start
+        return TrialFacts(name, parameters, sum(values) / len(values), round(seconds, 3), n_bytes)
 
 
 def _ended(study: Study) -> list[FrozenTrial]:

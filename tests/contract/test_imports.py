@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.trainers",
         "service.evaluation",
         "service.datasets",
+        "service.executors",
         "service.jobs",
         "service.server",
         "xylem",
@@ -70,7 +71,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.api.door": {"service.serving", "service.thresholds", "service.access", "model_store"},
     "service.serving": {*_COMMON, "service.evaluation.propensity"},
     # a table that is predicted is read as lines of JSON
-    "service.serving.line_files": {"service.serving.lines", "service.datasets.tables"},
+    "service.serving.line_files": {
+        "service.serving.lines",
+        "service.datasets.tables",
+        "service.datasets.stream",
+    },
+    # a step of answering: who runs it reads files, and may be a cluster
+    "service.serving.parts": {*_COMMON, "service.serving", "service.datasets", "service.executors"},
+    "service.serving.answer_tables": {"service.datasets.tables"},
     "service.workflows": {
         *_COMMON,
         "service.trainers",

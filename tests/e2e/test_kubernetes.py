@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -114,19 +115,24 @@ def pods(found: list[Document]) -> Iterator[tuple[str, Document]]:
             yield name, {key: value for key, value in spec["predictor"].items() if key not in inner}
         elif each["kind"] == "SeldonDeployment":
             yield from ((name, part["spec"]) for pod in spec["predictors"] for part in pod["componentSpecs"])
+        elif each["kind"] in ("RayCluster", "RayJob"):
+            nodes = spec.get("rayClusterSpec", spec)
+            for group in (nodes["headGroupSpec"], *nodes["workerGroupSpecs"]):
+                yield name, group["template"]["spec"]
 
 
 PLAIN = sorted(file for file in KUBERNETES.glob("*.yaml") if file.stem != "kustomization")
 EXAMPLES = sorted((KUBERNETES / "examples").glob("*.yaml"))
+RAY = [ROOT / "deploy" / "ray" / name for name in ("cluster.yaml", "job.yaml")]
 
 
 def test_plain_manifests_and_the_pods_of_examples_are_valid(tmp_path: Path) -> None:
     found = of_files(*PLAIN)
     made = [
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod}
-        for name, pod in pods(of_files(*EXAMPLES))
+        for name, pod in pods(of_files(*EXAMPLES, *RAY))
     ]
-    assert len(made) == len(EXAMPLES) == 2
+    assert len(made) == len(EXAMPLES) + 2 * len(RAY) == 6
     is_valid([*found, *made], tmp_path)
 
 
@@ -340,7 +346,7 @@ def guarded(found: list[Document]) -> None:
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
         mounted = {each["name"] for each in container["volumeMounts"]}
         assert mounted == {each["name"] for each in pod["volumes"]}, name
-        if container["args"][0] != "serve":
+        if container.get("args", [""])[0] != "serve":
             continue
         told = {**settings, **{each["name"]: each.get("value") for each in container["env"]}}
         drain, shutdown = float(told["XYLEM_DRAIN_SECONDS"]), float(told.get("XYLEM_SHUTDOWN_SECONDS", 30))
@@ -351,9 +357,26 @@ def guarded(found: list[Document]) -> None:
 
 
 def test_every_pod_is_guarded() -> None:
-    found = of_files(*PLAIN, *EXAMPLES)
+    found = of_files(*PLAIN, *EXAMPLES, *RAY)
     guarded(found)
-    assert len(list(pods(found))) == 6
+    assert len(list(pods(found))) == 10
+
+
+def test_nodes_of_ray_are_alike_and_of_one_version() -> None:
+    cluster, job = (of_files(file)[0]["spec"] for file in RAY)
+    assert job["rayClusterSpec"] == cluster
+    head, (workers,) = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
+    images = {spec["template"]["spec"]["containers"][0]["image"] for spec in (head, workers)}
+    assert len(images) == 1 and workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+    assert f'"ray[default]=={cluster["rayVersion"]}"' in (ROOT / "deploy" / "ray" / "Dockerfile").read_text()
+    command = job["entrypoint"].split()
+    assert command[:2] == ["xylem", "predict"] and {"--out", "--ray", "auto"} <= set(command)
+    compose = of_files(ROOT / "deploy" / "ray" / "compose.yaml")[0]["services"]
+    assert all("ports" not in service and service["read_only"] for service in compose.values())
+    copied = re.findall(
+        r"^COPY (?!--from)(.+) \S+$", (RAY[0].parent / "Dockerfile").read_text(), re.MULTILINE
+    )
+    assert all((ROOT / name).exists() for line in copied for name in line.split())
 
 
 def test_the_chart_is_of_this_release() -> None:

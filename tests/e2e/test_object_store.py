@@ -31,14 +31,18 @@ RAW = {"instances": [{"indices": [1, 2], "values": [1.0, 0.5]}]}
 ADMIN = {"authorization": "Bearer correct-horse-battery-staple"}
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 class S3:
     """A real S3 over HTTP, in a process of its own, which logs the requests."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, port: int = 0) -> None:
         self._log = log
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = port or free_port()
         command = [MOTO, "-H", "127.0.0.1", "-p", str(self.port)]
         with log.open("wb") as file:
             self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)

@@ -92,7 +92,7 @@ def test_keys_are_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "fault"),
     [
-        ({}, "expected documents named [*].txt in the directory, found none"),
+        ({}, "expected data files, or documents named [*].txt in the directory, found none"),
         ({"a.txt": b"\xff"}, "a.txt:1: expected UTF-8, found byte 0xff, byte 1 of the line"),
         ({"a.txt": b"ok\nna\xefve\n"}, "a.txt:2: expected UTF-8, found byte 0xef, byte 3 of the line"),
         ({"a.txt": b"x", "a.tsv": b"<u>\tl\n<v>\tcaf\xe9\n"}, "a.tsv:2: .* byte 0xe9, byte 8 of the line"),

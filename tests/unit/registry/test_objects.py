@@ -25,9 +25,10 @@ from model_store.label_info import Subject, build_label_info
 from model_store.manifest import manifest_digest
 from model_store.store import Store
 from service.base.errors import BadParameter, Unavailable
+from service.base.files import shown_url
 from service.base.settings import Settings
 from service.registry.follower import RemoteFollower
-from service.registry.remote import ATTEMPTS, INDEX, RemoteStore, shown_url
+from service.registry.remote import ATTEMPTS, INDEX, RemoteStore
 from service.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion, parse_index, render_index
 from service.server.serve import follow_remote
 from tests.small_models import small_draft

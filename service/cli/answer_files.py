@@ -1,0 +1,140 @@
+"""`xylem predict --out`: answers in files, by threads or by the nodes of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from service.base.columns import TableColumns
+from service.base.errors import BadData, BadParameter
+from service.base.files import absolute, file_path
+from service.cli.console import print_facts, print_json, progress
+from service.cli.options import RayAddress, in_panel, parse_reference
+from service.cli.places import opened_learning
+from service.serving.line_files import STDIN
+
+if TYPE_CHECKING:
+    from service.serving.parts import AnswerParts, Format
+
+Out = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="Write answers to files in this directory or URL, each whole or not at all; those there stay.",
+    ),
+]
+Form = Annotated[
+    str | None, typer.Option("--format", metavar="jsonl|parquet", help="Of the files of --out; jsonl.")
+]
+
+
+class Wanted(NamedTuple):
+    """What predicts, and how: NAME[@VERSION], the options of the search as a query string."""
+
+    model: str
+    query: str
+    explain: bool
+
+
+@in_panel("Answers in files")
+class AnswerFiles(NamedTuple):
+    """Whether answers are written to files, and by whom."""
+
+    out: Out = None
+    form: Form = None
+    ray: RayAddress = None
+
+    def check(self, data: str, *, tells_more: bool) -> None:
+        """Raise BadParameter for what cannot be had together.
+
+        tells_more  whether answers have more of labels than their names and scores
+        """
+        if self.out is None:
+            for name, value in (("ray", self.ray), ("format", self.form)):
+                if value is not None:
+                    raise BadParameter(f"--{name}: expected with --out, found without")
+            return
+        if self.form not in (None, "jsonl", "parquet"):
+            raise BadParameter(f"--format: expected jsonl or parquet, found {self.form!r}")
+        if data == STDIN:
+            raise BadParameter("--out: expected files as --data, found standard input")
+        if self.form == "parquet" and tells_more:
+            found = "--explain, --language or --label-info"
+            raise BadParameter(f"--format: expected jsonl with {found}, found parquet")
+
+    def write(
+        self, data: str, columns: TableColumns, store: Path, wanted: Wanted, threads: int, *, json: bool
+    ) -> None:
+        """Write the answers, and print how many. Raises BadData at the end where lines had none."""
+        from service.executors.ray import crew_of
+        from service.serving.parts import answer_files
+
+        assert self.out is not None
+        form: Format = "parquet" if self.form == "parquet" else "jsonl"
+        out = str(absolute(file_path(self.out)))
+        step = step_of(store, wanted, columns, out, form, threads if self.ray is None else 1)
+        with progress(json) as show:
+            found = answer_files(step, file_path(data), crew_of(1, self.ray), show)
+        version = f"{step.model}@{step.version}"
+        if json:
+            print_json({"version": version, "out": step.out, **found._asdict()})
+        else:
+            facts = {"parts": found.n_parts, "there before": found.n_there}
+            print_facts(
+                f"Answers of {version} in {step.out}", {**facts, "lines": found.n_rows, "bad": found.n_bad}
+            )
+        if found.n_bad:
+            n_lines = found.n_rows + found.n_bad
+            raise BadData(
+                f"{data}: expected an instance on each of {n_lines} lines, found {found.n_bad} without"
+            )
+
+
+def step_of(
+    store: Path, wanted: Wanted, columns: TableColumns, out: str, form: Format, threads: int
+) -> AnswerParts:
+    """Return the step that answers parts. Raises BadInput for a version or options that cannot be used."""
+    from model_store.manifest import manifest_digest
+    from model_store.store import Store
+    from service.base.settings import read_settings
+    from service.serving.blocks import answers_of
+    from service.serving.denied import denied_by
+    from service.serving.label_info import LabelInfos
+    from service.serving.opening import open_version
+    from service.serving.parse import parse_options
+    from service.serving.parts import AnswerParts
+    from service.serving.schemas.predict import TUNED
+    from service.thresholds.store.state import Head
+
+    limits = read_settings().limits
+    options = parse_options(wanted.query.encode(), limits)
+    name, reference = parse_reference(wanted.model)
+    opened = Store(store)
+    model = opened.open(name, reference)
+    served = open_version(model, infos=LabelInfos(opened))
+    live, tuned = served.thresholds, None
+    live.is_known = True
+    if options.threshold == TUNED:
+        with opened_learning(store, create=False) as learning:
+            if learning is not None:
+                learning.catch_up(live)
+    answers_of(served, options, limits, explain=wanted.explain)  # what cannot be asked is refused at once
+    if options.threshold == TUNED:
+        tuned = live.snapshot(), Head(0, live.model, live.version, live.epoch, live.base_epoch, 0)
+    return AnswerParts(
+        store=str(store.absolute()),
+        model=name,
+        version=model.manifest.version,
+        digest=manifest_digest(model.manifest),
+        query=wanted.query,
+        explain=wanted.explain,
+        denied=denied_by(opened, name, reference),
+        tuned=tuned,
+        columns=columns,
+        limits=limits,
+        out=out,
+        form=form,
+        threads=threads,
+    )

@@ -1,0 +1,268 @@
+"""Batches in files and searches, by threads here and by a cluster of two nodes of one processor each."""
+
+import gzip
+import itertools
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from model_store.store import Store
+from service.base.columns import DEFAULT_COLUMNS
+from service.base.errors import BadParameter
+from service.base.settings import Limits
+from service.executors.ray import RayCrew, connect
+from service.serving import parts
+from service.serving.parts import AnswerParts, parts_of
+from tests.clusters import add_node, cluster_of
+from tests.conftest import Run
+from tests.e2e.test_object_store import MOTO, S3, free_port
+from tests.jobs_helpers import write_data
+from tests.servers import wait_for
+
+pytest.importorskip("ray")
+
+BAD = b'{"text": 1}\n'
+
+
+@pytest.fixture(scope="module")
+def s3_port() -> Iterator[int]:
+    """The port of an S3 of which the cluster's processes know; it is no secret who they say they are."""
+    port = free_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "key")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "correct-horse")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        yield port
+
+
+@pytest.fixture(scope="module")
+def cluster(s3_port: int) -> Iterator[Any]:
+    with cluster_of(2) as made, connect(made.address):  # commands use the connection that is there
+        yield made
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six files of lines, of which one cannot be used in each."""
+    folder = tmp_path_factory.mktemp("data")
+    for number in range(6):
+        lines = write_data(folder / "all", 60, seed=number).read_bytes() + BAD
+        name = f"{number}.jsonl"
+        (folder / name).write_bytes(lines) if number % 2 else (folder / f"{name}.gz").write_bytes(
+            gzip.compress(lines)
+        )
+    (folder / "all").unlink()
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path, run_here: Run) -> Path:
+    store = tmp_path / "store"
+    trained = write_data(tmp_path / "train.jsonl", 400)
+    assert run_here("train", "label-tree", "--data", trained, "--model", "m", store=store).returncode == 0
+    return store
+
+
+def without_ids(lines: str) -> list[Any]:
+    """Answers without what is another for each time that one asks."""
+    found = [json.loads(line) for line in lines.splitlines()]
+    for answer in found:
+        answer.pop("prediction_id", None)
+    return found
+
+
+def answers_in(out: Path) -> list[list[Any]]:
+    return [without_ids(file.read_text()) for file in sorted(out.glob("part-*.jsonl"))]
+
+
+@pytest.fixture
+def expected(run_here: Run, store: Path, data: Path) -> list[list[Any]]:
+    """What the lines of each file are answered one after the other, as a batch over HTTP is."""
+    found = []
+    for file in sorted(data.iterdir()):
+        done = run_here("predict", "m", "--data", file, store=store)
+        assert done.returncode == 2 and "found 1 without" in done.stderr
+        found.append(without_ids(done.stdout))
+    assert all(len(part) == 61 and part[60]["error"]["line"] == 61 for part in found)
+    return found
+
+
+def last(done: Any) -> dict[str, Any]:
+    assert done.stdout, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("way", ["threads", "cluster"])
+def test_answers_in_files_are_those_of_a_batch_and_what_is_there_stays(
+    way: str, request: pytest.FixtureRequest, run_here: Run, store: Path, data: Path, expected: list[Any]
+) -> None:
+    out = store.parent / "out"
+    ray = ("--ray", request.getfixturevalue("cluster").address) if way == "cluster" else ()
+    asked = "predict", "m", "--data", data, "--out", out, "--json", *ray
+    done = run_here(*asked, store=store)
+    assert (done.returncode, "expected an instance on each of 366 lines, found 6" in done.stderr) == (2, True)
+    assert answers_in(out) == expected
+    assert last(done) == {
+        "version": "m@1", "out": str(out), "n_parts": 6, "n_there": 0, "n_rows": 360, "n_bad": 6
+    }  # fmt: skip
+    kept = {file.name: file.read_bytes() for file in out.iterdir()}
+    (out / "part-000002.jsonl").unlink()
+    assert last(run_here(*asked, store=store)) | {"n_there": 5, "n_rows": 60} == last(done) | {
+        "n_there": 5,
+        "n_rows": 60,
+        "n_bad": 1,
+    }
+    assert answers_in(out) == expected
+    again = {file.name: file.read_bytes() for file in out.iterdir()}
+    assert {name for name in kept if again[name] != kept[name]} == {"part-000002.jsonl"}
+    assert run_here(*asked, store=store).returncode == 0
+    table = store.parent / "table"
+    run_here(*asked, "--out", table, "--format", "parquet", store=store)
+    for file, answers in zip(sorted(table.glob("part-*.parquet")), expected, strict=True):
+        for row, answer in zip(pq.read_table(file).to_pylist(), answers, strict=True):
+            if "error" in answer:
+                assert json.loads(row["error"]) == answer["error"] and row["labels"] is None
+                continue
+            assert row["labels"] == [one["label"] for one in answer["labels"]]
+            scores = pa.array([one["score"] for one in answer["labels"]], pa.float32()).to_pylist()
+            assert (row["scores"], row["error"]) == (scores, None)
+
+
+def test_a_large_file_is_divided_and_its_lines_keep_their_numbers(
+    run_here: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = store.parent / "large.jsonl"
+    lines = write_data(file, 400).read_bytes().splitlines(keepends=True)
+    lines[250:250] = [b"\n", BAD]
+    file.write_bytes(b"".join(lines)[:-1])
+    whole = without_ids(run_here("predict", "m", "--data", file, store=store).stdout)
+    monkeypatch.setattr(parts, "PART_BYTES", 3000)
+    found = list(parts_of(file))
+    assert len(found) > 5 and found[0].start == 0 and found[-1].end == file.stat().st_size
+    assert all(one.end == two.start for one, two in itertools.pairwise(found))
+    run_here("predict", "m", "--data", file, "--out", store.parent / "out", store=store)
+    assert [line for part in answers_in(store.parent / "out") for line in part] == whole
+
+
+def test_a_node_that_is_killed_costs_no_line_and_gives_none_twice(
+    cluster: Any, run_here: Run, store: Path, tmp_path: Path
+) -> None:
+    data, out = tmp_path / "many", tmp_path / "killed"
+    data.mkdir()
+    write_data(data / "0.jsonl", 2500)
+    for number in range(1, 16):
+        (data / f"{number}.jsonl").write_bytes((data / "0.jsonl").read_bytes())
+    there: list[int] = []
+
+    def kill() -> None:
+        wait_for(lambda: any(out.glob("part-*")))
+        cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+        there.append(len(list(out.glob("part-*"))))
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    asked = "predict", "m", "--data", data, "--beam-width", "200", "--exact"
+    try:
+        done = run_here(*asked, "--out", out, "--ray", cluster.address, "--json", store=store)
+    finally:
+        killer.join()
+        add_node(cluster)
+    assert done.returncode == 0, done.stderr
+    assert 0 < there[0] < 16 and last(done)["n_rows"] == 16 * 2500
+    alone = without_ids(run_here(*asked[:3], data / "0.jsonl", *asked[4:], store=store).stdout)
+    assert answers_in(out) == [alone] * 16
+
+
+def test_what_cannot_be_done_is_told_before_a_part_is_written(
+    run_here: Run, store: Path, data: Path, cluster: Any
+) -> None:
+    out = store.parent / "out"
+    begun = time.monotonic()
+
+    def told(*options: object) -> str:
+        done = run_here("predict", "m", *options, store=store)
+        assert done.returncode == 2 and not list(out.glob("part-*")) and done.stderr.count("\n") == 1
+        return done.stderr
+
+    here = "--data", data, "--out", out
+    assert "--ray: expected with --out, found without" in told("--data", data, "--ray", "auto")
+    assert "expected files as --data, found standard input" in told("--out", out)
+    assert "--format: expected jsonl or parquet, found 'csv'" in told(*here, "--format", "csv")
+    assert "expected jsonl with --explain" in told(*here, "--format", "parquet", "--explain")
+    assert "top_r" in told(*here, "--top-r", 10**6)
+    assert "expected such files, found none" in told("--data", data / "*.parquet", "--out", out)
+    out.mkdir()
+    (out / "mine.txt").write_text("mine")
+    assert "expected an empty directory, or one of the same batch, found 'mine.txt'" in told(*here)
+    (out / "mine.txt").unlink()
+    assert run_here("predict", "m", *here, store=store).returncode == 2
+    for file in out.glob("part-*"):
+        file.unlink()
+    assert "expected answers of the same query, found 'top_r=5" in told(*here, "--top-r", 3)
+    assert "expected answers of the same parts, found others" in told("--data", data / "*.gz", "--out", out)
+    file = out / "file"
+    file.write_text("")
+    assert f"{file / 'below'}: expected" in told("--data", data, "--out", file / "below")
+    assert time.monotonic() - begun < 60
+    with connect(cluster.address) as ray:
+        manifest = Store(store).manifest("m", 1)
+        step = AnswerParts(
+            str(store), "m", 1, "0" * 64, "", False, (), None, DEFAULT_COLUMNS, Limits(), str(out), "jsonl", 1
+        )
+        other = f"node .*: {store}: expected m@1 of digest 0{{12}}, found one of"
+        with pytest.raises(BadParameter, match=other):
+            RayCrew(1, ray).everywhere(lambda: step.check("none"))
+        assert manifest.version == 1
+
+
+def test_data_and_answers_in_an_object_store(
+    s3_port: int, cluster: Any, run_here: Run, store: Path, data: Path, expected: list[Any], tmp_path: Path
+) -> None:
+    if not MOTO.exists():
+        pytest.skip("moto_server is not installed (make test-system does)")
+    server = S3(tmp_path / "requests.log", s3_port)
+    try:
+        s3 = fsspec.filesystem("s3", use_listings_cache=False)
+        s3.mkdir("rows")
+        for file in data.iterdir():
+            s3.put_file(str(file), f"rows/in/{file.name}")
+        for out, how in (("rows/here", ()), ("rows/there", ("--ray", cluster.address))):
+            asked = "predict", "m", "--data", "s3://rows/in/*", "--out", f"s3://{out}", "--json", *how
+            done = run_here(*asked, store=store)
+            assert last(done)["n_rows"] == 360, done.stderr
+            names = sorted(name for name in s3.ls(out, detail=False) if "/part-" in name)
+            assert [without_ids(s3.cat_file(name).decode()) for name in names] == expected
+            assert run_here(*asked, store=store).returncode == 0
+            assert len(s3.ls(out)) == 7
+        trained = run_here("evaluate", "m", "--data", "s3://rows/in/*", store=store)
+        assert "s3://rows/in/0.jsonl.gz:61: expected keys `labels`" in trained.stderr
+        rows = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()]
+        with s3.open("rows/train/1.parquet", "wb") as table:
+            pq.write_table(pa.Table.from_pylist(rows), table)
+        options = "--data", "s3://rows/train/*.parquet", "--model", "n", "--json"
+        assert run_here("train", "label-tree", *options, store=store).returncode == 0
+        assert Store(store).open("n", 1).manifest.data.rows == 400
+    finally:
+        server.stop()
+
+
+def test_trials_of_a_search_are_tried_on_the_nodes(cluster: Any, run_here: Run, tmp_path: Path) -> None:
+    data = write_data(tmp_path / "train.jsonl", 300)
+    study = tmp_path / "study.db"
+    search = "tune", "--data", data, "--model", "best", "--study", study, "--trainer", "label-tree", "--json"
+    found = last(run_here(*search, "--trials", 4, "--ray", cluster.address, store=tmp_path / "store"))
+    values = [trial["value"] for trial in found["trials"]]
+    assert len(values) == 4 and values == sorted(values, reverse=True) and found["best"] == found["trials"][0]
+    more = last(run_here(*search, "--trials", 5, store=tmp_path / "store"))
+    assert len(more["trials"]) == 5 and all(trial in more["trials"] for trial in found["trials"])
+    assert Store(tmp_path / "store").manifest("best", 2).trainer.name == "label-tree"

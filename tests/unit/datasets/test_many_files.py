@@ -1,0 +1,166 @@
+"""Data sets of many files: read as one file would be, and their faults name the file."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from service.base.errors import BadData, BadInput
+from service.base.files import RemotePath, file_path, names_in, whole_file
+from service.datasets import check_readable, read_dataset
+from service.datasets.files import find_files
+from service.datasets.parts import DataStream
+from service.datasets.reader import read_texts
+
+ROWS = [{"text": f"alpha {i} beta", "labels": [f"l{i % 7}", f"l{i % 3}"]} for i in range(900)]
+LINES = [json.dumps(row).encode() + b"\n" for row in ROWS]
+
+
+def zstd(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return bytes(sink.getvalue())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The rows in four files, packed in each way; and what is passed over."""
+    made = tmp_path / "rows"
+    made.mkdir()
+    (made / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + b"".join(LINES[:300])[:-1])
+    (made / "b.jsonl.zst").write_bytes(zstd(b"".join(LINES[300:400])) + zstd(b"".join(LINES[400:500])))
+    (made / "c.ndjson.gz").write_bytes(gzip.compress(b"".join(LINES[500:700])))
+    (made / "d.jsonl").write_bytes(b"".join(LINES[700:]))
+    (made / "_SUCCESS").write_bytes(b"")
+    (made / "notes.md").write_text("none")
+    return made
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    """An object store with the rows in three files of Parquet."""
+    fs = fsspec.filesystem("memory")
+    for part in range(3):
+        with fs.open(f"/bucket/rows/p{part}.parquet", "wb") as file:
+            pq.write_table(pa.Table.from_pylist(ROWS[300 * part : 300 * (part + 1)]), file)
+    yield "memory://bucket/rows"
+    fs.rm("/bucket", recursive=True)
+
+
+@pytest.mark.parametrize("name", ["", "*[.]*jso*", "*"])
+def test_files_of_a_folder_or_pattern_are_read_as_one(folder: Path, tmp_path: Path, name: str) -> None:
+    if name == "*":
+        (folder / "notes.md").unlink()
+        (folder / "_SUCCESS").unlink()
+    one = tmp_path / "one.jsonl"
+    one.write_bytes(b"".join(LINES))
+    whole = read_dataset(one)
+    done: list[tuple[int, int]] = []
+    found = read_dataset(folder / name, on_progress=lambda *so_far: done.append(so_far))
+    assert (found.texts, found.label_names) == (whole.texts, whole.label_names)
+    assert np.array_equal(found.labels.indices, whole.labels.indices)
+    assert done == sorted(done) and done[-1] == (sum(f.n_bytes for f in find_files(folder / name)),) * 2
+    assert found.source == "rows"
+    stream = DataStream(folder / name)
+    for _ in range(2):
+        assert [text for part in stream.parts() for text in part.texts or ()] == whole.texts
+    assert stream.sha256 == found.sha256
+    assert read_texts(folder / name).texts == whole.texts
+
+
+def test_files_of_an_object_store(bucket: str, folder: Path) -> None:
+    path = file_path(f"{bucket}/*.parquet")
+    assert isinstance(path, RemotePath) and str(path) == f"{bucket}/*.parquet"
+    found = read_dataset(path)
+    check_readable(path)
+    assert found.texts == read_dataset(folder).texts == read_dataset(file_path(f"{bucket}/")).texts
+    assert read_dataset(file_path(f"{bucket}/p1.parquet")).texts == found.texts[300:600]
+    assert file_path("file:///tmp/x") == Path("/tmp/x") and file_path("a:b") == Path("a:b")
+
+
+def test_svm_files_and_tables_are_joined_too(tmp_path: Path) -> None:
+    for name, content in (("1.svm", "0 0:1\n1 2:1\n"), ("2.svm", "3 4:0.5\n")):
+        (tmp_path / name).write_text(content)
+    for name in ("1.csv", "2.csv.gz"):
+        content = b"text,labels\n" + f"one of {name},x;{name[0]}\n".encode()
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    found = read_dataset(tmp_path / "*.svm")
+    assert found.rows is not None
+    assert (found.n_rows, found.labels.n_labels, found.rows.n_features) == (3, 4, 5)
+    assert read_dataset(tmp_path / "*.csv*").label_names == ["1", "2", "x"]
+    (tmp_path / "2.svm").write_text("3 4:0.5\n3 4:x\n")
+    with pytest.raises(BadData, match=r"/2\.svm:2: expected a decimal number"):
+        read_dataset(tmp_path / "*.svm")
+
+
+def test_a_bad_line_of_a_thousand_files_is_named(tmp_path: Path) -> None:
+    for number in range(1000):
+        (tmp_path / f"{number:03}.jsonl").write_bytes(b"".join(LINES[:2]))
+    (tmp_path / "567.jsonl").write_bytes(LINES[0] + b'{"text": 1, "labels": []}\n')
+    with pytest.raises(BadData, match=r"/567\.jsonl:2: expected a string as `text`, found a number"):
+        read_dataset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("rows/*.csv", r"rows/\*\.csv: expected such files, found none"),
+        ("empty", "empty: expected data files, or documents named .* in the directory, found none"),
+        ("mixed", r"mixed: expected files of one kind, found \.csv, \.jsonl"),
+        ("both", r"both: expected documents \(\*\.txt\) or files of data, found \*\.jsonl among them"),
+        ("sized/*", r"expected one \.txt file, or many of \.svm, .*, found 2"),
+        ("cut.jsonl.zst", "expected whole Zstandard data, found damage"),
+        ("other.jsonl.zst", "expected Zstandard data, as the suffix .zst says, found other data"),
+        ("hidden.jsonl", "expected no compression, found Zstandard data: let the file's name end in .zst"),
+        ("memory://bucket/none/*.jsonl", "expected such files, found none"),
+        ("memory://bucket/none.jsonl", "expected a readable file, found: FileNotFoundError"),
+        ("nothing://x/y.jsonl", "expected the URL of an object store, found: Protocol not known"),
+        ("s3://me:secret@x/y.jsonl", "expected a URL without user and password"),
+    ],
+)
+def test_names_of_nothing_that_can_be_read(folder: Path, tmp_path: Path, name: str, fault: str) -> None:
+    for directory, files in {
+        "empty": (),
+        "mixed": ("a.csv", "b.jsonl"),
+        "both": ("a.txt", "b.jsonl"),
+        "sized": ("a.txt", "b.txt"),
+    }.items():
+        (tmp_path / directory).mkdir()
+        for file in files:
+            (tmp_path / directory / file).write_text("x")
+    packed = zstd(b"".join(LINES))
+    (tmp_path / "cut.jsonl.zst").write_bytes(packed[: len(packed) // 2])
+    (tmp_path / "other.jsonl.zst").write_bytes(LINES[0])
+    (tmp_path / "hidden.jsonl").write_bytes(packed)
+    with pytest.raises(BadInput, match=fault) as refused:
+        read_dataset(file_path(name) if "://" in name else tmp_path / name)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_name_with_signs_of_a_pattern_is_a_name_where_it_is_there(tmp_path: Path) -> None:
+    (tmp_path / "a[1]*.jsonl").write_bytes(LINES[0])
+    (tmp_path / "a1.jsonl").write_bytes(LINES[1])
+    assert read_dataset(tmp_path / "a[1]*.jsonl").texts == ["alpha 0 beta"]
+    assert read_dataset(tmp_path / "a[1]*l").texts == ["alpha 1 beta"]
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, bucket: str, remote: bool) -> None:
+    out = file_path(f"{bucket}/out") if remote else tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt), whole_file(out / "a") as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert names_in(out) == set()
+    with whole_file(out / "a") as file:
+        file.write(b"whole")
+        assert "a" not in names_in(out)
+    assert names_in(out) == {"a"}
+    with (out / "a").open("rb") as written:
+        assert written.read() == b"whole"
