@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 from model_store.build import build_ensemble
 from model_store.ensemble import Kind, Link, Tree, TreeEnsemble
 from service.base.parameters import Parameters, Scalar
-from service.base.rows import LabelRows, offsets
+from service.base.rows import LabelRows, SparseRows, offsets
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Reads, RowSource, TrainingSet
 from service.trainers.work import Tools
+
+if TYPE_CHECKING:
+    from service.trainers.regrowing import Regrowth
 
 P = TypeVar("P", bound=Parameters)
 
@@ -68,6 +71,8 @@ class TrainerSpec(Generic[P]):
               again and again, "once" learns from rows as they come
     is_exact  whether probabilities are exact, and sum to 1 over the labels: they are not to be calibrated
     shows     whether rows are shown before they are learnt (`Tools.on_rows`)
+    regrowth  how its trees get new labels and go on from old weights, rows being given; it raises
+              BadParameter for parameters with which they do not. None: they never do
     """
 
     name: str
@@ -78,6 +83,7 @@ class TrainerSpec(Generic[P]):
     reads: Reads = "rows"
     is_exact: bool = False
     shows: bool = False
+    regrowth: Callable[[P, SparseRows], Regrowth] | None = None
 
 
 def rows_by_label(labels: LabelRows) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

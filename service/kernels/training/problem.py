@@ -156,18 +156,19 @@ def _digits(n: int) -> int:
 def positives(
     label_ptr: NDArray[np.int64],
     label_rows: NDArray[np.int32],
-    bounds: NDArray[np.int64],
+    firsts: NDArray[np.int64],
+    lasts: NDArray[np.int64],
     place: NDArray[np.int32],
     positive_out: NDArray[np.uint16],
 ) -> None:
     """Write the set of children (bit c: child c of the tile) that each row is positive for.
 
-    bounds  int64[children of the tile + 1]  child c has the labels bounds[c] .. bounds[c + 1] - 1
+    firsts, lasts  int64[children of the tile]  child c has the labels firsts[c] .. lasts[c] - 1
     """
     positive_out[:] = 0
-    for c in range(len(bounds) - 1):
+    for c in range(len(firsts)):
         bit = np.uint16(1 << c)
-        for e in range(label_ptr[bounds[c]], label_ptr[bounds[c + 1]]):
+        for e in range(label_ptr[firsts[c]], label_ptr[lasts[c]]):
             positive_out[place[label_rows[e]] - 1] |= bit
 
 
