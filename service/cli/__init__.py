@@ -35,6 +35,7 @@ def application() -> typer.Typer:
     from service.cli import aliases, combine, denied, jobs, keys, labels, models, remote
     from service.cli.derive import calibrate, import_vectorizer
     from service.cli.evaluate import compare, evaluate
+    from service.cli.extend import extend
     from service.cli.feedback import feedback
     from service.cli.predict import predict, score
     from service.cli.serve import serve, worker
@@ -55,6 +56,7 @@ def application() -> typer.Typer:
         score,
         calibrate,
         combine.combine,
+        extend,
         thresholds,
         feedback,
         estimate,

@@ -74,6 +74,10 @@ Thresholds = Annotated[
 WeightType = Annotated[
     str, typer.Option("--weights", help="Store weights as float32, bfloat16 or int8; its cost is told.")
 ]
+KeepRows = Annotated[
+    bool,
+    typer.Option("--keep-rows", help="Keep the rows with the version, so that xylem extend needs no --rows."),
+]
 LabelNames = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="For numeric data files: line i + 1 is the name of label i."),
@@ -112,6 +116,7 @@ class NewVersion(NamedTuple):
     weights: WeightType = "float32"
     label_names: LabelNames = None
     label_info: LabelInfo = None
+    keep_rows: KeepRows = False
 
 
 class HeldOut(NamedTuple):
@@ -168,6 +173,7 @@ def train(
         stream=streaming.stream,
         calibrate=held_out.calibrate,
         rerank=held_out.rerank,
+        keep_rows=new.keep_rows,
     )
     opened = store_to_publish(store, f"xylem train {trainer}")
     info = None if new.label_info is None else read_label_info(new.label_info)

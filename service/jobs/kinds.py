@@ -28,6 +28,7 @@ from service.jobs.requests import (
     BatchJob,
     CombineJob,
     ConceptFields,
+    ExtendJob,
     FittingJob,
     PromotionRule,
     PublishingJob,
@@ -203,6 +204,14 @@ def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
     yield from _concept_faults(request)
 
 
+def _check_extend(request: ExtendJob, data: DataRoot) -> Faults:
+    yield from _publishing_faults(request, data)
+    yield from _files(data, data=request.data, label_names=request.label_names)
+    yield from _files(data, **{f"rows[{i}]": name for i, name in enumerate(request.rows or ())})
+    yield from _column_faults(request, request.data, request.valid, *(request.rows or ()))
+    yield from _version_faults(request.version)
+
+
 def _check_vocabulary(request: VocabularyJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
     yield from _files(data, vocabulary=request.vocabulary)
@@ -325,6 +334,7 @@ def _start_faults(start: list[float] | None, path: str) -> Faults:
 KINDS: dict[str, JobKind] = {
     "training": JobKind(TrainingJob, _check_training, "service.jobs.training:run"),
     "combine": JobKind(CombineJob, _check_combine, "service.jobs.combine:run"),
+    "extend": JobKind(ExtendJob, _check_extend, "service.jobs.extend:run"),
     "vocabulary": JobKind(VocabularyJob, _check_vocabulary, "service.jobs.combine:run_vocabulary"),
     "threshold-tuning": JobKind(TuningJob, _check_tuning, "service.jobs.training:run_tuning"),
     "batch": JobKind(BatchJob, _check_batch, "service.jobs.batch:run"),

@@ -36,6 +36,7 @@ StartValues = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 CONDITIONS_MAX = 32
 PARAMETERS_MAX = 100
+FILES_MAX = 16
 
 
 def _check_scalar(value: Any) -> bool | int | float | str | None:
@@ -137,6 +138,7 @@ class TrainingJob(FittingJob):
     label_names  for numeric data files: line i + 1 is the name of label i
     calibrate    whether scores are fitted to the validation rows, so that they are probabilities
     rerank       whether near training rows rank candidates anew, where held-out rows gain by it
+    keep_rows    whether the version keeps its training rows, so that labels can be added
     """
 
     trainer: str
@@ -147,6 +149,20 @@ class TrainingJob(FittingJob):
     weights: Literal["float32", "bfloat16", "int8"] = "float32"
     calibrate: bool = False
     rerank: bool = False
+    keep_rows: bool = False
+
+
+class ExtendJob(PublishingJob):
+    """Labels added to a version, without `version` to what `latest` names, and published.
+
+    data  labelled rows, some with labels that the version does not have
+    rows  the files that it was trained on; without them it must keep its rows
+    """
+
+    version: Version = None
+    data: Name
+    rows: Annotated[list[Name], Field(max_length=FILES_MAX)] = Field(default_factory=list)
+    label_names: Name | None = None
 
 
 class ConceptFields(RequestModel):

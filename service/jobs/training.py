@@ -168,6 +168,7 @@ def _train(made: Publication, request: TrainingJob) -> None:
         seed=request.seed,
         calibrate=request.calibrate,
         rerank=request.rerank,
+        keep_rows=request.keep_rows,
         threads=made.context.threads,
         **made.marks(request),
     )

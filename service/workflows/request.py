@@ -35,6 +35,7 @@ class TrainRequest:
     latest      whether `latest` moves to what is published; it always does to a first version
     calibrate   whether scores are fitted to the validation rows (`service.workflows.calibrate`)
     rerank      whether candidates are ranked anew, if that gains (`service.workflows.rerank`)
+    keep_rows   whether the rows are kept with the version, so that labels can be added (`xylem extend`)
     made_for    an id for which a version is published once: if there is one already, it stays the only one
     """
 
@@ -52,6 +53,7 @@ class TrainRequest:
     latest: bool = True
     calibrate: bool = False
     rerank: bool = False
+    keep_rows: bool = False
     made_for: str | None = None
 
     def chosen(self) -> Chosen:
@@ -88,6 +90,9 @@ class TrainRequest:
                 "rerank: expected rows in memory, and the ranker's scores, which are probabilities, found "
                 f"{found}"
             )
+        if self.keep_rows and (self.stream or is_standard_input or self.rerank):
+            found = "--rerank" if self.rerank else "a stream"
+            raise BadParameter(f"keep_rows: expected rows in memory, of one version, found {found}")
         if is_standard_input and (self.stream or self.label_names is not None):
             raise BadParameter("expected a file with --stream and --label-names, found standard input")
 

@@ -32,6 +32,7 @@ from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import Trained, TrainingSet, estimate, fit
 from service.workflows.calibrate import calibrated_draft, fit_to_rows
 from service.workflows.evaluate import note_on, valid_figures
+from service.workflows.kept_rows import kept_rows
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
 from service.workflows.prepared import (
     PreparedRows,
@@ -261,6 +262,7 @@ def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
         extra={
             **source.featurizer.arrays(),
             "labels/counts": source.census.label_rows,
+            **(kept_rows(outcome.sample) if request.keep_rows and outcome.sample else {}),
             **trained.extra,
         },
     )
