@@ -215,7 +215,7 @@ def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Reg
             return join(labels, [])
         if p.clustering == "balanced":
             return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
-        return kmeans_shape(vectors, labels, p.leaf_size, p.arity, 2, tools)
+        return kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
 
     most = 2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX
     return Regrowth(parameters.solving(rows), parameters.idf, members, divide, most)

@@ -19,17 +19,15 @@ from model_store.store import Store
 from model_store.version import Draft, Model, model_of
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadInstance, BadParameter
-from service.base.rows import Dataset, SparseRows
+from service.base.rows import Dataset
 from service.datasets import read_dataset
-from service.executors.local import Crew
 from service.features import Featurizer
 from service.thresholds.methods.ofo import lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
-from service.trainers.registry import TRAINERS, installed, trainer
-from service.trainers.regrowing import Regrowth, extend_trees
+from service.trainers.registry import check_regrowth, regrow
+from service.trainers.regrowing import extend_trees
 from service.trainers.source import TrainingSet
-from service.trainers.work import Tools
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.calibrate import draft_of
 from service.workflows.combined_parts import name_of_member, renumbered
@@ -98,11 +96,8 @@ def extend_and_publish(
     model = store.open(name, reference)
     made = extend_model(model, request, on_progress)
     origin = {"parent": parent_of(model.manifest), **made.origin, **request.origin}
-    draft = replace(
-        made.draft,
-        extra={**made.draft.extra, **origin_arrays(origin, request.made_for)},
-        files=store.files_of(model, made.draft.arrays()),
-    )
+    draft = replace(made.draft, extra={**made.draft.extra, **origin_arrays(origin, request.made_for)})
+    draft = replace(draft, files=store.files_of(model, draft.arrays()))
     on_progress("publish", 0, 1)
     published = store.publish(name, draft, latest=request.latest)
     on_progress("publish", 1, 1)
@@ -120,7 +115,8 @@ class Extended(NamedTuple):
 def extend_model(model: Model, request: ExtendRequest, on_progress: OnProgress = no_progress) -> Extended:
     """Return an opened version with more labels. Raises BadInput. Deterministic."""
     manifest, shown = model.manifest, name_of_member(model)
-    refuse_others(model, "extend")
+    refuse_combined(model, "extend")
+    check_regrowth(manifest, "extend")
     if not request.rows and read_kept(model) is None:
         raise BadParameter(
             f"extend: expected --rows, those that {shown} was trained on, or a version that keeps them "
@@ -133,10 +129,8 @@ def extend_model(model: Model, request: ExtendRequest, on_progress: OnProgress =
     on_progress("features", 0, 1)
     data = join_rows(old, rows_for(new, table, featurizer, request.data.name))
     on_progress("features", 1, 1)
-    how = regrowth_of(model, data.rows, "extend")
-    tools = Tools(manifest.seed, Crew(request.threads), on_progress)
     start = time.perf_counter()
-    grown = extend_trees(model.ensemble, manifest.weights, data, how, tools)
+    grown = regrow(model, data, extend_trees, request.threads, on_progress)
     seconds = time.perf_counter() - start
     counts = np.bincount(data.labels.indices, minlength=table.n_names).astype(np.int64)
     extra = {**draft_of(model).extra, LABEL_COUNTS: counts}
@@ -172,32 +166,13 @@ def extend_model(model: Model, request: ExtendRequest, on_progress: OnProgress =
     return Extended(draft, origin, report)
 
 
-def refuse_others(model: Model, what: str) -> None:
-    """Raise BadParameter for a version whose trainer's trees do not grow on; `what` is wanted of it."""
-    manifest = model.manifest
-    name = manifest.trainer.name
-    if manifest.kind == COMBINED:
+def refuse_combined(model: Model, what: str) -> None:
+    """Raise BadParameter for a combined version; `what` is wanted of it."""
+    if model.manifest.kind == COMBINED:
         raise BadParameter(
             f"{what}: expected a version of trees, found {name_of_member(model)}, a combined one: "
             f"{what} its member, and combine anew"
         )
-    known = "label-tree, ovr or plt"
-    if name == "lomtree":
-        why = "its labels come with the rows of a stream: train it again on all rows"
-        raise BadParameter(f"{what}: expected a version of {known}, found one of lomtree; {why}")
-    if name not in (*TRAINERS, *installed()) or trainer(name).regrowth is None:
-        raise BadParameter(f"{what}: expected a version of {known}, found one of {name}")
-
-
-def regrowth_of(model: Model, rows: SparseRows, what: str) -> Regrowth:
-    """Return how the trees of a version grow on, by its trainer's parameters. Raises BadParameter."""
-    spec, said = trainer(model.manifest.trainer.name), dict(model.manifest.trainer.parameters)
-    assert spec.regrowth is not None
-    try:
-        return spec.regrowth(spec.parameters.from_json(said), rows)
-    except BadParameter as error:
-        shown = name_of_member(model)
-        raise BadParameter(f"{what}: {shown}: parameters of another kind: {error}") from None
 
 
 def _read(path: Path, request: ExtendRequest, on_progress: OnProgress) -> Dataset:

@@ -49,8 +49,11 @@ def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
     into, first = np.arange(rows.n_rows), dict[bytes, int]()
     for row in np.flatnonzero(np.isin(sums, sums[old.n_rows :]) & (np.diff(rows.indptr) > 0)).tolist():
         part = slice(rows.indptr[row], rows.indptr[row + 1])
-        there = first.setdefault(rows.indices[part].tobytes() + rows.values[part].tobytes(), row)
-        into[row] = there if row >= old.n_rows else row
+        key = rows.indices[part].tobytes() + rows.values[part].tobytes()
+        if row < old.n_rows:
+            first.setdefault(key, row)
+        else:
+            into[row] = first.get(key, row)
     carrier = np.repeat(into, np.diff(labels.indptr)).astype(np.int64)
     pairs = np.unique(carrier * labels.n_labels + labels.indices)
     carrier, label = np.divmod(pairs, labels.n_labels)
