@@ -123,30 +123,6 @@ def build_ensemble(
     if not trees:
         raise ValueError("expected at least one tree, found none")
     tree_of, local_of = forest_order(trees)
-    topology = topology_of(trees, tree_of, local_of, n_labels)
-    chunks = [trees[t].chunks[i] for t, i in zip(tree_of.tolist(), local_of.tolist(), strict=True)]
-    packed = _pack_chunks(chunks, np.diff(topology["child_ptr"]), n_features)
-    bias = np.zeros(len(tree_of), np.float32)
-    bias[len(trees) :] = np.concatenate(
-        [np.empty(0, np.float32), *(chunk.bias for chunk in chunks if chunk is not None)]
-    )
-    ensemble = TreeEnsemble(
-        **topology,
-        node_bias=bias,
-        node_scale=np.empty(0, np.float32),
-        **packed,
-        **_pack_leaves(trees, tree_of, local_of),
-    )
-    return store_weights(ensemble, weights)
-
-
-def topology_of(
-    trees: list[Tree], tree_of: NDArray[np.int64], local_of: NDArray[np.int64], n_labels: int
-) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an ensemble that say where nodes, labels and chunks are.
-
-    tree_of, local_of  as `forest_order` returns them
-    """
     n_nodes = len(tree_of)
     n_children = np.empty(n_nodes, np.int64)
     node_label = np.empty(n_nodes, np.int32)
@@ -157,14 +133,26 @@ def topology_of(
     child_ptr = np.concatenate([[0], np.cumsum(n_children)]) + len(trees)
     parent = np.full(n_nodes, -1, np.int32)
     parent[len(trees) :] = np.repeat(np.arange(n_nodes, dtype=np.int32), n_children)
+    chunks = [trees[t].chunks[i] for t, i in zip(tree_of.tolist(), local_of.tolist(), strict=True)]
+    packed = _pack_chunks(chunks, n_children, n_features)
     is_inner = n_children > 0
-    return {
-        "child_ptr": child_ptr.astype(np.int32),
-        "parent": parent,
-        "node_label": node_label,
-        "label_leaf": _label_leaf(trees, tree_of, node_label, n_labels),
-        "node_chunk": np.where(is_inner, np.cumsum(is_inner) - 1, -1).astype(np.int32),
-    }
+    node_chunk = np.where(is_inner, np.cumsum(is_inner) - 1, -1).astype(np.int32)
+    bias = np.zeros(n_nodes, np.float32)
+    bias[len(trees) :] = np.concatenate(
+        [np.empty(0, np.float32), *(chunk.bias for chunk in chunks if chunk is not None)]
+    )
+    ensemble = TreeEnsemble(
+        child_ptr=child_ptr.astype(np.int32),
+        parent=parent,
+        node_label=node_label,
+        label_leaf=_label_leaf(trees, tree_of, node_label, n_labels),
+        node_chunk=node_chunk,
+        node_bias=bias,
+        node_scale=np.empty(0, np.float32),
+        **packed,
+        **_pack_leaves(trees, tree_of, local_of),
+    )
+    return store_weights(ensemble, weights)
 
 
 def forest_order(trees: list[Tree]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

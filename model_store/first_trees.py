@@ -43,14 +43,14 @@ def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
     n_children = np.diff(e.child_ptr)[nodes]
     chunks = e.node_chunk[nodes]
     chunks = chunks[chunks >= 0]
-    block_ptr, blocks = take_ranges(e.block_ptr, e.blocks, chunks)
-    row_start, row_ptr = take_ranges(e.row_start, e.row_ptr, chunks)
-    sparse_ptr, sparse = take_ranges(e.sparse_ptr, e.sparse, chunks)
-    dense_ptr, dense = take_ranges(e.dense_ptr, e.dense, chunks)
+    block_ptr, blocks = _take_ranges(e.block_ptr, e.blocks, chunks)
+    row_start, row_ptr = _take_ranges(e.row_start, e.row_ptr, chunks)
+    sparse_ptr, sparse = _take_ranges(e.sparse_ptr, e.sparse, chunks)
+    dense_ptr, dense = _take_ranges(e.dense_ptr, e.dense, chunks)
     leaf_ptr, leaf_label, leaf_value = e.leaf_ptr, e.leaf_label, e.leaf_value
     if len(leaf_ptr) > 1:
-        leaf_ptr, leaf_label = take_ranges(e.leaf_ptr, e.leaf_label, nodes)
-        leaf_value = take_ranges(e.leaf_ptr, e.leaf_value, nodes)[1]
+        leaf_ptr, leaf_label = _take_ranges(e.leaf_ptr, e.leaf_label, nodes)
+        leaf_value = _take_ranges(e.leaf_ptr, e.leaf_value, nodes)[1]
     return TreeEnsemble(
         child_ptr=(n_trees + np.concatenate([[0], np.cumsum(n_children)])).astype(np.int32),
         parent=number[e.parent[nodes]],
@@ -87,10 +87,10 @@ def _nodes_of(child_ptr: NDArray[np.int32], n_trees: int) -> NDArray[np.int64]:
     return np.concatenate(levels)
 
 
-def take_ranges(
+def _take_ranges(
     ptr: NDArray[np.int64], values: NDArray[Any], taken: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Return the offsets and the values of values[ptr[i] : ptr[i + 1]] for i in `taken`, in its order."""
+    """Return the offsets and the values of values[ptr[i] : ptr[i + 1]] for i in `taken`, which ascends."""
     sizes = (ptr[1:] - ptr[:-1])[taken]
     breaks = np.flatnonzero(np.diff(taken) != 1) + 1
     runs = [run for run in np.split(taken, breaks) if len(run)]

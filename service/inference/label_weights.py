@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.decoding import chunk_of
 from model_store.ensemble import TreeEnsemble
 from model_store.names import find_name
-from model_store.replacing import chunk_of
 from model_store.version import Model
 from service.base.errors import UnknownLabel, UnsupportedOption
 from service.features import feature_names

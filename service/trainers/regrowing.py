@@ -8,21 +8,21 @@ group; the classifiers on the path to it go on from their weights, as does every
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.linalg import norm
 
+from model_store.build import build_ensemble, forest_order
+from model_store.decoding import OldTree, chunk_of, trees_of
 from model_store.ensemble import Chunk, Tree, TreeEnsemble, Weights
-from model_store.replacing import NewTree, OldTree, chunk_of, replace_trees, trees_of
-from service.base.rows import LabelRows, SparseRows
-from service.kernels.training.cluster import near_group
+from service.base.rows import LabelRows
 from service.trainers.classifiers import Again, Members, Solving, merge_chunks, train_classifiers
 from service.trainers.representations import Representations, label_representations
-from service.trainers.shape import Shape, shape_of
+from service.trainers.shape import Shape, parents_of, shape_of
 from service.trainers.source import TrainingSet
-from service.trainers.spec import rows_by_label
 from service.trainers.weighing import Weighed, weigh
 from service.trainers.work import Tools
 
@@ -53,32 +53,32 @@ class Regrown(NamedTuple):
 def extend_trees(
     ensemble: TreeEnsemble, weights: Weights, data: TrainingSet, how: Regrowth, tools: Tools
 ) -> Regrown:
-    """Return the trees with a leaf for each label of the rows that they know nothing of.
+    """Return the trees with a leaf for each label that rows carry and they know nothing of.
 
     The classifiers of new labels, of divided groups and of all that is on the paths there are trained; all
     other weights stay to the bit.
 
     weights  the type of the ensemble's
-    data     rows old and new; labels of the ensemble, and after them new ones. One without rows gets no leaf
+    data     rows old and new; labels of the ensemble, and after them new ones
     """
     weighed = weigh(data.rows, how.idf)
-    data = data._replace(rows=weighed.rows)
-    is_new, n_divided = new_labels(ensemble, data.labels), 0
-    new = np.flatnonzero(is_new).astype(np.int32)
-    by_label = rows_by_label(data.labels)
-    vectors = _vectors_of(new, data)
-    places = []
-    for number, old in enumerate(trees := trees_of(ensemble)):
-        of_tree = tools.of_tree(number, len(trees))
-        joins = _join(old, new, vectors, data.rows, by_label, of_tree)
-        divided = _divide(old, joins, data, how, of_tree)
-        places.append((old, _place(old, joins, divided), of_tree))
+    vectors = label_representations(weighed.rows, data.labels)
+    is_new = np.bincount(data.labels.indices, minlength=data.labels.n_labels) > 0
+    is_new[: ensemble.label_leaf.shape[1]] &= ensemble.label_leaf[0] < 0
+    n_divided = 0
+
+    def place(old: OldTree, of_tree: Tools) -> _Place:
+        nonlocal n_divided
+        joins, divided = _join(old, np.flatnonzero(is_new).astype(np.int32), vectors), {}
+        for node, (before, joining) in joins.items():
+            if len(before) + len(joining) > how.group_most:
+                labels = np.sort(np.concatenate([before, joining]))
+                divided[node] = how.divide(vectors, labels, of_tree.seeded(node))
         n_divided += len(divided)
-    found = [_retrained(ensemble, *each, weighed, data.labels, how, is_new) for each in places]
-    made = replace_trees(
-        ensemble, [tree for tree, _ in found], data.labels.n_labels, data.rows.n_features, weights
-    )
-    return Regrown(made, n_divided, sum(n for _, n in found))
+        return _place(old, {node: joining for node, (_, joining) in joins.items()}, divided)
+
+    made, n_trained = _regrown(ensemble, weights, place, weighed, data.labels, how, is_new, tools)
+    return Regrown(made, n_divided, n_trained)
 
 
 def refit_trees(
@@ -86,112 +86,38 @@ def refit_trees(
 ) -> Regrown:
     """Return the same trees with all classifiers trained on other rows, going on from their weights.
 
-    data  its labels are those of the ensemble; one without rows keeps its leaf, which learns to say no
+    data  its labels are those of the ensemble; classifiers of a node without rows stay
     """
+
+    def place(old: OldTree, _: Tools) -> _Place:
+        return _Place(shape_of(old.child_ptr, old.node_label), np.arange(len(old.nodes)))
+
+    every = np.ones(data.labels.n_labels, np.bool_)
     weighed = weigh(data.rows, how.idf)
-    trees = trees_of(ensemble)
-    found = []
-    for number, old in enumerate(trees):
-        place = _Place(shape_of(old.child_ptr, old.node_label), np.arange(len(old.nodes)))
-        every = np.ones(data.labels.n_labels, np.bool_)
-        of_tree = tools.of_tree(number, len(trees))
-        found.append(_retrained(ensemble, old, place, of_tree, weighed, data.labels, how, every))
-    made = replace_trees(
-        ensemble, [tree for tree, _ in found], data.labels.n_labels, data.rows.n_features, weights
-    )
-    return Regrown(made, 0, sum(n for _, n in found))
-
-
-def new_labels(ensemble: TreeEnsemble, labels: LabelRows) -> NDArray[np.bool_]:
-    """Return bool[n_labels]: which labels rows carry that the trees of an ensemble have no leaf for."""
-    found = np.bincount(labels.indices, minlength=labels.n_labels) > 0
-    leaves = ensemble.label_leaf[0]
-    found[: len(leaves)] &= leaves < 0
-    return found
-
-
-def _vectors_of(new: NDArray[np.int32], data: TrainingSet) -> SparseRows:
-    """Return the normalised sums of the rows of new labels, a row a label."""
-    carried = np.isin(data.labels.indices, new)
-    rows = np.unique(np.repeat(np.arange(data.n_rows), np.diff(data.labels.indptr))[carried])
-    part = data.take(rows)
-    found = label_representations(part.rows, part.labels)
-    return SparseRows(*found).take(new)
-
-
-@dataclass(frozen=True)
-class _Near:
-    """Finds how near vectors are to the centre of a group of labels."""
-
-    result: ClassVar[Any] = NDArray[np.float32]
-
-    rows: SparseRows
-    ptr: NDArray[np.int64]
-    of_label: NDArray[np.int32]
-    vectors: SparseRows
-
-    def workspace(self) -> NDArray[np.float32]:
-        """Return what calls work in."""
-        return np.zeros((self.rows.n_features, 2), np.float32)
-
-    def run(
-        self, item: tuple[int, NDArray[np.int32]], sums: NDArray[np.float32], stop: NDArray[np.uint8]
-    ) -> NDArray[np.float32]:
-        """Return the result of an item, the number of a group and its labels."""
-        near = np.empty(self.vectors.n_rows, np.float32)
-        near_group(self.rows, self.ptr, self.of_label, item[1], self.vectors, sums, near)
-        return near
-
-
-def _groups(old: OldTree) -> list[tuple[int, NDArray[np.int32]]]:
-    """Return the nodes that have labels as children, each with these labels."""
-    leaves = np.flatnonzero(old.node_label >= 0)
-    above = np.searchsorted(old.child_ptr, leaves, "right") - 1
-    nodes, starts = np.unique(above, return_index=True)
-    return list(zip(nodes.tolist(), np.split(old.node_label[leaves], starts[1:]), strict=True))
+    made, n_trained = _regrown(ensemble, weights, place, weighed, data.labels, how, every, tools)
+    return Regrown(made, 0, n_trained)
 
 
 def _join(
-    old: OldTree,
-    new: NDArray[np.int32],
-    vectors: SparseRows,
-    rows: SparseRows,
-    by_label: tuple[NDArray[np.int64], NDArray[np.int32]],
-    tools: Tools,
-) -> dict[int, NDArray[np.int32]]:
-    """Return the new labels that join a group, by its node: the nearest; of equally near ones the first."""
-    groups = _groups(old)
-    best, nearest = np.full(len(new), -np.inf, np.float32), np.zeros(len(new), np.int64)
-    found: dict[int, NDArray[np.float32]] = {}
-    gone = 0
+    old: OldTree, new: NDArray[np.int32], vectors: Representations
+) -> dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    """Return, by the nodes of groups that new labels join, the labels of the group and those that join.
 
-    def done(item: tuple[int, NDArray[np.int32]], near: NDArray[np.float32]) -> None:
-        nonlocal gone
-        found[item[0]] = near
-        gone += 1
-        tools.progress("groups", gone, len(groups))
-
-    tools.crew.steps(_Near(rows, *by_label, vectors), groups, done)
-    for node, _ in groups:
-        nearer = found[node] > best
-        best[nearer], nearest[nearer] = found[node][nearer], node
-    return {int(node): new[nearest == node] for node in np.unique(nearest)}
-
-
-def _divide(
-    old: OldTree, joins: dict[int, NDArray[np.int32]], data: TrainingSet, how: Regrowth, tools: Tools
-) -> dict[int, Shape]:
-    """Return the trees that groups become which are too large with the new labels, by their nodes."""
-    before = dict(_groups(old))
-    large = {
-        node: np.sort(np.concatenate([before[node], labels]))
-        for node, labels in joins.items()
-        if len(before[node]) + len(labels) > how.group_most
-    }
-    if not large:
-        return {}
-    vectors = label_representations(data.rows, data.labels)
-    return {node: how.divide(vectors, labels, tools.seeded(node)) for node, labels in large.items()}
+    Of a group's centre, the normalised sum of its labels' vectors, the one of the largest cosine; of equal
+    ones the first.
+    """
+    leaves = np.flatnonzero(old.node_label >= 0)
+    above = np.searchsorted(old.child_ptr, leaves, "right") - 1
+    nodes, starts = np.unique(above, return_index=True)
+    groups = np.split(old.node_label[leaves], starts[1:])
+    n_labels = len(vectors.indptr) - 1
+    x = sparse.csr_array((vectors.values, vectors.indices, vectors.indptr), (n_labels, vectors.n_features))
+    members = old.node_label[leaves], np.append(starts, len(leaves))
+    centres = sparse.csr_array((np.ones(len(leaves), np.float32), *members), (len(nodes), n_labels)) @ x
+    lengths = norm(centres, axis=1)
+    near = (x[new] @ centres.T).toarray() / np.maximum(lengths, 1e-30)
+    nearest = near.argmax(axis=1)
+    return {int(nodes[g]): (groups[g], new[nearest == g]) for g in np.unique(nearest).tolist()}
 
 
 class _Place(NamedTuple):
@@ -224,55 +150,88 @@ def _place(old: OldTree, joins: dict[int, NDArray[np.int32]], divided: dict[int,
     return _Place(shape, np.array(source))
 
 
-def _retrained(
+def _regrown(
     ensemble: TreeEnsemble,
-    old: OldTree,
-    place: _Place,
-    tools: Tools,
+    weights: Weights,
+    place: Callable[[OldTree, Tools], _Place],
     weighed: Weighed,
     labels: LabelRows,
     how: Regrowth,
     wanted: NDArray[np.bool_],
-) -> tuple[NewTree, int]:
-    """Return a tree with the classifiers trained that are above the labels that are wanted, and how many.
+    tools: Tools,
+) -> tuple[TreeEnsemble, int]:
+    """Return the ensemble whose trees have other places, trained above the labels that are wanted.
 
-    Old ones go on from their weights, but where a node has new children besides: it is trained from nothing.
+    And how many classifiers were.
     """
-    shape, source = place
-    members = how.members(labels, shape)
-    is_above = _counts(shape, wanted[shape.labels]) > 0
-    has_rows = _counts(shape, np.diff(members.ptr)[: len(shape.labels)] > 0) > 0
-    chunk, kept = np.full(len(source), -1, np.int32), np.full(len(source), -1, np.int64)
-    chunks: list[Chunk | None] = [None] * len(source)
-    trained: dict[int, Again] = {}
-    stays: dict[int, tuple[Chunk, NDArray[np.int32]]] = {}
+    trees, kept, n_trained = [], [], 0
+    for number, old in enumerate(olds := trees_of(ensemble)):
+        of_tree = tools.of_tree(number, len(olds))
+        shape, source = place(old, of_tree)
+        members = how.members(labels, shape)
+        has_rows = _counts(shape, np.diff(members.ptr)[: len(shape.labels)] > 0) > 0
+        changed = (_counts(shape, wanted[shape.labels]) > 0) & has_rows[parents_of(shape.child_ptr)]
+        were = {
+            node: chunk_of(ensemble, int(old.nodes[source[node]]))
+            for node in shape.inner.tolist()
+            if source[node] >= 0
+        }
+        at = np.where(source > 0, source - old.child_ptr[parents_of(old.child_ptr)[source]], -1)
+        trained = _trained(shape, at, changed, were, weighed)
+        how_far = weighed.rows, shape, members, how.solving, of_tree, "classifiers", trained
+        trees.append(_assembled(shape, at, changed, were, trained, train_classifiers(*how_far), weighed))
+        kept.append(np.where(changed | (source < 0), -1, old.nodes[source]))
+        n_trained += int(changed.sum()) - int(changed[0])
+    made = build_ensemble(trees, labels.n_labels, weighed.rows.n_features, weights)
+    if len(ensemble.node_scale):  # the same steps as before, of a scale that may differ in its last bit
+        tree_of, local_of = forest_order(trees)
+        stays = np.array([kept[t][i] for t, i in zip(tree_of.tolist(), local_of.tolist(), strict=True)])
+        scale = np.where(stays >= 0, ensemble.node_scale[stays], made.node_scale).astype(np.float32)
+        made = made._replace(node_scale=scale)
+    return made, n_trained
+
+
+def _trained(
+    shape: Shape,
+    at: NDArray[np.int64],
+    changed: NDArray[np.bool_],
+    were: dict[int, Chunk],
+    weighed: Weighed,
+) -> dict[int, Again]:
+    """Return which classifiers are trained; old ones go on, unless there are new ones at their node."""
+    trained = {}
     for node in shape.inner.tolist():
-        children = np.arange(shape.child_ptr[node], shape.child_ptr[node + 1])
-        of_child, changed = source[children], is_above[children]
-        if not changed.any() or not has_rows[node]:
-            chunk[node] = ensemble.node_chunk[old.nodes[source[node]]]
-            kept[children] = old.nodes[of_child]
-            continue
-        were = None if (of_child < 0).all() else chunk_of(ensemble, int(old.nodes[source[node]]))
-        picked = np.flatnonzero(changed).astype(np.int32)
-        if were is not None:
-            at = np.where(of_child >= 0, of_child - old.child_ptr[source[node]], -1)
-            stays[node] = were, _inverse(np.where(changed, -1, at), len(were.bias))
-            kept[children[~changed]] = old.nodes[of_child[~changed]]
-            go_on = (of_child[picked] >= 0).all()
-            were = (
-                merge_chunks([(were, _inverse(at[picked], len(were.bias)))], len(picked)) if go_on else None
-            )
-        trained[node] = Again(picked, were and _weighed_chunk(were, weighed))
-    solved = train_classifiers(weighed.rows, shape, members, how.solving, tools, "classifiers", trained)
-    for node, again in trained.items():
-        n_children = int(shape.child_ptr[node + 1] - shape.child_ptr[node])
-        made = solved[node]
-        assert made is not None
-        parts = [(weighed.plain_chunk(made), again.children), *([stays[node]] if node in stays else [])]
-        chunks[node] = merge_chunks(parts, n_children)
-    n_trained = sum(len(again.children) for again in trained.values())
-    return NewTree(Tree(shape.child_ptr, shape.node_label, chunks), chunk, kept), n_trained
+        children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
+        picked, old = np.flatnonzero(changed[children]).astype(np.int32), None
+        if len(picked) and (at[children][picked] >= 0).all():
+            place = _inverse(at[children][picked], len(were[node].bias))
+            old = weighed.weighed_chunk(merge_chunks([(were[node], place)], len(picked)))
+        if len(picked):
+            trained[node] = Again(picked, old)
+    return trained
+
+
+def _assembled(
+    shape: Shape,
+    at: NDArray[np.int64],
+    changed: NDArray[np.bool_],
+    were: dict[int, Chunk],
+    trained: dict[int, Again],
+    solved: list[Chunk | None],
+    weighed: Weighed,
+) -> Tree:
+    """Return the tree of the chunks that were trained, and of what stays of the old ones."""
+    chunks: list[Chunk | None] = [None] * len(solved)
+    for node in shape.inner.tolist():
+        children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
+        parts, made = [], solved[node]
+        if made is not None:
+            parts.append((weighed.plain_chunk(made), trained[node].children))
+        if node in were:
+            stays = np.where(changed[children], -1, at[children])
+            parts.append((were[node], _inverse(stays, len(were[node].bias))))
+        chunks[node] = merge_chunks(parts, len(at[children])) if made is not None else were[node]
+    return Tree(shape.child_ptr, shape.node_label, chunks)
 
 
 def _counts(shape: Shape, marked: NDArray[Any]) -> NDArray[np.int64]:
@@ -288,11 +247,3 @@ def _inverse(places: NDArray[Any], n: int) -> NDArray[np.int32]:
     there = np.flatnonzero(places >= 0)
     found[places[there]] = there
     return found
-
-
-def _weighed_chunk(chunk: Chunk, weighed: Weighed) -> Chunk:
-    """Return the weights that give weighed rows what a chunk gives the rows as they were."""
-    if weighed.scale is None:
-        return chunk
-    scale = np.repeat(weighed.scale[chunk.features], np.diff(chunk.row_ptr))
-    return chunk._replace(weight=(chunk.weight / scale).astype(np.float32))

@@ -242,55 +242,6 @@ def kmeans(
     return bounds
 
 
-@kernel
-def near_group(
-    rows: SparseRows,
-    label_ptr: NDArray[np.int64],
-    label_rows: NDArray[np.int32],
-    labels: NDArray[np.int32],
-    vectors: SparseRows,
-    sums: NDArray[np.float32],
-    near_out: NDArray[np.float32],
-) -> None:
-    """Write the similarity of vectors to the centre of a group of labels, the cosine if they have length 1.
-
-    The centre is the normalised sum of the labels' vectors, each the normalised sum of its rows; 0 where all
-    are empty. Cost: three passes over the rows of the labels, and one over the vectors.
-
-    label_ptr, label_rows  the rows of each label
-    labels                 int32[..]  those of the group
-    sums                   float32[n_features, 2], workspace: zero at the call and on return
-    near_out               float32[n], as many as vectors
-    """
-    for label in labels:
-        square = 0.0
-        of_label = label_rows[label_ptr[label] : label_ptr[label + 1]]
-        for row in of_label:
-            for e in range(rows.indptr[row], rows.indptr[row + 1]):
-                value, before = rows.values[e], sums[rows.indices[e], 0]
-                square += value * (2 * before + value)
-                sums[rows.indices[e], 0] = before + value
-        scale = np.float32(1 / np.sqrt(square)) if square > 0 else np.float32(0)
-        for row in of_label:
-            for e in range(rows.indptr[row], rows.indptr[row + 1]):
-                f = rows.indices[e]
-                sums[f, 1] += scale * sums[f, 0]
-                sums[f, 0] = 0
-    for i in range(len(near_out)):
-        near = np.float32(0)
-        for e in range(vectors.indptr[i], vectors.indptr[i + 1]):
-            near += vectors.values[e] * sums[vectors.indices[e], 1]
-        near_out[i] = near
-    square = 0.0
-    for label in labels:
-        for row in label_rows[label_ptr[label] : label_ptr[label + 1]]:
-            for e in range(rows.indptr[row], rows.indptr[row + 1]):
-                f = rows.indices[e]
-                square += sums[f, 1] * sums[f, 1]
-                sums[f, 1] = 0
-    near_out *= np.float32(1 / np.sqrt(square)) if square > 0 else np.float32(0)
-
-
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
 

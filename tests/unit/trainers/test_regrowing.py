@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from model_store.build import store_weights
-from model_store.ensemble import Tree, TreeEnsemble, Weights
-from model_store.replacing import NewTree, chunk_of, replace_trees, trees_of
+from model_store.decoding import chunk_of, trees_of
+from model_store.ensemble import TreeEnsemble, Weights
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.inference.predictor import PredictOptions
@@ -188,17 +188,6 @@ def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(loss: s
 
         least = value(best.weights)
         assert value(refined.weights) - least < 0.3 * (value(before) - least) + 0.01
-
-
-def test_what_replaces_chunks_refuses_a_node_without_any() -> None:
-    data, without = _data(2)
-    old = _trained("ovr", without).ensemble
-    (tree,) = trees_of(old)
-    nodes = len(tree.nodes)
-    empty = Tree(tree.child_ptr, tree.node_label, [None] * nodes)
-    wanted = NewTree(empty, np.full(nodes, -1, np.int32), np.full(nodes, -1, np.int64))
-    with pytest.raises(ValueError, match="expected a chunk, old or new"):
-        replace_trees(old, [wanted], N_LABELS - N_NEW, data.rows.n_features, "float32")
 
 
 def test_trees_of_gradient_descent_do_not_grow_on() -> None:
