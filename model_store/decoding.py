@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,12 @@ def trees_of(ensemble: TreeEnsemble) -> list[OldTree]:
         child_ptr = (1 + np.concatenate([[0], np.cumsum(counts[nodes])])).astype(np.int32)
         found.append(OldTree(child_ptr, ensemble.node_label[nodes], nodes))
     return found
+
+
+def tree_digest(ensemble: TreeEnsemble) -> str:
+    """Return 64 hexadecimal digits: the same for two ensembles of the same nodes and labels at the leaves."""
+    parts = ensemble.child_ptr, ensemble.node_label
+    return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
 
 
 def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:

@@ -184,6 +184,8 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
     yield from _fitting_faults(request, data)
     yield from _files(data, label_names=request.label_names)
     yield from parameter_faults(request.trainer, request.parameters or {})
+    if request.base is not None:
+        yield from _fault_of(parse_named, request.base, "from")
     if request.calibrate and not request.measures:
         yield BadRequest("expected valid or split, to calibrate on, found neither").at("calibrate")
     if request.calibrate and request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact:

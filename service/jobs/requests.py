@@ -139,6 +139,7 @@ class TrainingJob(FittingJob):
     calibrate    whether scores are fitted to the validation rows, so that they are probabilities
     rerank       whether near training rows rank candidates anew, where held-out rows gain by it
     keep_rows    whether the version keeps its training rows, so that labels can be added
+    base         "from": a version that it goes on from, as "NAME" or "NAME@VERSION"
     """
 
     trainer: str
@@ -150,6 +151,7 @@ class TrainingJob(FittingJob):
     calibrate: bool = False
     rerank: bool = False
     keep_rows: bool = False
+    base: Annotated[Name | None, Field(alias="from")] = None
 
 
 class ExtendJob(PublishingJob):

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 from sqlalchemy import Connection
 
 from model_store.errors import VersionNotFound
+from model_store.identifiers import parse_named
 from model_store.manifest import Manifest
 from model_store.moves import Cause
 from model_store.origin import read_report
@@ -33,6 +34,7 @@ from service.jobs.requests import (
     TuningJob,
 )
 from service.thresholds.store.state import ThresholdDatabase
+from service.workflows.extend import carry_thresholds
 from service.workflows.labelled import OnProgress
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import OnKeep, request_of, tune_and_keep
@@ -75,7 +77,19 @@ R = TypeVar("R", bound=PublishingJob)
 
 def run(context: JobContext, request: TrainingJob) -> dict[str, Any]:
     """Do the job; return the figures of the version."""
-    return publish(context, request, _train)
+    found = publish(context, request, _train)
+    if request.base is not None:
+        carry(context)
+    return found
+
+
+def carry(context: JobContext) -> None:
+    """Give the version that the job has published the thresholds of the one before, if they fit."""
+    store, name = context.store, context.job.model
+    published = store.published(name, context.job.id)
+    if published is not None:
+        thresholds = ThresholdDatabase(context.database)
+        patiently(lambda: carry_thresholds(store, name, published.version, thresholds))
 
 
 def publish(context: JobContext, request: R, make: Callable[[Publication, R], Any]) -> dict[str, Any]:
@@ -169,6 +183,7 @@ def _train(made: Publication, request: TrainingJob) -> None:
         calibrate=request.calibrate,
         rerank=request.rerank,
         keep_rows=request.keep_rows,
+        base=None if request.base is None else parse_named(request.base),
         threads=made.context.threads,
         **made.marks(request),
     )

@@ -1,23 +1,18 @@
-"""`xylem extend`: a version with labels that it did not have, without training it again."""
+"""A training that goes on from a version: labels are added, or its classifiers learn other rows."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from model_store.checks import LABEL_COUNTS
-from model_store.identifiers import check_model
-from model_store.manifest import CALIBRATION, COMBINED
+from model_store.decoding import tree_digest
+from model_store.manifest import CALIBRATION, COMBINED, DataInfo
 from model_store.names import NameTable, all_names, build_names, find_all
-from model_store.origin import REPORT, origin_arrays, parent_of, read_origin, report_array
+from model_store.origin import parent_of, read_origin
 from model_store.store import Store
-from model_store.version import Draft, Model, model_of
-from service.base.columns import DEFAULT_COLUMNS, TableColumns
+from model_store.version import Model
 from service.base.errors import BadData, BadInstance, BadParameter
 from service.base.rows import Dataset
 from service.datasets import read_dataset
@@ -26,173 +21,109 @@ from service.thresholds.methods.ofo import lower_bounds, no_counts, thresholds_o
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
 from service.trainers.registry import check_regrowth, regrow
-from service.trainers.regrowing import extend_trees
+from service.trainers.regrowing import extend_trees, refit_trees
 from service.trainers.source import TrainingSet
+from service.trainers.spec import Trained
 from service.vocabulary.featurizers import featurizer_of
-from service.workflows.calibrate import draft_of
 from service.workflows.combined_parts import name_of_member, renumbered
-from service.workflows.evaluate import valid_figures
-from service.workflows.kept_rows import join_rows, kept_rows, read_kept
-from service.workflows.labelled import OnProgress, no_progress, read_labelled
-from service.workflows.train import version_report
+from service.workflows.kept_rows import join_rows, read_kept
+from service.workflows.labelled import OnProgress
+from service.workflows.prepared import PreparedRows
+from service.workflows.request import TrainRequest
 
 NEW_LABELS_MAX = 100_000
 """Labels that are added at once: beyond, and beyond as many as there are, a training is not much longer."""
 
 
-@dataclass(frozen=True)
-class ExtendRequest:
-    """Labels to add, and the rows to learn them from.
+def prepare_on(base: Model, request: TrainRequest, on_progress: OnProgress) -> PreparedRows:
+    """Return the rows of a training that goes on from a version, with its features and labels.
 
-    data        labelled rows, some with labels that the version does not have
-    rows        files of the rows that it was trained on; none: those that it keeps
-    valid       a labelled file to measure the result on
-    label_names, columns, threads, origin, latest, made_for  as in TrainRequest
+    Where `request.extends`, these are old rows and new ones, and labels that are new come after the others.
+    Raises BadInput for a version that cannot go on, and for files that cannot be used.
     """
-
-    data: Path
-    rows: Sequence[Path] = ()
-    valid: Path | None = None
-    label_names: Path | None = None
-    columns: TableColumns = DEFAULT_COLUMNS
-    threads: int = 1
-    origin: Mapping[str, Any] = field(default_factory=dict)
-    latest: bool = True
-    made_for: str | None = None
-
-
-class ExtendReport(NamedTuple):
-    """What was published: so many labels added and classifiers trained, groups of labels divided."""
-
-    model: str
-    version: int
-    parent: int
-    labels: int
-    added: int
-    rows: int
-    divided: int
-    classifiers: int
-    extend_seconds: float
-    model_bytes: int
-    metrics: Mapping[str, float]
-    warnings: list[str]
+    shown, manifest = name_of_member(base), base.manifest
+    what = "extend" if request.extends else "from"
+    _check_base(base, request, what)
+    dataset = _read(request, 0, on_progress)
+    featurizer = featurizer_of(base)
+    if not request.extends:
+        data = _rows_for(dataset, base.labels, featurizer)
+        unknown = renumbered(dataset, base.labels).unknown_names
+        if unknown:
+            raise BadData(
+                f"{dataset.source}: expected labels of {shown}, found {len(unknown)} others, as "
+                f"{unknown[0]!r:.80}: add them by xylem extend"
+            )
+        info = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
+        return PreparedRows(data, base.labels, featurizer, info, dataset.warning)
+    table = _with_new_names(base, dataset)
+    old, warning = _old_rows(base, table, featurizer, request, on_progress)
+    data = join_rows(old, _rows_for(dataset, table, featurizer))
+    return PreparedRows(data, table, featurizer, manifest.data._replace(rows=data.n_rows), warning)
 
 
-def extend_and_publish(
-    store: Store,
-    name: str,
-    reference: str | int,
-    request: ExtendRequest,
-    on_progress: OnProgress = no_progress,
-) -> ExtendReport:
-    """Publish a version of a store with more labels as the model's next one.
+def go_on(base: Model, source: PreparedRows, request: TrainRequest, on_progress: OnProgress) -> Trained:
+    """Return what a training on such rows gives, with weights of the version's type.
 
-    Ids, names, features, calibration and all weights that no new label needs stay to the bit.
-
-    Raises BadInput for a version that cannot be extended and for files that cannot be used, and StoreError.
+    Where labels are added, the calibration stays.
     """
-    check_model(name)
-    store.prepare()
-    model = store.open(name, reference)
-    made = extend_model(model, request, on_progress)
-    origin = {"parent": parent_of(model.manifest), **made.origin, **request.origin}
-    draft = replace(made.draft, extra={**made.draft.extra, **origin_arrays(origin, request.made_for)})
-    draft = replace(draft, files=store.files_of(model, draft.arrays()))
-    on_progress("publish", 0, 1)
-    published = store.publish(name, draft, latest=request.latest)
-    on_progress("publish", 1, 1)
-    return made.report._replace(model=name, version=published.version, model_bytes=published.model_bytes)
+    grow = extend_trees if request.extends else refit_trees
+    grown = regrow(base, source.data, grow, request.threads, on_progress)
+    manifest, extra = base.manifest, {}
+    if request.extends:
+        extra = {name: array for name, array in base.arrays.items() if name.startswith(f"{CALIBRATION}/")}
+    added = source.names.n_names - manifest.n_labels
+    report = {"labels_added": added, "groups_divided": grown.divided, "classifiers": grown.classifiers}
+    parameters: Any = dict(manifest.trainer.parameters)
+    return Trained(grown.ensemble, manifest.kind, manifest.link, parameters, 0, extra, report)
 
 
-class Extended(NamedTuple):
-    """What can be published, fields of its origin, and what is told of it but for its number and size."""
-
-    draft: Draft
-    origin: dict[str, Any]
-    report: ExtendReport
+def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
+    """Return the fields of the origin of what goes on from a version."""
+    kept = {name: found for name, found in read_origin(base.arrays).items() if name == CALIBRATION}
+    return {"parent": parent_of(base.manifest), **(kept if request.extends else {})}
 
 
-def extend_model(model: Model, request: ExtendRequest, on_progress: OnProgress = no_progress) -> Extended:
-    """Return an opened version with more labels. Raises BadInput. Deterministic."""
-    manifest, shown = model.manifest, name_of_member(model)
-    refuse_combined(model, "extend")
-    check_regrowth(manifest, "extend")
-    if not request.rows and read_kept(model) is None:
+def _check_base(base: Model, request: TrainRequest, what: str) -> None:
+    """Raise BadParameter for a version that cannot go on so."""
+    shown, manifest = name_of_member(base), base.manifest
+    if manifest.kind == COMBINED:
+        raise BadParameter(
+            f"{what}: expected a version of trees, found {shown}, a combined one: take its member, and "
+            "combine anew"
+        )
+    if manifest.trainer.name != request.trainer:
+        found = f"found {shown}, one of {manifest.trainer.name}"
+        raise BadParameter(f"{what}: expected a version of {request.trainer}, {found}")
+    check_regrowth(manifest, what)
+    if request.parameters or request.weights != "float32":
+        raise BadParameter(f"{what}: expected parameters and weights of {shown} to stay, found others")
+    if request.extends and not request.rows and read_kept(base) is None:
         raise BadParameter(
             f"extend: expected --rows, those that {shown} was trained on, or a version that keeps them "
             "(xylem train --keep-rows), found neither"
         )
-    new = _read(request.data, request, on_progress)
-    table = _with_new_names(model, new, request.data.name)
-    featurizer = featurizer_of(model)
-    old, warnings = _old_rows(model, table, featurizer, request, on_progress)
-    on_progress("features", 0, 1)
-    data = join_rows(old, rows_for(new, table, featurizer, request.data.name))
-    on_progress("features", 1, 1)
-    start = time.perf_counter()
-    grown = regrow(model, data, extend_trees, request.threads, on_progress)
-    seconds = time.perf_counter() - start
-    counts = np.bincount(data.labels.indices, minlength=table.n_names).astype(np.int64)
-    extra = {**draft_of(model).extra, LABEL_COUNTS: counts}
-    if read_kept(model) is not None:
-        extra.update(kept_rows(data))
-    draft = replace(
-        draft_of(model),
-        ensemble=grown.ensemble,
-        labels=table,
-        data=manifest.data._replace(rows=data.n_rows),
-        metrics={},
-        extra=extra,
-    )
-    added = table.n_names - manifest.n_labels
-    told = {"added": added, "divided": grown.divided, "classifiers": grown.classifiers, "seconds": seconds}
-    draft = _measured(draft, {"extended": told}, warnings, request, on_progress)
-    origin = {key: found for key, found in read_origin(model.arrays).items() if key == CALIBRATION}
-    origin["extended"] = {"labels": added, "source": new.source, "rows": new.n_rows, "sha256": new.sha256}
-    report = ExtendReport(
-        "",
-        0,
-        manifest.version,
-        table.n_names,
-        added,
-        data.n_rows,
-        grown.divided,
-        grown.classifiers,
-        seconds,
-        0,
-        draft.metrics,
-        warnings,
-    )
-    return Extended(draft, origin, report)
 
 
-def refuse_combined(model: Model, what: str) -> None:
-    """Raise BadParameter for a combined version; `what` is wanted of it."""
-    if model.manifest.kind == COMBINED:
-        raise BadParameter(
-            f"{what}: expected a version of trees, found {name_of_member(model)}, a combined one: "
-            f"{what} its member, and combine anew"
-        )
-
-
-def _read(path: Path, request: ExtendRequest, on_progress: OnProgress) -> Dataset:
+def _read(request: TrainRequest, number: int, on_progress: OnProgress) -> Dataset:
+    """Read the data of a request, or after it the files of old rows."""
     return read_dataset(
-        path,
+        [request.data, *request.rows][number],
         label_names_file=request.label_names,
         columns=request.columns,
         on_progress=lambda done, total: on_progress("read", done, total),
     )
 
 
-def rows_for(dataset: Dataset, labels: NameTable, featurizer: Featurizer, source: str) -> TrainingSet:
+def _rows_for(dataset: Dataset, labels: NameTable, featurizer: Featurizer) -> TrainingSet:
     """Return the rows of a data set with a version's features and labels. Raises BadData."""
     try:
         return TrainingSet(featurizer.transform_dataset(dataset), renumbered(dataset, labels).labels)
     except BadInstance as error:
-        raise BadData(f"{source}: {error}") from None
+        raise BadData(f"{dataset.source}: {error}") from None
 
 
-def _with_new_names(model: Model, new: Dataset, source: str) -> NameTable:
+def _with_new_names(model: Model, new: Dataset) -> NameTable:
     """Return the version's labels, and after them those that it does not have, sorted. Raises BadData."""
     names = new.label_names or [str(label) for label in range(new.labels.n_labels)]
     carried = sorted({names[label] for label in np.unique(new.labels.indices).tolist()})
@@ -201,69 +132,49 @@ def _with_new_names(model: Model, new: Dataset, source: str) -> NameTable:
     shown, n_labels = name_of_member(model), model.manifest.n_labels
     if not added:
         raise BadData(
-            f"{source}: expected labels that {shown} does not have, found {len(carried)} that it has already"
+            f"{new.source}: expected labels that {shown} does not have, found {len(carried)}, which it has"
         )
     most = min(NEW_LABELS_MAX, max(1000, n_labels))
     if len(added) > most:
         raise BadData(
-            f"{source}: expected at most {most} new labels at once for {n_labels} of {shown}, found "
+            f"{new.source}: expected at most {most} new labels at once for {n_labels} of {shown}, found "
             f"{len(added)}: train again"
         )
     return build_names([*all_names(model.labels), *added])
 
 
 def _old_rows(
-    model: Model, table: NameTable, featurizer: Featurizer, request: ExtendRequest, on_progress: OnProgress
-) -> tuple[TrainingSet, list[str]]:
+    model: Model, table: NameTable, featurizer: Featurizer, request: TrainRequest, on_progress: OnProgress
+) -> tuple[TrainingSet, str | None]:
     """Return the rows that a version was trained on, and what may be wrong with them. Raises BadInput."""
-    if not request.rows:
-        kept = read_kept(model)
-        assert kept is not None
-        return kept._replace(labels=kept.labels._replace(n_labels=table.n_names)), []
-    parts, sums = [], []
-    for path in request.rows:
-        dataset = _read(path, request, on_progress)
-        parts.append(rows_for(dataset, table, featurizer, path.name))
-        sums.append(dataset.sha256)
-    warnings = []
-    if model.manifest.data.sha256 not in sums:
-        files = ", ".join(path.name for path in request.rows)
-        warnings.append(f"{files}: not what {name_of_member(model)} was trained on")
-    return TrainingSet.join(parts), warnings
-
-
-def _measured(
-    draft: Draft,
-    training: dict[str, Any],
-    warnings: list[str],
-    request: ExtendRequest,
-    on_progress: OnProgress,
-) -> Draft:
-    """Return a draft with its figures on the validation file, if there is one, and its report."""
-    trial = model_of(draft)
-    report = version_report(trial, training, None, None)
-    if warnings:
-        report["warnings"] = warnings
-    if request.valid is not None:
-        valid = read_labelled(trial, request.valid, on_progress, request.columns)
-        metrics, report["validation"] = valid_figures(trial, valid, request.threads, on_progress)
-        draft = replace(draft, metrics=metrics)
-    return replace(draft, extra={**draft.extra, REPORT: report_array(report)})
+    kept = read_kept(model)
+    if not request.rows and kept is not None:
+        return kept._replace(labels=kept.labels._replace(n_labels=table.n_names)), None
+    datasets = [_read(request, 1 + number, on_progress) for number in range(len(request.rows))]
+    warning = None
+    if all(dataset.sha256 != model.manifest.data.sha256 for dataset in datasets):
+        files = ", ".join(dataset.source for dataset in datasets)
+        warning = f"{files}: not what {name_of_member(model)} was trained on"
+    return TrainingSet.join([_rows_for(dataset, table, featurizer) for dataset in datasets]), warning
 
 
 def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDatabase) -> bool:
-    """Give a version the thresholds of its parent, unless it has some; new labels begin as untuned ones do.
+    """Give a version the thresholds of its parent, if they fit, unless it has some.
 
+    They do where labels were added, which begin as untuned ones do, and where the trees are the same.
     Returns whether it did. Raises DatabaseUnavailable and StoreError.
     """
     model = store.open(name, version)
     parent = read_origin(model.arrays).get("parent") or {}
     if parent.get("model") != name or kept_in.load(name, version) is not None:
         return False
-    tuned = kept_in.load(name, int(parent["version"]))
+    tuned, n_labels = kept_in.load(name, int(parent["version"])), model.manifest.n_labels
     if tuned is None:
         return False
-    n_labels, n_old = model.manifest.n_labels, len(tuned.thresholds)
+    n_old = len(tuned.thresholds)
+    before = store.open(name, int(parent["version"])).ensemble
+    if n_labels == n_old and tree_digest(before) != tree_digest(model.ensemble):
+        return False
     counters = no_counts(n_labels)
     bounds = lower_bounds(model.arrays.get(LABEL_COUNTS), model.manifest.data.rows, n_labels)
     thresholds = thresholds_of(counters, tuned.start, bounds)

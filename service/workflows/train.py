@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from model_store.ensemble import Weights
 from model_store.errors import StoreError
 from model_store.identifiers import check_model
 from model_store.manifest import TrainerInfo
@@ -32,7 +33,8 @@ from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import Trained, TrainingSet, estimate, fit
 from service.workflows.calibrate import calibrated_draft, fit_to_rows
 from service.workflows.evaluate import note_on, valid_figures
-from service.workflows.kept_rows import kept_rows
+from service.workflows.extend import go_on, origin_of, prepare_on
+from service.workflows.kept_rows import kept_rows, read_kept
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
 from service.workflows.prepared import (
     PreparedRows,
@@ -62,6 +64,7 @@ class TrainReport(NamedTuple):
     calibration_error  before and after it was calibrated, where it was: see `CalibrationFit`
     thresholds  that were found beside the training: `ProgressiveThresholds.keep`, and their epoch
     rerank    P@1, P@3 and P@5 of held-out rows, "alone" and "ranked", and whether the ranker is "kept"
+    grown     of a training that goes on from a version: labels added, groups divided, classifiers trained
     """
 
     model: str
@@ -77,6 +80,7 @@ class TrainReport(NamedTuple):
     calibration_error: dict[str, float] | None = None
     thresholds: dict[str, Any] | None = None
     rerank: dict[str, Any] | None = None
+    grown: dict[str, Any] | None = None
 
 
 class _Outcome(NamedTuple):
@@ -91,6 +95,7 @@ class _Outcome(NamedTuple):
     train_seconds: float
     valid: Labelled | None = None
     found: ProgressiveThresholds | None = None
+    weights: Weights = "float32"
 
     @property
     def sample(self) -> TrainingSet | None:
@@ -130,12 +135,14 @@ def train_and_publish(
     if request.rerank:
         check_installed()
     store.prepare()
-    origin = {"parent": _parent(store, model), **request.origin}
+    base = None if request.base is None else store.open(*request.base)
+    parent = {"parent": _parent(store, model)} if base is None else origin_of(base, request)
+    origin = {**parent, **request.origin}
     if request.valid is not None:
         check_readable(request.valid)
-    source = prepare(request, chosen, on_progress)
+    source = prepare(request, chosen, on_progress) if base is None else prepare_on(base, request, on_progress)
     found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
-    outcome = _trained(source, request, chosen, on_progress, found)
+    outcome = _trained(source, request, chosen, on_progress, found, base)
     finished = _finished(outcome, request, origin, on_progress)
     ranked = None
     if request.rerank:
@@ -157,7 +164,25 @@ def train_and_publish(
         calibration_error=finished.calibration_error,
         thresholds=None if found is None else found.keep(model, manifest.version),
         rerank=ranked,
+        grown=None if base is None else outcome.trained.report,
     )
+
+
+def extend_and_publish(
+    store: Store, model: str, request: TrainRequest, on_progress: OnProgress = no_progress
+) -> TrainReport:
+    """Publish a version with labels that its base does not have; the trainer is the base's.
+
+    Ids, names, features, calibration and all weights that no new label needs stay to the bit. Raises as
+    `train_and_publish`.
+    """
+    assert request.base is not None
+    base = store.open(*request.base)
+    keep_rows, trainer = read_kept(base) is not None, base.manifest.trainer.name
+    wanted = replace(
+        request, trainer=trainer, seed=base.manifest.seed, extends=True, keep_rows=keep_rows, parameters=()
+    )
+    return train_and_publish(store, model, wanted, on_progress)
 
 
 def train_dataset(dataset: Dataset, request: TrainRequest, on_progress: OnProgress = no_progress) -> Draft:
@@ -198,7 +223,12 @@ def _finished(
     report = version_report(trial, outcome.trained.report, outcome.sample, test) | outcome.notes()
     on_progress("report", 1, 1)
     draft, rounded = round_weights(
-        draft, request.weights, request.threads, valid, outcome.sample, on_progress
+        draft,
+        request.weights if outcome.weights == "float32" else "float32",
+        request.threads,
+        valid,
+        outcome.sample,
+        on_progress,
     )
     if kept is not None:
         report["validation"] = rounded or kept
@@ -250,7 +280,7 @@ def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
     return Draft(
         kind=trained.kind,
         link=trained.link,
-        weights="float32",
+        weights=outcome.weights,
         n_features=source.featurizer.n_features,
         trainer=TrainerInfo(request.trainer, trained.parameters),
         seed=request.seed,
@@ -274,6 +304,7 @@ def _trained(
     chosen: Chosen,
     on_progress: OnProgress,
     found: ProgressiveThresholds | None = None,
+    base: Model | None = None,
 ) -> _Outcome:
     """Train on prepared rows; with rows in memory the validation file, if there is one, is read before."""
     valid = None
@@ -281,6 +312,10 @@ def _trained(
         names, featurizer = source.names, source.featurizer
         valid = read_labelled_with(names, featurizer, request.valid, on_progress, request.columns)
     start = time.perf_counter()
+    if base is not None:
+        assert isinstance(source, PreparedRows)
+        trained = go_on(base, source, request, on_progress)
+        return _Outcome(trained, source, time.perf_counter() - start, valid, weights=base.manifest.weights)
     trained = fit(request.trainer, chosen.trainer, source, request.seed, request.threads, on_progress, found)
     if found is not None:
         found.check()

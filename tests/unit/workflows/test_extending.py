@@ -19,9 +19,8 @@ from service.inference.predictors import make_predictor
 from service.trainers import TrainingSet
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.calibrate import calibrate_and_publish
-from service.workflows.extend import ExtendRequest, extend_and_publish
 from service.workflows.kept_rows import join_rows
-from service.workflows.train import TrainRequest, train_and_publish
+from service.workflows.train import TrainReport, TrainRequest, extend_and_publish, train_and_publish
 from tests.conftest import Command
 
 WORDS = [f"word{i}" for i in range(12)]
@@ -60,14 +59,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+def _extend(store: Store, model: str, data: Path, version: int | str = "latest", *rows: Path) -> TrainReport:
+    return extend_and_publish(store, model, TrainRequest("", data, base=(model, version), rows=rows))
+
+
 def test_a_new_label_is_answered_and_the_next_one_too(home: Path) -> None:
     store = Store(home / "store")
     calibrate_and_publish(store, "kept", "latest", _write(home / "valid.jsonl", _rows(150)))
-    first = extend_and_publish(store, "kept", "latest", ExtendRequest(home / "new.jsonl"))
+    first = _extend(store, "kept", home / "new.jsonl")
     more = _write(home / "more.jsonl", [{"text": "newer word3", "labels": ["tuesday", "a first one"]}] * 3)
-    second = extend_and_publish(store, "kept", "latest", ExtendRequest(more))
-    assert (first.added, second.added, second.labels) == (1, 2, 15)
+    second = _extend(store, "kept", more)
+    assert first.grown is not None and second.grown is not None
+    assert (first.grown["labels_added"], second.grown["labels_added"]) == (1, 2)
     model = store.open("kept")
+    assert model.manifest.n_labels == 15
     assert all_names(model.labels)[-3:] == ["monday", "a first one", "tuesday"]
     rows = featurizer_of(model).transform_texts([f"fresh {WORDS[0]}", "newer word3"])
     found = make_predictor(model).predict(rows, PredictOptions(top_r=2))
@@ -77,16 +82,15 @@ def test_a_new_label_is_answered_and_the_next_one_too(home: Path) -> None:
     for array in ("calibration/x", "calibration/y"):
         assert model.arrays[array].tolist() == old.arrays[array].tolist()
     origin = read_origin(model.arrays)
-    assert origin["extended"]["labels"] == 2 and origin["parent"]["version"] == first.version
+    assert origin["parent"]["version"] == first.version and "calibration" in origin
 
 
 def test_the_rows_may_come_from_files(home: Path, tmp_path: Path) -> None:
     store = Store(home / "store")
-    request = ExtendRequest(home / "new.jsonl", [home / "old.jsonl"])
-    report = extend_and_publish(store, "tree", 1, request)
-    assert report.rows == 305 and not report.warnings
+    report = _extend(store, "tree", home / "new.jsonl", 1, home / "old.jsonl")
+    assert store.manifest("tree", report.version).data.rows == 305 and not report.warnings
     other = _write(tmp_path / "elsewhere.jsonl", _rows(30))
-    report = extend_and_publish(store, "tree", 1, ExtendRequest(home / "new.jsonl", [other]))
+    report = _extend(store, "tree", home / "new.jsonl", 1, other)
     assert report.warnings == ["elsewhere.jsonl: not what tree@1 was trained on"]
 
 
@@ -104,7 +108,7 @@ def test_the_rows_may_come_from_files(home: Path, tmp_path: Path) -> None:
             "kept@1",
             "old.jsonl",
             None,
-            "old.jsonl: expected labels that kept@1 does not have, found 12 that it",
+            "old.jsonl: expected labels that kept@1 does not have, found 12, which it has",
         ),
         (
             "kept@1",
@@ -162,3 +166,25 @@ def test_a_new_row_that_is_an_old_one_gives_it_its_labels() -> None:
     assert found.rows.indptr.tolist() == [0, 2, 3, 3, 3]
     labels = np.split(found.labels.indices, found.labels.indptr[1:-1])
     assert [row.tolist() for row in labels] == [[0, 2, 3], [0, 1, 3], [0], [2]]
+
+
+@pytest.mark.parametrize("name", ["kept", "tree"])
+def test_a_training_goes_on_from_a_version(home: Path, command: Command, name: str) -> None:
+    store = Store(home / "store")
+    _write(home / "next.jsonl", _rows(400))
+    options = ["--data", home / "next.jsonl", "--model", name, "--from", f"{name}@1"]
+    status, _, told = command("train", "label-tree", *options, store=home / "store")
+    assert (status, told) == (0, "")
+    made, old = store.open(name), store.open(name, 1)
+    assert np.array_equal(made.ensemble.node_label, old.ensemble.node_label)
+    assert (made.ensemble.node_bias != old.ensemble.node_bias).any()
+    assert made.manifest.data.rows == 400 and made.manifest.features == old.manifest.features
+    for more, message in (
+        (["-p", "cost=1"], f"from: expected parameters and weights of {name}@1 to stay"),
+        (["--data", home / "new.jsonl"], "found 1 others, as 'monday': add them by xylem extend"),
+        (["--from", "sgd@1"], "from: expected a version of label-tree, found sgd@1, one of plt"),
+        (["--stream"], "from: expected rows in memory"),
+    ):
+        status, _, told = command("train", "label-tree", *options, *more, store=home / "store")
+        assert status == 2 and message in told
+    assert store.versions(name)[-1] == made.manifest.version
