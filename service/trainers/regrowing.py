@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.linalg import norm
 
 from model_store.build import build_ensemble, forest_order
 from model_store.decoding import OldTree, chunk_of, trees_of
 from model_store.ensemble import Chunk, Tree, TreeEnsemble, Weights
 from service.base.rows import LabelRows
 from service.trainers.classifiers import Again, Members, Solving, merge_chunks, train_classifiers
-from service.trainers.representations import Representations, label_representations
+from service.trainers.representations import Representations, label_representations, squared_lengths
 from service.trainers.shape import Shape, parents_of, shape_of
 from service.trainers.source import TrainingSet
 from service.trainers.weighing import Weighed, weigh
@@ -114,7 +113,7 @@ def _join(
     x = sparse.csr_array((vectors.values, vectors.indices, vectors.indptr), (n_labels, vectors.n_features))
     members = old.node_label[leaves], np.append(starts, len(leaves))
     centres = sparse.csr_array((np.ones(len(leaves), np.float32), *members), (len(nodes), n_labels)) @ x
-    lengths = norm(centres, axis=1)
+    lengths = np.sqrt(squared_lengths(centres.data, centres.indptr))
     near = (x[new] @ centres.T).toarray() / np.maximum(lengths, 1e-30)
     nearest = near.argmax(axis=1)
     return {int(nodes[g]): (groups[g], new[nearest == g]) for g in np.unique(nearest).tolist()}
