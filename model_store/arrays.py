@@ -7,13 +7,14 @@ import hashlib
 import io
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import kinds_of
 from model_store.errors import Corrupt
 from model_store.fs import FileSystem, Mapped, read_head, write_file
 
@@ -48,6 +49,7 @@ _PIECE_BYTES = 1 << 22
 HEADER_FAULTS = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 """What a header raises that is no dictionary."""
 
+T = TypeVar("T")
 _PARSING = threading.Lock()
 
 
@@ -201,6 +203,59 @@ def take(
     view = array.view()
     view.flags.writeable = False  # one compiled form of every kernel, and nobody writes by mistake
     return view
+
+
+def has_group(arrays: Iterable[str], group: str) -> bool:
+    """Return whether arrays of a group, whole or not, are among these names."""
+    return any(name.startswith(f"{group}/") for name in arrays)
+
+
+def take_group(
+    arrays: Mapping[str, NDArray[Any]], group: str, struct: Callable[..., T], **sizes: int | str
+) -> T:
+    """Return the arrays "group/field" as a struct of kernels, whose annotations say their types; as `take`.
+
+    sizes  of the first dimension, where it is known: a number, or the field that has as many, or one less
+           ("field+1")
+    """
+    found = []
+    for field, kind in kinds_of(struct).items():
+        size = sizes.get(field)
+        if isinstance(size, str):
+            other, _, more = size.partition("+")
+            size = getattr(arrays.get(f"{group}/{other}"), "size", 0) + int(more or 0)
+        shape = (size, *(None,) * (kind.dims - 1))
+        found.append(take(arrays, f"{group}/{field}", np.dtype(kind.dtype).name, shape))
+    return struct(*found)
+
+
+def group_of(group: str, struct: Any) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a struct by name, as `Draft.extra` takes them."""
+    return {f"{group}/{field}": array for field, array in struct._asdict().items()}
+
+
+def check_lists(group: str, struct: Any, ptr_name: str, ids_name: str, n_ids: int) -> None:
+    """Raise Corrupt unless a field has offsets of all ids of another, which ascend between two of them.
+
+    n_ids  no id is as great. Cost: a few passes, and three bytes an id
+    """
+    ptr, ids = getattr(struct, ptr_name), getattr(struct, ids_name)
+    falls = (ptr[1:] < ptr[:-1]) | (ptr[1:] > len(ids))
+    if ptr[0] != 0 or falls.any() or ptr[-1] != len(ids):
+        index = 0 if ptr[0] != 0 else int(falls.argmax()) + 1 if falls.any() else len(ptr) - 1
+        expected = f"ascending offsets from 0 to {len(ids)}"
+        raise Corrupt(at(f"{group}/{ptr_name}", index), expected, int(ptr[index]))
+    wrong = (ids < 0) | (ids >= n_ids)
+    ends = np.zeros(len(ids) + 1, np.bool_)
+    ends[ptr] = True
+    wrong[1:] |= (ids[1:] <= ids[:-1]) & ~ends[1:-1]
+    if wrong.any():
+        index = int(wrong.argmax())
+        raise Corrupt(
+            at(f"{group}/{ids_name}", index),
+            f"{ids_name} below {n_ids}, ascending in its list",
+            int(ids[index]),
+        )
 
 
 def at(name: str, index: int) -> str:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS, n_groups, padded_width, popcount
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import F32, I32, I64, U8, U16, U32, U64
 from model_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights
 
 CHILDREN_MAX: dict[Weights, int] = {"float32": (1 << 31) - 2, "bfloat16": 1 << 16, "int8": 1 << 8}
@@ -51,7 +52,7 @@ def store_weights(ensemble: TreeEnsemble, weights: Weights) -> TreeEnsemble:
     return ensemble._replace(sparse=words, dense=dense, node_scale=scale)
 
 
-def to_bfloat16(weights: NDArray[np.float32]) -> NDArray[np.uint16]:
+def to_bfloat16(weights: F32) -> U16:
     """Return the upper halves of the weights' bits, rounded to nearest, ties to even."""
     bits = np.ascontiguousarray(weights, np.float32).view(np.uint32)
     odd = bits >> np.uint32(16) & np.uint32(1)
@@ -61,10 +62,10 @@ def to_bfloat16(weights: NDArray[np.float32]) -> NDArray[np.uint16]:
 @kernel
 def _to_int8(
     ensemble: TreeEnsemble,
-    children: NDArray[np.uint64],
-    sparse: NDArray[np.float32],
-    scale_out: NDArray[np.float32],
-    bits_out: NDArray[np.uint8],
+    children: U64,
+    sparse: F32,
+    scale_out: F32,
+    bits_out: U8,
     dense_out: NDArray[np.int8],
 ) -> None:
     """Fill in each node's scale and the bits of all weights, chunk by chunk."""
@@ -155,14 +156,14 @@ def build_ensemble(
     return store_weights(ensemble, weights)
 
 
-def forest_order(trees: list[Tree]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def forest_order(trees: list[Tree]) -> tuple[I64, I64]:
     """Return (tree, node of the tree) for every node of the forest, breadth-first.
 
     A level of a tree is a range of its breadth-first ids, so the forest's order is: level by level, tree by
     tree, range by range.
     """
-    tree_ids: list[NDArray[np.int64]] = []
-    node_ids: list[NDArray[np.int64]] = []
+    tree_ids: list[I64] = []
+    node_ids: list[I64] = []
     ranges = []
     for t, tree in enumerate(trees):
         n_nodes = len(tree.child_ptr) - 1
@@ -181,9 +182,7 @@ def forest_order(trees: list[Tree]) -> tuple[NDArray[np.int64], NDArray[np.int64
     return np.concatenate(tree_ids), np.concatenate(node_ids)
 
 
-def _label_leaf(
-    trees: list[Tree], tree_of: NDArray[np.int64], node_label: NDArray[np.int32], n_labels: int
-) -> NDArray[np.int32]:
+def _label_leaf(trees: list[Tree], tree_of: I64, node_label: I32, n_labels: int) -> I32:
     """Return the leaf of each label in each tree: int32[T, K], -1 where a tree has no leaf for the label."""
     if trees[0].histograms is not None:
         return np.empty((0, 0), np.int32)
@@ -198,12 +197,10 @@ def _label_leaf(
     return label_leaf
 
 
-def _pack_leaves(
-    trees: list[Tree], tree_of: NDArray[np.int64], local_of: NDArray[np.int64]
-) -> dict[str, NDArray[Any]]:
+def _pack_leaves(trees: list[Tree], tree_of: I64, local_of: I64) -> dict[str, NDArray[Any]]:
     """Return leaf_ptr, leaf_label and leaf_value: the histograms of a decision tree's leaves."""
-    labels: list[NDArray[np.int32]] = [np.empty(0, np.int32)]
-    values: list[NDArray[np.float32]] = [np.empty(0, np.float32)]
+    labels: list[I32] = [np.empty(0, np.int32)]
+    values: list[F32] = [np.empty(0, np.float32)]
     sizes = [0]
     for t, node in zip(tree_of.tolist(), local_of.tolist(), strict=True):
         histograms = trees[t].histograms
@@ -221,9 +218,7 @@ def _pack_leaves(
     }
 
 
-def _pack_chunks(
-    chunks: list[Chunk | None], n_children: NDArray[np.int64], n_features: int
-) -> dict[str, NDArray[Any]]:
+def _pack_chunks(chunks: list[Chunk | None], n_children: I64, n_features: int) -> dict[str, NDArray[Any]]:
     """Lay the rows of every chunk out as directory, blocks, sparse words and dense rows."""
     inner = np.flatnonzero(n_children).tolist()
     if any((chunk is None) != (count == 0) for chunk, count in zip(chunks, n_children.tolist(), strict=True)):
@@ -266,9 +261,7 @@ def _pack_chunks(
     }
 
 
-def _check_chunk(
-    node: int, chunk: Chunk, n_children: int, n_features: int, sizes_out: NDArray[np.int64]
-) -> None:
+def _check_chunk(node: int, chunk: Chunk, n_children: int, n_features: int, sizes_out: I64) -> None:
     """Write the chunk's sizes as `_measure_chunk` does.
 
     Raises ValueError unless a trainer's chunk keeps the rules of `model_store.ensemble.Chunk`.
@@ -288,13 +281,7 @@ def _check_chunk(
 
 @kernel
 def _measure_chunk(
-    features: NDArray[np.int32],
-    row_ptr: NDArray[np.int64],
-    child: NDArray[np.int32],
-    weight: NDArray[np.float32],
-    bias: NDArray[np.float32],
-    n_features: int,
-    sizes_out: NDArray[np.int64],
+    features: I32, row_ptr: I64, child: I32, weight: F32, bias: F32, n_features: int, sizes_out: I64
 ) -> int:
     """Write how many blocks, row offsets, sparse words and dense weights a chunk takes.
 
@@ -332,16 +319,16 @@ def _measure_chunk(
 
 @kernel
 def _pack_chunk(
-    features: NDArray[np.int32],
-    row_ptr: NDArray[np.int64],
-    child: NDArray[np.int32],
-    bits: NDArray[np.uint32],
+    features: I32,
+    row_ptr: I64,
+    child: I32,
+    bits: U32,
     width: int,
-    directory_out: NDArray[np.uint32],
-    blocks_out: NDArray[np.uint32],
-    row_ptr_out: NDArray[np.int32],
-    sparse_out: NDArray[np.uint64],
-    dense_out: NDArray[np.uint32],
+    directory_out: U32,
+    blocks_out: U32,
+    row_ptr_out: I32,
+    sparse_out: U64,
+    dense_out: U32,
 ) -> None:
     """Fill one chunk's arrays, all zero before.
 

@@ -18,6 +18,7 @@ from model_store.arrays import at, file_name, take
 from model_store.chunk_checks import CHUNK_WORDS_MAX, Fault, check_chunks
 from model_store.compiled.bits import n_groups
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import F32, I32, I64
 from model_store.ensemble import LANES, TreeEnsemble, no_trees
 from model_store.errors import BadNames, Corrupt
 from model_store.extras import (
@@ -250,7 +251,7 @@ def _check_name_table(group: str, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 @kernel
-def _check_offsets(offsets: NDArray[np.int64], size: int, fault: int) -> Fault:
+def _check_offsets(offsets: I64, size: int, fault: int) -> Fault:
     """Prove that offsets ascend from 0 to `size`."""
     last = len(offsets) - 1
     if offsets[0] != 0:
@@ -264,9 +265,7 @@ def _check_offsets(offsets: NDArray[np.int64], size: int, fault: int) -> Fault:
 
 
 @kernel
-def _check_forest(
-    child_ptr: NDArray[np.int32], parent: NDArray[np.int32], node_bias: NDArray[np.float32], n_trees: int
-) -> Fault:
+def _check_forest(child_ptr: I32, parent: I32, node_bias: F32, n_trees: int) -> Fault:
     """Prove that child_ptr makes a forest numbered breadth-first and parent agrees with it."""
     n_nodes = len(parent)
     if child_ptr[0] != n_trees or n_trees > n_nodes:
@@ -291,12 +290,7 @@ def _check_forest(
 
 @kernel
 def _check_labels(
-    child_ptr: NDArray[np.int32],
-    parent: NDArray[np.int32],
-    node_label: NDArray[np.int32],
-    label_leaf: NDArray[np.int32],
-    is_label_tree: bool,
-    n_labels: int,
+    child_ptr: I32, parent: I32, node_label: I32, label_leaf: I32, is_label_tree: bool, n_labels: int
 ) -> Fault:
     """Prove that leaves and labels name each other, after `_check_forest`."""
     n_nodes = len(parent)
@@ -325,13 +319,7 @@ def _check_labels(
 
 
 @kernel
-def _check_leaves(
-    child_ptr: NDArray[np.int32],
-    leaf_ptr: NDArray[np.int64],
-    leaf_label: NDArray[np.int32],
-    leaf_value: NDArray[np.float32],
-    n_labels: int,
-) -> Fault:
+def _check_leaves(child_ptr: I32, leaf_ptr: I64, leaf_label: I32, leaf_value: F32, n_labels: int) -> Fault:
     """Prove the histograms of a decision tree's leaves, after `_check_offsets` of leaf_ptr."""
     for n in range(len(child_ptr) - 1):
         first, end = leaf_ptr[n], leaf_ptr[n + 1]
@@ -348,7 +336,7 @@ def _check_leaves(
 
 
 @kernel
-def _check_node_chunks(child_ptr: NDArray[np.int32], node_chunk: NDArray[np.int32], n_chunks: int) -> Fault:
+def _check_node_chunks(child_ptr: I32, node_chunk: I32, n_chunks: int) -> Fault:
     """Prove that the inner nodes own the chunks in order, after `_check_forest`."""
     chunk = 0
     for n in range(len(node_chunk)):

@@ -30,21 +30,22 @@ class StoreError(Exception):
     told: str | None = None
     """What clients are told instead of the message, where that names paths of the machine."""
 
+    def __init_subclass__(cls, code: str | None = None) -> None:
+        """Take the code of a class; one that says none has that of the class above it."""
+        if code is not None:
+            cls.code = code
 
-class InvalidName(StoreError):
+
+class InvalidName(StoreError, code="invalid-name"):
     """A name of a model or alias, or a version number, that breaks the grammar."""
 
-    code = "invalid-name"
 
-
-class BadNames(StoreError, ValueError):
+class BadNames(StoreError, ValueError, code="bad-names"):
     """Names that cannot make a table: empty, repeated, too long, with control characters, or not text.
 
     `index` is the place of the first such name among those given, None for a fault of the table as a whole;
     `fault` is the message without it.
     """
-
-    code = "bad-names"
 
     def __init__(self, fault: str, index: int | None = None) -> None:
         super().__init__(fault if index is None else f"name {index}: {fault}")
@@ -52,63 +53,45 @@ class BadNames(StoreError, ValueError):
         self.index = index
 
 
-class NotFound(StoreError):
+class NotFound(StoreError, code="not-found"):
     """Something that the store does not have."""
 
-    code = "not-found"
 
-
-class ModelNotFound(NotFound):
+class ModelNotFound(NotFound, code="model-not-found"):
     """A model without any published version."""
 
-    code = "model-not-found"
 
-
-class VersionNotFound(NotFound):
+class VersionNotFound(NotFound, code="version-not-found"):
     """A version that was never published or has been deleted."""
 
-    code = "version-not-found"
 
-
-class AliasNotFound(NotFound):
+class AliasNotFound(NotFound, code="alias-not-found"):
     """An alias that the model does not have."""
 
-    code = "alias-not-found"
 
-
-class Conflict(StoreError):
+class Conflict(StoreError, code="conflict"):
     """A request that the present state of the store forbids."""
 
-    code = "conflict"
 
-
-class VersionInUse(Conflict):
+class VersionInUse(Conflict, code="version-in-use"):
     """A version cannot be deleted while an alias names it."""
 
-    code = "version-in-use"
 
-
-class NothingToRollBack(Conflict):
+class NothingToRollBack(Conflict, code="nothing-to-roll-back"):
     """The alias has no earlier version that still exists."""
 
-    code = "nothing-to-roll-back"
 
-
-class BadSplit(StoreError):
+class BadSplit(StoreError, code="bad-split"):
     """The weight of a canary or the share of a shadow is out of range, or does not fit the versions."""
 
-    code = "bad-split"
 
-
-class Corrupt(StoreError):
+class Corrupt(StoreError, code="model-corrupt"):
     """Bytes that are not a version: damaged, incomplete or not written by a correct writer.
 
     where     the file, and the field or the index within it
     expected  what a correct file holds there
     found     what it holds
     """
-
-    code = "model-corrupt"
 
     def __init__(self, where: str, expected: str, found: object) -> None:
         super().__init__(f"{where}: expected {expected}, found {found}")
@@ -121,16 +104,12 @@ class Corrupt(StoreError):
         return type(self)(f"{place}: {self.where}", self.expected, self.found)
 
 
-class UnsupportedSchema(Corrupt):
+class UnsupportedSchema(Corrupt, code="model-schema-unsupported"):
     """A version of a schema that this code does not know: most often, a newer one."""
 
-    code = "model-schema-unsupported"
 
-
-class StoreUnreadable(StoreError):
+class StoreUnreadable(StoreError, code="store-unreadable"):
     """The file system refused or failed to read."""
-
-    code = "store-unreadable"
 
     @classmethod
     def of(cls, path: Path, expected: str, found: str) -> StoreUnreadable:
@@ -140,7 +119,5 @@ class StoreUnreadable(StoreError):
         return error
 
 
-class StoreUnwritable(StoreError):
+class StoreUnwritable(StoreError, code="store-unwritable"):
     """The file system refused or failed to write; nothing that was published before is touched."""
-
-    code = "store-unwritable"

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, file_name, take
-from model_store.compiled.decorators import kernel
+from model_store.arrays import at, check_lists, file_name, group_of, has_group, take, take_group
 from model_store.compiled.handles import F32_1, I32_1, I64_1, handle
 from model_store.ensemble import TreeEnsemble
 from model_store.errors import Corrupt
@@ -64,10 +63,10 @@ def assemble_calibration(manifest: Manifest, arrays: Mapping[str, NDArray[Any]])
         return NO_CALIBRATION
     if manifest.link == "softmax":
         raise Corrupt("manifest.json: arrays", f"no array of {CALIBRATION} with link softmax", "one")
-    x = take(arrays, f"{CALIBRATION}/x", "float32", (None,))
-    if not 2 <= len(x) <= KNOTS_MAX:
-        raise Corrupt(file_name(f"{CALIBRATION}/x"), f"2 to {KNOTS_MAX} knots", len(x))
-    return Calibration(x, take(arrays, f"{CALIBRATION}/y", "float32", (len(x),)))
+    found = take_group(arrays, CALIBRATION, Calibration, y="x")
+    if not 2 <= len(found.x) <= KNOTS_MAX:
+        raise Corrupt(file_name(f"{CALIBRATION}/x"), f"2 to {KNOTS_MAX} knots", len(found.x))
+    return found
 
 
 def check_calibration(calibration: Calibration) -> None:
@@ -89,7 +88,7 @@ def check_calibration(calibration: Calibration) -> None:
 
 def calibration_arrays(calibration: Calibration) -> dict[str, NDArray[np.float32]]:
     """Return the arrays of a calibration by name, as `Draft.extra` takes them."""
-    return {f"{CALIBRATION}/{name}": values for name, values in calibration._asdict().items()}
+    return group_of(CALIBRATION, calibration)
 
 
 RERANK = "tail"
@@ -115,75 +114,30 @@ class Rerank(NamedTuple):
     parameters: F32_1
 
 
-FAULTS: dict[int, tuple[str, str]] = {
-    1: ("ptr", "ascending offsets from 0 to the number of features"),
-    2: ("features", "features below n_features, ascending within a label"),
-    3: ("norm2", "a square, 0 or more"),
-    4: ("parameters", "alpha from 0 to 1, then gamma of 0 or more"),
-}
-"""What a fault means: the array at whose index it was found, and what was expected there."""
-
-
 def has_rerank(arrays: Mapping[str, NDArray[Any]]) -> bool:
     """Return whether a version has re-ranking arrays, whole or not."""
-    return any(name.startswith(f"{RERANK}/") for name in arrays)
+    return has_group(arrays, RERANK)
 
 
 def assemble_rerank(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Rerank:
     """Return the re-ranking arrays of a version that has them, read-only; raise Corrupt. Reads no data."""
     if manifest.kind != "decision-tree":
         raise Corrupt("manifest.json: arrays", f"no array of {RERANK} in a {manifest.kind}", "one")
-    n_labels = manifest.n_labels
-    ptr = take(arrays, f"{RERANK}/ptr", "int64", (n_labels + 1,))
-    features = take(arrays, f"{RERANK}/features", "int32", (None,))
-    return Rerank(
-        ptr,
-        features,
-        take(arrays, f"{RERANK}/values", "float32", (len(features),)),
-        take(arrays, f"{RERANK}/norm2", "float32", (n_labels,)),
-        take(arrays, f"{RERANK}/parameters", "float32", (2,)),
-    )
+    n = manifest.n_labels
+    return take_group(arrays, RERANK, Rerank, ptr=n + 1, values="features", norm2=n, parameters=2)
 
 
 def check_rerank(rerank: Rerank, n_features: int) -> None:
-    """Raise Corrupt unless every invariant of Rerank holds; its floats were seen to be finite. One pass."""
-    number, index = _check(rerank.ptr, rerank.features, rerank.norm2, rerank.parameters, n_features)
-    if number:
-        name, expected = FAULTS[number]
-        array = getattr(rerank, name)
-        raise Corrupt(at(f"{RERANK}/{name}", index), expected, array[index])
-
-
-@kernel
-def _check(
-    ptr: NDArray[np.int64],
-    features: NDArray[np.int32],
-    norm2: NDArray[np.float32],
-    parameters: NDArray[np.float32],
-    n_features: int,
-) -> tuple[int, int]:
-    """Return (fault, index), fault 0 when all is well."""
-    n_labels = len(norm2)
-    if ptr[0] != 0:
-        return 1, 0
-    for label in range(n_labels):
-        if ptr[label + 1] < ptr[label] or ptr[label + 1] > len(features):
-            return 1, label + 1
-    if ptr[n_labels] != len(features):
-        return 1, n_labels
-    for label in range(n_labels):
-        before = -1
-        for i in range(ptr[label], ptr[label + 1]):
-            if features[i] <= before or features[i] >= n_features:
-                return 2, i
-            before = features[i]
-        if norm2[label] < 0:
-            return 3, label
-    if parameters[0] < 0 or parameters[0] > 1:
-        return 4, 0
-    if parameters[1] < 0:
-        return 4, 1
-    return 0, 0
+    """Raise Corrupt unless every invariant of Rerank holds; its floats were seen to be finite."""
+    check_lists(RERANK, rerank, "ptr", "features", n_features)
+    if (rerank.norm2 < 0).any():
+        index = int(rerank.norm2.argmin())
+        raise Corrupt(at(f"{RERANK}/norm2", index), "a square, 0 or more", rerank.norm2[index])
+    alpha, gamma = rerank.parameters
+    if not 0 <= alpha <= 1 or gamma < 0:
+        index = int(0 <= alpha <= 1)
+        expected = "alpha from 0 to 1, then gamma of 0 or more"
+        raise Corrupt(at(f"{RERANK}/parameters", index), expected, rerank.parameters[index])
 
 
 EMBEDDING = "embedding"
@@ -216,7 +170,7 @@ class Embedding(NamedTuple):
 
 def has_embedding(arrays: Mapping[str, NDArray[Any]]) -> bool:
     """Return whether a version has embedding arrays, whole or not."""
-    return any(name.startswith(f"{EMBEDDING}/") for name in arrays)
+    return has_group(arrays, EMBEDDING)
 
 
 def assemble_embedding(n_features: int, arrays: Mapping[str, NDArray[Any]]) -> Embedding:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64, U8
 from model_store.documents import parse_sealed, render_sealed
 from model_store.errors import BadNames, Corrupt
 from model_store.fs import FileSystem, Mapped, write_file
@@ -102,17 +103,17 @@ class LabelInfo(NamedTuple):
 
     head: Head
     keys: NameTable
-    offsets: NDArray[np.int64]
-    utf8: NDArray[np.uint8]
-    broader_ptr: NDArray[np.int64]
-    broader: NDArray[np.int32]
+    offsets: I64
+    utf8: U8
+    broader_ptr: I64
+    broader: I32
 
     def text(self, column: str, subject: int) -> str | None:
         """Return what subject i, 0 <= i < n, has in a column; None: nothing, also for an unknown column."""
         columns = self.head.columns
         return self._text(columns.index(column), subject) if column in columns else None
 
-    def texts(self, column: str) -> NDArray[np.int64]:
+    def texts(self, column: str) -> I64:
         """Return int64[n + 1]: where the texts of a column, one of the head's, begin in `utf8`, and end."""
         first = self.head.columns.index(column) * self.head.n_subjects
         return self.offsets[first : first + self.head.n_subjects + 1]
@@ -196,9 +197,7 @@ def _text(subject: Subject, column: str) -> str:
     return subject.names.get(column.removeprefix(NAME), "")
 
 
-def _texts(
-    subjects: Sequence[Subject], order: Sequence[int], columns: Sequence[str]
-) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def _texts(subjects: Sequence[Subject], order: Sequence[int], columns: Sequence[str]) -> tuple[I64, U8]:
     """Return the texts of all columns, one after the other: their offsets and bytes. Raises BadNames."""
     utf8, offsets = bytearray(), array("q", [0])
     for column in columns:
@@ -211,9 +210,7 @@ def _texts(
     return np.frombuffer(offsets, np.int64).copy(), np.frombuffer(utf8, np.uint8).copy()
 
 
-def _broader(
-    subjects: Sequence[Subject], order: Sequence[int]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def _broader(subjects: Sequence[Subject], order: Sequence[int]) -> tuple[I64, I32]:
     """Return the subjects above each, those that are there, in the order of their places."""
     place = {subjects[i].uri: at for at, i in enumerate(order)}
     ptr, broader = array("q", [0]), array("i")
@@ -312,19 +309,12 @@ def _checked(head: Head, parts: list[NDArray[Any]]) -> LabelInfo:
     return _assemble(head, offsets, ptr, slots, broader, utf8)
 
 
-def _check_ascending(offsets: NDArray[np.int64], last: int) -> None:
+def _check_ascending(offsets: I64, last: int) -> None:
     if offsets[0] != 0 or offsets[-1] != last or bool((offsets[1:] < offsets[:-1]).any()):
         raise BadNames(f"expected offsets that ascend from 0 to {last}, found others")
 
 
-def _assemble(
-    head: Head,
-    offsets: NDArray[np.int64],
-    ptr: NDArray[np.int64],
-    slots: NDArray[np.int32],
-    broader: NDArray[np.int32],
-    utf8: NDArray[np.uint8],
-) -> LabelInfo:
+def _assemble(head: Head, offsets: I64, ptr: I64, slots: I32, broader: I32, utf8: U8) -> LabelInfo:
     keys = NameTable(offsets[: head.n_keys + 1], utf8[: offsets[head.n_keys]], slots)
     return LabelInfo(head, keys, offsets, utf8, ptr, broader)
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, take
+from model_store.arrays import at, group_of, take, take_group
 from model_store.compiled.handles import F32_1, I32_1, handle
 from model_store.errors import Corrupt
 from model_store.manifest import Manifest
@@ -75,28 +75,18 @@ class Proposing(NamedTuple):
 
 def assemble_ranker(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Ranker:
     """Return the ranker of a combined version, read-only; raise Corrupt. Reads no data."""
-    child = take(arrays, f"{RANKER}/child", "int32", (None,))
-    n = len(child)
     for number, member in enumerate(manifest.members):
         take(arrays, map_name(number), "int32", (member.n_labels,))
     take(arrays, f"{RANKER}/proposing", "int32", (len(Proposing._fields),))
     assemble_near(manifest.n_labels, arrays)
-    return Ranker(
-        take(arrays, f"{RANKER}/linear", "float32", (None,)),
-        take(arrays, f"{RANKER}/tree_ptr", "int32", (None,)),
-        take(arrays, f"{RANKER}/feature", "int32", (n,)),
-        take(arrays, f"{RANKER}/threshold", "float32", (n,)),
-        child,
-        take(arrays, f"{RANKER}/value", "float32", (n,)),
-    )
+    return take_group(arrays, RANKER, Ranker, feature="child", threshold="child", value="child")
 
 
 def ranker_arrays(
     ranker: Ranker, proposing: Proposing, maps: list[NDArray[np.int32]]
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays by name; maps: of each member its labels' ids in the combined version, NO_LABEL."""
-    found: dict[str, NDArray[Any]] = {f"{RANKER}/{name}": array for name, array in ranker._asdict().items()}
-    found[f"{RANKER}/proposing"] = np.array(proposing, np.int32)
+    found = group_of(RANKER, ranker) | {f"{RANKER}/proposing": np.array(proposing, np.int32)}
     return found | {map_name(number): labels for number, labels in enumerate(maps)}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
-from model_store.compiled.handles import read_only
+from model_store.compiled.handles import I32, I64, U8, Bools, read_only
 from model_store.errors import BadNames
 
 _32 = np.uint64(32)
@@ -66,9 +66,9 @@ class NameTable(NamedTuple):
                                     `slot_start` of the upper half of its `hash_bytes` to the first empty slot
     """
 
-    offsets: NDArray[np.int64]
-    utf8: NDArray[np.uint8]
-    slots: NDArray[np.int32]
+    offsets: I64
+    utf8: U8
+    slots: I32
 
     @property
     def n_names(self) -> int:
@@ -97,7 +97,7 @@ def hash_end(h: np.uint64) -> np.uint64:
 
 
 @inlined
-def hash_bytes(utf8: NDArray[np.uint8], start: int, end: int) -> np.uint64:
+def hash_bytes(utf8: U8, start: int, end: int) -> np.uint64:
     """Return the 64-bit hash of utf8[start:end]: FNV-1a, then the finaliser of MurmurHash3.
 
     The same on every machine and in every version: stored tables and hashed features rely on it.
@@ -109,7 +109,7 @@ def hash_bytes(utf8: NDArray[np.uint8], start: int, end: int) -> np.uint64:
 
 
 @inlined
-def _same(a: NDArray[np.uint8], a_start: int, b: NDArray[np.uint8], b_start: int, length: int) -> bool:
+def _same(a: U8, a_start: int, b: U8, b_start: int, length: int) -> bool:
     i = 0
     while i < length and a[a_start + i] == b[b_start + i]:
         i += 1
@@ -117,28 +117,13 @@ def _same(a: NDArray[np.uint8], a_start: int, b: NDArray[np.uint8], b_start: int
 
 
 @inlined
-def probe(
-    offsets: NDArray[np.int64],
-    utf8: NDArray[np.uint8],
-    slots: NDArray[np.int32],
-    query: NDArray[np.uint8],
-    start: int,
-    end: int,
-) -> np.int64:
+def probe(offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int) -> np.int64:
     """Return the slot that holds the name query[start:end], or the empty slot where it would stand."""
     return probe_hash(offsets, utf8, slots, query, start, end, hash_bytes(query, start, end))
 
 
 @inlined
-def probe_hash(
-    offsets: NDArray[np.int64],
-    utf8: NDArray[np.uint8],
-    slots: NDArray[np.int32],
-    query: NDArray[np.uint8],
-    start: int,
-    end: int,
-    h: np.uint64,
-) -> np.int64:
+def probe_hash(offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int, h: np.uint64) -> np.int64:
     """Do as `probe`, with the hash of the name at hand."""
     n_slots = len(slots)
     slot = slot_start(h >> _32, n_slots)
@@ -153,20 +138,13 @@ def probe_hash(
 
 
 @kernel
-def _find(
-    offsets: NDArray[np.int64],
-    utf8: NDArray[np.uint8],
-    slots: NDArray[np.int32],
-    query: NDArray[np.uint8],
-    query_offsets: NDArray[np.int64],
-    ids_out: NDArray[np.int32],
-) -> None:
+def _find(offsets: I64, utf8: U8, slots: I32, query: U8, query_offsets: I64, ids_out: I32) -> None:
     for q in range(len(ids_out)):
         ids_out[q] = slots[probe(offsets, utf8, slots, query, query_offsets[q], query_offsets[q + 1])]
 
 
 @inlined
-def _sequence(utf8: NDArray[np.uint8], i: int, end: int) -> int:
+def _sequence(utf8: U8, i: int, end: int) -> int:
     """Return the length of the UTF-8 sequence at i, 0 when it is none (Unicode, table 3-7)."""
     b = utf8[i]
     if b < 0x80:
@@ -192,7 +170,7 @@ def _sequence(utf8: NDArray[np.uint8], i: int, end: int) -> int:
 
 
 @inlined
-def _name_fault(utf8: NDArray[np.uint8], start: int, end: int) -> int:
+def _name_fault(utf8: U8, start: int, end: int) -> int:
     """Return the number in _FAULTS of what is wrong with the name utf8[start:end], 0 for nothing."""
     if start == end:
         return 1
@@ -211,9 +189,7 @@ def _name_fault(utf8: NDArray[np.uint8], start: int, end: int) -> int:
 
 
 @kernel
-def _fill(
-    offsets: NDArray[np.int64], utf8: NDArray[np.uint8], slots_out: NDArray[np.int32]
-) -> tuple[int, int]:
+def _fill(offsets: I64, utf8: U8, slots_out: I32) -> tuple[int, int]:
     """Put every name into the table; return (fault, name), fault 0 when there is none."""
     slots_out[:] = -1
     for i in range(len(offsets) - 1):
@@ -227,7 +203,7 @@ def _fill(
     return 0, 0
 
 
-def _refuse(fault: int, i: int, offsets: NDArray[np.int64], utf8: NDArray[np.uint8]) -> BadNames:
+def _refuse(fault: int, i: int, offsets: I64, utf8: U8) -> BadNames:
     name = bytes(utf8[offsets[i] : min(int(offsets[i + 1]), int(offsets[i]) + 60)])
     return BadNames(f"{_FAULTS[fault]}: {name.decode(errors='backslashreplace')!r}", i)
 
@@ -257,7 +233,7 @@ def build_names(names: Iterable[str]) -> NameTable:
     return _build(np.frombuffer(offsets, np.int64).copy(), np.frombuffer(utf8, np.uint8).copy())
 
 
-def _build(offsets: NDArray[np.int64], utf8: NDArray[np.uint8]) -> NameTable:
+def _build(offsets: I64, utf8: U8) -> NameTable:
     n = len(offsets) - 1
     slots = np.empty(n + n // 2 + 1, np.int32)
     fault, i = _fill(read_only(offsets), read_only(utf8), slots)
@@ -291,7 +267,7 @@ def check_names(offsets: NDArray[Any], utf8: NDArray[Any], slots: NDArray[Any]) 
 
 
 @kernel
-def _text_fault(offsets: NDArray[np.int64], utf8: NDArray[np.uint8]) -> tuple[int, int]:
+def _text_fault(offsets: I64, utf8: U8) -> tuple[int, int]:
     """Return (fault, text) of the first text that is not empty and could not be a name, else (0, 0)."""
     for i in range(len(offsets) - 1):
         if offsets[i] < offsets[i + 1]:
@@ -301,7 +277,7 @@ def _text_fault(offsets: NDArray[np.int64], utf8: NDArray[np.uint8]) -> tuple[in
     return 0, 0
 
 
-def check_texts(offsets: NDArray[np.int64], utf8: NDArray[np.uint8]) -> None:
+def check_texts(offsets: I64, utf8: U8) -> None:
     """Raise BadNames unless each of n texts, utf8[offsets[i]:offsets[i + 1]], is empty or could be a name.
 
     Offsets ascend from 0 to the bytes' number (the caller's duty). Texts may be repeated.
@@ -324,7 +300,7 @@ def all_names(table: NameTable) -> list[str]:
     return [data[start:end].decode() for start, end in pairwise(table.offsets.tolist())]
 
 
-def names_with(offsets: NDArray[np.int64], utf8: NDArray[np.uint8], part: str) -> NDArray[np.bool_]:
+def names_with(offsets: I64, utf8: U8, part: str) -> Bools:
     """Return bool[n]: which of n texts, utf8[offsets[i]:offsets[i + 1]], have a part.
 
     Both are compared by `str.casefold`. All texts are UTF-8 (the caller's duty). 0.8 microseconds a text.
@@ -334,7 +310,7 @@ def names_with(offsets: NDArray[np.int64], utf8: NDArray[np.uint8], part: str) -
     return np.fromiter((wanted in text.casefold() for text in texts), np.bool_, len(offsets) - 1)
 
 
-def find_names(table: NameTable, utf8: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
+def find_names(table: NameTable, utf8: U8, offsets: I64) -> I32:
     """Return the ids, int32[m], of m names given as bytes and offsets int64[m + 1]; -1 for unknown ones.
 
     Offsets ascend within the bytes (the caller's duty). About 0.1 microseconds a name.
@@ -344,7 +320,7 @@ def find_names(table: NameTable, utf8: NDArray[np.uint8], offsets: NDArray[np.in
     return ids
 
 
-def find_all(table: NameTable, names: Iterable[str]) -> NDArray[np.int32]:
+def find_all(table: NameTable, names: Iterable[str]) -> I32:
     """Return the ids, int32[m], of m names; -1 for those that the table does not have."""
     queries = encoded_names(names)
     offsets = np.fromiter(accumulate(map(len, queries), initial=0), np.int64, len(queries) + 1)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, file_name, take
+from model_store.arrays import at, check_lists, file_name, group_of, has_group, take_group
 from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle, read_only
 from model_store.errors import Corrupt
 
@@ -90,7 +90,7 @@ class NearRows(NamedTuple):
 
 def has_near(arrays: Mapping[str, NDArray[Any]]) -> bool:
     """Return whether a version has near rows, whole or not."""
-    return any(name.startswith(f"{NEAR}/") for name in arrays)
+    return has_group(arrays, NEAR)
 
 
 def near_features(arrays: Mapping[str, NDArray[Any]]) -> int:
@@ -110,27 +110,14 @@ def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows
     """Return the near rows of a version, read-only; raise Corrupt. Reads no data."""
     if not has_near(arrays):
         return no_near(n_labels)
-    scale = take(arrays, f"{NEAR}/scale", "float32", (None,))
-    feature = take(arrays, f"{NEAR}/feature", "int32", (None,))
-    others = take(arrays, f"{NEAR}/other_label", "int32", (None,))
-    return NearRows(
-        take(arrays, f"{NEAR}/label_ptr", "int64", (n_labels + 1,)),
-        take(arrays, f"{NEAR}/label_row", "int32", (None,)),
-        take(arrays, f"{NEAR}/row_ptr", "int64", (len(scale) + 1,)),
-        feature,
-        take(arrays, f"{NEAR}/value", "uint8", (len(feature),)),
-        scale,
-        take(arrays, f"{NEAR}/row_label_ptr", "int64", (len(scale) + 1,)),
-        take(arrays, f"{NEAR}/row_label", "int32", (None,)),
-        take(arrays, f"{NEAR}/other_ptr", "int64", (n_labels + 1,)),
-        others,
-        take(arrays, f"{NEAR}/other_share", "float32", (len(others),)),
-    )
+    sizes: dict[str, int | str] = {"label_ptr": n_labels + 1, "other_ptr": n_labels + 1, "value": "feature"}
+    sizes |= {"row_ptr": "scale+1", "row_label_ptr": "scale+1", "other_share": "other_label"}
+    return take_group(arrays, NEAR, NearRows, **sizes)
 
 
 def near_arrays(near: NearRows) -> dict[str, NDArray[Any]]:
     """Return the arrays of near rows by name, as `Draft.extra` takes them."""
-    return {f"{NEAR}/{name}": array for name, array in near._asdict().items()}
+    return group_of(NEAR, near)
 
 
 def check_near(near: NearRows, n_columns: int) -> None:
@@ -139,11 +126,11 @@ def check_near(near: NearRows, n_columns: int) -> None:
     n_columns  of the first member's features
     """
     n_rows = len(near.scale)
-    _check_lists("label_ptr", near.label_ptr, "label_row", near.label_row, n_rows)
-    _check_lists("row_ptr", near.row_ptr, "feature", near.feature, n_columns)
     n_labels = len(near.label_ptr) - 1
-    _check_lists("row_label_ptr", near.row_label_ptr, "row_label", near.row_label, n_labels)
-    _check_lists("other_ptr", near.other_ptr, "other_label", near.other_label, n_labels)
+    check_lists(NEAR, near, "label_ptr", "label_row", n_rows)
+    check_lists(NEAR, near, "row_ptr", "feature", n_columns)
+    check_lists(NEAR, near, "row_label_ptr", "row_label", n_labels)
+    check_lists(NEAR, near, "other_ptr", "other_label", n_labels)
     for name, ptr, most in (
         ("label_ptr", near.label_ptr, ROWS_MAX),
         ("other_ptr", near.other_ptr, OTHERS_MAX),
@@ -156,20 +143,3 @@ def check_near(near: NearRows, n_columns: int) -> None:
         if is_bad.any():
             index = int(is_bad.argmax())
             raise Corrupt(at(f"{NEAR}/{name}", index), "0 or more, a share at most 1", float(values[index]))
-
-
-def _check_lists(
-    ptr_name: str, ptr: NDArray[np.int64], name: str, ids: NDArray[np.int32], n_ids: int
-) -> None:
-    """Raise Corrupt unless ptr has offsets of all of `ids`, which ascend between them from 0 to n_ids - 1."""
-    if ptr[0] != 0 or ptr[-1] != len(ids) or (np.diff(ptr) < 0).any():
-        raise Corrupt(at(f"{NEAR}/{ptr_name}", 0), f"ascending offsets from 0 to {len(ids)}", "others")
-    if not len(ids):
-        return
-    falls = np.flatnonzero(np.diff(ids) <= 0) + 1
-    between = falls[~np.isin(falls, ptr)]
-    outside = np.flatnonzero((ids < 0) | (ids >= n_ids))
-    wrong = np.concatenate([between, outside])
-    if len(wrong):
-        index = int(wrong.min())
-        raise Corrupt(at(f"{NEAR}/{name}", index), f"below {n_ids}, ascending in its list", int(ids[index]))

@@ -105,6 +105,7 @@ EVENTS_A_REQUEST = 256
 EVENT_BYTES_A_REQUEST = 1 << 20
 
 JOBS = "/v1/admin/jobs"
+SCHEDULES = "/v1/admin/schedules"
 _JSON = (("content-type", "application/json"),)
 _LINES = (("content-type", "application/x-ndjson"),)
 

@@ -54,18 +54,29 @@ class Kind(NamedTuple):
     dims: int
 
 
-I32_1: TypeAlias = Annotated[NDArray[np.int32], Kind(np.int32, 1)]
-I32_2: TypeAlias = Annotated[NDArray[np.int32], Kind(np.int32, 2)]
-I64_1: TypeAlias = Annotated[NDArray[np.int64], Kind(np.int64, 1)]
-I64_2: TypeAlias = Annotated[NDArray[np.int64], Kind(np.int64, 2)]
-U8_1: TypeAlias = Annotated[NDArray[np.uint8], Kind(np.uint8, 1)]
-U64_1: TypeAlias = Annotated[NDArray[np.uint64], Kind(np.uint64, 1)]
-U64_2: TypeAlias = Annotated[NDArray[np.uint64], Kind(np.uint64, 2)]
-U32_2: TypeAlias = Annotated[NDArray[np.uint32], Kind(np.uint32, 2)]
-U32_3: TypeAlias = Annotated[NDArray[np.uint32], Kind(np.uint32, 3)]
-F32_1: TypeAlias = Annotated[NDArray[np.float32], Kind(np.float32, 1)]
-F32_2: TypeAlias = Annotated[NDArray[np.float32], Kind(np.float32, 2)]
-F32_3: TypeAlias = Annotated[NDArray[np.float32], Kind(np.float32, 3)]
+I32: TypeAlias = NDArray[np.int32]
+I64: TypeAlias = NDArray[np.int64]
+U8: TypeAlias = NDArray[np.uint8]
+U16: TypeAlias = NDArray[np.uint16]
+U32: TypeAlias = NDArray[np.uint32]
+U64: TypeAlias = NDArray[np.uint64]
+F32: TypeAlias = NDArray[np.float32]
+F64: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
+"""Arrays by the type of their items, of any dimensions: what annotations of functions say."""
+
+I32_1: TypeAlias = Annotated[I32, Kind(np.int32, 1)]
+I32_2: TypeAlias = Annotated[I32, Kind(np.int32, 2)]
+I64_1: TypeAlias = Annotated[I64, Kind(np.int64, 1)]
+I64_2: TypeAlias = Annotated[I64, Kind(np.int64, 2)]
+U8_1: TypeAlias = Annotated[U8, Kind(np.uint8, 1)]
+U64_1: TypeAlias = Annotated[U64, Kind(np.uint64, 1)]
+U64_2: TypeAlias = Annotated[U64, Kind(np.uint64, 2)]
+U32_2: TypeAlias = Annotated[U32, Kind(np.uint32, 2)]
+U32_3: TypeAlias = Annotated[U32, Kind(np.uint32, 3)]
+F32_1: TypeAlias = Annotated[F32, Kind(np.float32, 1)]
+F32_2: TypeAlias = Annotated[F32, Kind(np.float32, 2)]
+F32_3: TypeAlias = Annotated[F32, Kind(np.float32, 3)]
 FirstSample_1: TypeAlias = Annotated[NDArray[Any], Kind(0, 1)]
 SecondSample_1: TypeAlias = Annotated[NDArray[Any], Kind(1, 1)]
 Handle: TypeAlias = I64_1
@@ -88,6 +99,11 @@ def handle(cls: _Class) -> _Class:
         kinds[name] = found[0] if found else None
     _KINDS[cls] = kinds
     return cls
+
+
+def kinds_of(cls: Any) -> dict[str, Kind]:
+    """Return what the fields of a struct of arrays hold."""
+    return {name: kind for name, kind in _KINDS[cls].items() if kind is not None}
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

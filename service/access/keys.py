@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
+from model_store.identifiers import is_model
 from service.access.key_text import NewSecret, is_id, make_secret, without_secrets
 from service.access.scopes import AccessScope
 from service.base.errors import BadParameter, KeyNotFound, LimitExceeded
@@ -22,6 +23,10 @@ admin key never does."""
 FIRST_KEY_NAME = "first admin key"
 """Of the admin key that is made where there never was one: a new service is neither open nor shut."""
 
+NO_ROWS_MAX = 100
+"""Models that a key names as those of which it has no rows kept."""
+
+ALL_MODELS = "*"
 LIFETIME_SECONDS_MAX = 100 * 366 * 86_400
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@:/-]{0,63}", re.ASCII)
 
@@ -31,6 +36,7 @@ class AccessKey(NamedTuple):
 
     hash     32 bytes, SHA-256 of the key's text
     last_used_at  when it was used last, to the minute
+    no_rows  models of which no rows are kept of the feedback that it sends; `*` is all
     """
 
     id: str
@@ -41,6 +47,7 @@ class AccessKey(NamedTuple):
     expires_at: float | None
     revoked_at: float | None
     last_used_at: float | None
+    no_rows: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Say which key it is, without its hash."""
@@ -63,6 +70,7 @@ class AccessKey(NamedTuple):
             "expires": moment(self.expires_at),
             "revoked": moment(self.revoked_at),
             "last_used": moment(self.last_used_at),
+            "no_rows": list(self.no_rows),
         }
 
 
@@ -91,14 +99,20 @@ class AccessKeys:
         self._database = database
 
     def create(
-        self, name: str, scopes: Iterable[AccessScope], lifetime_seconds: float | None = None
+        self,
+        name: str,
+        scopes: Iterable[AccessScope],
+        lifetime_seconds: float | None = None,
+        no_rows: Iterable[str] = (),
     ) -> MadeKey:
         """Make a key, in force from now on, for ever or for a time. Names need not differ.
+
+        no_rows  as AccessKey has it
 
         Raises BadParameter, and LimitExceeded where KEYS_MAX keys are in force.
         """
         with self._database.write() as connection:
-            return add_key(connection, name, frozenset(scopes), lifetime_seconds)
+            return add_key(connection, name, frozenset(scopes), lifetime_seconds, tuple(no_rows))
 
     def list(self) -> list[AccessKey]:
         """Return all keys, the newest first: also those that are not in force any more."""
@@ -134,14 +148,18 @@ class AccessKeys:
                 raise KeyNotFound(f"key {key.id}: expected one in force, found {key.state(now)}")
             if lifetime_seconds is None and key.expires_at is not None:
                 lifetime_seconds = key.expires_at - key.created_at
-            made = add_key(connection, key.name, key.scopes, lifetime_seconds)
+            made = add_key(connection, key.name, key.scopes, lifetime_seconds, key.no_rows)
             ends = min(now + overlap_seconds, key.expires_at or float("inf"))
             connection.execute(_the_key(key.id).values(expires_at=ends))
             return made
 
 
 def add_key(
-    connection: Connection, name: str, scopes: frozenset[AccessScope], lifetime_seconds: float | None
+    connection: Connection,
+    name: str,
+    scopes: frozenset[AccessScope],
+    lifetime_seconds: float | None,
+    no_rows: tuple[str, ...] = (),
 ) -> MadeKey:
     """Make a key in the caller's transaction: see `AccessKeys.create`."""
     if not _NAME.fullmatch(name):
@@ -152,12 +170,15 @@ def add_key(
         raise BadParameter(f"scopes: expected some of {', '.join(AccessScope)}, found none")
     if lifetime_seconds is not None and not 0 < lifetime_seconds <= LIFETIME_SECONDS_MAX:
         raise BadParameter(f"lifetime: expected seconds above 0, found {lifetime_seconds:g}")
+    if len(no_rows) > NO_ROWS_MAX or not all(model == ALL_MODELS or is_model(model) for model in no_rows):
+        expected = f"expected at most {NO_ROWS_MAX} names of models, or {ALL_MODELS}"
+        raise BadParameter(f"no_rows: {expected}, found {', '.join(no_rows)!r:.100}")
     now = time.time()
     _make_room(connection, now)
     secret: NewSecret = make_secret()
     expires_at = None if lifetime_seconds is None else now + lifetime_seconds
-    key = AccessKey(secret.id, name, scopes, secret.hash, now, expires_at, None, None)
-    values = key._asdict() | {"scopes": " ".join(sorted(scopes))}
+    key = AccessKey(secret.id, name, scopes, secret.hash, now, expires_at, None, None, no_rows)
+    values = key._asdict() | {"scopes": " ".join(sorted(scopes)), "no_rows": " ".join(no_rows) or None}
     connection.execute(insert(ACCESS_KEYS).values(values))
     return MadeKey(key, secret.text)
 
@@ -237,4 +258,5 @@ def _the_key(key_id: str) -> Any:
 def _key_of(row: Row[Any]) -> AccessKey:
     """Return the key of a row; scopes of a newer release are left out: they open nothing here."""
     known = frozenset(AccessScope(name) for name in row.scopes.split() if name in set(AccessScope))
-    return AccessKey(**{**row._mapping, "scopes": known, "hash": bytes(row.hash)})
+    no_rows = tuple((row.no_rows or "").split())
+    return AccessKey(**{**row._mapping, "scopes": known, "hash": bytes(row.hash), "no_rows": no_rows})

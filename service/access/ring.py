@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pydantic import SecretStr
 
 from service.access.key_text import ID_PLACE, id_of
-from service.access.keys import AccessKey, all_keys, ensure_admin_key, note_uses, show_admin_key
+from service.access.keys import ALL_MODELS, AccessKey, all_keys, ensure_admin_key, note_uses, show_admin_key
 from service.access.scopes import ALL_SCOPES, AccessScope, open_scopes
 from service.base.errors import (
     AccessRefused,
@@ -129,6 +129,18 @@ class KeyRing:
             raise ScopeMissing(f"key {key.id}: expected one with the scope {scope}, found one without")
         self._used.add(key.id)
         return Principal(key.id, key.name, key.scopes)
+
+    def keeps_rows(self, authorization: bytes | None, model: str) -> bool:
+        """Return whether rows of a model may be kept of the feedback that comes with a header.
+
+        What is open comes without a key, and may. A key that is brought is asked, also where it need not be;
+        one that is not known says no.
+        """
+        key_id = self.key_id(authorization)
+        if authorization is None or key_id == ENVIRONMENT.key_id:
+            return True
+        key = self._keys.get((key_id or "").encode())
+        return key is not None and not {model, ALL_MODELS} & set(key.no_rows)
 
     def key_id(self, authorization: bytes | None) -> str | None:
         """Return the id of the key that a header brings, in force or not; None: it brings none."""

@@ -18,11 +18,15 @@ class XylemError(Exception):
     told: str | None = None
     """What clients are told instead of the message, where that says more than they should know."""
 
+    def __init_subclass__(cls, code: str | None = None) -> None:
+        """Take the code of a class; one that says none has that of the class above it."""
+        if code is not None:
+            cls.code = code
 
-class BadInput(XylemError):
+
+class BadInput(XylemError, code="bad-input"):
     """The caller gave something that cannot be used; `path` says where in a request: `instances[3].text`."""
 
-    code = "bad-input"
     path: str | None = None
 
     def at(self, path: str) -> Self:
@@ -47,16 +51,12 @@ class BadInput(XylemError):
         return self.at((self.path or "").removeprefix(outer).removeprefix("."))
 
 
-class BadData(BadInput):
+class BadData(BadInput, code="bad-data"):
     """A data file that cannot be used; the message begins with `file:line:`."""
 
-    code = "bad-data"
 
-
-class BadModel(BadInput):
+class BadModel(BadInput, code="bad-model"):
     """A file of a model that another library saved, which cannot be imported; the message begins with it."""
-
-    code = "bad-model"
 
 
 class ParameterFault(NamedTuple):
@@ -66,13 +66,12 @@ class ParameterFault(NamedTuple):
     message: str
 
 
-class BadParameter(BadInput):
+class BadParameter(BadInput, code="bad-parameter"):
     """A parameter or setting out of its range, of the wrong type, or unknown.
 
     `faults` has what is wrong with each of several parameters that were given together.
     """
 
-    code = "bad-parameter"
     faults: tuple[ParameterFault, ...] = ()
 
     @classmethod
@@ -84,16 +83,12 @@ class BadParameter(BadInput):
         return error
 
 
-class BadInstance(BadInput):
+class BadInstance(BadInput, code="bad-instance"):
     """An instance that cannot be turned into a sparse row."""
 
-    code = "bad-instance"
 
-
-class BadRequest(BadInput):
+class BadRequest(BadInput, code="bad-request"):
     """A field of a request that is unknown, missing, of the wrong type or out of its range."""
-
-    code = "bad-request"
 
 
 class BadFields(BadRequest):
@@ -104,83 +99,67 @@ class BadFields(BadRequest):
         self.faults = tuple(faults)
 
 
-class MalformedJson(BadInput):
+class MalformedJson(BadInput, code="malformed-json"):
     """Bytes that are not JSON."""
 
-    code = "malformed-json"
 
-
-class UnsupportedOption(BadInput):
+class UnsupportedOption(BadInput, code="unsupported-option"):
     """An option that the route or the model does not have."""
 
-    code = "unsupported-option"
 
-
-class NotTuned(BadInput):
+class NotTuned(BadInput, code="thresholds-not-tuned"):
     """Tuned thresholds were asked of a model that has none; the message says how to tune them."""
 
-    code = "thresholds-not-tuned"
 
-
-class UnknownLabel(BadInput):
+class UnknownLabel(BadInput, code="unknown-label"):
     """A label that the model does not have."""
 
-    code = "unknown-label"
 
-
-class LimitExceeded(BadInput):
+class LimitExceeded(BadInput, code="limit-exceeded"):
     """More than a limit allows; the message names the limit."""
 
-    code = "limit-exceeded"
 
-
-class KeyNotFound(BadInput):
+class KeyNotFound(BadInput, code="key-not-found"):
     """A key of the service that is not there, or is not in force where it must be."""
 
-    code = "key-not-found"
 
-
-class AccessRefused(BadInput):
+class AccessRefused(BadInput, code="unauthorized"):
     """A request without a key where one is needed, or with one that is unknown.
 
     challenge  what the header WWW-Authenticate of the answer says (RFC 6750)
     """
 
-    code = "unauthorized"
     challenge = 'Bearer realm="xylem"'
 
 
-class KeyRevoked(AccessRefused):
+class KeyRevoked(AccessRefused, code="key-revoked"):
     """A key that was revoked."""
 
-    code = "key-revoked"
     challenge = 'Bearer realm="xylem", error="invalid_token"'
 
 
-class KeyExpired(AccessRefused):
+class KeyExpired(AccessRefused, code="key-expired"):
     """A key whose time is over."""
 
-    code = "key-expired"
     challenge = 'Bearer realm="xylem", error="invalid_token"'
 
 
-class ScopeMissing(AccessRefused):
+class ScopeMissing(AccessRefused, code="scope-missing"):
     """A key in force that does not have the scope that the route asks for."""
 
-    code = "scope-missing"
     challenge = 'Bearer realm="xylem", error="insufficient_scope"'
 
 
-class JobNotFound(BadInput):
+class JobNotFound(BadInput, code="job-not-found"):
     """No job has this id, or its history is not kept any more."""
 
-    code = "job-not-found"
+
+class ScheduleNotFound(BadInput, code="schedule-not-found"):
+    """There is no schedule with this id."""
 
 
-class JobConflict(BadInput):
+class JobConflict(BadInput, code="job-conflict"):
     """The state of a job forbids what was asked."""
-
-    code = "job-conflict"
 
 
 class JobFailed(XylemError):
@@ -193,46 +172,32 @@ class JobFailed(XylemError):
             self.code = code
 
 
-class IdempotencyConflict(BadInput):
+class IdempotencyConflict(BadInput, code="idempotency-conflict"):
     """An idempotency key that came with another request before."""
 
-    code = "idempotency-conflict"
 
-
-class DataNotFound(BadInput):
+class DataNotFound(BadInput, code="data-not-found"):
     """No file of this name below the data directory."""
 
-    code = "data-not-found"
 
-
-class Unavailable(XylemError):
+class Unavailable(XylemError, code="unavailable"):
     """Cannot be done now; the same call may succeed later."""
 
-    code = "unavailable"
 
-
-class Overloaded(Unavailable):
+class Overloaded(Unavailable, code="overloaded"):
     """Too much is asked at once."""
 
-    code = "overloaded"
 
-
-class TimedOut(Unavailable):
+class TimedOut(Unavailable, code="timed-out"):
     """Not answered in the time that a limit gives."""
 
-    code = "timed-out"
 
-
-class ModelUnavailable(Unavailable):
+class ModelUnavailable(Unavailable, code="model-unavailable"):
     """The model is in the store, but its version cannot be served."""
 
-    code = "model-unavailable"
 
-
-class DatabaseUnavailable(Unavailable):
+class DatabaseUnavailable(Unavailable, code="database-unavailable"):
     """The database does not answer, or cannot be written."""
-
-    code = "database-unavailable"
 
     @classmethod
     def confidential(cls, message: str) -> Self:
@@ -242,10 +207,8 @@ class DatabaseUnavailable(Unavailable):
         return error
 
 
-class DatabaseUnsupported(DatabaseUnavailable):
+class DatabaseUnsupported(DatabaseUnavailable, code="database-unsupported"):
     """The database has the schema of a newer release."""
-
-    code = "database-unsupported"
 
 
 def told_of(error: Exception) -> str:

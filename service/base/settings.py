@@ -213,6 +213,9 @@ class Limits(FixedLimits):
     request_seconds_max: Seconds = _seconds(30.0, "seconds to answer a predict request once it is received")
     archive_bytes_max: Bytes = _count(64 << 30, "bytes of a model's archive that is brought in over HTTP")
     data_bytes_max: Bytes = _count(16 << 30, "bytes of a file that is uploaded into the data directory")
+    feedback_rows_max: Count = _count(
+        100_000, "rows of feedback of a model that are kept (`XYLEM_FEEDBACK_ROWS`); the oldest go first"
+    )
     job_lease_seconds: Seconds = _seconds(
         30.0, "seconds without a word of its worker after which a job is another's to take"
     )
@@ -277,8 +280,17 @@ class Settings(BaseSettings):
     feedback_halve_events: Count | None = Field(
         None, description="events after which a version's counters are halved; none: nothing is forgotten"
     )
+    feedback_rows: bool = Field(
+        False, description="whether instances of feedback and their true labels are kept, to train on"
+    )
+    feedback_row_days_max: Count = _count(90, "days for which such rows are kept")
     data_dir: Path | None = Field(
         None, description="the directory of the files that jobs and `/v1/admin` read; none: they do not"
+    )
+    ray_address: str | None = Field(
+        None,
+        description="the Ray cluster whose nodes run the trainings that ask for it, `auto` or `HOST:PORT`; "
+        "not set: none",
     )
     token_key: SigningKeys | None = Field(
         None, description="the key that signs prediction ids, or several, separated by commas"

@@ -32,11 +32,21 @@ Version = Annotated[
 
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
-    from service.cli import aliases, combine, denied, jobs, keys, labels, models, remote
+    from service.cli import (
+        aliases,
+        combine,
+        denied,
+        feedback,
+        jobs,
+        keys,
+        labels,
+        models,
+        remote,
+        schedules,
+    )
     from service.cli.derive import calibrate, import_vectorizer
     from service.cli.evaluate import compare, evaluate
     from service.cli.extend import extend
-    from service.cli.feedback import feedback
     from service.cli.predict import predict, score
     from service.cli.serve import serve, worker
     from service.cli.thresholds import thresholds
@@ -58,7 +68,6 @@ def application() -> typer.Typer:
         combine.combine,
         extend,
         thresholds,
-        feedback,
         estimate,
     )
     for command in (*of_models, import_vectorizer, serve, worker):
@@ -70,6 +79,8 @@ def application() -> typer.Typer:
     app.add_typer(store, name="models")
     app.add_typer(keys.app, name="keys")
     app.add_typer(jobs.app, name="jobs")
+    app.add_typer(schedules.app, name="schedules")
+    app.add_typer(feedback.app, name="feedback")
     return app
 
 

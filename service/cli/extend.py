@@ -57,7 +57,8 @@ def extend(
     For versions of label-tree, ovr, and plt with the batch solver. New labels take ids after the old ones;
     what does not concern them stays to the bit, calibration and tuned thresholds too.
     """
-    from service.workflows.train import TrainRequest, extend_and_publish
+    from service.workflows.extend import extend_and_publish
+    from service.workflows.train import TrainRequest
 
     rows = learnt.rows or []
     request = TrainRequest(

@@ -7,21 +7,40 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
 from service.base.errors import BadData, BadInput, Unavailable
-from service.cli.console import print_facts, print_json, print_table, progress
-from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
-from service.cli.places import KeyFile, connect_server, opened_learning, read_key
+from service.cli.console import print_facts, print_json, print_result, print_table, progress
+from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, grouped, parse_reference
+from service.cli.places import KeyFile, Place, asked, connect_server, opened_learning, read_key
 from service.serving.line_files import STDIN, blocks, opened
 
 if TYPE_CHECKING:
     from model_store.store import Store
-    from service.base.settings import Limits
+    from service.base.settings import Limits, Settings
+    from service.db.engine import Database
     from service.serving.learning import OnlineLearning
     from service.serving.served import ServedVersion
+    from service.thresholds.store.feedback_rows import FeedbackRows
+
+
+class SendsByDefault(TyperGroup):
+    """`xylem feedback NAME` is `xylem feedback send NAME`, as it was before there were others."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put in the command where none is named."""
+        is_named = not args or args[0] in self.commands or args[0] == "--help"
+        return super().parse_args(ctx, args if is_named else ["send", *args])
+
+
+app = typer.Typer(
+    cls=SendsByDefault,
+    no_args_is_help=True,
+    help="True labels, from which thresholds learn, and the rows that are kept of them.",
+)
 
 EVENTS_A_BLOCK = 64
 FAULTS_MAX = 10
@@ -33,6 +52,7 @@ RESULTS = ("applied", "duplicate", "late", "rejected")
 Send = Callable[[list[Any]], Sequence[Mapping[str, Any]]]
 """Sends events, as JSON values, or why a line has none, and returns what became of each."""
 
+ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
 Events = Annotated[
     str, typer.Option("--data", metavar="FILE", help="Lines of events, also as .gz; - is standard input.")
 ]
@@ -44,7 +64,8 @@ Url = Annotated[
 ]
 
 
-def feedback(
+@app.command()
+def send(
     model: Model,
     data: Events = STDIN,
     url: Url = None,
@@ -79,6 +100,81 @@ def feedback(
         n = tally.results["rejected"]
         first = tally.first_rejected
         raise BadData(f"{data}: expected events that can be used, found {n} others, at first {first}")
+
+
+@app.command("export")
+@grouped
+def export_rows(
+    context: typer.Context,
+    model: ModelName,
+    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="The file to write, lines of JSON.")],
+    place: Place,
+    days: Annotated[
+        int | None, typer.Option(min=1, max=36_500, help="Rows of so many days; all if left out.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write the rows that are kept of feedback (XYLEM_FEEDBACK_ROWS) as lines to train on, oldest first."""
+    with asked(context, place, _local_rows) as rows:
+        n_bytes = rows.export_feedback_rows(model, file, days)
+    print_result(
+        json, f"rows of {model} -> {file} ({n_bytes} bytes)", model=model, file=str(file), bytes=n_bytes
+    )
+
+
+@app.command("delete")
+@grouped
+def delete_rows(
+    context: typer.Context,
+    model: ModelName,
+    place: Place,
+    event_id: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="The row of an event; may repeat.")
+    ] = None,
+    day: Annotated[
+        str | None, typer.Option(metavar="DATE", help="All rows of a day of UTC, as 2026-11-23.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Remove rows of feedback: of some events, or of a day. Versions that were trained on them stay."""
+    with asked(context, place, _local_rows) as rows:
+        found = rows.delete_feedback_rows(model, event_id, day)
+    print_result(json, f"{found['deleted']} rows of {model} deleted", **found)
+
+
+class _LocalRows(NamedTuple):
+    """The rows of a store's database, asked as `xylem.Client` is."""
+
+    store: Store
+    rows: FeedbackRows
+    limits: Limits
+
+    def export_feedback_rows(self, model: str, to: Path, days: int | None) -> int:
+        """Write rows to a file; return its bytes."""
+        from service.serving.feedback_rows import export_rows
+        from service.serving.schemas.feedback import RowsQuery
+
+        pages = export_rows(self.store, self.rows, model, RowsQuery(days=days))
+        with to.open("wb") as out:
+            return sum(map(out.write, pages))
+
+    def delete_feedback_rows(
+        self, model: str, event_ids: list[str] | None, day: str | None
+    ) -> Mapping[str, Any]:
+        """Remove rows; return how many."""
+        from service.serving.feedback_rows import delete_rows
+        from service.serving.parse import validated
+        from service.serving.schemas.feedback import DeleteRowsRequest
+
+        wanted = validated({"event_ids": event_ids, "day": day}, DeleteRowsRequest, self.limits)
+        return delete_rows(self.store, self.rows, model, wanted)
+
+
+def _local_rows(database: Database, settings: Settings) -> _LocalRows:
+    from model_store.store import Store
+    from service.thresholds.store.feedback_rows import FeedbackRows
+
+    return _LocalRows(Store(settings.store), FeedbackRows(database, settings), settings.limits)
 
 
 class _Tally:

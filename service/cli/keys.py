@@ -51,6 +51,12 @@ def create(
         typer.Option("--scope", metavar="SCOPE", help="predict, feedback, metrics or admin; may repeat."),
     ] = None,
     expires: Lifetime = None,
+    no_rows: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--no-rows", metavar="MODEL", help="Keep no rows of the feedback to it; * is all; may repeat."
+        ),
+    ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -62,7 +68,7 @@ def create(
 
     lifetime, scopes = seconds_of("--expires", expires), parse_scopes(scope or [])
     with _opened_keys(store) as (keys, database):
-        made = keys.create(name, scopes, lifetime)
+        made = keys.create(name, scopes, lifetime, no_rows or ())
         _note(database, "keys.create", made.key.id)
     _print_made(made.facts(), json)
 

@@ -67,6 +67,15 @@ EmptyLabels = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same data: the same model.")]
 Model = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="A model; `latest` without a version.")]
 
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Work on the nodes of a Ray cluster: auto, HOST:PORT or ray://HOST:PORT.",
+    ),
+]
+
 TextColumns = Annotated[
     list[str] | None,
     typer.Option(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from service.base.errors import BadInput, BadParameter, Unavailable
 from service.cli.options import DEFAULT_STORE, StoreDir, in_panel
-from service.db.of_store import is_there
+from service.db.of_store import is_there, opened_database
 
 if TYPE_CHECKING:
+    from service.base.settings import Settings
+    from service.db.engine import Database
     from service.serving.learning import OnlineLearning
     from xylem import Client
 
@@ -111,6 +113,23 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | N
         yield learning
     finally:
         learning.close()
+
+
+@contextmanager
+def asked(context: typer.Context, place: Place, local: Callable[[Database, Settings], Any]) -> Iterator[Any]:
+    """Yield who answers: a server's client, or what `local` makes of a store's database, which has the calls
+    of the client that are needed. Raises as `connect_server`.
+    """
+    if place.url is not None:
+        refuse_beside_url(context, ("store",))
+        with connect_server(place.url, read_key(place.key_file)) as client:
+            yield client
+        return
+    from service.base.settings import read_settings
+
+    with opened_database(place.store, create=True) as database:
+        assert database is not None
+        yield local(database, read_settings(store=place.store))
 
 
 def user_name() -> str:

@@ -18,8 +18,11 @@ from service.cli.options import (
     Data,
     Json,
     Parameters,
+    RayAddress,
+    Seed,
     StoreDir,
     Table,
+    Threads,
     Work,
     grouped,
     in_panel,
@@ -70,6 +73,14 @@ Thresholds = Annotated[
     typer.Option(
         metavar="ofo",
         help="With --stream and plt: find thresholds on the rows before they are learnt, and keep them.",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on from the steps that a training of this model left that did not end. With --ray they are "
+        "always kept until the version is published, else with --resume.",
     ),
 ]
 WeightType = Annotated[
@@ -146,6 +157,20 @@ class Streaming(NamedTuple):
     thresholds: Thresholds = None
 
 
+@in_panel("Work")
+class StepWork(NamedTuple):
+    """As `Work`, and where steps are run, and whether those are taken that were run before."""
+
+    threads: Threads = None
+    seed: Seed = 0
+    ray: RayAddress = None
+    resume: Resume = False
+
+
+STEPS_DIR = "steps"
+"""In a store, finished steps by the model whose training has not ended."""
+
+
 @grouped
 def train(
     trainer: Trainer,
@@ -154,7 +179,7 @@ def train(
     new: NewVersion,
     held_out: HeldOut,
     streaming: Streaming,
-    work: Work,
+    work: StepWork,
     parameters: Parameters = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -186,6 +211,9 @@ def train(
         rerank=held_out.rerank,
         keep_rows=new.keep_rows,
         base=None if new.from_version is None else parse_reference(new.from_version),
+        ray=work.ray,
+        steps=store / STEPS_DIR / new.model if work.ray or work.resume else None,
+        resume=work.resume,
     )
     opened = store_to_publish(store, f"xylem train {trainer}")
     info = None if new.label_info is None else read_label_info(new.label_info)
@@ -274,6 +302,9 @@ def _gain_of(ranked: dict[str, Any]) -> str:
 FORECAST = ("fastxml", "pfastrexml")
 """Trainers that grow one tree and forecast the others; those of the other trainers are bounds that hold."""
 
+StepMemory = Annotated[
+    bool, typer.Option("--ray", help="Say too what memory the nodes of a cluster need: train --ray.")
+]
 SizeOf = Annotated[
     str, typer.Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
 ]
@@ -287,6 +318,7 @@ def estimate(
     parameters: Parameters = None,
     trainer: SizeOf = "label-tree",
     label_names: LabelNames = None,
+    ray: StepMemory = False,
     json: Json = False,
 ) -> None:
     """Bound a model's weights before training it, and compare with flat one-vs-rest.
@@ -305,6 +337,7 @@ def estimate(
         columns=table.columns(data),
         seed=work.seed,
         threads=n_threads(work.threads),
+        ray="auto" if ray else None,
     )
     with progress(json) as show:
         size = estimate_size(request, show)
@@ -320,4 +353,8 @@ def estimate(
     }
     for depth, alpha in enumerate(size["alpha_per_depth"], 1):
         facts[f"features kept, depth {depth}"] = f"{100 * alpha:.1f} %"
+    if needs := size.get("ray"):
+        facts["a node's object store"] = mebibytes(needs["node_bytes"])
+        facts["a worker, besides"] = f"at most {mebibytes(needs['worker_bytes'])}"
+        facts["where the command runs"] = f"{mebibytes(needs['driver_bytes'])}, and the weights"
     print_facts(f"{trainer} on {data}", facts)

@@ -39,7 +39,7 @@ async function look(ready, figures) {
   clearTimeout(timer);
   const again = () => look(ready, figures);
   await Promise.all([
-    show(ready, readiness, again),
+    show(ready, readinessShown, again),
     show(figures, async () => latency(samples(await (await ask("metrics")).text())), again),
   ]);
   if (shown) timer = setTimeout(again, POLL_MS);
@@ -55,8 +55,8 @@ async function show(place, make, again) {
   }
 }
 
-/** Return what /readyz says, which is an answer also where it is not ready; and who has answered so far. */
-async function readiness() {
+/** Return what /readyz says, which is an answer also where it is not ready. */
+export async function readiness() {
   let response;
   try {
     response = await ask("readyz");
@@ -66,6 +66,11 @@ async function readiness() {
   }
   const said = await response.json();
   seen(response.headers.get("x-request-id"), said);
+  return said;
+}
+
+async function readinessShown() {
+  const said = await readiness();
   const good = said.status === "ready";
   const rows = said.models.map((served) => [served.model, served.alias, served.version]);
   const failures = said.failures.map((failure) => el("li", {}, `${failure.model} ${failure.ref}: ${failure.detail}`));

@@ -1,13 +1,14 @@
 // One job: how far it is, its log, what came of it.
 
-import { ask, getJson, sendJson } from "./api.js";
+import { ask, getJson, Problem, sendJson } from "./api.js";
 import { announce, count, decimal, el, facts, moment } from "./dom.js";
 import { follow, hasEnded } from "./events.js";
+import { readiness } from "./health.js";
 import { models } from "./models.js";
 import { notice } from "./notice.js";
 import { openPromote } from "./versions.js";
 
-const LOOKS_MAX = 20;
+const OPENING_MS_MAX = 300_000;
 const LOOK_MS = 250;
 const FIRST = ["P@1", "P@5", "R@5", "macro_f", "micro_f"];
 
@@ -57,7 +58,7 @@ export async function showJob(id, place, signal, changed) {
     if (job.progress?.total) bar.value = job.progress.done / job.progress.total;
     else bar.removeAttribute("value");
     says.textContent = hasEnded(job) ? "" : progressText(job.progress) || (job.state === "running" ? "starts" : "waits for a worker");
-    rest.replaceChildren(...outcome(job), buttons(job));
+    rest.replaceChildren(...outcome(job, signal), buttons(job));
     if (job.state !== state) {
       state = job.state;
       announce(`The job ${stateText(job)}`);
@@ -81,50 +82,60 @@ export async function showJob(id, place, signal, changed) {
 const stateText = (job) => ({ queued: "waits", running: "runs", succeeded: "is done", failed: "failed", cancelled: "was cancelled" })[job.state];
 
 /** Return what came of a job: why it failed, its figures, the verdict of its rule, and where to go from here. */
-function outcome(job) {
+function outcome(job, signal) {
   if (job.state === "failed") return [el("div", { class: "notice bad" }, el("p", {}, job.error ?? "It failed."))];
   if (job.state !== "succeeded") return [];
   if (!job.result?.metrics) return [facts({ Model: `${job.model}, version ${job.version}`, Ended: moment(job.ended), ...plain(job.result) })];
   const metrics = Object.entries(job.result?.metrics ?? {}).map(([name, value]) => [name, decimal(value)]);
   const rest = metrics.filter(([name]) => !FIRST.includes(name));
   const first = FIRST.map((name) => metrics.find(([one]) => one === name)).filter(Boolean);
-  return [verdict(job), facts({ Model: `${job.model}, version ${job.version}`, Rows: count(job.result?.rows ?? 0), Labels: count(job.result?.labels ?? 0),
+  return [verdict(job, signal), facts({ Model: `${job.model}, version ${job.version}`, Rows: count(job.result?.rows ?? 0), Labels: count(job.result?.labels ?? 0),
     ...Object.fromEntries(first), Ended: moment(job.ended) }),
   ...(rest.length ? [el("details", {}, el("summary", {}, "More figures"), facts(Object.fromEntries(rest)))] : [])];
 }
 
 const plain = (result) => Object.fromEntries(Object.entries(result ?? {}).filter(([, value]) => typeof value !== "object").map(([name, value]) => [name, String(value)]));
 
-/** Read the models until the job's version is among what is served: the service looks at its store now and then. */
-async function untilServed(job, kept) {
-  for (let i = 0; i < LOOKS_MAX; i++) {
+/**
+ * Choose the model of a job, once its version is served; return false when the page was left meanwhile.
+ *
+ * The service first opens a version. That takes a minute where kernels must be compiled for it.
+ */
+async function untilServed(job, signal, onWait) {
+  const end = Date.now() + OPENING_MS_MAX;
+  while (!signal.aborted) {
     await models.load(job.model);
-    const { versions = [], aliases = {} } = models.details ?? {};
-    if (versions.includes(job.version) && (kept || aliases.latest >= job.version)) return;
+    if (models.name === job.model && models.details?.versions.includes(job.version)) break;
+    const { failures } = await readiness();
+    const failed = failures.find((one) => one.model === job.model && one.ref === String(job.version));
+    if (failed) throw new Problem(503, "model-unavailable", `Version ${job.version} cannot be served: ${failed.detail}`);
+    if (Date.now() > end) throw new Problem(503, "timed-out", `Version ${job.version} is not served yet. The page Health tells what is.`);
+    onWait(`The service opens version ${job.version}. This may take a minute.`);
     await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
   }
+  return !signal.aborted;
 }
 
-/** Show the versions of a job's model, the new one among them. */
-async function see(job) {
-  await untilServed(job, true);
-  location.hash = "#/versions";
-}
-
-function verdict(job) {
+function verdict(job, signal) {
   const { promotion } = job;
   const kept = promotion ? !promotion.promoted : job.request.promotion?.alias === null && job.version > 1;
   const where = promotion?.alias ?? "latest";
   const says = kept ? `Version ${job.version} is kept, and not promoted: ${where} stays as it was.`
     : `Version ${job.version} is promoted: ${where} names it now.`;
-  const tryIt = async () => {
-    await untilServed(job, kept);
-    document.getElementById("version").value = kept ? `version:${job.version}` : "alias:latest";
-    models.tell();
-    location.hash = "#/predict";
+  const status = el("div", { role: "status" });
+  const see = (page) => async () => {
+    status.replaceChildren();
+    try {
+      if (!await untilServed(job, signal, (text) => status.replaceChildren(el("p", { class: "dim" }, text)))) return;
+    } catch (problem) {
+      status.replaceChildren(notice(problem, see(page)));
+      return;
+    }
+    models.choose(models.details.aliases[where] === job.version ? `alias:${where}` : `version:${job.version}`);
+    location.hash = `#/${page}`;
   };
   return el("div", { class: "notice", id: "verdict" }, el("p", {}, el("b", {}, says)),
     promotion ? el("ul", {}, promotion.reasons.map((reason) => el("li", {}, reason))) : null,
-    el("div", { class: "row" }, el("button", { type: "button", class: kept ? null : "primary", onclick: tryIt }, "Try it"), el("button", { type: "button", onclick: () => see(job) }, "Compare"),
-      kept ? el("button", { type: "button", class: "primary", onclick: () => openPromote(job.model, job.version, () => models.load()) }, "Promote…") : null));
+    el("div", { class: "row" }, el("button", { type: "button", class: kept ? null : "primary", onclick: see("predict") }, "Try it"), el("button", { type: "button", onclick: see("versions") }, "Compare"),
+      kept ? el("button", { type: "button", class: "primary", onclick: () => openPromote(job.model, job.version, () => models.load()) }, "Promote…") : null), status);
 }

@@ -7,6 +7,8 @@ import { byId, count, el } from "./dom.js";
 export const models = new (class extends EventTarget {
   list = [];
   details = null;
+  #asked = 0;
+  #answered = 0;
 
   get name() {
     return byId("model").value;
@@ -26,7 +28,9 @@ export const models = new (class extends EventTarget {
 
   /** Ask what there is, choose the model `name`, or keep the choice if it is still there, and read its versions. */
   async load(name) {
-    this.list = (await getJson("v1/models")).models.filter((model) => model.versions.length);
+    const mine = ++this.#asked;
+    const found = (await getJson("v1/models")).models.filter((model) => model.versions.length);
+    if (mine > this.#answered) [this.list, this.#answered] = [found, mine]; // else a later call has a newer list
     const wanted = name ?? this.name; // of now: another call may have chosen one meanwhile
     const select = byId("model");
     const names = this.list.map((model) => model.name);
@@ -48,6 +52,12 @@ export const models = new (class extends EventTarget {
     const options = [...aliases, ...versions];
     byId("version").replaceChildren(...options.map(([value, text]) => el("option", { value }, text)));
     byId("version").value = options.some(([value]) => value === before) ? before : options[0]?.[0] ?? "";
+    this.tell();
+  }
+
+  /** Choose an alias or a version of the model, as `ref` says it. */
+  choose(ref) {
+    byId("version").value = ref;
     this.tell();
   }
 

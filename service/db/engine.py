@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Dialect, Engine, Insert, Table, create_engine, event, make_url
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.selectable import Select
@@ -216,6 +218,12 @@ def _begin_sqlite(connection: Connection) -> None:
     """Begin a transaction; a writing one takes the lock at once, so that no other comes in between."""
     writes = connection.get_execution_options().get("xylem_write", False)
     connection.connection.cursor().execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def insert_new(connection: Connection, table: Table) -> Insert:
+    """Return an insert that leaves rows alone whose key is there already."""
+    insert = postgresql_insert if connection.dialect.name == "postgresql" else sqlite_insert
+    return insert(table).on_conflict_do_nothing()
 
 
 class Compiled:

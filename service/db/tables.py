@@ -12,12 +12,15 @@ threshold_checkpoints  the whole state at some epochs
 threshold_shadows      at most one row for each version: the candidate that is scored beside the thresholds in
                        force since epoch `since`. State and scores are those of `epoch`; the log has the rest
 feedback_events        a row for each event that was counted, by a hash of its model and event_id
+feedback_rows          instances of such events with their true labels, where they are kept: a line of JSON
+                       each, numbered as they came (`service.thresholds.store.feedback_rows`)
 secrets                keys that replicas share
 access_keys            a row for each key of the service (`service.access.keys`): never the key, but its hash
 audit_log              a row for each action of an admin (`service.access.audit`)
 jobs                   a row for each job, those that have ended too: see service/jobs. Times are seconds
                        since 1970; `claim` is a secret of the worker that has the job until `lease_until`;
                        `traceparent` is the span of the request that made it
+schedules              a row for each schedule of jobs (`service.jobs.schedules`)
 job_totals             for each kind of jobs and each state in which they end, how many have and how long they
                        ran: sums that outlive the jobs
 """
@@ -109,6 +112,18 @@ EVENTS = Table(
     sqlite_with_rowid=False,
 )
 
+FEEDBACK_ROWS = Table(
+    "feedback_rows",
+    METADATA,
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("model", String(64), nullable=False),
+    Column("event_key", LargeBinary(EVENT_KEY_BYTES), nullable=False, unique=True),
+    Column("at", Float, nullable=False),
+    Column("line", LargeBinary, nullable=False),
+    Index("ix_feedback_rows_model", "model", "number"),
+    sqlite_autoincrement=True,
+)
+
 SECRETS = Table(
     "secrets",
     METADATA,
@@ -127,6 +142,7 @@ ACCESS_KEYS = Table(
     Column("expires_at", Float),
     Column("revoked_at", Float),
     Column("last_used_at", Float),
+    Column("no_rows", Text),
 )
 
 AUDIT_LOG = Table(
@@ -173,6 +189,22 @@ JOBS = Table(
     Index("ix_jobs_state", "state", "number"),
 )
 
+SCHEDULES = Table(
+    "schedules",
+    METADATA,
+    Column("id", String(32), primary_key=True),
+    Column("kind", String(32), nullable=False),
+    Column("model", String(64), nullable=False),
+    Column("request", Text, nullable=False),
+    Column("cron", String(128)),
+    Column("when_rows", Integer),
+    Column("next_at", Float),
+    Column("rows_after", BigInteger, nullable=False),
+    Column("runs", Integer, nullable=False),
+    Column("last_job", String(32)),
+    Column("created", Float, nullable=False),
+)
+
 JOB_TOTALS = Table(
     "job_totals",
     METADATA,
@@ -201,10 +233,14 @@ def _no_index_of_days(connection: Connection) -> None:
     connection.execute(text("DROP INDEX IF EXISTS ix_feedback_events_day"))
 
 
-def _traces_of_jobs(connection: Connection) -> None:
-    """Let a job know the trace of the request that made it. No row is written anew."""
-    if "traceparent" not in {column["name"] for column in inspect(connection).get_columns("jobs")}:
-        connection.execute(text("ALTER TABLE jobs ADD COLUMN traceparent VARCHAR(64)"))
+def _add_column(table: str, name: str, kind: str) -> Callable[[Connection], None]:
+    """Return the step that gives a table a column, empty in each row: none is written anew."""
+
+    def add(connection: Connection) -> None:
+        if name not in {column["name"] for column in inspect(connection).get_columns(table)}:
+            connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {name} {kind}"))
+
+    return add
 
 
 STEPS: tuple[Callable[[Connection], None], ...] = (
@@ -213,8 +249,10 @@ STEPS: tuple[Callable[[Connection], None], ...] = (
     _no_index_of_days,
     _make(tables.ACCESS_KEYS, tables.AUDIT_LOG),
     _make(tables.JOBS),
-    _traces_of_jobs,
+    _add_column("jobs", "traceparent", "VARCHAR(64)"),
     _make(tables.JOB_TOTALS),
+    _make(tables.FEEDBACK_ROWS, tables.SCHEDULES),
+    _add_column("access_keys", "no_rows", "TEXT"),
 )
 """Step i makes schema i + 1 of schema i. A step that was released leads to the same schema ever after."""
 

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I32, I64, U8
 from service.base.rows import offsets
 from service.base.rows import writeable as writeable
 
@@ -26,11 +26,11 @@ class Predictions(NamedTuple):
     costs   int64[n, 2] inner nodes scored for a row and bytes of their weights read; empty if not asked for
     """
 
-    ptr: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    scores: NDArray[np.float32]
-    exact: NDArray[np.uint8]
-    costs: NDArray[np.int64]
+    ptr: I64
+    labels: I32
+    scores: F32
+    exact: U8
+    costs: I64
 
 
 def in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int) -> None:
@@ -44,21 +44,13 @@ def in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int) -> N
         list(pool.map(answer, cuts[:-1], cuts[1:]))
 
 
-def places_for(
-    n_rows: int, top_r: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.uint8]]:
+def places_for(n_rows: int, top_r: int) -> tuple[I64, I32, F32, U8]:
     """Return arrays for the counts, labels, scores and exactness of so many answers."""
     labels, scores = np.empty((n_rows, top_r), np.int32), np.empty((n_rows, top_r), np.float32)
     return np.empty(n_rows, np.int64), labels, scores, np.empty(n_rows, np.uint8)
 
 
-def gather(
-    counts: NDArray[np.int64],
-    labels: NDArray[np.int32],
-    scores: NDArray[np.float32],
-    exact: NDArray[np.uint8],
-    costs: NDArray[np.int64],
-) -> Predictions:
+def gather(counts: I64, labels: I32, scores: F32, exact: U8, costs: I64) -> Predictions:
     """Return the answers without the unused places of the output arrays."""
     ptr = offsets(counts)
     if ptr[-1] == labels.size:

@@ -5,10 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from model_store.compiled.handles import Uncopyable, empty_handle, handle_of, set_array, word_of
+from model_store.compiled.handles import I64, U8, Uncopyable, empty_handle, handle_of, set_array, word_of
 from model_store.ensemble import TreeEnsemble
 from model_store.extras import Calibration, Rerank
 from service.inference.answering import NOT_WANTED, places_for
@@ -55,15 +52,15 @@ class Buffers(Uncopyable):
     work: Workspace
     own: Any
     kept: Answers
-    call: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    search: NDArray[np.int64]
-    answers: NDArray[np.int64]
-    stopping: NDArray[np.int64]
-    owned: tuple[NDArray[np.int64], ...]
+    call: I64
+    rows: I64
+    search: I64
+    answers: I64
+    stopping: I64
+    owned: tuple[I64, ...]
     plan: object = None
 
-    def watch(self, stop: NDArray[np.uint8]) -> None:
+    def watch(self, stop: U8) -> None:
         """Have kernels look at this flag, uint8[1], from their next call on."""
         set_array(self.stopping, Workspace, "stop", stop)
 

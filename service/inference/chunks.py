@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I64, Bools
 from service.base.errors import BadParameter
 from service.base.rows import SparseRows, offsets
 from service.inference.answering import Predictions
@@ -50,7 +50,7 @@ def chunks_of(text: str, most: int) -> list[str]:
     return [*chunks, text[start:]]
 
 
-def divide(texts: Sequence[str], most: int) -> tuple[list[str], NDArray[np.int64]]:
+def divide(texts: Sequence[str], most: int) -> tuple[list[str], I64]:
     """Return the chunks of texts, and int64[n + 1]: text i has the chunks ptr[i] to ptr[i + 1]."""
     divided = [chunks_of(text, most) for text in texts]
     ptr = offsets(map(len, divided))
@@ -60,10 +60,10 @@ def divide(texts: Sequence[str], most: int) -> tuple[list[str], NDArray[np.int64
 def search_chunks(
     search: Callable[[SparseRows, PredictOptions], Predictions],
     rows: SparseRows,
-    ptr: NDArray[np.int64],
+    ptr: I64,
     options: PredictOptions,
     n_labels: int,
-    least: NDArray[np.float32] | float | None,
+    least: F32 | float | None,
 ) -> Predictions:
     """Return the answers to instances, by a search of the rows of their chunks.
 
@@ -75,12 +75,7 @@ def search_chunks(
 
 
 def mean_of(
-    found: Predictions,
-    ptr: NDArray[np.int64],
-    has_features: NDArray[np.bool_],
-    n_labels: int,
-    top_r: int,
-    least: NDArray[np.float32] | float | None,
+    found: Predictions, ptr: I64, has_features: Bools, n_labels: int, top_r: int, least: F32 | float | None
 ) -> Predictions:
     """Return the answers to instances from those to their chunks, never exact: a chunk's labels are some.
 

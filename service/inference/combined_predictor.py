@@ -5,30 +5,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from model_store.compiled.handles import handle, handle_of
+from model_store.compiled.handles import F32, I32, U8, handle, handle_of
 from model_store.members import MEMBER_FEATURES, Proposing, assemble_ranker, map_name, proposing_of
 from model_store.near import NEAREST, ROWS_MAX, assemble_near, has_near
 from model_store.version import Model
 from service.base.rows import SparseRows
 from service.features.combined import CombinedFeaturizer, members_of
-from service.inference.answering import Predictions, places_for, writeable
+from service.inference.answering import places_for
 from service.inference.buffers import Need
 from service.inference.embedded import EmbeddedPredictor
 from service.inference.explain import CombinedExplanation, Explanation, MemberExplanation
-from service.inference.options import (
-    ALL_ALLOWED,
-    ALL_EQUAL,
-    LabelScores,
-    NodeThresholds,
-    NodeWeights,
-    PredictOptions,
-    log_thresholds,
-    logs_of,
-)
+from service.inference.options import PredictOptions
 from service.inference.predictor import Predictor
-from service.inference.searcher import Searcher, SearchPlan, check_kind
+from service.inference.searcher import LabelSearcher, Searcher, SearchPlan, check_kind
 from service.kernels.search.call import Answers, set_answers
 from service.kernels.search.combined import (
     BLOCK,
@@ -40,15 +30,16 @@ from service.kernels.search.combined import (
 )
 from service.kernels.search.near_rows import BEST, N_NEAR, UNSEEN, NearSearch
 from service.kernels.search.routing_leaves import NO_RERANK
-from service.kernels.search.subtrees import NO_PATHS, Paths
 
 
-class CombinedPredictor(Searcher):
+class CombinedPredictor(LabelSearcher):
     """Answers rows from one opened combined version. Safe to call from several threads at once.
 
     A label's score is what the ranker says of it, 0 where neither a member nor its names propose it. So the
     answers are always exact, and a request's beam means nothing: the members search by one of their own.
     """
+
+    traversal = staticmethod(combined_rows)
 
     def __init__(self, model: Model, members: Sequence[Searcher]) -> None:
         """Take an opened model, whose arrays have been checked, and what answers rows from its members."""
@@ -57,36 +48,13 @@ class CombinedPredictor(Searcher):
         super().__init__(model, "combined", NO_RERANK, partial(_make_own, self._parts))
         self.members = members
 
-    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
-        """Return what `predict` does: every answer is exact, and none takes longer for it."""
-        return self.predict(rows, options)
-
-    def candidates(self, rows: SparseRows, row: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def candidates(self, rows: SparseRows, row: int) -> tuple[I32, F32]:
         """Return the labels that one row is ranked among, int32[n], and their features, float32[n, F]."""
         with self._row(rows, row) as buffers:
             n = propose_row(buffers.call)
             features = np.empty((n, len(self._parts.ranker.linear) - 1), np.float32)
             describe_candidates(buffers.call, n, features)
             return buffers.own.candidate[:n].copy(), features
-
-    def score_labels(
-        self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
-    ) -> LabelScores:
-        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i: 0 of one not proposed.
-
-        Cost: that of answering the rows, and a look at all labels for each.
-        """
-        scores = np.zeros(len(labels), np.float32)
-        of_label = np.zeros(self.n_labels, np.float32)
-        for row in range(rows.n_rows):
-            alone = rows.cut(row, row + 1)
-            most = self._parts.most_proposed(len(alone.indices))
-            found = self.predict(alone, PredictOptions(top_r=most))
-            of_label[found.labels] = found.scores
-            at = slice(label_ptr[row], label_ptr[row + 1])
-            scores[at] = of_label[labels[at]]
-            of_label[found.labels] = 0
-        return LabelScores(scores, logs_of(scores))
 
     def explain(self, rows: SparseRows, row: int, label: int) -> CombinedExplanation:
         """Return how one row of `rows` comes by its score for a label: what each member says of it.
@@ -120,24 +88,13 @@ class CombinedPredictor(Searcher):
         children = sum(member.children_scored(width) for member in self.members)
         return children + len(self.members) * self._parts.proposing.candidates
 
-    def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
-        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(labels)."""
-        return NodeThresholds(logs_of(thresholds, self._knots))
-
-    def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
-        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions: as they are."""
-        return NodeWeights(writeable(weights))
-
     def warm_up(self) -> None:
         """Compile or load every kernel that a request can need, by answering an empty row."""
         for member in self.members:
             member.warm_up()
-        nothing = np.empty(0, np.int32), np.empty(0, np.float32)
-        row = SparseRows(np.zeros(2, np.int64), *nothing, self.n_features)
-        self.predict(row, PredictOptions(threshold=0.5, mask=self.label_mask(deny=())))
-        self.explain(row, 0, 0)
+        super().warm_up()
 
-    def _mask_of(self, allowed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _mask_of(self, allowed: U8) -> U8:
         """Return the mask of the labels, and behind it what each member takes."""
         parts = [allowed]
         for member, to_label in zip(self.members, self._parts.to_label, strict=True):
@@ -145,16 +102,8 @@ class CombinedPredictor(Searcher):
             parts.append(member._mask_of(of_member))
         return np.concatenate(parts)
 
-    def _paths(self) -> Paths:
-        return NO_PATHS
-
-    def _plan(self, options: PredictOptions) -> SearchPlan:
-        top_r = min(options.top_r, self.n_labels)
-        log_threshold = log_thresholds(options.threshold, self._knots)
-        mask = ALL_ALLOWED if options.mask is None else options.mask
-        weight = ALL_EQUAL if options.weights is None else options.weights.prepared
-        search = self._link, 1, top_r, True, mask, weight, log_threshold
-        return SearchPlan(combined_rows, 1, top_r, search, options.stop)
+    def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
+        return PredictOptions(top_r=self._parts.most_proposed(len(row.indices)))
 
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
         return 1
@@ -180,9 +129,7 @@ class _Parts:
         masks = [member._mask_of(np.ones(member.n_labels, np.uint8)) for member in members]
         self.mask_sizes = [len(mask) for mask in masks]
 
-    def proposed_by(
-        self, number: int, said: NDArray[np.float32] | None, at: int
-    ) -> tuple[np.float32 | None, int | None]:
+    def proposed_by(self, number: int, said: F32 | None, at: int) -> tuple[np.float32 | None, int | None]:
         """Return the score and the rank, from 1, that a member gives a candidate; None: it is not its own.
 
         said  the candidate's features, the member's from `at` on; None: it is no candidate

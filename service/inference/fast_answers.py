@@ -3,9 +3,8 @@
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from model_store.compiled.handles import Uncopyable, handle_of
+from model_store.compiled.handles import F32, I64, U8, Uncopyable, handle_of
 from service.base.rows import SparseRows
 from service.features.request_bodies import BodyForms, BodyQuery
 from service.inference.options import ALL_ALLOWED, NodeThresholds
@@ -38,11 +37,7 @@ class Present(Uncopyable):
     __slots__ = ("at", "seal", "thresholds", "tuned", "unlearned")
 
     def __init__(
-        self,
-        thresholds: NDArray[np.float32],
-        tuned: NodeThresholds | None,
-        seal: Seal,
-        unlearned: NDArray[np.uint8] = ALL_ALLOWED,
+        self, thresholds: F32, tuned: NodeThresholds | None, seal: Seal, unlearned: U8 = ALL_ALLOWED
     ) -> None:
         self.unlearned = unlearned
         self.thresholds, self.tuned, self.seal = thresholds, tuned, seal._replace(epoch=0)
@@ -69,7 +64,7 @@ class RowsRead(NamedTuple):
     rows: SparseRows
     asked: BodyQuery
     number: float
-    form: NDArray[np.int64] = NO_FORM
+    form: I64 = NO_FORM
 
 
 class FastAnswer(NamedTuple):

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.calls import address_of
-from model_store.compiled.handles import handle_of
+from model_store.compiled.handles import I64, U8, handle_of
 from model_store.ensemble import LINK_CODES
 from model_store.names import NameTable
 from model_store.version import Model
@@ -78,13 +77,11 @@ class Writer(NamedTuple):
 
     kind: int
     read: Callable[[TensorBodies, bytes, tuple[int, int]], BodyQuery]
-    take: Callable[[int, bool, memoryview, NDArray[np.int64], NDArray[np.int64]], FastAnswer]
+    take: Callable[[int, bool, memoryview, I64, I64], FastAnswer]
     write: Callable[[NameTable, RowsRead, Spans, Signed], FastAnswer]
 
 
-def _take_predictions(
-    n_rows: int, is_tuned: bool, text: memoryview, ends: NDArray[np.int64], _: NDArray[np.int64]
-) -> FastAnswer:
+def _take_predictions(n_rows: int, is_tuned: bool, text: memoryview, ends: I64, _: I64) -> FastAnswer:
     if n_rows == 1:
         return FastAnswer(1, bytes(text[: ends.item(0)]), is_tuned)
     return FastAnswer(n_rows, b",".join(cut(text, ends[:n_rows])), is_tuned)
@@ -98,9 +95,7 @@ def _write_predictions(names: NameTable, read: RowsRead, spans: Spans, signed: S
     return FastAnswer(read.asked.n_rows, b",".join(written), is_tuned)
 
 
-def _take_tensors(
-    n_rows: int, is_tuned: bool, text: memoryview, _: NDArray[np.int64], form: NDArray[np.int64]
-) -> FastAnswer:
+def _take_tensors(n_rows: int, is_tuned: bool, text: memoryview, _: I64, form: I64) -> FastAnswer:
     json, binary = tensors_of(text, form)
     return FastAnswer(n_rows, json, is_tuned, binary)
 
@@ -110,7 +105,7 @@ def _write_tensors(names: NameTable, read: RowsRead, spans: Spans, _: Signed) ->
     return FastAnswer(read.asked.n_rows, json, read.asked.threshold == TUNED, binary)
 
 
-def with_identity(answer: FastAnswer, message: bytes, form: NDArray[np.int64]) -> FastAnswer:
+def with_identity(answer: FastAnswer, message: bytes, form: I64) -> FastAnswer:
     """Return an answer that repeats the id of a message of tensors, where the form says that it has one."""
     first, last = form.item(IDENTITY), form.item(IDENTITY_END)
     return answer._replace(identity=message[first:last].decode()) if first else answer
@@ -138,7 +133,7 @@ class BeamRequests:
         featurizer: Featurizer,
         forms: FastForms,
         stages: StageTimes,
-        mask: NDArray[np.uint8] | None = None,
+        mask: U8 | None = None,
     ) -> None:
         """Take a predictor, its model, and what makes its rows; `forms` says what is answered.
 

@@ -11,15 +11,13 @@ from model_store.version import Model
 from service.base.stages import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
 from service.features import Featurizer
 from service.features.tensor_request import TensorBodies
-from service.inference.combined_predictor import CombinedPredictor
 from service.inference.embedded import EmbeddedPredictor
 from service.inference.fast_answers import FastAnswer, FastForms, RowsRead, Signed
 from service.inference.fast_request import BeamRequests, Writer, with_identity
-from service.inference.forest_predictor import ForestPredictor
 from service.inference.options import NodeThresholds, PredictOptions
 from service.inference.prediction_json import spans_of
 from service.inference.predictor import Predictor
-from service.inference.searcher import Searcher
+from service.inference.searcher import LabelSearcher, Searcher
 from service.kernels.search.call import NUMBER, TUNED
 from service.kernels.search.fast_request import TENSORS, is_taken
 from service.kernels.text.texts import TEXTS
@@ -165,7 +163,7 @@ def fast_requests(
     mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None: all
     """
     stages = stages or StageTimes()
-    if isinstance(predictor, ForestPredictor | CombinedPredictor):
+    if isinstance(predictor, LabelSearcher):
         return PredictorRequests(model, predictor, featurizer, forms, stages, mask)
     if isinstance(predictor, EmbeddedPredictor):
         return EmbeddedRequests(model, predictor, featurizer, forms, stages, mask)

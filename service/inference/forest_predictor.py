@@ -8,32 +8,23 @@ from numpy.typing import NDArray
 from model_store.extras import assemble_rerank, has_rerank
 from model_store.version import Model
 from service.base.rows import SparseRows
-from service.inference.answering import Predictions, writeable
 from service.inference.buffers import FIRST, Buffers, Need
 from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedStep, most_shares, told_shares
-from service.inference.options import (
-    ALL_ALLOWED,
-    ALL_EQUAL,
-    LabelScores,
-    NodeThresholds,
-    NodeWeights,
-    PredictOptions,
-    log_thresholds,
-    logs_of,
-)
-from service.inference.searcher import Searcher, SearchPlan, check_kind
+from service.inference.options import PredictOptions
+from service.inference.searcher import LabelSearcher, SearchPlan, check_kind
 from service.kernels.search.explain import depth_of, explain_route
 from service.kernels.search.routing import reach_leaves, route_rows
 from service.kernels.search.routing_leaves import NO_RERANK
-from service.kernels.search.subtrees import NO_PATHS, Paths
 from service.kernels.search.workspace import RoutingShape, RoutingWorkspace
 
 
-class ForestPredictor(Searcher):
+class ForestPredictor(LabelSearcher):
     """Answers rows from one opened version of decision trees. Safe to call from several threads at once.
 
     The answers are always exact; only labels that a reached leaf names are answered, whatever the threshold.
     """
+
+    traversal = staticmethod(route_rows)
 
     def __init__(self, model: Model) -> None:
         """Take an opened model, whose arrays have been checked. Raises Unavailable for another kind."""
@@ -45,29 +36,6 @@ class ForestPredictor(Searcher):
         super().__init__(model, "decision-tree", rerank, partial(_make_own, shape))
         self._shape = shape
         self._n_levels = _n_levels(model.ensemble.child_ptr)
-
-    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
-        """Return what `predict` does: every answer is exact, and none takes longer for it."""
-        return self.predict(rows, options)
-
-    def score_labels(
-        self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
-    ) -> LabelScores:
-        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i: 0 where no leaf has them.
-
-        Cost: that of answering the rows, and a look at all labels for each.
-        """
-        scores = np.zeros(len(labels), np.float32)
-        for row in range(rows.n_rows):
-            named = labels[label_ptr[row] : label_ptr[row + 1]]
-            mask = np.zeros(self.n_labels, np.uint8)
-            mask[named] = 1
-            options = PredictOptions(top_r=max(1, int(mask.sum())), exact=True, mask=mask)
-            found = self.predict(rows.cut(row, row + 1), options)
-            of_label = np.zeros(self.n_labels, np.float32)
-            of_label[found.labels] = found.scores
-            scores[label_ptr[row] : label_ptr[row + 1]] = of_label[named]
-        return LabelScores(scores, logs_of(scores))
 
     def explain(self, rows: SparseRows, row: int, label: int) -> RoutedExplanation:
         """Return how one row of `rows` comes by its score for a label: the leaves with it that it reached.
@@ -118,27 +86,11 @@ class ForestPredictor(Searcher):
         child_ptr = self._ensemble.child_ptr
         return int(child_ptr[0]) * self._n_levels * int(np.diff(child_ptr).max())
 
-    def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
-        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(labels).
-
-        They apply to the labels' scores, so there is one logarithm a label instead of one a node.
-        """
-        return NodeThresholds(logs_of(thresholds, self._knots))
-
-    def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
-        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions.
-
-        They apply to the labels' scores, as they are: nothing is prepared for nodes.
-        """
-        return NodeWeights(writeable(weights))
-
     def warm_up(self) -> None:
         """Compile or load every kernel that a request can need, by answering an empty row."""
+        super().warm_up()
         nothing = np.empty(0, np.int32), np.empty(0, np.float32)
-        row = SparseRows(np.zeros(2, np.int64), *nothing, self.n_features)
-        self.predict(row, PredictOptions(threshold=0.5, mask=self.label_mask(deny=())))
-        self.explain(row, 0, 0)
-        with self._row(row, 0) as buffers:
+        with self._row(SparseRows(np.zeros(2, np.int64), *nothing, self.n_features), 0) as buffers:
             self._path_to(len(self._ensemble.parent) - 1, buffers)
 
     def _value_at(self, leaf: int, label: int) -> np.float32:
@@ -161,17 +113,10 @@ class ForestPredictor(Searcher):
     def _mask_of(self, allowed: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return allowed
 
-    def _paths(self) -> Paths:
-        return NO_PATHS
-
-    def _plan(self, options: PredictOptions) -> SearchPlan:
-        top_r = min(options.top_r, self.n_labels)
-        log_threshold = log_thresholds(options.threshold, self._knots)
-        mask = ALL_ALLOWED if options.mask is None else options.mask
-        weight = ALL_EQUAL if options.weights is None else options.weights.prepared
-        is_sure = options.exact or options.threshold is not None
-        search = self._link, 1, top_r, is_sure, mask, weight, log_threshold
-        return SearchPlan(route_rows, 1, top_r, search, options.stop)
+    def _options_for(self, row: SparseRows, named: NDArray[np.int32]) -> PredictOptions:
+        mask = np.zeros(self.n_labels, np.uint8)
+        mask[named] = 1
+        return PredictOptions(top_r=max(1, int(mask.sum())), exact=True, mask=mask)
 
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
         return self._shape.block_rows(n_rows)

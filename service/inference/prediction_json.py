@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I32, I64, U8
 from model_store.names import NameTable
 from service.inference.answering import Predictions
 from service.inference.options import ALL_ALLOWED
@@ -37,20 +37,15 @@ class Spans(NamedTuple):
     exact         uint8[n]: 0 or 1
     """
 
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    scores: NDArray[np.float32]
-    exact: NDArray[np.uint8]
+    starts: I64
+    ends: I64
+    labels: I32
+    scores: F32
+    exact: U8
 
 
 def predictions_json(
-    names: NameTable,
-    thresholds: NDArray[np.float32],
-    seal: Seal,
-    serial: int,
-    spans: Spans,
-    unlearned: NDArray[np.uint8] = ALL_ALLOWED,
+    names: NameTable, thresholds: F32, seal: Seal, serial: int, spans: Spans, unlearned: U8 = ALL_ALLOWED
 ) -> list[bytes]:
     """Return a Prediction of `service.serving.lines` for each row, byte for byte as orjson writes it.
 
@@ -74,7 +69,7 @@ def text_room(n_rows: int, n_labels: int) -> int:
     return _BYTES_A_ROW * n_rows + _BYTES_A_LABEL * n_labels
 
 
-def cut(text: memoryview, ends: NDArray[np.int64]) -> list[bytes]:
+def cut(text: memoryview, ends: I64) -> list[bytes]:
     """Return the texts that end at these places."""
     return [bytes(text[start:end]) for start, end in pairwise([0, *ends.tolist()])]
 
@@ -96,7 +91,7 @@ class Tensors(NamedTuple):
     binary: bytes
 
 
-def form_of(places: int, outputs: Mapping[str, bool]) -> NDArray[np.int64]:
+def form_of(places: int, outputs: Mapping[str, bool]) -> I64:
     """Return what `write_tensors` takes: places of a row, and which outputs; each: whether as binary data."""
     form = np.zeros(FORM_SIZE, np.int64)
     form[PLACES], form[N_OUTPUTS] = places, len(outputs)
@@ -105,7 +100,7 @@ def form_of(places: int, outputs: Mapping[str, bool]) -> NDArray[np.int64]:
     return form
 
 
-def tensors_json(names: NameTable, form: NDArray[np.int64], spans: Spans) -> Tensors:
+def tensors_json(names: NameTable, form: I64, spans: Spans) -> Tensors:
     """Return the outputs that a form asks for, a row for each of `spans`. The form is written to."""
     room = tensors_room(len(spans.starts) * int(form[PLACES]))
     while True:
@@ -120,7 +115,7 @@ def tensors_room(n_places: int) -> int:
     return _BYTES_FIRST + _BYTES_A_PLACE * n_places
 
 
-def tensors_of(text: memoryview, form: NDArray[np.int64]) -> Tensors:
+def tensors_of(text: memoryview, form: I64) -> Tensors:
     """Return the outputs that were written to a text."""
     middle, end = form.item(JSON_END), form.item(BINARY_END)
     return Tensors(bytes(text[:middle]), bytes(text[middle:end]))

@@ -10,7 +10,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from model_store.compiled.calls import address_of
-from model_store.compiled.handles import Uncopyable, refuse_copy
+from model_store.compiled.handles import F32, I32, I64, U8, Uncopyable, refuse_copy
 from model_store.ensemble import LINK_CODES, Kind
 from model_store.extras import Rerank, assemble_calibration
 from model_store.names import NameTable, find_all
@@ -20,10 +20,19 @@ from service.base.rows import SparseRows
 from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, places_for, writeable
 from service.inference.buffers import FIRST, LAST, BufferPool, Buffers, MakeOwn, Need
 from service.inference.explain import AnyExplanation
-from service.inference.options import LabelScores, NodeThresholds, NodeWeights, PredictOptions
+from service.inference.options import (
+    ALL_ALLOWED,
+    ALL_EQUAL,
+    LabelScores,
+    NodeThresholds,
+    NodeWeights,
+    PredictOptions,
+    log_thresholds,
+    logs_of,
+)
 from service.kernels.search.calibrated import Knots
 from service.kernels.search.call import set_answers, set_rows, set_search
-from service.kernels.search.subtrees import Paths, RowSearch, move_thresholds
+from service.kernels.search.subtrees import NO_PATHS, Paths, RowSearch, move_thresholds
 
 PREDICTED_MAX = 1000
 """Labels that a row counts as predicted, at most: the best ones. A finite bound on what an event touches."""
@@ -43,7 +52,7 @@ class SearchPlan(NamedTuple):
     beam_width: int
     top_r: int
     search: tuple[Any, ...]
-    stop: NDArray[np.uint8] | None
+    stop: U8 | None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refuse to be copied."""
@@ -98,9 +107,7 @@ class Searcher(Uncopyable, ABC):
         """Return what `predict` does if that surely takes no longer than usual, else None."""
 
     @abstractmethod
-    def score_labels(
-        self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
-    ) -> LabelScores:
+    def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
         """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i, as an exact search's."""
 
     @abstractmethod
@@ -108,11 +115,11 @@ class Searcher(Uncopyable, ABC):
         """Return how one row of `rows` comes by its score for a label."""
 
     @abstractmethod
-    def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
+    def node_thresholds(self, thresholds: F32) -> NodeThresholds:
         """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions."""
 
     @abstractmethod
-    def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
+    def node_weights(self, weights: F32) -> NodeWeights:
         """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions."""
 
     @abstractmethod
@@ -120,7 +127,7 @@ class Searcher(Uncopyable, ABC):
         """Compile or load every kernel that a request can need."""
 
     @abstractmethod
-    def _mask_of(self, allowed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _mask_of(self, allowed: U8) -> U8:
         """Return the mask of labels that are allowed, uint8[K], as searches take it."""
 
     @abstractmethod
@@ -147,11 +154,8 @@ class Searcher(Uncopyable, ABC):
         return self._answer(rows, options, threads)
 
     def label_mask(
-        self,
-        allow: Sequence[str] | None = None,
-        deny: Sequence[str] | None = None,
-        among: NDArray[np.uint8] | None = None,
-    ) -> NDArray[np.uint8] | None:
+        self, allow: Sequence[str] | None = None, deny: Sequence[str] | None = None, among: U8 | None = None
+    ) -> U8 | None:
         """Return the mask for PredictOptions of the labels that are allowed (None: all) and not denied.
 
         among  uint8[K], 0 for labels that are denied in any case; None: there are none
@@ -165,9 +169,7 @@ class Searcher(Uncopyable, ABC):
         allowed[label_ids(self._labels, deny or (), "deny_labels")] = 0
         return self._mask_of(allowed if among is None else allowed & among)
 
-    def move_thresholds(
-        self, prepared: NodeThresholds, labels: NDArray[np.int32], thresholds: NDArray[np.float32]
-    ) -> None:
+    def move_thresholds(self, prepared: NodeThresholds, labels: I32, thresholds: F32) -> None:
         """Bring `prepared` up to date in place where thresholds[labels], float32[K] in [0, 1], have changed.
 
         Predictions may go on meanwhile, see `service.thresholds.live.served`; two such calls may not. Cost:
@@ -175,7 +177,7 @@ class Searcher(Uncopyable, ABC):
         """
         move_thresholds(*self._paths(), self._knots, labels, thresholds, prepared.log)
 
-    def rows_to_search(self, rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
+    def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
         """Return rows of which those chosen are what `row_search` takes: here all are, as they are."""
         return rows
 
@@ -280,12 +282,71 @@ class Searcher(Uncopyable, ABC):
         return plan
 
 
+class LabelSearcher(Searcher):
+    """Answers rows exactly, whatever the beam; masks, thresholds and weights apply to the labels' scores.
+
+    A label that no search finds for a row has the score 0.
+    """
+
+    traversal: Callable[..., None]
+
+    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
+        """Return what `predict` does: every answer is exact, and none takes longer for it."""
+        return self.predict(rows, options)
+
+    @abstractmethod
+    def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
+        """Return the options that find the scores of some labels for one row."""
+
+    def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
+        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i: 0 of one not found.
+
+        Cost: that of answering the rows, and a look at all labels for each.
+        """
+        scores = np.zeros(len(labels), np.float32)
+        of_label = np.zeros(self.n_labels, np.float32)
+        for row in range(rows.n_rows):
+            alone, at = rows.cut(row, row + 1), slice(label_ptr[row], label_ptr[row + 1])
+            found = self.predict(alone, self._options_for(alone, labels[at]))
+            of_label[found.labels] = found.scores
+            scores[at] = of_label[labels[at]]
+            of_label[found.labels] = 0
+        return LabelScores(scores, logs_of(scores))
+
+    def node_thresholds(self, thresholds: F32) -> NodeThresholds:
+        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(labels)."""
+        return NodeThresholds(logs_of(thresholds, self._knots))
+
+    def node_weights(self, weights: F32) -> NodeWeights:
+        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions: as they are."""
+        return NodeWeights(writeable(weights))
+
+    def warm_up(self) -> None:
+        """Compile or load every kernel that a request can need, by answering an empty row."""
+        nothing = np.empty(0, np.int32), np.empty(0, np.float32)
+        row = SparseRows(np.zeros(2, np.int64), *nothing, self.n_features)
+        self.predict(row, PredictOptions(threshold=0.5, mask=self.label_mask(deny=())))
+        self.explain(row, 0, 0)
+
+    def _paths(self) -> Paths:
+        return NO_PATHS
+
+    def _plan(self, options: PredictOptions) -> SearchPlan:
+        top_r = min(options.top_r, self.n_labels)
+        log_threshold = log_thresholds(options.threshold, self._knots)
+        mask = ALL_ALLOWED if options.mask is None else options.mask
+        weight = ALL_EQUAL if options.weights is None else options.weights.prepared
+        is_sure = options.exact or options.threshold is not None
+        search = self._link, 1, top_r, is_sure, mask, weight, log_threshold
+        return SearchPlan(self.traversal, 1, top_r, search, options.stop)
+
+
 def _say_the_same(one: PredictOptions, other: PredictOptions) -> bool:
     """Return whether all is the same object, or the same number: arrays are not looked into."""
     return all(a is b or (type(a) in _NUMBERS and a == b) for a, b in zip(one, other, strict=True))
 
 
-def label_ids(labels: NameTable, names: Sequence[str], where: str) -> NDArray[np.int32]:
+def label_ids(labels: NameTable, names: Sequence[str], where: str) -> I32:
     """Return the ids of labels, int32[m]. Raises UnknownLabel, which says where in a request they are."""
     ids = find_all(labels, names)
     if len(ids) and ids.min() < 0:

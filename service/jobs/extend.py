@@ -8,7 +8,8 @@ from model_store.identifiers import LATEST
 from service.jobs.context import JobContext
 from service.jobs.requests import ExtendJob
 from service.jobs.training import Publication, carry, publish
-from service.workflows.train import TrainRequest, extend_and_publish
+from service.workflows.extend import extend_and_publish
+from service.workflows.train import TrainRequest
 
 
 def run(context: JobContext, request: ExtendJob) -> dict[str, Any]:

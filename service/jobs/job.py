@@ -108,10 +108,16 @@ class Job:
         facts = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OURS}
         for name in ("progress", "promotion"):
             facts[name] = None if facts[name] is None else facts[name]._asdict()
-        return facts | {name: _time(facts[name]) for name in ("created", "started", "ended")}
+        return facts | {name: time_text(facts[name]) for name in ("created", "started", "ended")}
 
 
-def _time(seconds: float | None) -> str | None:
+def feedback_models(request: Mapping[str, Any]) -> list[str]:
+    """Return the models whose feedback is among the data of a request, JSON that was checked."""
+    data = request.get("data")
+    return [one["feedback"]["model"] for one in data if type(one) is dict] if type(data) is list else []
+
+
+def time_text(seconds: float | None) -> str | None:
     """Return a time as RFC 3339 has it, in UTC, to the millisecond."""
     if seconds is None:
         return None

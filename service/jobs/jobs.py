@@ -19,6 +19,7 @@ from sqlalchemy import Connection, func, insert, select
 
 from model_store.errors import Conflict
 from service.base.errors import (
+    BadFields,
     BadRequest,
     IdempotencyConflict,
     JobConflict,
@@ -32,7 +33,19 @@ from service.db.engine import Database
 from service.db.tables import JOBS
 from service.jobs.data import DataRoot
 from service.jobs.files import RESULT, directory_of, read_log
-from service.jobs.job import STATES, Job, begin_totals, change, end, find, forget_old, job_of, now, take_turns
+from service.jobs.job import (
+    STATES,
+    Job,
+    begin_totals,
+    change,
+    end,
+    feedback_models,
+    find,
+    forget_old,
+    job_of,
+    now,
+    take_turns,
+)
 
 REQUEST_BYTES_MAX = 64 << 10
 """The most bytes of a job's request, as JSON."""
@@ -45,7 +58,7 @@ LIST_MAX = 1000
 
 _ID_BYTES = 12
 
-_PUBLISHING = ("training", "combine", "vocabulary")
+PUBLISHING = ("training", "combine", "vocabulary")
 """Kinds of jobs that publish a version."""
 
 FOLLOW_SECONDS = 0.5
@@ -74,6 +87,7 @@ class Jobs:
         self._follows = settings.store_remote is not None
         self._limits = settings.limits
         self.data = DataRoot(settings.data_dir, settings.limits.data_bytes_max)
+        self._ray_address = settings.ray_address
 
     def submit(
         self,
@@ -92,15 +106,28 @@ class Jobs:
         with its place; IdempotencyConflict; Overloaded when as many jobs wait as may; LimitExceeded;
         BadRequest for an unknown kind or a key that is none; DatabaseUnavailable.
         """
-        if kind in _PUBLISHING and self._follows:
+        request, model = self.check(kind, body)
+        return self.add(kind, model, request, idempotency_key, traceparent)
+
+    def check(self, kind: str, body: object) -> tuple[dict[str, Any], str]:
+        """Return a request as it is kept, and the name of its model. Raises as `submit` for a bad one."""
+        if kind in PUBLISHING and self._follows:
             raise Conflict(
                 "expected a store that is published to here, found one that follows XYLEM_STORE_REMOTE: "
                 "train elsewhere, and push"
             )
+        from model_store.store import Store
         from service.jobs.kinds import check_request  # trainers and readers: not before they are needed
 
         request, model = check_request(kind, body, self.data, self._limits)
-        return self.add(kind, model, request, idempotency_key, traceparent)
+        if request.get("executor") == "ray" and self._ray_address is None:
+            fault = "expected local, as XYLEM_RAY_ADDRESS is not set, found ray"
+            raise BadFields([BadRequest(fault).at("executor")])
+        for name in feedback_models(request):
+            if not Store(self._store).versions(name):
+                fault = f"expected feedback to a model of the store, found {name!r}"
+                raise BadFields([BadRequest(fault).at("data")])
+        return request, model
 
     def add(
         self,

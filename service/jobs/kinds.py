@@ -29,7 +29,9 @@ from service.jobs.requests import (
     CombineJob,
     ConceptFields,
     ExtendJob,
+    FeedbackSource,
     FittingJob,
+    HeldOutFeedback,
     PromotionRule,
     PublishingJob,
     TableFields,
@@ -41,7 +43,7 @@ from service.serving.parse import PREDICT_ONLY
 from service.serving.schemas.faults import all_faults_of
 from service.serving.schemas.instances import RequestModel
 from service.thresholds.methods.ofo import Start, check_start
-from service.trainers.registry import TRAINERS, installed
+from service.trainers.registry import TRAINERS, check_spreads, installed
 from service.trainers.registry import trainer as find_trainer
 from service.workflows.request import from_json
 
@@ -59,6 +61,9 @@ METRICS = (
 
 SPLIT_SUFFIXES = (".jsonl", ".ndjson", ".svm", ".txt", *TABLES)
 """Data files of which lines can be kept out of a training."""
+
+JOINED_SUFFIXES = (".jsonl", ".ndjson", *TABLES)
+"""Data files that can stand beside others, and beside feedback."""
 
 _COLUMN_FIELDS = ("text_column", "label_column", "label_separator")
 
@@ -186,6 +191,7 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
     yield from parameter_faults(request.trainer, request.parameters or {})
     if request.base is not None:
         yield from _fault_of(parse_named, request.base, "from")
+    yield from _executor_faults(request)
     if request.calibrate and not request.measures:
         yield BadRequest("expected valid or split, to calibrate on, found neither").at("calibrate")
     if request.calibrate and request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact:
@@ -200,7 +206,7 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
 def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
     yield from _fitting_faults(request, data)
     yield from _files(data, vocabulary=request.vocabulary, rerank=request.rerank)
-    yield from _column_faults(request, request.data, request.rerank)
+    yield from _column_faults(request, *_names(request), request.rerank)
     for i, member in enumerate(request.members or ()):
         yield from _fault_of(parse_named, member, f"members[{i}]")
     yield from _concept_faults(request)
@@ -210,14 +216,14 @@ def _check_extend(request: ExtendJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
     yield from _files(data, data=request.data, label_names=request.label_names)
     yield from _files(data, **{f"rows[{i}]": name for i, name in enumerate(request.rows or ())})
-    yield from _column_faults(request, request.data, request.valid, *(request.rows or ()))
+    yield from _column_faults(request, request.data, request.valid_file, *(request.rows or ()))
     yield from _version_faults(request.version)
 
 
 def _check_vocabulary(request: VocabularyJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
     yield from _files(data, vocabulary=request.vocabulary)
-    yield from _column_faults(request, request.valid)
+    yield from _column_faults(request, request.valid_file)
     yield from _version_faults(request.version)
     yield from _concept_faults(request)
 
@@ -231,18 +237,36 @@ def _concept_faults(request: ConceptFields) -> Faults:
 
 def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
-    yield from _files(data, data=request.data)
-    yield from _column_faults(request, request.data, request.valid)
+    names, is_one = _names(request), isinstance(request.data, str)
+    for i, source in enumerate(request.sources):
+        place = "data" if is_one else f"data[{i}]"
+        if isinstance(source, str):
+            yield from _files(data, **{place: source})
+            if not (is_one or source.removesuffix(".gz").endswith(JOINED_SUFFIXES)):
+                fault = (
+                    f"expected files of {', '.join(JOINED_SUFFIXES)}, which can be joined, found {source!r}"
+                )
+                yield BadRequest(fault).at(place)
+        elif isinstance(source, FeedbackSource):
+            yield from _fault_of(check_model, source.feedback.model, f"{place}.feedback.model")
+    yield from _column_faults(request, *names, request.valid_file)
     if request.valid is not None and request.split is not None:
         yield BadRequest("expected valid or split, found both").at("split")
-    can_split = request.data is None or request.data.removesuffix(".gz").endswith(SPLIT_SUFFIXES)
-    if request.split is not None and not can_split:
+    if request.split is not None and is_one and not names[0].removesuffix(".gz").endswith(SPLIT_SUFFIXES):
         fault = f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found {request.data!r}"
         yield BadRequest(fault).at("split")
 
 
+def _names(request: FittingJob) -> list[str]:
+    """Return the files of the data."""
+    return [source for source in request.sources if isinstance(source, str)]
+
+
 def _publishing_faults(request: PublishingJob, data: DataRoot) -> Faults:
-    yield from _files(data, valid=request.valid)
+    yield from _files(data, valid=request.valid_file)
+    if isinstance(request.valid, HeldOutFeedback) and not request.feedback:
+        fault = "expected feedback in data, whose newest rows are kept out to measure on, found none"
+        yield BadRequest(fault).at("valid")
     if request.thresholds is not None:
         if not request.measures:
             yield BadRequest("expected valid or split, to tune on, found neither").at("thresholds")
@@ -280,6 +304,13 @@ def parameter_faults(trainer: str | None, parameters: Mapping[str, Any]) -> Faul
     except BadParameter as error:
         for name, message in error.faults:
             yield BadRequest(message).at(f"parameters.{name}" if name else "parameters")
+
+
+def _executor_faults(request: TrainingJob) -> Faults:
+    if request.executor == "ray":
+        with contextlib.suppress(BadParameter):  # told at their fields
+            own = from_json(request.trainer, dict(request.parameters or {})).trainer
+            yield from _fault_of(lambda name: check_spreads(name, own), request.trainer, "executor")
 
 
 def _check_tuning(request: TuningJob, data: DataRoot) -> Faults:

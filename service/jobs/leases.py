@@ -40,10 +40,8 @@ _ORPHANS = 8
 """So many jobs whose workers died too often are ended by one claim, at most."""
 
 
-class ClaimLost(XylemError):
+class ClaimLost(XylemError, code="claim-lost"):
     """The job is another worker's by now, or has ended: nothing was changed."""
-
-    code = "claim-lost"
 
 
 class Claim(NamedTuple):

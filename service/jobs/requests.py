@@ -5,15 +5,15 @@ Whether names, trainers and parameters are good is for `service.jobs.kinds` to s
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag
 
 from model_store.manifest import MEMBERS_MAX
 from model_store.members import BEAM_MAX, CANDIDATES_MAX
 from service.base.columns import COLUMNS_MAX, TableColumns, columns_of
 from service.base.faults import fault, what_is
-from service.serving.schemas.instances import RequestModel
+from service.serving.schemas.instances import HIDDEN, RequestModel
 from service.serving.schemas.predict import Options
 from service.workflows.tune import KAPPA_MAX, KAPPA_MIN
 
@@ -35,6 +35,7 @@ Kappa = Annotated[float, Field(ge=KAPPA_MIN, le=KAPPA_MAX)]
 StartValues = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 CONDITIONS_MAX = 32
+SOURCES_MAX = 32
 PARAMETERS_MAX = 100
 FILES_MAX = 16
 
@@ -96,18 +97,77 @@ class TableFields(RequestModel):
         return columns_of(self.text_column, self.label_column, self.label_separator)
 
 
+class FeedbackSpan(RequestModel):
+    """The rows that are kept of the feedback to a model, of the last `days`; all of them if left out."""
+
+    model: str
+    days: Annotated[int, Field(ge=1, le=36_500)] | None = None
+
+
+class FeedbackSource(RequestModel):
+    """Rows of feedback, as a part of the data."""
+
+    feedback: FeedbackSpan
+
+
+class HeldOutFeedback(RequestModel):
+    """The share of the rows of feedback in `data`, the newest, that is kept out of the fit to measure on."""
+
+    feedback: Annotated[float, Field(ge=0.001, le=0.9)]
+
+
+_FILE, _ROWS, _SEVERAL = f"{HIDDEN}file", f"{HIDDEN}rows", f"{HIDDEN}several"
+
+
+def _tag(value: Any) -> str:
+    """Return which kind of data a value looks like."""
+    if isinstance(value, list):
+        return _SEVERAL
+    return _ROWS if isinstance(value, dict | RequestModel) else _FILE
+
+
+Source: TypeAlias = Annotated[
+    Annotated[Name, Tag(_FILE)] | Annotated[FeedbackSource, Tag(_ROWS)],
+    Discriminator(lambda value: _ROWS if _tag(value) == _ROWS else _FILE),
+]
+Sources: TypeAlias = Annotated[
+    Annotated[Name, Tag(_FILE)]
+    | Annotated[list[Source], Field(min_length=1, max_length=SOURCES_MAX), Tag(_SEVERAL)],
+    Discriminator(lambda value: _SEVERAL if _tag(value) == _SEVERAL else _FILE),
+]
+ValidRows: TypeAlias = Annotated[
+    Annotated[Name, Tag(_FILE)] | Annotated[HeldOutFeedback, Tag(_ROWS)],
+    Discriminator(lambda value: _ROWS if _tag(value) == _ROWS else _FILE),
+]
+
+
 class PublishingJob(TableFields):
     """What publishes a version, and decides whether an alias moves to it.
 
-    valid       a validation file
+    valid       a validation file, or a share of the feedback in `data`
     thresholds  tuned on the validation rows; none: not tuned
     promotion   none: `latest` moves to the version whatever its figures are
     """
 
     model: str
-    valid: Name | None = None
+    valid: ValidRows | None = None
     thresholds: TuningChoice | None = None
     promotion: PromotionRule | None = None
+
+    @property
+    def valid_file(self) -> str | None:
+        """The validation file, if there is one."""
+        return self.valid if isinstance(self.valid, str) else None
+
+    @property
+    def sources(self) -> list[str | FeedbackSource]:
+        """What the rows of the data come from."""
+        return []
+
+    @property
+    def feedback(self) -> list[str]:
+        """The models whose feedback is among them."""
+        return [one.feedback.model for one in self.sources if isinstance(one, FeedbackSource)]
 
     @property
     def measures(self) -> bool:
@@ -116,14 +176,19 @@ class PublishingJob(TableFields):
 
 
 class FittingJob(PublishingJob):
-    """What publishes a version that is fitted to the rows of `data`.
+    """What publishes a version that is fitted to the rows of `data`: a file, or several and feedback.
 
     split  in place of `valid`: so large a share of the rows is kept out of the fit, to measure on
     """
 
-    data: Name
+    data: Sources
     split: Annotated[float, Field(ge=0.001, le=0.9)] | None = None
     seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)] = 0
+
+    @property
+    def sources(self) -> list[str | FeedbackSource]:
+        """What the rows of the data come from."""
+        return [self.data] if isinstance(self.data, str) else self.data or []
 
     @property
     def measures(self) -> bool:
@@ -140,6 +205,7 @@ class TrainingJob(FittingJob):
     rerank       whether near training rows rank candidates anew, where held-out rows gain by it
     keep_rows    whether the version keeps its training rows, so that labels can be added
     base         "from": a version that it goes on from, as "NAME" or "NAME@VERSION"
+    executor     ray: the steps are run by the nodes of the cluster at XYLEM_RAY_ADDRESS
     """
 
     trainer: str
@@ -150,6 +216,7 @@ class TrainingJob(FittingJob):
     weights: Literal["float32", "bfloat16", "int8"] = "float32"
     calibrate: bool = False
     rerank: bool = False
+    executor: Literal["local", "ray"] = "local"
     keep_rows: bool = False
     base: Annotated[Name | None, Field(alias="from")] = None
 

@@ -7,11 +7,9 @@ before the alias moves, and later acted on once.
 
 from __future__ import annotations
 
-import gzip
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
@@ -21,8 +19,7 @@ from model_store.manifest import Manifest
 from model_store.moves import Cause
 from model_store.origin import read_report
 from model_store.store import Store
-from service.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
-from service.base.errors import BadData
+from service.base.columns import TableColumns
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.promotion import LATEST, promote_if
 from service.jobs.requests import (
@@ -33,6 +30,7 @@ from service.jobs.requests import (
     TuningChoice,
     TuningJob,
 )
+from service.jobs.sources import join_sources, split_lines
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.extend import carry_thresholds
 from service.workflows.labelled import OnProgress
@@ -158,10 +156,14 @@ def _files(
     """Return the file of rows and the validation file, if there are any: parts of the data where it is
     split.
     """
-    valid = None if request.valid is None else files.find(request.valid, "valid")
+    valid = None if request.valid_file is None else files.find(request.valid_file, "valid")
     if not isinstance(request, FittingJob):
         return None, valid
-    data = files.find(request.data)
+    if isinstance(request.data, str):
+        data = files.find(request.data)
+    else:
+        data, held_out = join_sources(context, files, request)
+        valid = held_out or valid
     if request.split is None:
         return data, valid
     share, report = request.split, context.on_progress
@@ -185,9 +187,17 @@ def _train(made: Publication, request: TrainingJob) -> None:
         keep_rows=request.keep_rows,
         base=None if request.base is None else parse_named(request.base),
         threads=made.context.threads,
+        **_steps(made.context, request),
         **made.marks(request),
     )
     train_and_publish(made.store, made.context.job.model, train, made.on_progress)
+
+
+def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
+    """Return who runs the steps, and where a run that is begun again finds those of the one before."""
+    if request.executor == "local":
+        return {}
+    return {"ray": context.settings.ray_address, "steps": context.work / "steps", "resume": True}
 
 
 def _tune(
@@ -253,73 +263,3 @@ def tune(
     return tune_and_keep(
         opened, context.database, request, shadow=shadow, on_progress=report, on_keep=on_keep
     )
-
-
-_TELL_EVERY = 10_000
-
-
-def split_lines(
-    data: Path,
-    directory: Path,
-    share: float,
-    seed: int,
-    on_progress: OnProgress,
-    columns: TableColumns = DEFAULT_COLUMNS,
-) -> tuple[Path, Path]:
-    """Write the lines of a file to two in a directory; return those: to train on, and to measure on.
-
-    Each line is kept out with probability `share`, by a generator of `seed`: the same call, the same files.
-    Rows of a table become JSON lines. The header of a .txt file gets the right numbers of rows. Lines stay in
-    their order. Raises BadData where one of the two would be empty, or the file has no header.
-    """
-    name = f"{data.name}.jsonl" if is_table(data) else data.name.removesuffix(".gz")
-    paths = tuple(directory / part / name for part in ("train", "valid"))
-    for path in paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    rng = random.Random(seed)
-    counts = [0, 0]
-    header = b""
-    with _opened(data, columns) as source, paths[0].open("wb") as train, paths[1].open("wb") as valid:
-        lines = _lines(source, has_header=name.endswith(".txt"))
-        if name.endswith(".txt"):  # there an empty line is a row
-            header = next(lines, b"")
-            for file in (train, valid):
-                file.write(_header_with(header, 0, data))
-        for number, line in enumerate(lines):
-            part = int(rng.random() < share)
-            (train, valid)[part].write(line)
-            counts[part] += 1
-            if number % _TELL_EVERY == 0:
-                on_progress("split", number, 0)
-        for file, count in zip((train, valid), counts, strict=True):
-            if header:
-                file.seek(0)
-                file.write(_header_with(header, count, data))
-    if not all(counts):
-        fault = f"expected rows to train on and rows to measure on, found {counts[0]} and {counts[1]}"
-        raise BadData(f"{data}: {fault}: split another share")
-    return paths[0], paths[1]
-
-
-def _opened(data: Path, columns: TableColumns) -> BinaryIO:
-    if is_table(data):
-        from service.datasets.tables import TableLines  # with it come kernels
-
-        return TableLines(data, columns, with_labels=True)  # type: ignore[return-value]
-    return gzip.open(data) if data.suffix == ".gz" else data.open("rb")  # type: ignore[return-value]
-
-
-def _lines(source: BinaryIO, *, has_header: bool) -> Iterator[bytes]:
-    """Yield the lines, each with its end; empty ones, which are rows after a header only, left out."""
-    read: Callable[[], bytes] = source.readline
-    while line := read():
-        if has_header or line.strip():
-            yield line if line.endswith(b"\n") else line + b"\n"
-
-
-def _header_with(header: bytes, count: int, data: Path) -> bytes:
-    """Return the header of a .txt file with another number of rows, as long as it was."""
-    fields = header.split()
-    if len(fields) != 3:
-        raise BadData(f"{data}:1: expected a header of 3 numbers, found {header[:60]!r}")
-    return b" ".join([str(count).zfill(len(fields[0])).encode(), *fields[1:]]) + b"\n"

@@ -32,6 +32,7 @@ from service.jobs.leases import Claim, ClaimLost, Leases, Word
 from service.jobs.messages import settings_of_json
 from service.jobs.phases import JobSpan
 from service.jobs.process import CHILD, JobProcess, Outcome
+from service.jobs.schedules import Schedules
 from service.traces.switch import open_tracer
 from service.traces.tracer import Tracer
 
@@ -187,6 +188,8 @@ def run_workers(
     host = f"{socket.gethostname()}:{os.getpid()}"
     workers = [Worker(settings, database, f"{host}:{number}", CHILD, tracer) for number in range(jobs)]
     threads = [threading.Thread(target=worker.run, args=(stopping,)) for worker in workers]
+    schedules = Schedules(database, settings)
+    schedules.start()
     for thread in threads:
         thread.start()
     log(logging.INFO, "job_worker_started", jobs=jobs, database=database.shown, pid=os.getpid())
@@ -196,6 +199,7 @@ def run_workers(
             stopping.set()
         for thread in threads if stopping.is_set() else ():
             thread.join()
+    schedules.close()
     if page is not None:
         page.close()
     database.close()

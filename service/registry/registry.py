@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Container
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from model_store.alias import Change, canary_promoted
 from model_store.alias_writing import AliasChange
@@ -14,7 +14,7 @@ from model_store.moves import DENIED, PROMOTED, SPLIT, Cause, Move
 from model_store.store import LATEST, Store
 from service.base.errors import BadParameter, DatabaseUnavailable
 from service.db.engine import Database
-from service.db.tables import VERSIONS
+from service.db.tables import FEEDBACK_ROWS, VERSIONS
 
 
 class Removal(NamedTuple):
@@ -137,7 +137,9 @@ class Registry:
         return Removal(model, (version,), tuple(users), thresholds and self._forget(model, (version,), place))
 
     def delete_model(self, model: str, cause: Cause, *, confirm: str, thresholds: bool = True) -> Removal:
-        """Remove a model with its aliases, versions, and thresholds; who has a version open keeps it.
+        """Remove a model with its aliases, versions, thresholds and rows of feedback.
+
+        Who has a version open keeps it.
 
         confirm  the name once more: who calls by mistake does not give it. Raises BadParameter
 
@@ -149,12 +151,13 @@ class Registry:
             raise BadParameter(f"confirm: expected the name of the model, {model!r}, found {confirm!r:.80}")
         if not self._store.versions(model):
             were = range(1, self._store.last_version(model) + 1)
-            if thresholds and self._forget(model, were, model):
+            if thresholds and self._forget(model, were, model, rows=True):
                 return Removal(model, (), (), True)
             self._store.resolve(model)  # which says that it is not there
         aliases = tuple(self._store.info(model).aliases)
         versions = self._store.delete_model(model, cause)
-        return Removal(model, versions, aliases, thresholds and self._forget(model, versions, model))
+        forgotten = thresholds and self._forget(model, versions, model, rows=True)
+        return Removal(model, versions, aliases, forgotten)
 
     def history(
         self, model: str, alias: str | None = None, before: int | None = None, limit: int = 100
@@ -177,11 +180,17 @@ class Registry:
         moves = reversed(self._store.moves(model))
         return [move for move in moves if move.to_version == version and move.action not in (SPLIT, DENIED)]
 
-    def _forget(self, model: str, versions: Container[int], place: str) -> bool:
-        """Remove the thresholds of versions that are gone; return whether there were any."""
+    def _forget(self, model: str, versions: Container[int], place: str, *, rows: bool = False) -> bool:
+        """Remove the thresholds of versions that are gone, and the rows of feedback of a model that is.
+
+        Returns whether there were thresholds.
+        """
         if self._database is None:
             return False
         try:
+            if rows:
+                with self._database.write() as connection:
+                    connection.execute(delete(FEEDBACK_ROWS).where(FEEDBACK_ROWS.c.model == model))
             return forget_thresholds(self._database, model, versions)
         except DatabaseUnavailable as error:
             message = f"{place} is deleted, its thresholds are not: {error}"

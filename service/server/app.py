@@ -39,6 +39,7 @@ from service.api.routes import (
     pages,
     predict,
     registry,
+    schedules,
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
@@ -48,6 +49,7 @@ from service.base.process import settle
 from service.base.settings import Settings, read_settings
 from service.jobs.figures import JobFigures
 from service.jobs.jobs import Jobs
+from service.jobs.schedules import Schedules
 from service.registry.registry import Registry
 from service.registry.remote import shown_url
 from service.serving.denied import with_denied
@@ -82,10 +84,12 @@ ROUTERS = (
     *(part.router for part in (predict, feedback, oip, annif, thresholds, labels, models, health)),
     pages.docs_router,
     pages.router,
-    *(part.router for part in (jobs, registry, aliases, keys)),
+    *(part.router for part in (jobs, schedules, registry, aliases, keys)),
     oip.about_router,
     oip.health_router,
     thresholds.admin_router,
+    feedback.admin_router,
+    annif.learn_router,
 )
 """Routes are tried in this order: those that are asked most come first."""
 
@@ -197,6 +201,7 @@ def _services(settings: Settings, requests: RequestLog, draining: threading.Even
         AuditLog(database),
         Registry(store, database, settings.store_remote and shown_url(settings.store_remote)),
         Jobs(database, settings),
+        Schedules(database, settings),
         FeedbackDesk(live, learning, limits, metrics.record_events),
         shadows,
         Answering(live, ring, shadows, requests, limits),
@@ -211,6 +216,7 @@ def _services(settings: Settings, requests: RequestLog, draining: threading.Even
         draining.is_set,
     )
     metrics.watch_thresholds(learning.follower)
+    metrics.watch_rows(learning.rows)
     metrics.watch(live.status, lambda: services.ready, live.open_versions)
     queues = {
         "predictions": services.work,

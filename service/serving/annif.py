@@ -1,13 +1,16 @@
 """Annif's door: texts and options -> suggestions of subjects, by the search of predict."""
 
+import hashlib
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.label_info import NOTATION, URI
-from model_store.names import name_of
-from service.base.errors import BadRequest, LimitExceeded
+from model_store.names import find_all, name_of
+from service.base.errors import BadInstance, BadRequest, LimitExceeded, UnknownLabel
 from service.base.settings import Limits
 from service.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageTimings
 from service.inference.answering import Predictions
@@ -18,12 +21,15 @@ from service.serving.parse import parse_body, split_fields, validated
 from service.serving.rows import to_options, to_rows
 from service.serving.schemas.annif import (
     DocumentSuggestions,
+    LearnDocuments,
+    LearnSubject,
     SuggestBatchRequest,
     SuggestForm,
     Suggestion,
     Suggestions,
     SuggestOptions,
 )
+from service.serving.schemas.feedback import FeedbackLineResult
 from service.serving.schemas.instances import TextInstance
 from service.serving.schemas.limits import limit_fault
 from service.serving.schemas.predict import Options
@@ -126,6 +132,42 @@ def suggest(
     ]
     timings.end(WRITE)
     return suggestions
+
+
+def events_of(body: bytes, served: ServedVersion, limits: Limits) -> list[dict[str, Any]]:
+    """Return the events of feedback that documents to learn from are. Blocking.
+
+    An event's id is a digest of the text and its subjects: a document that is sent again counts once. Raises
+    BadInput, and UnknownLabel for a subject that the model does not have.
+    """
+    events = []
+    for i, document in enumerate(parse_body(body, LearnDocuments, limits).root):
+        labels = [
+            _label_of(subject, served, f"[{i}].subjects[{j}]") for j, subject in enumerate(document.subjects)
+        ]
+        digest = hashlib.sha256(dump([document.text, sorted(set(labels))])).hexdigest()
+        event = {"event_id": f"annif-{digest}", "instance": {"text": document.text}, "labels": labels}
+        events.append(event)
+    return events
+
+
+def refuse_rejected(verdicts: Sequence[FeedbackLineResult]) -> None:
+    """Raise BadInstance for the first document that could not be learned from."""
+    for i, verdict in enumerate(verdicts):
+        if verdict["result"] == "rejected":
+            raise BadInstance(verdict.get("detail", "")).at(f"[{i}]")
+
+
+def _label_of(subject: LearnSubject, served: ServedVersion, path: str) -> str:
+    """Return the label that a subject is: by URI or label as the model has it, or by label info's URI."""
+    given = [name for name in (subject.uri, subject.label) if name]
+    for name, label in zip(given, find_all(served.labels, given).tolist(), strict=True):
+        if label >= 0:
+            return name
+    known = None if subject.uri is None else served.info.label_of_uri(subject.uri)
+    if known is None:
+        raise UnknownLabel(f"expected subjects of the model, found {' '.join(given)[:80]!r}").at(path)
+    return name_of(served.labels, known)
 
 
 def _options(options: SuggestOptions) -> Options:

@@ -4,8 +4,8 @@ from abc import abstractmethod
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import U8
 from service.base.rows import SparseRows
 from service.base.settings import Limits
 from service.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageTimings
@@ -159,11 +159,7 @@ class SearchDialect(Dialect[Query]):
         return Longer(partial(self.answer_fully, query, served, timings=timings), query.options.deadline_ms)
 
     def answer_fully(
-        self,
-        query: Query,
-        served: ServedVersion,
-        stop: NDArray[np.uint8] | None = None,
-        timings: StageTimings | None = None,
+        self, query: Query, served: ServedVersion, stop: U8 | None = None, timings: StageTimings | None = None
     ) -> Reply:
         """Return the answer of any thread; once `stop` is set, what is sure.
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import orjson
 from msgspec import UNSET, Raw, Struct, UnsetType
 from numpy.typing import NDArray
 
@@ -24,7 +25,7 @@ from service.serving.parse import parse_event
 from service.serving.problems import describe_error
 from service.serving.rows import rows_and_faults, transform
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackLineResult
-from service.serving.schemas.instances import AnyInstance
+from service.serving.schemas.instances import KINDS, AnyInstance
 from service.serving.schemas.limits import longest, utf8_length
 from service.serving.served import ServedVersion
 from service.thresholds.live.events import (
@@ -64,6 +65,7 @@ class SparseEvents(NamedTuple):
     rows       a row for each event, empty where there is a prediction_id
     label_ptr  int64[n + 1]
     labels     int32[..]: of event i labels[label_ptr[i] : label_ptr[i + 1]], ascending, without repeats
+    lines      of each event with an instance, if it is kept, its `row_line`
     """
 
     ids: list[str]
@@ -71,14 +73,22 @@ class SparseEvents(NamedTuple):
     rows: SparseRows
     label_ptr: NDArray[np.int64]
     labels: NDArray[np.int32]
+    lines: list[bytes | None]
 
 
 def read_sparse_events(
-    body: bytes, featurizer: Featurizer, labels: NameTable, limits: Limits, *, are_lines: bool
+    body: bytes,
+    featurizer: Featurizer,
+    labels: NameTable,
+    limits: Limits,
+    *,
+    are_lines: bool,
+    keep: bool = False,
 ) -> SparseEvents | None:
     """Return the events that a body has; None: not all are of one such kind, or within the limits.
 
     are_lines  the body is lines of one event each; otherwise one event, or {"events": [...]}
+    keep       whether instances are kept as rows
 
     Thread-safe.
     """
@@ -99,7 +109,21 @@ def read_sparse_events(
     true = [sorted(set(islice(of_event, len(event.labels)))) for event in events]
     tokens = [None if event.prediction_id is UNSET else event.prediction_id for event in events]
     flat = np.array(list(chain.from_iterable(true)), np.int32)
-    return SparseEvents([event.event_id for event in events], tokens, rows, offsets(map(len, true)), flat)
+    lines = [
+        None
+        if one.instance is UNSET
+        else row_line(one.event_id, msgspec.json.decode(one.instance), one.labels)
+        for one in (events if keep else ())
+    ]
+    return SparseEvents(
+        [event.event_id for event in events], tokens, rows, offsets(map(len, true)), flat, lines
+    )
+
+
+def row_line(event_id: str, instance: Any, labels: list[str]) -> bytes:
+    """Return what is kept of an event: a line of a data file, without its end."""
+    given = {kind: instance[kind] for kind in KINDS if kind in instance}
+    return orjson.dumps({"event_id": event_id, **given, "labels": labels})
 
 
 def _is_within(event: _Event, limits: Limits) -> bool:
@@ -151,20 +175,28 @@ class VersionEvents(NamedTuple):
 
 
 def read_sparse(
-    body: bytes, served: ServedVersion, tokens: Tokens | None, limits: Limits, *, are_lines: bool
+    body: bytes,
+    served: ServedVersion,
+    tokens: Tokens | None,
+    limits: Limits,
+    *,
+    are_lines: bool,
+    keep: bool = False,
 ) -> VersionEvents | None:
     """Return the events of a body that `service.serving.events` reads; None: not all are sparse.
 
     The same as `check_event` and `to_events` make of them. Those with prediction_ids of another version, and
     those whose prediction_ids are at fault, are for the others too.
     """
-    found = read_sparse_events(body, served.featurizer, served.labels, limits, are_lines=are_lines)
+    labels = served.labels
+    found = read_sparse_events(body, served.featurizer, labels, limits, are_lines=are_lines, keep=keep)
     if found is None:
         return None
-    n_labels = served.labels.n_names
+    n_labels = labels.n_names
     keys, true = event_keys(served.name, found.ids), LabelRows(found.label_ptr, found.labels, n_labels)
     if all(text is None for text in found.tokens):
-        return VersionEvents(found.ids, instances_of(found.rows, true, keys))
+        events = instances_of(found.rows, true, keys)
+        return VersionEvents(found.ids, events._replace(lines=found.lines))
     predicted, epochs = [NO_LABELS] * len(found.ids), np.full(len(found.ids), NO_EPOCH)
     model = model_hash(served.name)
     for i, text in enumerate(found.tokens):
@@ -177,7 +209,8 @@ def read_sparse(
         if token is None or token.version != served.version or not _is_of(token, served):
             return None
         predicted[i], epochs[i] = token.labels, token.epoch
-    return VersionEvents(found.ids, Events(keys, found.rows, true, label_rows(predicted, n_labels), epochs))
+    given = label_rows(predicted, n_labels), epochs, found.lines
+    return VersionEvents(found.ids, Events(keys, found.rows, true, *given))
 
 
 def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -> CheckedEvent | Verdict:
@@ -199,8 +232,13 @@ def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -
         return Verdict(feedback.event_id, result, f"prediction-{fault.reason}", str(fault))
 
 
-def to_events(checked: Sequence[CheckedEvent], served: ServedVersion) -> list[Event | Verdict]:
-    """Return what can be counted, or why it cannot, for events of one version."""
+def to_events(
+    checked: Sequence[CheckedEvent], served: ServedVersion, *, keep: bool = False
+) -> list[Event | Verdict]:
+    """Return what can be counted, or why it cannot, for events of one version.
+
+    keep  whether instances are kept as rows
+    """
     rows = _to_rows([one.feedback.given for one in checked], served.featurizer)
     labels = _label_ids([one.feedback.labels for one in checked], served.labels)
     keys = event_keys(served.name, [one.feedback.event_id for one in checked])
@@ -212,14 +250,17 @@ def to_events(checked: Sequence[CheckedEvent], served: ServedVersion) -> list[Ev
         if isinstance(row, BadInput):
             events.append(refused(feedback.event_id, row))
             continue
+        line = None
+        if keep and feedback.given is not None:
+            line = row_line(feedback.event_id, feedback.given.model_dump(), feedback.labels)
         if token is None:
-            events.append(Event(key, ids, row))
+            events.append(Event(key, ids, row, line=line))
             continue
         if not _is_of(token, served):
             fault = "expected a prediction of this version, found labels that it does not have"
             events.append(Verdict(feedback.event_id, "rejected", "prediction-forged", fault))
             continue
-        events.append(Event(key, ids, None, token.labels, token.epoch))
+        events.append(Event(key, ids, None, token.labels, token.epoch, line))
     return events
 
 

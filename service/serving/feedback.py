@@ -82,10 +82,13 @@ class FeedbackDesk:
         """Let the threads end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def count_body(self, body: bytes, served: ServedVersion, timings: StageTimings) -> FeedbackAnswer:
+    async def count_body(
+        self, body: bytes, served: ServedVersion, timings: StageTimings, *, keep: bool = True
+    ) -> FeedbackAnswer:
         """Count the events of a body; each is durable when the answer says that it was applied.
 
         timings   where it is noted when its stages end
+        keep      whether rows may be kept of them, as they are with `XYLEM_FEEDBACK_ROWS`
 
         Raises BadInput for a body that holds no events, Overloaded, DatabaseUnavailable.
         """
@@ -95,7 +98,7 @@ class FeedbackDesk:
             values = await self._off_loop(is_long, parse_feedback, body, self._limits)
             parts = await self._read(values, served, is_long=is_long)
         timings.end(READ)
-        done = await self._finish(self._submit(parts, may_wait=False), served)
+        done = await self._finish(self._submit(parts, may_wait=False, keep=keep), served)
         timings.end(COMMIT)
         return {
             "model": served.name,
@@ -104,25 +107,30 @@ class FeedbackDesk:
             "results": [verdict_line(verdict) for verdict in done.verdicts],
         }
 
-    async def count_values(self, values: Sequence[Any], served: ServedVersion) -> list[FeedbackLineResult]:
+    async def count_values(
+        self, values: Sequence[Any], served: ServedVersion, *, keep: bool = True, may_wait: bool = True
+    ) -> list[FeedbackLineResult]:
         """Count events that are JSON values, or why a line has none, and return what became of each.
 
-        Raises DatabaseUnavailable.
+        keep      as `count_body`; may_wait: as `FeedbackWriter.submit`
+
+        Raises DatabaseUnavailable, and Overloaded where they may not wait.
         """
         parts = await self._read(values, served, is_long=True)
-        done = await self._finish(self._submit(parts, may_wait=True), served)
+        done = await self._finish(self._submit(parts, may_wait=may_wait, keep=keep), served)
         return [verdict_line(verdict) for verdict in done.verdicts]
 
     async def begin_block(
-        self, block: LineBlock, served: ServedVersion, timings: StageTimings
+        self, block: LineBlock, served: ServedVersion, timings: StageTimings, *, keep: bool = True
     ) -> asyncio.Task[Answered]:
         """Hand the events of a block of lines to the writer; return the task that ends with their answer.
 
         timings   where it is noted when its stages end
+        keep      as `count_body`
         """
         parts = await self._read_lines(block, served)
         timings.end(READ)
-        submitted = self._submit(parts, may_wait=True)
+        submitted = self._submit(parts, may_wait=True, keep=keep)
         return asyncio.create_task(self._lines(block.first, submitted, served, timings))
 
     async def _read_lines(self, block: LineBlock, served: ServedVersion) -> list[_Part]:
@@ -137,8 +145,9 @@ class FeedbackDesk:
         self, body: bytes, served: ServedVersion, *, are_lines: bool
     ) -> list[_Part] | None:
         """Read events if they are all sparse, and of the version that is `served`."""
+        tokens, keep = self._learning.tokens, self._learning.rows.is_on
         read = functools.partial(
-            read_sparse, body, served, self._learning.tokens, self._limits, are_lines=are_lines
+            read_sparse, body, served, tokens, self._limits, are_lines=are_lines, keep=keep
         )
         is_short = len(body) <= SHORT_BYTES and body.count(b'"event_id"') <= SHORT_EVENTS
         found = await self._off_loop(not is_short, read)
@@ -155,9 +164,9 @@ class FeedbackDesk:
         is_long = is_long or len(values) > SHORT_EVENTS
         checked = await self._off_loop(is_long, self._check, values, served)
         groups = await self._by_version(checked, served)
-        return await self._off_loop(is_long, _to_parts, groups)
+        return await self._off_loop(is_long, _to_parts, groups, self._learning.rows.is_on)
 
-    def _submit(self, parts: Sequence[_Part], *, may_wait: bool) -> list[_Submitted]:
+    def _submit(self, parts: Sequence[_Part], *, may_wait: bool, keep: bool) -> list[_Submitted]:
         """Hand what can be counted to the writer. Raises Overloaded."""
         submitted = []
         for part in parts:
@@ -167,9 +176,8 @@ class FeedbackDesk:
                 denied = part.served.denied
                 allowed = ALL_COUNT if denied is None else denied.allowed
                 submit = self._learning.writer.submit
-                future = asyncio.wrap_future(
-                    submit(thresholds, part.events, may_wait=may_wait, allowed=allowed)
-                )
+                events = part.events if keep else part.events._replace(lines=())
+                future = asyncio.wrap_future(submit(thresholds, events, may_wait=may_wait, allowed=allowed))
             submitted.append(_Submitted(part, future))
         return submitted
 
@@ -256,12 +264,12 @@ class _Submitted(NamedTuple):
     outcome: asyncio.Future[FeedbackOutcome] | None
 
 
-def _to_parts(groups: Sequence[_Group]) -> list[_Part]:
-    """Return what is to be counted of each version's events."""
+def _to_parts(groups: Sequence[_Group], keep: bool) -> list[_Part]:
+    """Return what is to be counted of each version's events; `keep` as `to_events`."""
     parts = []
     for served, places in groups:
         checked = [one for _, one in places if isinstance(one, CheckedEvent)]
-        made = iter(to_events(checked, served) if served is not None else ())
+        made = iter(to_events(checked, served, keep=keep) if served is not None else ())
         found = [(place, next(made) if isinstance(one, CheckedEvent) else one) for place, one in places]
         refused = {place: one for place, one in found if isinstance(one, Verdict)}
         events = [one for _, one in found if isinstance(one, Event)]

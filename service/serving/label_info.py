@@ -63,6 +63,15 @@ class LiveLabelInfo:
         self.model = model
         self.labels = labels
         self.current: LabelFacts | None = None
+        self._by_uri: tuple[LabelFacts | None, dict[str, int]] = None, {}
+
+    def label_of_uri(self, uri: str) -> int | None:
+        """Return the label that has a URI. The first call makes a table, 1 us a label."""
+        facts = self.current
+        if self._by_uri[0] is not facts and facts is not None:
+            uris = ((facts.text(label, URI), label) for label in range(len(facts.subjects)))
+            self._by_uri = facts, {found: label for found, label in uris if found}
+        return None if facts is None else self._by_uri[1].get(uri)
 
     def follow(self, info: LabelInfo | None) -> None:
         """Serve this label info from now on. About 0.1 microseconds a label."""

@@ -6,6 +6,7 @@ from service.thresholds.live.feedback import FeedbackWriter
 from service.thresholds.live.follower import Follower
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.tokens import Tokens
+from service.thresholds.store.feedback_rows import FeedbackRows
 from service.thresholds.store.state import shared_secret
 
 _KEY_NAME = "token-key"
@@ -27,6 +28,7 @@ class OnlineLearning:
             halve_events=settings.feedback_halve_events,
         )
         self.follower = Follower(self.database, settings.threshold_refresh_ms / 1000, self._find_key)
+        self.rows = FeedbackRows(self.database, settings)
         self.tokens: Tokens | None = None
         if settings.token_key is not None:
             keys = settings.token_key.get_secret_value().encode().split(b",")
@@ -35,11 +37,13 @@ class OnlineLearning:
     def start(self) -> None:
         """Begin to follow the database."""
         self.follower.start()
+        self.rows.start()
 
     def close(self) -> None:
         """Write what waits, stop following, close the database. Blocking."""
         self.writer.close()
         self.follower.close()
+        self.rows.close()
         self.database.close()
 
     def catch_up(self, live: ServedThresholds) -> None:

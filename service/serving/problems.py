@@ -54,6 +54,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "version-not-found": ProblemType(404, "No such version of the model"),
     "alias-not-found": ProblemType(404, "No such alias of the model"),
     "job-not-found": ProblemType(404, "No such job"),
+    "schedule-not-found": ProblemType(404, "No such schedule"),
     "data-not-found": ProblemType(404, "No such data file"),
     "route-not-found": ProblemType(404, "No such route"),
     "method-not-allowed": ProblemType(405, "The route does not have the method"),

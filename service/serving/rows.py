@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I64, U8
 from service.base.errors import BadInput, BadInstance, DatabaseUnavailable, NotTuned
 from service.base.rows import SparseRows
 from service.features import Featurizer
@@ -116,9 +116,7 @@ def _interleaved(rows: Sequence[SparseRows], order: np.ndarray[tuple[int], np.dt
     return SparseRows.join(rows).take(order)
 
 
-def to_options(
-    options: Options, served: ServedVersion, stop: NDArray[np.uint8] | None = None
-) -> PredictOptions:
+def to_options(options: Options, served: ServedVersion, stop: U8 | None = None) -> PredictOptions:
     """Return the engine's options; `stop` is the flag that ends a search early.
 
     Raises UnknownLabel, UnsupportedOption, and NotTuned for thresholds that nobody tuned.
@@ -136,9 +134,7 @@ def to_options(
     )
 
 
-def _mask_of(
-    served: ServedVersion, allow: Sequence[str] | None, deny: Sequence[str] | None
-) -> NDArray[np.uint8] | None:
+def _mask_of(served: ServedVersion, allow: Sequence[str] | None, deny: Sequence[str] | None) -> U8 | None:
     """Return the mask for what a request allows and denies; what the alias denies is denied in any case."""
     if allow is None and deny is None:
         return None if served.denied is None else served.denied.mask
@@ -176,7 +172,7 @@ class ChunkedRows(NamedTuple):
     """
 
     rows: SparseRows
-    ptr: NDArray[np.int64] | None
+    ptr: I64 | None
     unknown: list[int]
 
 

@@ -15,14 +15,14 @@ from model_store.manifest import IDS_MAX
 from service.base.faults import fault
 from service.base.parameters import Parameters
 from service.base.rows import LabelRows, SparseRows
-from service.trainers.classifiers import Members, Solving, members_of, train_classifiers
+from service.trainers.classifiers import Members, Solving, members_of, solver_bytes, train_classifiers
 from service.trainers.clustering import balanced_shape, kmeans_shape
 from service.trainers.regrowing import Regrowth
 from service.trainers.representations import Representations, label_representations
 from service.trainers.shape import Shape, join
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.source import RowSource, TrainingSet, all_rows
-from service.trainers.spec import Trained, TrainerSpec, rows_by_label
+from service.trainers.spec import Trained, TrainerSpec, rows_by_label, spreads
 from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
 from service.trainers.work import Tools
 
@@ -228,6 +228,8 @@ LABEL_TREE = TrainerSpec(
     fit=fit_label_tree,
     estimate=estimate_label_tree,
     regrowth=regrow_label_tree,
+    alone=spreads,
+    worker_bytes=lambda data, p: solver_bytes(data.rows),
 )
 
 OVR = TrainerSpec(
@@ -237,4 +239,6 @@ OVR = TrainerSpec(
     fit=fit_label_tree,
     estimate=estimate_label_tree,
     regrowth=regrow_label_tree,
+    alone=spreads,
+    worker_bytes=lambda data, p: solver_bytes(data.rows),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -145,6 +146,7 @@ def fit(
     threads: int = 1,
     progress: Progress = no_progress,
     on_rows: OnRows | None = None,
+    crew: Crew | None = None,
 ) -> Trained:
     """Train with trainer `name` on the rows of a source.
 
@@ -153,11 +155,13 @@ def fit(
     threads     >= 1
     progress    called in this thread with (stage, done, total)
     on_rows     shown rows of the first pass with the model so far, before it learns from them
+    crew        who runs its steps, in the place of so many threads here
 
     Raises BadParameter, BadData; a trainer that cannot read the source is refused before it is read. When
     this thread is interrupted the threads end soon, and the exception goes on.
     """
-    spec, tools = trainer(name), _tools(name, parameters, seed, threads, progress, on_rows)
+    spec, tools = trainer(name), _tools(name, parameters, seed, threads, progress)
+    tools = replace(tools, on_rows=on_rows, crew=crew or tools.crew)
     if not _can_read(spec, source):
         able = ", ".join(spec.name for spec in TRAINERS.values() if _can_read(spec, source))
         raise BadParameter(f"trainer: expected one that {_READS[source.reads]}, {able}; found {name}")
@@ -190,7 +194,7 @@ def check_regrowth(manifest: Manifest, what: str) -> Callable[[SparseRows], Regr
 
 
 def regrow(
-    model: Model, data: TrainingSet, grow: Grow, threads: int = 1, progress: Progress = no_progress
+    model: Model, data: TrainingSet, grow: Grow, crew: Crew, progress: Progress = no_progress
 ) -> Regrown:
     """Return the trees of a version with labels added, or going on from their weights.
 
@@ -200,7 +204,7 @@ def regrow(
     Raises BadParameter for a version whose trees do not grow on.
     """
     how = check_regrowth(model.manifest, grow.__name__)(data.rows)
-    tools = Tools(model.manifest.seed, Crew(threads), progress)
+    tools = Tools(model.manifest.seed, crew, progress)
     return grow(model.ensemble, model.manifest.weights, data, how, tools)
 
 
@@ -225,12 +229,25 @@ def estimate(
     seed: int = 0,
     threads: int = 1,
     progress: Progress = no_progress,
+    crew: Crew | None = None,
 ) -> dict[str, Any]:
-    """Return nonzeros_bound, bytes_bound, ratio_to_ovr, stored_bytes and alpha_per_depth of a training."""
+    """Return nonzeros_bound, bytes_bound, ratio_to_ovr, stored_bytes and alpha_per_depth of a training.
+
+    crew  who runs the steps, in the place of so many threads here
+    """
     data = TrainingSet(rows, labels)
     tools = _tools(name, parameters, seed, threads, progress)
     check_training_set(data)
+    tools = replace(tools, crew=crew or tools.crew)
     return trainer(name).estimate(data, parameters, tools).as_dict()
+
+
+def check_spreads(name: str, parameters: Parameters) -> None:
+    """Raise BadParameter for a training that is the work of one process, and not of steps."""
+    why = trainer(name).alone(parameters)
+    if why is not None:
+        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.alone(spec.parameters()) is None)
+        raise BadParameter(f"ray: expected one of {able}, found {name}, {why}")
 
 
 def _can_read(spec: TrainerSpec[Any], source: RowSource) -> bool:
@@ -245,10 +262,9 @@ def _tools(
     seed: int,
     threads: int,
     progress: Progress,
-    on_rows: OnRows | None = None,
 ) -> Tools:
     if not isinstance(parameters, trainer(name).parameters):
         raise BadParameter(f"expected parameters of {name}, found {type(parameters).__name__}")
     if seed < 0 or threads < 1:
         raise BadParameter(f"expected a seed >= 0 and threads >= 1, found {seed} and {threads}")
-    return Tools(seed, Crew(threads), progress, on_rows)
+    return Tools(seed, Crew(threads), progress)

@@ -61,6 +61,19 @@ class Trained:
         return cls(ensemble, kind, link, parameters.model_dump(), n_nonzeros, **more)
 
 
+def _row_by_row(parameters: Parameters) -> str | None:
+    return "which learns one row after the other"
+
+
+def _not_known(data: TrainingSet, parameters: Parameters) -> int:
+    return 0
+
+
+def spreads(parameters: Parameters) -> str | None:
+    """Say of a trainer that all its work is steps, whatever its parameters."""
+    return None
+
+
 @dataclass(frozen=True)
 class TrainerSpec(Generic[P]):
     """A trainer: its name, its parameters, how it reads rows, and what trains.
@@ -73,6 +86,9 @@ class TrainerSpec(Generic[P]):
     shows     whether rows are shown before they are learnt (`Tools.on_rows`)
     regrowth  how its trees get new labels and go on from old weights, rows being given; it raises
               BadParameter for parameters with which they do not. None: they never do
+    alone     says why a training with these parameters is one process's work; None: its work is steps
+              (`service.executors.steps`), which other machines may run
+    worker_bytes  what the largest of its steps takes besides its fields and its result
     """
 
     name: str
@@ -84,6 +100,8 @@ class TrainerSpec(Generic[P]):
     is_exact: bool = False
     shows: bool = False
     regrowth: Callable[[P, SparseRows], Regrowth] | None = None
+    alone: Callable[[P], str | None] = _row_by_row
+    worker_bytes: Callable[[TrainingSet, P], int] = _not_known
 
 
 def rows_by_label(labels: LabelRows) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

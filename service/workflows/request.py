@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +14,13 @@ from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadParameter, ParameterFault
 from service.base.parameters import Parameters, json_object, scalar_of, split_items
 from service.datasets.parts import STDIN
+from service.executors.kept import kept_steps
+from service.executors.local import Crew
+from service.executors.ray import RayCrew, connect
 from service.features.languages import FILE_SUFFIX
 from service.features.parameters import PREFIX, WordParameters, check_features
 from service.features.word_forms import fit_forms
-from service.trainers.registry import TRAINERS, trainer
+from service.trainers.registry import TRAINERS, check_spreads, trainer
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,9 @@ class TrainRequest:
     extends     whether labels that the base does not have are added, learnt from `data`
     rows        of what extends: files of the rows that the base was trained on; none: those that it keeps
     made_for    an id for which a version is published once: if there is one already, it stays the only one
+    ray         the address of a Ray cluster whose nodes run the steps (`service.executors.ray.connect`)
+    steps       a directory in which finished steps are kept until the version is published
+    resume      whether those that are there already are taken
     """
 
     trainer: str
@@ -61,6 +68,9 @@ class TrainRequest:
     extends: bool = False
     rows: Sequence[Path] = ()
     made_for: str | None = None
+    ray: str | None = None
+    steps: Path | None = None
+    resume: bool = False
 
     def chosen(self) -> Chosen:
         """Return the parameters. Raises BadParameter, which tells all that is wrong."""
@@ -68,7 +78,18 @@ class TrainRequest:
             return from_json(self.trainer, dict(self.parameters))
         return parse(self.trainer, self.parameters)
 
-    def check(self, finds_thresholds: bool) -> None:
+    @contextmanager
+    def crew(self) -> Iterator[Crew]:
+        """Yield who runs the steps; what they leave in `steps` goes when the block has ended well."""
+        with ExitStack() as stack:
+            crew = Crew(self.threads)
+            if self.ray is not None:
+                crew = RayCrew(self.threads, stack.enter_context(connect(self.ray)))
+            if self.steps is not None:
+                crew = stack.enter_context(kept_steps(crew, self.steps, self.resume))
+            yield crew
+
+    def check(self, chosen: Chosen, finds_thresholds: bool) -> None:
         """Raise BadParameter for what cannot be had together.
 
         finds_thresholds  beside the training
@@ -101,6 +122,10 @@ class TrainRequest:
         if self.keep_rows and (self.stream or is_standard_input or self.rerank):
             found = "--rerank" if self.rerank else "a stream"
             raise BadParameter(f"keep_rows: expected rows in memory, of one version, found {found}")
+        if self.ray is not None or self.resume:
+            if self.stream or is_standard_input:
+                raise BadParameter("ray: expected rows in memory, found a stream")
+            check_spreads(self.trainer, chosen.trainer)
         if is_standard_input and (self.stream or self.label_names is not None):
             raise BadParameter("expected a file with --stream and --label-names, found standard input")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,14 +27,18 @@ from model_store.version import Draft, Model, model_of
 from service.base.rows import Dataset
 from service.datasets import check_readable, read_dataset
 from service.evaluation.model_reports import Reached, forest_report, size_report
+from service.executors.local import Crew
+from service.executors.steps import R, Step, T
+from service.executors.values import n_bytes
 from service.features.languages import libraries_of
 from service.inference.forest_predictor import ForestPredictor
 from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import Trained, TrainingSet, estimate, fit
+from service.trainers.registry import trainer as find_trainer
 from service.workflows.calibrate import calibrated_draft, fit_to_rows
 from service.workflows.evaluate import note_on, valid_figures
-from service.workflows.extend import go_on, origin_of, prepare_on
-from service.workflows.kept_rows import kept_rows, read_kept
+from service.workflows.going_on import go_on, origin_of, prepare_on
+from service.workflows.kept_rows import kept_rows
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
 from service.workflows.prepared import (
     PreparedRows,
@@ -131,10 +135,23 @@ def train_and_publish(
     """
     check_model(model)
     chosen = request.chosen()
-    request.check(kept_in is not None)
+    request.check(chosen, kept_in is not None)
     if request.rerank:
         check_installed()
     store.prepare()
+    with request.crew() as crew:
+        return _train_and_publish(store, model, request, chosen, crew, on_progress, kept_in)
+
+
+def _train_and_publish(
+    store: Store,
+    model: str,
+    request: TrainRequest,
+    chosen: Chosen,
+    crew: Crew,
+    on_progress: OnProgress,
+    kept_in: ThresholdDatabase | None,
+) -> TrainReport:
     base = None if request.base is None else store.open(*request.base)
     parent = {"parent": _parent(store, model)} if base is None else origin_of(base, request)
     origin = {**parent, **request.origin}
@@ -142,11 +159,11 @@ def train_and_publish(
         check_readable(request.valid)
     source = prepare(request, chosen, on_progress) if base is None else prepare_on(base, request, on_progress)
     found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
-    outcome = _trained(source, request, chosen, on_progress, found, base)
+    outcome = _trained(source, request, chosen, crew, on_progress, found, base)
     finished = _finished(outcome, request, origin, on_progress)
     ranked = None
     if request.rerank:
-        finished, ranked = _reranked(finished, request, on_progress)
+        finished, ranked = _reranked(finished, request, crew, on_progress)
     on_progress("publish", 0, 1)
     manifest = store.publish(model, finished.draft, latest=request.latest)
     on_progress("publish", 1, 1)
@@ -168,32 +185,22 @@ def train_and_publish(
     )
 
 
-def extend_and_publish(
-    store: Store, model: str, request: TrainRequest, on_progress: OnProgress = no_progress
-) -> TrainReport:
-    """Publish a version with labels that its base does not have; the trainer is the base's.
-
-    Ids, names, features, calibration and all weights that no new label needs stay to the bit. Raises as
-    `train_and_publish`.
-    """
-    assert request.base is not None
-    base = store.open(*request.base)
-    keep_rows, trainer = read_kept(base) is not None, base.manifest.trainer.name
-    wanted = replace(
-        request, trainer=trainer, seed=base.manifest.seed, extends=True, keep_rows=keep_rows, parameters=()
-    )
-    return train_and_publish(store, model, wanted, on_progress)
-
-
-def train_dataset(dataset: Dataset, request: TrainRequest, on_progress: OnProgress = no_progress) -> Draft:
+def train_dataset(
+    dataset: Dataset,
+    request: TrainRequest,
+    on_progress: OnProgress = no_progress,
+    crew: Crew | None = None,
+) -> Draft:
     """Train on rows that are at hand; return what can be published. Raises BadInput.
+
+    crew  who runs the steps; else threads of this process do
 
     Of the request what names files is passed over: data, valid, label_names and columns.
     """
     request = replace(request, valid=None)
     chosen = request.chosen()
     source = prepare_dataset(dataset, request.seed, request.threads, chosen, on_progress)
-    outcome = _trained(source, request, chosen, on_progress)
+    outcome = _trained(source, request, chosen, crew, on_progress)
     return _finished(outcome, request, dict(request.origin), on_progress).draft
 
 
@@ -245,13 +252,13 @@ def _finished(
 
 
 def _reranked(
-    finished: _Finished, request: TrainRequest, on_progress: OnProgress
+    finished: _Finished, request: TrainRequest, crew: Crew, on_progress: OnProgress
 ) -> tuple[_Finished, dict[str, Any]]:
     """Return what a training made with a ranker of its candidates, if that gains, and what it gains."""
     dataset = read_dataset(request.data, label_names_file=request.label_names, columns=request.columns)
 
     def train_part(part: Dataset) -> Draft:
-        return train_dataset(part, replace(request, weights="float32"))
+        return train_dataset(part, replace(request, weights="float32"), crew=crew)
 
     draft, gained = rerank(finished.draft, dataset, train_part, request.seed, on_progress)
     if not gained["kept"]:
@@ -302,6 +309,7 @@ def _trained(
     source: PreparedSource,
     request: TrainRequest,
     chosen: Chosen,
+    crew: Crew | None,
     on_progress: OnProgress,
     found: ProgressiveThresholds | None = None,
     base: Model | None = None,
@@ -314,19 +322,44 @@ def _trained(
     start = time.perf_counter()
     if base is not None:
         assert isinstance(source, PreparedRows)
-        trained = go_on(base, source, request, on_progress)
+        trained = go_on(base, source, request, crew or Crew(request.threads), on_progress)
         return _Outcome(trained, source, time.perf_counter() - start, valid, weights=base.manifest.weights)
-    trained = fit(request.trainer, chosen.trainer, source, request.seed, request.threads, on_progress, found)
+    how = request.seed, request.threads, on_progress, found, crew
+    trained = fit(request.trainer, chosen.trainer, source, *how)
     if found is not None:
         found.check()
     return _Outcome(trained, source, time.perf_counter() - start, valid, found)
 
 
 def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) -> dict[str, Any]:
-    """Return the keys of `xylem estimate --json` for a training file. Raises BadInput."""
+    """Return the keys of `xylem estimate --json` for a training file. Raises BadInput.
+
+    Of a training by steps on other machines "ray" says what a node holds for all its workers (`node_bytes`),
+    what a worker needs besides (`worker_bytes`), and what this process has taken to read the same rows and to
+    make the same trees (`driver_bytes`), to which the weights come.
+    """
     chosen = request.chosen()
+    if request.ray is not None:
+        request.check(chosen, False)
     data = prepare_in_memory(request, chosen, on_progress).data
-    return estimate(request.trainer, chosen.trainer, *data, request.seed, request.threads, on_progress)
+    seed, threads, crew = request.seed, request.threads, _Measuring(request.threads)
+    found = estimate(request.trainer, chosen.trainer, *data, seed, threads, on_progress, crew)
+    if request.ray is None:
+        return found
+    worker = find_trainer(request.trainer).worker_bytes(data, chosen.trainer)
+    node = max(crew.most_bytes, n_bytes(data))
+    return {**found, "ray": {"node_bytes": node, "worker_bytes": worker, "driver_bytes": peak_memory_bytes()}}
+
+
+class _Measuring(Crew):
+    """A crew that knows how large the fields of its largest step were."""
+
+    most_bytes = 0
+
+    def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
+        """Run `step` on every item."""
+        self.most_bytes = max(self.most_bytes, n_bytes(step))
+        super().steps(step, items, done)
 
 
 def peak_memory_bytes() -> int:

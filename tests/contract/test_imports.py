@@ -67,7 +67,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.registry",
         "service.jobs",
     },
-    "service.api.door": {"service.serving", "service.thresholds.live", "service.access", "model_store"},
+    "service.api.door": {"service.serving", "service.thresholds", "service.access", "model_store"},
     "service.serving": {*_COMMON, "service.evaluation.propensity"},
     # a table that is predicted is read as lines of JSON
     "service.serving.line_files": {"service.serving.lines", "service.datasets.tables"},
@@ -76,8 +76,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.trainers",
         "service.evaluation",
         "service.datasets",
+        "service.executors",
     },
-    "service.access": {"service.db"},
+    "service.access": {"service.db", "model_store.identifiers"},
     "service.registry": {"service.db", "service.thresholds.store", "model_store"},
     "service.jobs": {
         *_COMMON,
@@ -98,7 +99,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "service.inference": {"service.kernels", "service.features", "model_store"},
     "service.vocabulary": {"service.features", "service.datasets", "model_store"},
-    "service.executors": set(),
+    "service.executors": {"model_store.compiled.sources"},
     "service.trainers": {
         "service.executors",
         "service.kernels",

@@ -1,6 +1,8 @@
 """Annif's own client code, and requests as its users' scripts make them, against a server."""
 
+import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +11,10 @@ from urllib.parse import urlencode
 
 import pytest
 
+from model_store.label_info import Subject, build_label_info
+from model_store.names import build_names
 from model_store.store import Store
+from service.serving.label_info import LiveLabelInfo
 from service.serving.schemas.annif import DOCUMENTS_MAX
 from tests.e2e.test_label_info import info_of, store  # noqa: F401
 from tests.servers import ServerProcess
@@ -197,3 +202,43 @@ def test_annifs_own_backend_asks_us(server: ServerProcess, tmp_path: Path) -> No
     ]
     indexed = (tmp_path / "a.annif").read_text().splitlines()
     assert [line.split("\t")[0] for line in indexed][:3] == [f"<{one['label']}>" for one in best]
+
+
+def test_documents_are_learned_from_once_and_kept_as_rows(tmp_path: Path, store: Store) -> None:  # noqa: F811
+    own = shutil.copytree(store.root, tmp_path / "store", ignore=shutil.ignore_patterns("xylem.db*"))
+    key = {"authorization": "Bearer the-admin-key"}
+    with ServerProcess(own, feedback_rows=1, admin_key="the-admin-key") as server:
+        first = predicted(server)[0]["label"]
+        documents = [
+            {"text": TEXT, "subjects": [{"uri": first, "label": "passed over"}], "metadata": {"any": 1}},
+            {"text": "a game of chess", "subjects": [{"label": first}]},
+        ]
+        for _ in range(2):
+            status, answer = server.ask("POST", "/v1/projects/text/learn", documents)
+            assert (status, answer) == (204, b"")
+        assert server.ask("GET", "/v1/models/text/thresholds")[1]["n_events"] == 2
+        _, _, rows = server.exchange("GET", "/v1/admin/models/text/feedback-rows", **key)
+        kept = [json.loads(line) for line in rows.splitlines()]
+        assert [(row["text"], row["labels"]) for row in kept] == [(d["text"], [first]) for d in documents]
+        assert all(row["event_id"].startswith("annif-") for row in kept)
+        for body, path in (
+            (
+                [{"text": "x", "subjects": []}, {"text": "x", "subjects": [{"uri": "no:such"}]}],
+                "[1].subjects[0]",
+            ),
+            ([{"text": "x"}], "[0].subjects"),
+            ({"text": "x"}, ""),
+        ):
+            status, answer = server.ask("POST", "/v1/projects/text/learn", body)
+            assert (status, answer.get("errors", [{"path": ""}])[0]["path"]) == (422, path), answer
+        status, answer = server.ask("POST", "/v1/projects/raw/learn", [{"text": "x", "subjects": []}])
+        assert (status, answer["code"]) == (422, "bad-instance")
+        assert server.ask("GET", "/v1/models/text/thresholds")[1]["n_events"] == 2
+
+
+def test_a_label_is_found_by_the_uri_that_label_info_tells() -> None:
+    live = LiveLabelInfo("m", build_names(["7.1", "7.2"]))
+    assert live.label_of_uri("http://example.org/1") is None
+    live.follow(build_label_info([Subject("http://example.org/1", "7.2", {"en": "dog"})], by="notation"))
+    assert live.label_of_uri("http://example.org/1") == 1
+    assert live.label_of_uri("7.1") is None

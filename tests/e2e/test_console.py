@@ -38,6 +38,11 @@ REFUSALS = (
     "(Service Un",
 )
 """Of what the browser logs, what these tests provoke: answers that refuse."""
+SLOW_TO_OPEN = (
+    "import time; from service.serving.live import LiveModels; opened = LiveModels._open;"
+    "LiveModels._open = lambda self, key: (time.sleep(6 * (key[0] == 'hostile')), opened(self, key))[1];"
+)
+"""A server that opens one model as slowly as where its kernels have to be compiled."""
 
 
 def rows(names: tuple[str, ...], n: int = 240) -> bytes:
@@ -55,7 +60,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     settings = {"jobs": 1, "job_nice": 0, "data_dir": home / "data", "admin_key": KEY}
     if CHROMIUM is None:
         pytest.skip("chromium is not installed")
-    with ServerProcess(home / "store", **settings) as process:
+    with ServerProcess(home / "store", before=SLOW_TO_OPEN, **settings) as process:
         yield process
 
 
@@ -384,7 +389,8 @@ def hostile_texts_and_labels_are_shown_as_they_are(
     go(browser, "train")
     train(browser, "hostile", file)
     browser.press("Try it")
-    browser.wait("document.querySelector('#model').value === 'hostile'")
+    browser.wait("document.querySelector('#verdict [role=status]').textContent.includes('opens version 1')")
+    browser.wait("document.querySelector('#model').value === 'hostile' && location.hash === '#/predict'")
     text = "a red thing <script>stolen = 1</script> \u202e\u0007\ud83d\ude00 " + "y" * 10_000
     assert set(ask_text(browser, text)) == set(HOSTILE)
     assert browser.run("document.querySelector('#why .marked').textContent.includes('<script>stolen')")

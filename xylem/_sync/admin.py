@@ -9,6 +9,7 @@ from typing import Any
 from xylem._sync.base import Base
 from xylem.calls import (
     JOBS,
+    SCHEDULES,
     JsonObject,
     Request,
     State,
@@ -40,9 +41,9 @@ class Admin(Base):
         self,
         model: str,
         trainer: str,
-        data: str,
+        data: str | Sequence[str | Mapping[str, Any]],
         *,
-        valid: str | None = None,
+        valid: str | Mapping[str, Any] | None = None,
         parameters: Mapping[str, Any] | None = None,
         weights: str | None = None,
         seed: int | None = None,
@@ -52,6 +53,9 @@ class Admin(Base):
         **fields: Any,
     ) -> Job:
         """Submit a training of a new version; `data` and `valid` name files of the server's data directory.
+
+        Or `data` is a list of files and of `{"feedback": {"model": ..., "days": ...}}`, and `valid` is
+        `{"feedback": 0.2}`, the newest part of that.
 
         `fields`: `split`, the share of the rows to measure on instead of `valid`, `label_names`, `calibrate`,
         and of tables `text_column` (a list), `label_column` and `label_separator`.
@@ -148,6 +152,24 @@ class Admin(Base):
         """Write the result of a job to a file; return its bytes. What was cut off goes on where it ended."""
         return self._download(job_path(job_id, "/result"), Path(to))
 
+    def create_schedule(
+        self, kind: str, job: Mapping[str, Any], cron: str | None = None, rows: int | None = None
+    ) -> JsonObject:
+        """Have jobs come by themselves: at the times of a cron line, or whenever rows of feedback have come.
+
+        `job` is the body of a job of the kind, as `training`.
+        """
+        return self._object("POST", SCHEDULES, kind=kind, job=job, cron=cron, rows=rows)
+
+    def schedules(self) -> list[JsonObject]:
+        """List the schedules, the oldest first."""
+        found: list[JsonObject] = (self._object("GET", SCHEDULES))["schedules"]
+        return found
+
+    def delete_schedule(self, schedule_id: str) -> JsonObject:
+        """Remove a schedule; a job that came of it goes on."""
+        return self._object("DELETE", f"{SCHEDULES}/{segment(schedule_id, 'schedule')}")
+
     def upload(self, name: str, data: str | PathLike[str] | bytes) -> DataFile:
         """Send a file, named by its path, or bytes, to the server's data directory."""
         body = data if isinstance(data, bytes) else Path(data)
@@ -162,6 +184,17 @@ class Admin(Base):
     def delete_data(self, name: str) -> None:
         """Delete a file of the server's data directory."""
         self._send(Request("DELETE", f"/v1/admin/data/{segment(name)}"))
+
+    def export_feedback_rows(self, model: str, to: str | PathLike[str], days: int | None = None) -> int:
+        """Write the rows that are kept of a model's feedback, lines of JSON, to a file; return its bytes."""
+        return self._download(f"{admin_path(model, '/feedback-rows')}{query(days=days)}", Path(to))
+
+    def delete_feedback_rows(
+        self, model: str, event_ids: Sequence[str] | None = None, day: str | None = None
+    ) -> JsonObject:
+        """Remove rows of feedback: of some events, or of a day, as 2026-11-23."""
+        ids = None if event_ids is None else list(event_ids)
+        return self._object("POST", admin_path(model, "/feedback-rows/delete"), event_ids=ids, day=day)
 
     def promote(
         self, model: str, version: int | None = None, alias: str = "latest", reason: str | None = None

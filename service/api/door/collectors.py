@@ -1,12 +1,10 @@
 """Figures that are read when they are asked for: stages, streams, shadow versions, workers."""
 
-import threading
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
@@ -14,6 +12,11 @@ from prometheus_client.utils import floatToGoString
 from service.api.door.streams import Streams
 from service.base.stages import STAGE_SECONDS, StageTimes
 from service.serving.shadows import TOPS, ShadowOutcome
+from service.thresholds.store.feedback_rows import FeedbackRows
+
+AnyFamily = TypeVar("AnyFamily", GaugeMetricFamily, CounterMetricFamily)
+Labelled: TypeAlias = tuple[Any, ...]
+"""A value, and what the labels of its family say of it."""
 
 
 class Reading(Collector):
@@ -38,27 +41,48 @@ def read_stages(stages: StageTimes) -> Iterator[Metric]:
     yield seconds
 
 
+def labelled(
+    kind: Callable[..., AnyFamily], name: str, says: str, labels: tuple[str, ...], found: Iterable[Labelled]
+) -> AnyFamily:
+    """Return a family of figures: the values that were found, each with what its labels say."""
+    made = kind(name, says, labels=labels)
+    for value, *named in found:
+        made.add_metric(list(map(str, named)), value)
+    return made
+
+
 def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
     """Yield the streams of lines: open, worked on, stalled, cut off."""
-    labels = ("stream",)
-    open_now = GaugeMetricFamily("xylem_streams_open", "Streams being answered.", labels=labels)
-    blocks = GaugeMetricFamily(
-        "xylem_stream_blocks", "Blocks of streams being answered or waiting to be sent.", labels=labels
+    gauges: tuple[tuple[str, str, Callable[[Streams], int]], ...] = (
+        ("xylem_streams_open", "Streams being answered.", lambda streams: streams.open),
+        (
+            "xylem_stream_blocks",
+            "Blocks of streams being answered or waiting to be sent.",
+            lambda streams: streams.blocks,
+        ),
+        (
+            "xylem_streams_stalled",
+            "Streams that have waited for a second or longer for their client to read.",
+            Streams.stalled,
+        ),
     )
-    stalled = GaugeMetricFamily(
-        "xylem_streams_stalled",
-        "Streams that have waited for a second or longer for their client to read.",
-        labels=labels,
+    for name, says, read in gauges:
+        found = [(read(streams), kind) for kind, streams in streams_of.items()]
+        yield labelled(GaugeMetricFamily, name, says, ("stream",), found)
+    says, ended = "Streams ended because their client sent too little.", streams_of.items()
+    found = [(streams.cut, kind) for kind, streams in ended]
+    yield labelled(CounterMetricFamily, "xylem_streams_cut", says, ("stream",), found)
+
+
+def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
+    """Yield the rows of feedback that are kept, and those that were removed."""
+    kept = ((n, model) for model, n in rows.kept.items())
+    yield labelled(
+        GaugeMetricFamily, "xylem_feedback_rows", "Rows of feedback that are kept.", ("model",), kept
     )
-    cut = CounterMetricFamily(
-        "xylem_streams_cut", "Streams ended because their client sent too little.", labels=labels
-    )
-    for name, streams in streams_of.items():
-        open_now.add_metric((name,), streams.open)
-        blocks.add_metric((name,), streams.blocks)
-        stalled.add_metric((name,), streams.stalled())
-        cut.add_metric((name,), streams.cut)
-    yield from (open_now, blocks, stalled, cut)
+    says = "Rows of feedback removed because they were too many (rows) or too old (days)."
+    dropped = ((n, *key) for key, n in rows.dropped.items())
+    yield labelled(CounterMetricFamily, "xylem_feedback_rows_dropped", says, ("model", "bound"), dropped)
 
 
 def read_worker() -> Iterator[Metric]:
@@ -66,81 +90,47 @@ def read_worker() -> Iterator[Metric]:
     yield GaugeMetricFamily("xylem_worker_up", "Whether a worker answered this scrape.", value=1)
 
 
-_Version = tuple[str, str]
-"""A model, and the number of a version."""
+_VERSION = ("model", "version")
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
+"""When a figure was made is no figure of ours, and a series for each."""
 
 
-class ShadowFigures(Collector):
-    """Counts outcomes, which any thread may record.
+class ShadowFigures:
+    """Counts outcomes, which any thread may record, in figures of a registry.
 
     bounds  of the histogram of seconds
     """
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._lock = threading.Lock()
-        self._results: Counter[tuple[str, str, str]] = Counter()
-        self._counts: defaultdict[_Version, list[int]] = defaultdict(lambda: [0] * (len(bounds) + 1))
-        self._seconds: Counter[_Version] = Counter()
-        self._compared: Counter[tuple[str, str, str, str]] = Counter()
-        self._agreed: Counter[tuple[str, str, str, str]] = Counter()
+    def __init__(self, registry: CollectorRegistry, bounds: tuple[float, ...]) -> None:
+        says = "Copies of requests for a shadow version, by what became of them."
+        labels = (*_VERSION, "result")
+        self._requests = Counter("xylem_shadow_version_requests", says, labels, registry=registry)
+        says = "Time that a shadow version took for a request."
+        self._seconds = Histogram(
+            "xylem_shadow_version_seconds", says, _VERSION, registry=registry, buckets=bounds
+        )
+        says = "First labels of answers that were compared with a shadow version's."
+        pair = *_VERSION, "answered", "top"
+        self._compared = Counter("xylem_shadow_version_compared", says, pair, registry=registry)
+        says = "Of them, those that the shadow version has too."
+        self._agreed = Counter("xylem_shadow_version_agreed", says, pair, registry=registry)
 
     def record(self, outcome: ShadowOutcome) -> None:
         """Count what became of a copy of a request."""
         name = outcome.model, str(outcome.version)
-        with self._lock:
-            self._results[(*name, outcome.result)] += 1
-            if outcome.result == "dropped":
-                return
-            self._counts[name][bisect_left(self._bounds, outcome.seconds)] += 1
-            self._seconds[name] += outcome.seconds  # type: ignore[assignment]
-            for top, compared, agreed in zip(TOPS, outcome.compared, outcome.agreed, strict=True):
-                key = *name, str(outcome.answered), str(top)
-                self._compared[key] += compared
-                self._agreed[key] += agreed
+        self._requests.labels(*name, outcome.result).inc()
+        if outcome.result == "dropped":
+            return
+        self._seconds.labels(*name).observe(outcome.seconds)
+        for top, compared, agreed in zip(TOPS, outcome.compared, outcome.agreed, strict=True):
+            pair = *name, str(outcome.answered), str(top)
+            self._compared.labels(*pair).inc(compared)
+            self._agreed.labels(*pair).inc(agreed)
 
-    def forget_closed(self, is_open: Collection[_Version]) -> None:
+    def forget_closed(self, is_open: Collection[tuple[str, str]]) -> None:
         """Forget the figures of versions that are no longer open, so that series stay bounded."""
-        every: tuple[dict[Any, Any], ...] = (
-            self._results,
-            self._counts,
-            self._seconds,
-            self._compared,
-            self._agreed,
-        )
-        with self._lock:
-            for figures in every:
-                for key in [each for each in figures if each[:2] not in is_open]:
-                    del figures[key]
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the figures."""
-        labels = "model", "version"
-        requests = CounterMetricFamily(
-            "xylem_shadow_version_requests",
-            "Copies of requests for a shadow version, by what became of them.",
-            labels=(*labels, "result"),
-        )
-        seconds = HistogramMetricFamily(
-            "xylem_shadow_version_seconds", "Time that a shadow version took for a request.", labels=labels
-        )
-        pair = (*labels, "answered", "top")
-        compared = CounterMetricFamily(
-            "xylem_shadow_version_compared",
-            "First labels of answers that were compared with a shadow version's.",
-            labels=pair,
-        )
-        agreed = CounterMetricFamily(
-            "xylem_shadow_version_agreed", "Of them, those that the shadow version has too.", labels=pair
-        )
-        with self._lock:
-            for key, n in self._results.items():
-                requests.add_metric(key, n)
-            for name, counts in self._counts.items():
-                bounds = (*map(floatToGoString, self._bounds), "+Inf")
-                buckets = list(zip(bounds, accumulate(counts), strict=True))
-                seconds.add_metric(name, buckets, self._seconds[name])
-            for family, figures in ((compared, self._compared), (agreed, self._agreed)):
-                for pair_key, n in figures.items():
-                    family.add_metric(pair_key, n)
-        yield from (requests, seconds, compared, agreed)
+        for figure in (self._requests, self._seconds, self._compared, self._agreed):
+            for sample in [sample for metric in figure.collect() for sample in metric.samples]:
+                if (sample.labels["model"], sample.labels["version"]) not in is_open:
+                    figure.remove(*(value for name, value in sample.labels.items() if name != "le"))

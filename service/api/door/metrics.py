@@ -28,11 +28,20 @@ from prometheus_client.utils import floatToGoString
 
 from model_store.alias import PARTS
 from model_store.version import code_version
-from service.api.door.collectors import Reading, ShadowFigures, read_stages, read_streams, read_worker
+from service.api.door.collectors import (
+    Reading,
+    ShadowFigures,
+    labelled,
+    read_rows,
+    read_stages,
+    read_streams,
+    read_worker,
+)
 from service.api.door.streams import Streams
 from service.base.stages import StageTimes
 from service.serving.split import LiveStatus, roles_of
 from service.thresholds.live.follower import Follower
+from service.thresholds.store.feedback_rows import FeedbackRows
 from service.traces.tracer import Trace
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -89,8 +98,7 @@ class Metrics:
         self.registry.register(Reading(partial(_read_requests, self)))
         self.registry.register(Reading(partial(read_stages, self.stages)))
         self.registry.register(Reading(read_worker))
-        self.shadows = ShadowFigures(SECONDS)
-        self.registry.register(self.shadows)
+        self.shadows = ShadowFigures(self.registry, SECONDS)
         self.settle: Callable[[], None] = lambda: None
         """Counts what waits to be counted."""
         self.in_flight = 0
@@ -149,6 +157,10 @@ class Metrics:
     def watch_thresholds(self, follower: Follower) -> None:
         """Report the thresholds that are served, read when the figures are."""
         self.registry.register(Reading(partial(_read_thresholds, follower)))
+
+    def watch_rows(self, rows: FeedbackRows) -> None:
+        """Report the rows of feedback that are kept, read when the figures are."""
+        self.registry.register(Reading(partial(read_rows, rows)))
 
     def watch(
         self,
@@ -212,10 +224,13 @@ class _Figures:
 
 def _read_requests(metrics: Metrics) -> Iterator[Metric]:
     """Yield what requests counted."""
-    requests = CounterMetricFamily(
+    timings = metrics.timings.items()
+    yield labelled(
+        CounterMetricFamily,
         "xylem_requests",
         "Requests answered, by the version that answered.",
-        labels=("route", "status", "model", "version"),
+        ("route", "status", "model", "version"),
+        ((sum(timing.counts), *series) for series, timing in timings),
     )
     seconds = HistogramMetricFamily(
         "xylem_request_seconds",
@@ -223,31 +238,24 @@ def _read_requests(metrics: Metrics) -> Iterator[Metric]:
         labels=("route", "model", "version"),
     )
     whole: defaultdict[tuple[str, str, str], Timing] = defaultdict(Timing)
-    for (route, status, model, version), timing in metrics.timings.items():
-        requests.add_metric((route, str(status), model, version), sum(timing.counts))
+    for (route, _, model, version), timing in timings:
         whole[route, model, version].add(timing)
     for labels, timing in whole.items():
         seconds.add_metric(labels, _buckets(timing), timing.seconds)
-    errors = CounterMetricFamily("xylem_errors", "Requests refused or failed, by code.", labels=("code",))
-    for code, n in metrics.errors.items():
-        errors.add_metric((code,), n)
-    rows = CounterMetricFamily("xylem_rows", "Instances predicted.", labels=("model",))
-    for model, n in metrics.rows.items():
-        rows.add_metric((model,), n)
-    events = CounterMetricFamily(
-        "xylem_feedback_events",
-        "Events of feedback by version and result.",
-        labels=("model", "version", "result"),
+    yield seconds
+    errors = ((n, code) for code, n in metrics.errors.items())
+    yield labelled(
+        CounterMetricFamily, "xylem_errors", "Requests refused or failed, by code.", ("code",), errors
     )
-    for event, n in metrics.events.items():
-        events.add_metric(event, n)
-    yield from (requests, seconds, errors, rows, events)
+    rows = ((n, model) for model, n in metrics.rows.items())
+    yield labelled(CounterMetricFamily, "xylem_rows", "Instances predicted.", ("model",), rows)
+    says, labels = "Events of feedback by version and result.", ("model", "version", "result")
+    events = ((n, *event) for event, n in metrics.events.items())
+    yield labelled(CounterMetricFamily, "xylem_feedback_events", says, labels, events)
     yield GaugeMetricFamily("xylem_requests_in_flight", "Requests being answered.", value=metrics.in_flight)
-    build = GaugeMetricFamily(
-        "xylem_build_info", "1, by what runs.", labels=("version", "python", "numba", "numpy")
-    )
-    build.add_metric((code_version(), platform.python_version(), _version_of("numba"), np.__version__), 1)
-    yield build
+    runs = (1, code_version(), platform.python_version(), _version_of("numba"), np.__version__)
+    parts = "version", "python", "numba", "numpy"
+    yield labelled(GaugeMetricFamily, "xylem_build_info", "1, by what runs.", parts, [runs])
     yield CounterMetricFamily(
         "xylem_batch_lines_bad", "Lines of batches answered by an error.", value=metrics.lines_bad
     )
@@ -273,10 +281,10 @@ def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemp
 
 def _read_queues(waiting: Mapping[str, Callable[[], int]]) -> Iterator[Metric]:
     """Yield how much waits in each queue."""
-    depth = GaugeMetricFamily("xylem_queue_depth", "Calls that wait for a thread.", labels=("queue",))
-    for name, n_waiting in waiting.items():
-        depth.add_metric((name,), n_waiting())
-    yield depth
+    depths = ((n_waiting(), name) for name, n_waiting in waiting.items())
+    yield labelled(
+        GaugeMetricFamily, "xylem_queue_depth", "Calls that wait for a thread.", ("queue",), depths
+    )
 
 
 def _read_thresholds(follower: Follower) -> Iterator[Metric]:
@@ -321,27 +329,19 @@ def _read_live(status_of: Callable[[], LiveStatus], ready: Callable[[], bool]) -
     """Yield the state of the live models."""
     status = status_of()
     yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=ready())
-    aliases = GaugeMetricFamily(
-        "xylem_model_version", "The version that an alias serves.", labels=("model", "alias")
-    )
-    for pointer in status.pointers:
-        aliases.add_metric((pointer.model, pointer.name), pointer.alias.version)
-    yield aliases
-    parts = GaugeMetricFamily(
-        "xylem_alias_part",
-        "The part of the requests to an alias that a version answers, by its role.",
-        labels=("model", "alias", "version", "role"),
-    )
-    for pointer in status.pointers:
-        for role, version, part in roles_of(pointer):
-            parts.add_metric((pointer.model, pointer.name, str(version), role), part / PARTS)
-    yield parts
-    failed = GaugeMetricFamily(
-        "xylem_model_failed", "Versions and aliases that cannot be served.", labels=("model", "ref")
-    )
-    for failure in status.failures:
-        failed.add_metric((failure.model, failure.ref), 1)
-    yield failed
+    says, labels = "The version that an alias serves.", ("model", "alias")
+    aliases = ((pointer.alias.version, pointer.model, pointer.name) for pointer in status.pointers)
+    yield labelled(GaugeMetricFamily, "xylem_model_version", says, labels, aliases)
+    parts = [
+        (part / PARTS, pointer.model, pointer.name, version, role)
+        for pointer in status.pointers
+        for role, version, part in roles_of(pointer)
+    ]
+    says = "The part of the requests to an alias that a version answers, by its role."
+    yield labelled(GaugeMetricFamily, "xylem_alias_part", says, (*labels, "version", "role"), parts)
+    says, failures = "Versions and aliases that cannot be served.", status.failures
+    failed = ((1, failure.model, failure.ref) for failure in failures)
+    yield labelled(GaugeMetricFamily, "xylem_model_failed", says, ("model", "ref"), failed)
     yield CounterMetricFamily("xylem_model_swaps", "Aliases moved since the start.", value=status.swaps)
     yield GaugeMetricFamily(
         "xylem_store_failed", "Whether the last look at the store failed.", value=bool(status.store_error)

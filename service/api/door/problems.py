@@ -25,52 +25,36 @@ _OPEN_INFERENCE = "/v2/"
 """What the paths of the Open Inference Protocol begin with: its clients read the member `error`."""
 
 
-class BodyTooLarge(BadInput):
+class BodyTooLarge(BadInput, code="body-too-large"):
     """A body of more bytes than the limit."""
 
-    code = "body-too-large"
 
-
-class BodyTimeout(BadInput):
+class BodyTimeout(BadInput, code="body-timeout"):
     """A body that did not arrive in time."""
 
-    code = "body-timeout"
 
-
-class UnsupportedMediaType(BadInput):
+class UnsupportedMediaType(BadInput, code="unsupported-media-type"):
     """A Content-Type that the route does not take."""
 
-    code = "unsupported-media-type"
 
-
-class UnsupportedEncoding(BadInput):
+class UnsupportedEncoding(BadInput, code="unsupported-content-encoding"):
     """A Content-Encoding that is not gzip."""
 
-    code = "unsupported-content-encoding"
 
-
-class BrokenEncoding(BadInput):
+class BrokenEncoding(BadInput, code="broken-content-encoding"):
     """A body that says it is gzip data and is not."""
 
-    code = "broken-content-encoding"
 
-
-class CorsRefused(BadInput):
+class CorsRefused(BadInput, code="cors-refused"):
     """A question of a page of another origin whether it may send a request, which it may not."""
 
-    code = "cors-refused"
 
-
-class BadHead(BadInput):
+class BadHead(BadInput, code="http-error"):
     """A request whose head breaks the rules of HTTP."""
 
-    code = "http-error"
 
-
-class HeadTooLong(BadHead):
+class HeadTooLong(BadHead, code="head-too-long"):
     """A request whose target and headers have more bytes than the limit."""
-
-    code = "head-too-long"
 
 
 def problem_response(

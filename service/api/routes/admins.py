@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fastapi import Depends, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
@@ -12,6 +12,7 @@ from model_store.errors import StoreError
 from service.access.ring import Principal
 from service.access.scopes import AccessScope
 from service.api.door.responses import etag_of, unless_known
+from service.api.routes.operations import operation_of
 from service.api.routes.services import Services
 from service.base.errors import XylemError
 from service.base.logs import log
@@ -32,6 +33,19 @@ def needs(scope: str) -> Any:
     return Depends(check)
 
 
+def router_of(
+    tag: str, scope: str | None = None, route_class: type[APIRoute] = APIRoute, prefix: str = ""
+) -> APIRouter:
+    """Return a router whose routes need a scope (None: no key); their operations are named as functions."""
+    return APIRouter(
+        prefix=prefix,
+        tags=[tag],
+        dependencies=None if scope is None else [needs(scope)],
+        route_class=route_class,
+        generate_unique_id_function=lambda route: operation_of(route.name),
+    )
+
+
 def _authorization(request: Request) -> bytes | None:
     """Return the last header Authorization."""
     found = [value for name, value in request.scope["headers"] if name == b"authorization"]
@@ -42,6 +56,11 @@ def who(request: Request) -> Principal:
     """Return whose key a request brought, once it was checked."""
     principal: Principal = request.state.principal
     return principal
+
+
+def keeps_rows(request: Request, services: Services, model: str) -> bool:
+    """Return whether rows of a model may be kept of the feedback of a request."""
+    return services.ring.keeps_rows(_authorization(request), model)
 
 
 class RawRoute(APIRoute):
@@ -109,7 +128,7 @@ class AuditedRoute(APIRoute):
             return
         services: Services = request.app.state.services
         target = request.url.path.removeprefix("/v1/admin/")
-        action = self.operation_id or self.name
+        action = self.unique_id
         said = principal, action, target, outcome, request.scope["request_id"]
         try:
             await services.admin_work.run(services.audit.append, *said)

@@ -3,12 +3,12 @@
 from collections.abc import Collection
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from model_store.alias import Change, with_canary, with_shadow, without_canary, without_shadow
 from model_store.moves import DENIED, SPLIT, Cause
-from service.api.routes.admins import AuditedRoute, needs
-from service.api.routes.operations import ModelName, problems, takes_json
+from service.api.routes.admins import AuditedRoute, router_of
+from service.api.routes.operations import ModelName, takes_json
 from service.api.routes.registry import cause_of
 from service.api.routes.requests import json_body
 from service.api.routes.services import Services, Wired
@@ -22,15 +22,8 @@ from service.serving.schemas.registry import (
     SplitChanged,
 )
 
-router = APIRouter(
-    prefix="/v1/admin/models/{model}/aliases/{alias}",
-    tags=["registry"],
-    dependencies=[needs("admin")],
-    route_class=AuditedRoute,
-)
+router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}/aliases/{alias}")
 
-_REFUSALS = problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
-_WITHOUT_BODY = problems(401, 403, 404, 409, 422, 503)
 _CANARY = {"version": 4, "weight": 0.1, "stable_weight": 0.9, "reason": "a tenth of the users first"}
 _SHADOW = {"version": 5, "share": 0.25, "reason": "does it answer alike?"}
 _DENIED = {"labels": ["role::program"], "reason": "retired"}
@@ -53,9 +46,7 @@ async def _deny(
 
 @router.put(
     "/canary",
-    operation_id="putCanary",
     summary="Have a version answer a part of the requests to an alias",
-    responses=_REFUSALS,
     openapi_extra=takes_json(CanaryRequest, _CANARY),
 )
 async def put_canary(
@@ -70,7 +61,7 @@ async def put_canary(
     return await _split(services, model, alias, change, cause_of(request, body.reason))
 
 
-@router.delete("/canary", operation_id="endCanary", summary="End a canary", responses=_WITHOUT_BODY)
+@router.delete("/canary", summary="End a canary")
 async def end_canary(model: ModelName, alias: str, request: Request, services: Wired) -> SplitChanged:
     """The alias's version answers all requests; a shadow stays."""
     return await _split(services, model, alias, without_canary, cause_of(request))
@@ -78,9 +69,7 @@ async def end_canary(model: ModelName, alias: str, request: Request, services: W
 
 @router.put(
     "/shadow",
-    operation_id="putShadow",
     summary="Have a version answer requests to an alias too, without being returned",
-    responses=_REFUSALS,
     openapi_extra=takes_json(ShadowRequest, _SHADOW),
 )
 async def put_shadow(
@@ -95,18 +84,13 @@ async def put_shadow(
     return await _split(services, model, alias, change, cause_of(request, body.reason))
 
 
-@router.delete("/shadow", operation_id="endShadow", summary="End a shadow", responses=_WITHOUT_BODY)
+@router.delete("/shadow", summary="End a shadow")
 async def end_shadow(model: ModelName, alias: str, request: Request, services: Wired) -> SplitChanged:
     """A canary stays."""
     return await _split(services, model, alias, without_shadow, cause_of(request))
 
 
-@router.get(
-    "/denied",
-    operation_id="showDenied",
-    summary="Which labels answers of an alias never have",
-    responses=problems(401, 403, 404, 503),
-)
+@router.get("/denied", summary="Which labels answers of an alias never have")
 async def show_denied(model: ModelName, alias: str, services: Wired) -> AliasDenied:
     """And which of them its version does not have: they are kept for one that does."""
 
@@ -118,9 +102,7 @@ async def show_denied(model: ModelName, alias: str, services: Wired) -> AliasDen
 
 @router.put(
     "/denied",
-    operation_id="putDenied",
     summary="Have answers of an alias never have these labels",
-    responses=_REFUSALS,
     openapi_extra=takes_json(DeniedRequest, _DENIED),
 )
 async def put_denied(
@@ -134,9 +116,7 @@ async def put_denied(
     return await _deny(services, model, alias, body.labels, cause_of(request, body.reason))
 
 
-@router.delete(
-    "/denied", operation_id="endDenied", summary="Deny no labels any more", responses=_WITHOUT_BODY
-)
+@router.delete("/denied", summary="Deny no labels any more")
 async def end_denied(model: ModelName, alias: str, request: Request, services: Wired) -> AliasDenied:
     """Answers of the alias may have all labels of its version again."""
     return await _deny(services, model, alias, (), cause_of(request))

@@ -4,21 +4,23 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from model_store.errors import AliasNotFound, StoreError
 from model_store.identifiers import is_alias, is_version
 from model_store.store import Store
+from service.api.door.admission import JSON, check_media, read_body
 from service.api.door.responses import json_response
-from service.api.routes.admins import RawRoute, needs
+from service.api.routes.admins import RawRoute, keeps_rows, router_of
 from service.api.routes.models import kept_manifest, refuse_before_first_look
-from service.api.routes.operations import content, problems, query_parameters, takes
+from service.api.routes.operations import content, query_parameters, takes, takes_json
 from service.api.routes.requests import find_version, reply_in
 from service.api.routes.services import Wired
-from service.serving.annif import BATCH_SUGGESTIONS, FORM, SUGGESTIONS
+from service.serving.annif import BATCH_SUGGESTIONS, FORM, SUGGESTIONS, events_of, refuse_rejected
 from service.serving.label_info import languages_of
 from service.serving.schemas.annif import (
     DocumentSuggestions,
+    LearnDocuments,
     Project,
     Projects,
     SuggestBatchRequest,
@@ -28,7 +30,8 @@ from service.serving.schemas.annif import (
 )
 from service.serving.served import DEFAULT_ALIAS, ServedVersion
 
-router = APIRouter(tags=["annif"], dependencies=[needs("predict")], route_class=RawRoute)
+router = router_of("annif", "predict", RawRoute)
+learn_router = router_of("annif", "feedback", RawRoute)
 
 _ROOT, _ONE = "/v1/projects", "/v1/projects/{project_id}"
 _PATH: dict[str, Any] = {
@@ -40,6 +43,7 @@ _PATH: dict[str, Any] = {
 }
 _FORM = content(next(iter(FORM)).decode(), SuggestForm, {"text": "a text editor", "limit": 5})
 _DOCUMENTS = content("application/json", SuggestBatchRequest, {"documents": [{"text": "a text editor"}]})
+_LEARNED = {"text": "a text editor", "subjects": [{"uri": "role::program"}]}
 _OPTIONS = query_parameters(SuggestOptions)["parameters"]
 
 
@@ -55,13 +59,7 @@ class _Reference(NamedTuple):
         return self.model if self.ref == DEFAULT_ALIAS else f"{self.model}@{self.ref}"
 
 
-@router.get(
-    _ROOT,
-    operation_id="listProjects",
-    summary="The models, as Annif's projects",
-    response_model=Projects,
-    responses=problems(401, 403, 503),
-)
+@router.get(_ROOT, summary="The models, as Annif's projects", response_model=Projects)
 async def list_projects(request: Request, services: Wired) -> Response:
     """A project for each alias: NAME for `latest` of a model, NAME@ALIAS for its others."""
     refuse_before_first_look(services.live)
@@ -76,10 +74,8 @@ async def list_projects(request: Request, services: Wired) -> Response:
 
 @router.get(
     _ONE,
-    operation_id="showProject",
     summary="A model, as a project of Annif",
     response_model=Project,
-    responses=problems(401, 403, 404, 503),
     openapi_extra={"parameters": [_PATH]},
 )
 async def show_project(request: Request, services: Wired) -> Response:
@@ -92,28 +88,42 @@ async def show_project(request: Request, services: Wired) -> Response:
 
 @router.post(
     f"{_ONE}/suggest",
-    operation_id="suggest",
     summary="Suggest subjects for a text",
     response_model=Suggestions,
-    responses=problems(400, 401, 403, 404, 408, 413, 415, 422, 503),
     openapi_extra={**takes(_FORM), "parameters": [_PATH]},
 )
-async def suggest_one(request: Request, services: Wired) -> Response:
+async def suggest(request: Request, services: Wired) -> Response:
     """The form's fields are Annif's; those that it does not know, and `metadata_...`, are passed over."""
     return await reply_in(SUGGESTIONS, request, services, *_reference(request))
 
 
 @router.post(
     f"{_ONE}/suggest-batch",
-    operation_id="suggestBatch",
     summary="Suggest subjects for several texts",
     response_model=list[DocumentSuggestions],
-    responses=problems(400, 401, 403, 404, 408, 413, 415, 422, 503),
     openapi_extra={**takes(_DOCUMENTS), "parameters": [_PATH, *_OPTIONS]},
 )
-async def suggest_several(request: Request, services: Wired) -> Response:
+async def suggest_batch(request: Request, services: Wired) -> Response:
     """Up to 32 documents, with the options in the query string; the answers are in their order."""
     return await reply_in(BATCH_SUGGESTIONS, request, services, *_reference(request))
+
+
+@learn_router.post(
+    f"{_ONE}/learn",
+    summary="Learn from documents whose subjects are known",
+    status_code=204,
+    response_class=Response,
+    openapi_extra={**takes_json(LearnDocuments, [_LEARNED]), "parameters": [_PATH]},
+)
+async def learn(request: Request, services: Wired) -> Response:
+    """Each document is an event of feedback, which moves thresholds, and a row where rows are kept."""
+    check_media(request.scope, JSON)
+    served = await find_version(request, services.live, *_reference(request))
+    body = await read_body(request, services.limits)
+    events = await services.threshold_work.run(events_of, body, served, services.limits)
+    keep = keeps_rows(request, services, served.name)
+    refuse_rejected(await services.desk.count_values(events, served, keep=keep, may_wait=False))
+    return Response(status_code=204)
 
 
 def _reference(request: Request) -> _Reference:

@@ -2,21 +2,41 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from service.api.door.admission import JSON, NDJSON, check_media, is_json, read_body
 from service.api.door.request_timings import timings_of, timings_of_block
-from service.api.door.responses import json_response
-from service.api.routes.admins import RawRoute, needs
-from service.api.routes.operations import answers, content, of_version, problems, takes
-from service.api.routes.requests import find_served
+from service.api.door.responses import ClosingStream, json_response
+from service.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_of
+from service.api.routes.operations import (
+    ModelName,
+    answers,
+    content,
+    of_version,
+    query_parameters,
+    takes,
+    takes_json,
+)
+from service.api.routes.requests import find_served, json_body
 from service.api.routes.services import Wired
+from service.serving import feedback_rows
 from service.serving.feedback import BLOCK_EVENTS_MAX
 from service.serving.lines import Answered, LineBlock
-from service.serving.schemas.feedback import FeedbackAnswer, FeedbackEvent
+from service.serving.parse import parse_query
+from service.serving.schemas.feedback import (
+    DeleteRowsRequest,
+    FeedbackAnswer,
+    FeedbackEvent,
+    FeedbackRow,
+    RowsDeleted,
+    RowsQuery,
+)
 
-router = APIRouter(tags=["feedback"], dependencies=[needs("feedback")], route_class=RawRoute)
+router = router_of("feedback", "feedback", RawRoute)
+admin_router = router_of("feedback", "admin", AuditedRoute, "/v1/admin/models/{model}/feedback-rows")
 
 _EVENT = {"event_id": "order-7", "instance": {"text": "a text editor"}, "labels": ["role::program"]}
 _BODIES = (
@@ -33,10 +53,7 @@ _SAYS = "What became of each event, in their order"
     "True labels, for",
     response_model=FeedbackAnswer,
     response_description=_SAYS,
-    responses={
-        **answers(200, _SAYS, content("application/x-ndjson", "FeedbackLine")),
-        **problems(400, 401, 403, 404, 408, 413, 415, 422, 503),
-    },
+    responses=answers(200, _SAYS, content("application/x-ndjson", "FeedbackLine")),
     openapi_extra=takes(*_BODIES),
 )
 async def feedback(request: Request, services: Wired) -> Response:
@@ -48,16 +65,51 @@ async def feedback(request: Request, services: Wired) -> Response:
     """
     check_media(request.scope, JSON | NDJSON)
     served = await find_served(request, services.live)
+    keep = keeps_rows(request, services, served.name)
     if is_json(request.scope):
         body = await read_body(request, services.limits)
-        return json_response(await services.desk.count_body(body, served, timings_of(request.scope)))
+        timings = timings_of(request.scope)
+        return json_response(await services.desk.count_body(body, served, timings, keep=keep))
     services.learning.follower.check()
     headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
 
     async def begin(block: LineBlock) -> asyncio.Task[Answered]:
         timings, count = timings_of_block(request.scope, services.metrics.stages)
-        answering = await services.desk.begin_block(block, served, timings)
+        answering = await services.desk.begin_block(block, served, timings, keep=keep)
         answering.add_done_callback(count)
         return answering
 
     return services.feeds.answer(begin, lambda answered: None, BLOCK_EVENTS_MAX, headers)
+
+
+@admin_router.get(
+    "",
+    summary="Rows of feedback that are kept, the oldest first",
+    response_class=Response,
+    responses=answers(200, "The rows, lines of a data file", content("application/x-ndjson", FeedbackRow)),
+    openapi_extra=query_parameters(RowsQuery),
+)
+async def export_feedback_rows(model: ModelName, request: Request, services: Wired) -> Response:
+    """Each is a line that a training reads, with the id of its event. With `days` those of the last ones."""
+    query = parse_query(request.scope["query_string"], RowsQuery, services.limits)
+    run, rows = services.admin_work.run, services.learning.rows
+    found = await run(feedback_rows.export_rows, services.store, rows, model, query)
+
+    async def pages() -> AsyncIterator[bytes]:
+        while page := await run(next, found, b""):
+            yield page
+
+    return ClosingStream(pages(), lambda: None, {}, "application/x-ndjson")
+
+
+@admin_router.post(
+    "/delete",
+    summary="Remove rows of feedback, of some events or of a day",
+    openapi_extra=takes_json(DeleteRowsRequest, {"event_ids": ["order-7"]}),
+)
+async def delete_feedback_rows(
+    model: ModelName, body: Annotated[DeleteRowsRequest, json_body(DeleteRowsRequest)], services: Wired
+) -> RowsDeleted:
+    """They are gone from the database when the answer comes. What was trained on them stays as it is."""
+    rows, delete = services.learning.rows, feedback_rows.delete_rows
+    return await services.admin_work.run(delete, services.store, rows, model, body)

@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPENMETRICS_TYPE
 
 from service.api.door.neighbours import join_pages
-from service.api.routes.admins import needs
-from service.api.routes.operations import answers, content, problems
+from service.api.routes.admins import needs, router_of
+from service.api.routes.operations import answers, content
 from service.api.routes.services import Wired
 from service.serving.schemas.models import Alive, Readiness, ServedAlias, ServingFailure
 
-router = APIRouter(tags=["service"])
+router = router_of("service")
 
 _OPENMETRICS = "application/openmetrics-text"
 
@@ -21,7 +21,7 @@ _FIGURES: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/livez", operation_id="livez", summary="Whether the process runs")
+@router.get("/livez", summary="Whether the process runs")
 async def livez() -> Alive:
     """Answer that the process runs."""
     return Alive()
@@ -29,7 +29,6 @@ async def livez() -> Alive:
 
 @router.get(
     "/readyz",
-    operation_id="readyz",
     summary="Whether requests should be sent here, and what is served and what is not",
     response_description="Ready",
     responses=answers(503, "Not ready", content("application/json", Readiness)),
@@ -55,10 +54,9 @@ async def readyz(services: Wired, response: Response) -> Readiness:
 
 @router.get(
     "/metrics",
-    operation_id="metrics",
     summary="Figures in Prometheus's text format",
     response_class=Response,
-    responses={**_FIGURES, **problems(401, 403, 503)},
+    responses=_FIGURES,
     dependencies=[needs("metrics")],
 )
 async def metrics(request: Request, services: Wired) -> Response:

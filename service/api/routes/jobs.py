@@ -6,14 +6,22 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from starlette.responses import FileResponse
 
 from service.api.door.admission import pieces, read_body
 from service.api.door.request_timings import span_of
 from service.api.door.responses import ClosingStream, json_response
-from service.api.routes.admins import AuditedRoute, needs
-from service.api.routes.operations import answers, content, problems, query_parameters, takes, takes_json
+from service.api.routes.admins import AuditedRoute, router_of
+from service.api.routes.operations import (
+    answers,
+    content,
+    operation_of,
+    problems,
+    query_parameters,
+    takes,
+    takes_json,
+)
 from service.api.routes.services import Services, Wired
 from service.base.errors import Overloaded
 from service.jobs.job import Job
@@ -30,7 +38,7 @@ from service.serving.schemas.jobs import (
     UploadedFileList,
 )
 
-router = APIRouter(prefix="/v1/admin", tags=["jobs"], dependencies=[needs("admin")], route_class=AuditedRoute)
+router = router_of("jobs", "admin", AuditedRoute, "/v1/admin")
 
 HEARTBEAT_SECONDS = 5.0
 """A stream of events says something at least so often: so a client that is gone is noticed."""
@@ -77,8 +85,6 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 """Each kind of jobs: the model of its requests, what it does, an example."""
 
-_NOT_FOUND = problems(401, 403, 404, 503)
-_CONFLICT = problems(401, 403, 404, 409, 503)
 _KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -98,11 +104,10 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
         submit,
         methods=["POST"],
         status_code=202,
-        operation_id=f"submit{_camel(kind)}Job",
+        operation_id=operation_of(f"submit_{kind}_job"),
         summary=says,
         description="The answer comes at once; workers do it. All faults of a request are told at once.",
         response_model=SubmittedJob,
-        responses=problems(400, 401, 403, 408, 409, 413, 415, 422, 503),
         openapi_extra={**takes_json(model, example), "parameters": [_KEY]},
     )
     _add_views(kind, f"/{kind}-jobs", KindQuery)
@@ -116,31 +121,25 @@ def _add_views(kind: str | None, path: str, query: type[KindQuery]) -> None:
         found = await services.admin_work.run(partial(services.jobs.list, **{"kind": kind, **wanted}))
         return json_response({"jobs": [job.as_json() for job in found]})
 
-    name = "" if kind is None else _camel(kind)
+    name = "" if kind is None else f"{kind}_"
     router.add_api_route(
         path,
         list_jobs,
         methods=["GET"],
-        operation_id=f"list{name}Jobs",
+        operation_id=operation_of(f"list_{name}jobs"),
         summary=f"Jobs{'' if kind is None else f' of the kind {kind}'}, the newest first",
         description="Jobs that have ended are remembered up to the limit jobs_kept_max.",
         response_model=JobList,
-        responses=problems(401, 403, 422, 503),
         openapi_extra=query_parameters(query),
     )
     router.add_api_route(
         f"{path}/{{job}}",
         show_job,
         methods=["GET"],
-        operation_id=f"show{name}Job",
+        operation_id=operation_of(f"show_{name}job"),
         summary="A job",
         response_model=JobAnswer,
-        responses=_NOT_FOUND,
     )
-
-
-def _camel(kind: str) -> str:
-    return "".join(part.capitalize() for part in kind.split("-"))
 
 
 async def _submit(kind: str, request: Request, services: Services) -> Response:
@@ -158,24 +157,14 @@ async def show_job(job: str, services: Wired) -> Response:
     return await _job(services.jobs.get, job, services)
 
 
-@router.delete(
-    "/jobs/{job}",
-    operation_id="cancelJob",
-    summary="Cancel a job",
-    response_model=JobAnswer,
-    responses=_CONFLICT,
-)
+@router.delete("/jobs/{job}", summary="Cancel a job", response_model=JobAnswer)
 async def cancel_job(job: str, services: Wired) -> Response:
     """One that waits ends at once, one that runs within seconds. To cancel it twice is as once."""
     return await _job(services.jobs.cancel, job, services)
 
 
 @router.post(
-    "/jobs/{job}/retry",
-    operation_id="retryJob",
-    summary="Let a job that failed or was cancelled wait again",
-    response_model=JobAnswer,
-    responses=_CONFLICT,
+    "/jobs/{job}/retry", summary="Let a job that failed or was cancelled wait again", response_model=JobAnswer
 )
 async def retry_job(job: str, services: Wired) -> Response:
     """A version that it had published stays, and is not published again."""
@@ -189,15 +178,11 @@ async def _job(call: Any, job: str, services: Services) -> Response:
 
 @router.get(
     "/jobs/{job}/log",
-    operation_id="showJobLog",
     summary="The log of a job",
     response_class=Response,
-    responses={
-        **answers(200, "The log so far", {"text/plain": {"schema": {"type": "string"}}}),
-        **_NOT_FOUND,
-    },
+    responses=answers(200, "The log so far", {"text/plain": {"schema": {"type": "string"}}}),
 )
-async def show_log(job: str, services: Wired) -> Response:
+async def show_job_log(job: str, services: Wired) -> Response:
     """What the job has written so far: at most the limit `job_log_bytes_max` of it, the newest."""
     text = await services.admin_work.run(services.jobs.log_text, job)
     return Response(text, media_type="text/plain; charset=utf-8")
@@ -205,13 +190,9 @@ async def show_log(job: str, services: Wired) -> Response:
 
 @router.get(
     "/jobs/{job}/events",
-    operation_id="followJob",
     summary="A job as it changes, as server-sent events",
     response_class=Response,
-    responses={
-        **answers(200, "An event `job` a change", {"text/event-stream": {"schema": {"type": "string"}}}),
-        **_NOT_FOUND,
-    },
+    responses=answers(200, "An event `job` a change", {"text/event-stream": {"schema": {"type": "string"}}}),
 )
 async def follow_job(job: str, request: Request, services: Wired) -> Response:
     """Each event has the job as `GET` answers it, and its revision as id: `Last-Event-ID` goes on after it.
@@ -260,16 +241,15 @@ def _event(job: Job) -> bytes:
 
 @router.get(
     "/jobs/{job}/result",
-    operation_id="downloadJobResult",
     summary="The predictions of a batch job",
     response_class=Response,
     responses={
         **answers(200, "The lines", content("application/x-ndjson", "BatchAnswerLine")),
         **answers(206, "A part of them", content("application/x-ndjson", "BatchAnswerLine")),
-        **_CONFLICT,
+        **problems(409),
     },
 )
-async def download_result(job: str, services: Wired) -> Response:
+async def download_job_result(job: str, services: Wired) -> Response:
     """A line for each line of the file. `Range` gets a part, so a download that broke off goes on."""
     path = await services.admin_work.run(services.jobs.result_file, job)
     return FileResponse(path, media_type="application/x-ndjson", filename=f"{job}.jsonl")
@@ -283,25 +263,14 @@ for _kind, (_model, _says, _example) in KINDS.items():
 _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
-@router.get(
-    "/data",
-    operation_id="listData",
-    summary="The files of the data directory",
-    responses=problems(401, 403, 422, 503),
-)
+@router.get("/data", summary="The files of the data directory", responses=problems(422))
 async def list_data(services: Wired) -> UploadedFileList:
     """Files below the service's data directory (`XYLEM_DATA_DIR`), by the names that jobs know them by."""
     found = await services.admin_work.run(services.jobs.data.list)
     return UploadedFileList(files=[UploadedFile(**one._asdict()) for one in found])
 
 
-@router.put(
-    "/data/{name:path}",
-    operation_id="putData",
-    summary="Upload a file, or replace one",
-    responses=problems(401, 403, 408, 422, 503),
-    openapi_extra=takes(_FILE),
-)
+@router.put("/data/{name:path}", summary="Upload a file, or replace one", openapi_extra=takes(_FILE))
 async def put_data(name: str, request: Request, services: Wired) -> UploadedFile:
     """The body is the file, as it is. It is in its place once all has come; what breaks off leaves nothing.
 
@@ -315,14 +284,7 @@ async def put_data(name: str, request: Request, services: Wired) -> UploadedFile
     return UploadedFile(**found._asdict())
 
 
-@router.delete(
-    "/data/{name:path}",
-    operation_id="deleteData",
-    summary="Remove a file",
-    status_code=204,
-    response_class=Response,
-    responses=problems(401, 403, 404, 422, 503),
-)
+@router.delete("/data/{name:path}", summary="Remove a file", status_code=204, response_class=Response)
 async def delete_data(name: str, services: Wired) -> Response:
     """A job that reads it fails, and says why."""
     await services.admin_work.run(services.jobs.data.delete, name)

@@ -1,9 +1,9 @@
 """GET /v1/models/{model}/labels, and of one label: what speaks for it, and its threshold over time."""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from service.api.door.responses import json_response
-from service.api.routes.admins import RawRoute, needs
+from service.api.routes.admins import RawRoute, router_of
 from service.api.routes.operations import of_version, problems, query_parameters
 from service.api.routes.requests import find_served
 from service.api.routes.services import Wired
@@ -18,9 +18,7 @@ from service.serving.schemas.labels import (
     ThresholdHistory,
 )
 
-router = APIRouter(tags=["models"], dependencies=[needs("predict")], route_class=RawRoute)
-
-_REFUSALS = problems(401, 403, 404, 422, 503)
+router = router_of("models", "predict", RawRoute)
 
 
 @of_version(
@@ -29,7 +27,6 @@ _REFUSALS = problems(401, 403, 404, 422, 503)
     "labels",
     "The labels, some at a time, of",
     response_model=LabelPage,
-    responses=_REFUSALS,
     openapi_extra=query_parameters(LabelsQuery),
 )
 async def labels(request: Request, services: Wired) -> Response:
@@ -44,9 +41,7 @@ async def labels(request: Request, services: Wired) -> Response:
     "GET",
     "label-features",
     "What speaks for a label and against it, in",
-    operation="labelFeatures",
     response_model=LabelFeatures,
-    responses=_REFUSALS,
     openapi_extra=query_parameters(LabelFeaturesQuery),
 )
 async def label_features(request: Request, services: Wired) -> Response:
@@ -63,9 +58,8 @@ async def label_features(request: Request, services: Wired) -> Response:
     "GET",
     "threshold-history",
     "A label's threshold over time, in",
-    operation="thresholdHistory",
     response_model=ThresholdHistory,
-    responses=problems(401, 403, 404, 409, 422, 503),
+    responses=problems(409),
     openapi_extra=query_parameters(LabelQuery),
 )
 async def threshold_history(request: Request, services: Wired) -> Response:

@@ -4,15 +4,13 @@ import asyncio
 from collections.abc import Mapping
 from functools import lru_cache
 
-from fastapi import APIRouter
-
 from model_store.alias import Alias
 from model_store.errors import ModelNotFound, StoreError, VersionNotFound
 from model_store.identifiers import is_version
 from model_store.manifest import Manifest
 from model_store.store import ModelInfo, Store
-from service.api.routes.admins import TaggedRoute, needs
-from service.api.routes.operations import ModelName, VersionPath, problems
+from service.api.routes.admins import TaggedRoute, router_of
+from service.api.routes.operations import ModelName, VersionPath
 from service.api.routes.services import Wired
 from service.base.errors import Unavailable
 from service.serving.pages import describe_figures
@@ -30,13 +28,13 @@ from service.serving.schemas.models import (
 )
 from service.serving.served import LiveServed
 
-router = APIRouter(tags=["models"], dependencies=[needs("predict")], route_class=TaggedRoute)
+router = router_of("models", "predict", TaggedRoute)
 
 MANIFESTS_MAX = 1024
 """Manifests kept in memory: a published version's never changes."""
 
 
-@router.get("/v1/models", operation_id="listModels", summary="The models", responses=problems(401, 403, 503))
+@router.get("/v1/models", summary="The models")
 async def list_models(services: Wired) -> ModelList:
     """Every model of the store, with its versions and aliases."""
     refuse_before_first_look(services.live)
@@ -45,9 +43,7 @@ async def list_models(services: Wired) -> ModelList:
     return ModelList(models=[summarize(info, aliases) for info in live.models.values()])
 
 
-@router.get(
-    "/v1/models/{model}", operation_id="showModel", summary="A model", responses=problems(401, 403, 404, 503)
-)
+@router.get("/v1/models/{model}", summary="A model")
 async def show_model(model: ModelName, services: Wired) -> ModelDetails:
     """One model and its versions, newest first."""
     refuse_before_first_look(services.live)
@@ -60,12 +56,7 @@ async def show_model(model: ModelName, services: Wired) -> ModelDetails:
     return ModelDetails(**dict(summary), version_details=details)
 
 
-@router.get(
-    "/v1/models/{model}/versions/{version}",
-    operation_id="showVersion",
-    summary="A version, and its figures on validation rows",
-    responses=problems(401, 403, 404, 503),
-)
+@router.get("/v1/models/{model}/versions/{version}", summary="A version, and its figures on validation rows")
 async def show_version(model: ModelName, version: VersionPath, services: Wired) -> VersionFigures:
     """What the training measured: by how often a label was seen, by score, and by label.
 

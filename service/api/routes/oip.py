@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from model_store.version import code_version
-from service.api.routes.admins import RawRoute, needs
+from service.api.routes.admins import RawRoute, router_of
 from service.api.routes.operations import OPEN_INFERENCE, content, of_version, problems, takes
 from service.api.routes.requests import find_served, reply_in
 from service.api.routes.services import Wired
@@ -27,11 +27,11 @@ from service.serving.schemas.oip import (
 )
 from service.serving.served import ServedVersion
 
-router = APIRouter(tags=["inference"], dependencies=[needs("predict")], route_class=RawRoute)
+router = router_of("inference", "predict", RawRoute)
 
-about_router = APIRouter(tags=["inference"], dependencies=[needs("predict")])
+about_router = router_of("inference", "predict")
 
-health_router = APIRouter(tags=["inference"])
+health_router = router_of("inference")
 
 _BINARY = "application/octet-stream"
 _TENSOR = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a text editor"]}
@@ -60,7 +60,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     {**takes(_BODY, _BINARY_BODY), "parameters": [_HEADER]},
     family=OPEN_INFERENCE,
     response_model=InferAnswer,
-    responses={**_ANSWERS, **problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)},
+    responses={**_ANSWERS, **problems(409)},
 )
 async def infer(request: Request, services: Wired) -> Response:
     """Instances are a tensor of texts, or the three of compressed sparse rows; labels come as tensors."""
@@ -74,9 +74,7 @@ async def infer(request: Request, services: Wired) -> Response:
     "What is taken and answered by",
     {},
     family=OPEN_INFERENCE,
-    operation="modelMetadata",
     response_model=ModelMetadata,
-    responses=problems(401, 403, 404, 503),
 )
 async def model_metadata(request: Request, services: Wired) -> Response:
     """The tensors of a model: those that it takes, text alone or the three others, and its answer's."""
@@ -113,9 +111,7 @@ def _tensor(name: str, datatype: str, n_dimensions: int) -> TensorMetadata:
     "Whether answers come from",
     {},
     family=OPEN_INFERENCE,
-    operation="modelReady",
     response_model=ModelReady,
-    responses=problems(401, 403, 404, 503),
 )
 async def model_ready(request: Request, services: Wired) -> Response:
     """Open the version, if it is not open, and say that it answers; a problem says why it does not."""
@@ -123,25 +119,20 @@ async def model_ready(request: Request, services: Wired) -> Response:
     return Response(dump(ModelReady(name=served.name, ready=True)), media_type="application/json")
 
 
-@about_router.get(
-    "/v2", operation_id="serverMetadata", summary="What answers", responses=problems(401, 403, 503)
-)
+@about_router.get("/v2", summary="What answers")
 async def server_metadata() -> ServerMetadata:
     """The name, the version and the extensions of the service."""
     return ServerMetadata(name="xylem", version=code_version(), extensions=["binary_tensor_data"])
 
 
-@health_router.get("/v2/health/live", operation_id="serverLive", summary="Whether the process runs")
+@health_router.get("/v2/health/live", summary="Whether the process runs")
 async def server_live() -> ServerLive:
     """Answer that the process runs, as /livez does."""
     return ServerLive(live=True)
 
 
 @health_router.get(
-    "/v2/health/ready",
-    operation_id="serverReady",
-    summary="Whether requests should be sent here",
-    responses=problems(503),
+    "/v2/health/ready", summary="Whether requests should be sent here", responses=problems(503)
 )
 async def server_ready(services: Wired) -> ServerReady:
     """Ready when /readyz is."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 
 from model_store.version import code_version
@@ -50,9 +51,6 @@ _MOST = {
     "object": "maxProperties",
     "string": "maxLength",  # of characters, which are no fewer than a limit's bytes
 }
-_UNPARSED = {str(status): said for status, said in problems(400, 431).items()}
-"""What any request may be answered before it comes to a route."""
-
 _FRAMEWORKS = ("HTTPValidationError", "ValidationError")
 """What FastAPI's own validation would answer: ours answers with problems."""
 
@@ -78,11 +76,13 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
     }
     for name in _FRAMEWORKS:
         schemas.pop(name, None)
-    for path in document["paths"].values():
-        for operation in path.values():
+    keyed = {route.unique_id for route in app.routes if isinstance(route, APIRoute) and route.dependencies}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            needs_key = operation["operationId"] in keyed
             _drop_frameworks(operation["responses"])
-            operation["responses"] = _UNPARSED | operation["responses"]
-            if "401" in operation["responses"]:
+            operation["responses"] |= _refusals(path, method, operation, needs_key=needs_key)
+            if needs_key:
                 operation["security"] = [{"key": []}]
     for schema in schemas.values():
         _tell_defaults(schema)
@@ -106,6 +106,20 @@ def _training_parameters() -> dict[str, Any]:
     from service.jobs.kinds import parameter_schemas
 
     return parameter_schemas()
+
+
+def _refusals(path: str, method: str, operation: dict[str, Any], *, needs_key: bool) -> dict[str, Any]:
+    """Return the problems that an operation may answer with, by what it takes; it names others itself."""
+    takes_body = "requestBody" in operation
+    takes_query = any(parameter["in"] == "query" for parameter in operation.get("parameters", ()))
+    changes = path.startswith("/v1/admin") and method != "get"
+    statuses = [400, 431]  # before any request comes to a route
+    statuses += [401, 403, 503] if needs_key else []
+    statuses += [404] if "{" in path else []
+    statuses += [408, 413, 415] if takes_body else []
+    statuses += [422] if takes_body or takes_query or changes else []
+    statuses += [409] if changes else []
+    return {str(status): said for status, said in problems(*statuses).items()}
 
 
 def _drop_frameworks(responses: dict[str, Any]) -> None:

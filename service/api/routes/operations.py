@@ -1,14 +1,15 @@
 """How routes are declared: their paths, and what the OpenAPI document says that their types do not."""
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path
 from pydantic import WithJsonSchema
 
 from service.serving.problems import PROBLEMS
 
-Endpoint: TypeAlias = Callable[..., Awaitable[Response]]
+Endpoint: TypeAlias = Callable[..., Awaitable[Any]]
 
 _NAME = "^[a-z0-9][a-z0-9._-]{0,62}$"
 
@@ -60,6 +61,12 @@ OPEN_INFERENCE = RouteFamily("/v2", 2)
 """The Open Inference Protocol, which knows no aliases."""
 
 
+def operation_of(name: str) -> str:
+    """Return the id of an operation, as the audit log has it, by the name of its function."""
+    first, *others = re.split("[_-]", name)
+    return first + "".join(map(str.capitalize, others))
+
+
 def paths_of(what: str, family: RouteFamily = XYLEM) -> list[str]:
     """Return the paths under which a version does `what`; nothing: under which it is itself."""
     paths = [f"{family.root}/models/{{model}}{way.path}/{what}" for way in _WAYS[: family.n_ways]]
@@ -74,7 +81,6 @@ def of_version(
     openapi_extra: dict[str, Any],
     *,
     family: RouteFamily = XYLEM,
-    operation: str | None = None,
     **options: Any,
 ) -> Callable[[Endpoint], Endpoint]:
     """Return what adds an endpoint to a router under `paths_of(what, family)`.
@@ -82,9 +88,8 @@ def of_version(
     The endpoint asks `find_served` for the version. The path's parts are no parameters of it: FastAPI would
     check each, and any string may stand there.
 
-    summary    ends with a preposition: what follows says which version
-    operation  what the operations' ids begin with, if it is not `what`
-    options    as FastAPI's decorators take them
+    summary  ends with a preposition: what follows says which version
+    options  as FastAPI's decorators take them
     """
 
     def add(endpoint: Endpoint) -> Endpoint:
@@ -93,7 +98,7 @@ def of_version(
                 path,
                 endpoint,
                 methods=[method],
-                operation_id=f"{operation or what}{way.suffix and 'With'}{way.suffix}",
+                operation_id=f"{operation_of(endpoint.__name__)}{way.suffix and 'With'}{way.suffix}",
                 summary=f"{summary} {way.says}",
                 openapi_extra={
                     **openapi_extra,

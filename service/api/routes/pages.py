@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 
 from service.api.door.responses import etag_of, unless_known
+from service.api.routes.admins import router_of
 from service.serving.lines import dump
 
 CONSOLE = Path(__file__).parents[2] / "console"
@@ -50,7 +51,7 @@ class StaticFile(NamedTuple):
 
 
 router = APIRouter(include_in_schema=False)
-docs_router = APIRouter(tags=["service"])
+docs_router = router_of("service")
 
 
 @cache
@@ -78,12 +79,11 @@ async def show_file(request: Request) -> Response:
 
 @docs_router.get(
     "/openapi.json",
-    operation_id="openapi",
     summary="This document",
     response_class=Response,
     responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}},
 )
-async def show_openapi(request: Request) -> Response:
+async def openapi(request: Request) -> Response:
     """Answer with the OpenAPI document."""
     return (await asyncio.to_thread(_document, request.app)).answer(request)
 

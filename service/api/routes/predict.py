@@ -3,12 +3,12 @@
 import asyncio
 from functools import partial
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from service.api.door.admission import NDJSON, check_media
 from service.api.door.heads import reference_of
 from service.api.door.request_timings import timings_of_block
-from service.api.routes.admins import RawRoute, needs
+from service.api.routes.admins import RawRoute, router_of
 from service.api.routes.operations import (
     answers,
     content,
@@ -31,7 +31,7 @@ from service.serving.schemas.predictions import PredictAnswer
 from service.serving.schemas.score import ScoreAnswer, ScoreRequest
 from service.serving.scores import SCORES
 
-router = APIRouter(tags=["predict"], dependencies=[needs("predict")], route_class=RawRoute)
+router = router_of("predict", "predict", RawRoute)
 
 _BODY = content("application/json", PredictRequest, {"instances": [{"text": "a text editor"}]})
 
@@ -43,7 +43,7 @@ _BODY = content("application/json", PredictRequest, {"instances": [{"text": "a t
     "Predict with",
     response_model=PredictAnswer,
     response_description="A prediction for each instance, in their order",
-    responses=problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503),
+    responses=problems(409),
     openapi_extra={**takes(_BODY), **query_parameters(InfoQuery)},
 )
 async def predict(request: Request, services: Wired) -> Response:
@@ -61,7 +61,6 @@ _EXAMPLE = {"instances": [{"text": "a text editor", "labels": ["role::program"]}
     "Probabilities of labels, from",
     response_model=ScoreAnswer,
     response_description="The scores of each instance's labels, in their order",
-    responses=problems(400, 401, 403, 404, 408, 413, 415, 422, 503),
     openapi_extra=takes_json(ScoreRequest, _EXAMPLE),
 )
 async def score(request: Request, services: Wired) -> Response:
@@ -87,7 +86,7 @@ _ANSWER[200]["headers"] = _HEADERS
     "batch",
     "Predict lines with",
     response_class=Response,
-    responses={**_ANSWER, **problems(401, 403, 404, 409, 415, 422, 503)},
+    responses={**_ANSWER, **problems(409)},
     openapi_extra={**takes(content(_MEDIA, "BatchLine", _LINES)), **query_parameters(Options, *PREDICT_ONLY)},
 )
 async def batch(request: Request, services: Wired) -> Response:

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import IO, Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from model_store.alias_writing import AliasChange
 from model_store.errors import Corrupt, VersionNotFound
@@ -14,12 +15,11 @@ from model_store.identifiers import is_version
 from model_store.moves import Cause
 from service.api.door.admission import pieces
 from service.api.door.responses import ClosingStream, ThreadPipe
-from service.api.routes.admins import AuditedRoute, needs, who
+from service.api.routes.admins import AuditedRoute, router_of, who
 from service.api.routes.operations import (
     ModelName,
     VersionPath,
     answers,
-    problems,
     query_parameters,
     takes,
     takes_json,
@@ -47,15 +47,7 @@ from service.serving.schemas.registry import (
     RollbackRequest,
 )
 
-router = APIRouter(
-    prefix="/v1/admin/models/{model}",
-    tags=["registry"],
-    dependencies=[needs("admin")],
-    route_class=AuditedRoute,
-)
-
-_REFUSALS = problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
-_WITHOUT_BODY = problems(401, 403, 404, 409, 422, 503)
+router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}")
 
 
 def cause_of(request: Request, why: str = "") -> Cause:
@@ -75,9 +67,7 @@ async def _remove(services: Services, call: Callable[..., Removal], *arguments: 
 
 @router.post(
     "/promote",
-    operation_id="promote",
     summary="Make an alias name a version",
-    responses=_REFUSALS,
     openapi_extra=takes_json(PromoteRequest, {"version": 3, "alias": "latest", "reason": "better"}),
 )
 async def promote(
@@ -93,9 +83,7 @@ async def promote(
 
 @router.post(
     "/rollback",
-    operation_id="rollback",
     summary="Let an alias go back to a version that it named before",
-    responses=_REFUSALS,
     openapi_extra=takes_json(RollbackRequest, {"alias": "latest", "to": None}),
 )
 async def rollback(
@@ -109,61 +97,36 @@ async def rollback(
     return await _move(services, services.registry.rollback, model, body.alias, cause, body.to)
 
 
-@router.delete(
-    "",
-    operation_id="deleteModel",
-    summary="Delete a model",
-    responses=_WITHOUT_BODY,
-    openapi_extra=query_parameters(DeleteModelQuery),
-)
+@router.delete("", summary="Delete a model", openapi_extra=query_parameters(DeleteModelQuery))
 async def delete_model(model: ModelName, request: Request, services: Wired) -> Removed:
     """All its versions, aliases and thresholds go. `confirm` is its name, once more: `?confirm=NAME`."""
     query = parse_query(request.scope["query_string"], DeleteModelQuery, services.limits)
-
-    def delete() -> Removal:
-        return services.registry.delete_model(model, cause_of(request), confirm=query.confirm)
-
-    return await _remove(services, delete)
+    delete = partial(services.registry.delete_model, confirm=query.confirm)
+    return await _remove(services, delete, model, cause_of(request))
 
 
 @router.delete(
-    "/versions/{version}",
-    operation_id="deleteVersion",
-    summary="Delete a version",
-    responses=_WITHOUT_BODY,
-    openapi_extra=query_parameters(DeleteVersionQuery),
+    "/versions/{version}", summary="Delete a version", openapi_extra=query_parameters(DeleteVersionQuery)
 )
 async def delete_version(
     model: ModelName, version: VersionPath, request: Request, services: Wired
 ) -> Removed:
     """One that an alias names is refused; `with_aliases=true` removes those too, though never `latest`."""
     query = parse_query(request.scope["query_string"], DeleteVersionQuery, services.limits)
-    number = _number(version)
-
-    def delete() -> Removal:
-        return services.registry.delete_version(
-            model, number, cause_of(request), with_aliases=query.with_aliases
-        )
-
-    return await _remove(services, delete)
+    delete = partial(services.registry.delete_version, with_aliases=query.with_aliases)
+    return await _remove(services, delete, model, _number(version), cause_of(request))
 
 
-@router.delete(
-    "/aliases/{alias}", operation_id="deleteAlias", summary="Remove an alias", responses=_WITHOUT_BODY
-)
+@router.delete("/aliases/{alias}", summary="Remove an alias")
 async def delete_alias(model: ModelName, alias: str, request: Request, services: Wired) -> AliasMoved:
     """The version that it names stays. `latest` cannot be removed."""
     return await _move(services, services.registry.delete_alias, model, alias, cause_of(request))
 
 
 @router.get(
-    "/history",
-    operation_id="showHistory",
-    summary="What the aliases of a model named",
-    responses=problems(401, 403, 404, 422, 503),
-    openapi_extra=query_parameters(HistoryQuery),
+    "/history", summary="What the aliases of a model named", openapi_extra=query_parameters(HistoryQuery)
 )
-async def history(model: ModelName, request: Request, services: Wired) -> History:
+async def show_history(model: ModelName, request: Request, services: Wired) -> History:
     """Who moved which alias, when, from where to where, why, and by which job; the newest first."""
     query = parse_query(request.scope["query_string"], HistoryQuery, services.limits)
     moves = await services.admin_work.run(
@@ -172,12 +135,7 @@ async def history(model: ModelName, request: Request, services: Wired) -> Histor
     return History(model=model, changes=[AliasChanged(**history_facts(model, move)) for move in moves])
 
 
-@router.get(
-    "/versions/{version}/provenance",
-    operation_id="showProvenance",
-    summary="Where a version came from",
-    responses=problems(401, 403, 404, 503),
-)
+@router.get("/versions/{version}/provenance", summary="Where a version came from")
 async def show_provenance(model: ModelName, version: VersionPath, services: Wired) -> Provenance:
     """The data, the code, the parameters, the version it follows, its figures, and what became of it."""
     found = await services.admin_work.run(
@@ -197,13 +155,12 @@ _TAR = {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}}
 
 @router.get(
     "/archive",
-    operation_id="exportModel",
     summary="A version as an archive",
     response_class=Response,
-    responses={**answers(200, "A tar", _TAR), **problems(401, 403, 404, 422, 503)},
+    responses=answers(200, "A tar", _TAR),
     openapi_extra=query_parameters(ArchiveQuery),
 )
-async def export(model: ModelName, request: Request, services: Wired) -> Response:
+async def export_model(model: ModelName, request: Request, services: Wired) -> Response:
     """What `xylem models export` writes. All of it is verified before the first byte is sent."""
     query = parse_query(request.scope["query_string"], ArchiveQuery, services.limits)
     pipe = ThreadPipe()
@@ -221,9 +178,7 @@ async def _sent(first: bytes, pipe: ThreadPipe) -> AsyncIterator[bytes]:
 
 @router.post(
     "/archive",
-    operation_id="importModel",
     summary="Publish the version in an archive",
-    responses=problems(401, 403, 404, 408, 409, 422, 503),
     openapi_extra={**takes(_TAR), **query_parameters(ImportQuery)},
 )
 async def import_model(model: ModelName, request: Request, services: Wired) -> Published:

@@ -18,6 +18,7 @@ from service.api.door.streams import Streams
 from service.api.door.work import WorkPool
 from service.base.settings import Limits, Settings
 from service.jobs.jobs import Jobs
+from service.jobs.schedules import Schedules
 from service.registry.registry import Registry
 from service.serving.feedback import FeedbackDesk
 from service.serving.learning import OnlineLearning
@@ -57,6 +58,7 @@ class Services(NamedTuple):
     audit: AuditLog
     registry: Registry
     jobs: Jobs
+    schedules: Schedules
     desk: FeedbackDesk
     shadows: Shadows
     answering: Answering

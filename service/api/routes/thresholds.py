@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from service.api.door.admission import read_body
 from service.api.door.request_timings import span_of
 from service.api.door.responses import json_response
-from service.api.routes.admins import AuditedRoute, RawRoute, needs
+from service.api.routes.admins import AuditedRoute, RawRoute, router_of
 from service.api.routes.operations import ModelName, of_version, problems, query_parameters, takes_json
 from service.api.routes.requests import find_served, json_body
 from service.api.routes.services import Services, Wired
@@ -30,18 +30,11 @@ from service.serving.served import DEFAULT_ALIAS, ServedVersion
 from service.thresholds.live.shadow import ShadowDatabase
 from service.thresholds.store.state import ThresholdDatabase
 
-router = APIRouter(tags=["thresholds"], dependencies=[needs("predict")], route_class=RawRoute)
-admin_router = APIRouter(
-    prefix="/v1/admin/models/{model}/thresholds",
-    tags=["thresholds"],
-    dependencies=[needs("admin")],
-    route_class=AuditedRoute,
-)
+router = router_of("thresholds", "predict", RawRoute)
+admin_router = router_of("thresholds", "admin", AuditedRoute, "/v1/admin/models/{model}/thresholds")
 
 _TUNING = "threshold-tuning"
 """The kind of the jobs that tune."""
-
-_REFUSALS = problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
 
 
 @of_version(
@@ -50,7 +43,7 @@ _REFUSALS = problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
     "thresholds",
     "Thresholds, and what they rest on, of",
     response_model=Thresholds,
-    responses=problems(401, 403, 404, 409, 422, 503),
+    responses=problems(409),
     openapi_extra=query_parameters(ThresholdQuery),
 )
 async def thresholds(request: Request, services: Wired) -> Response:
@@ -67,12 +60,10 @@ async def thresholds(request: Request, services: Wired) -> Response:
 
 @admin_router.post(
     "/restore",
-    operation_id="restoreThresholds",
     summary="Put the thresholds of an earlier epoch in place again",
-    responses=_REFUSALS,
     openapi_extra=takes_json(RestoreRequest, {"epoch": 41}),
 )
-async def restore(
+async def restore_thresholds(
     model: ModelName, body: Annotated[RestoreRequest, json_body(RestoreRequest)], services: Wired
 ) -> ThresholdChange:
     """Put the thresholds of an epoch in place again, of `latest` if no version is named."""
@@ -82,12 +73,10 @@ async def restore(
 
 @admin_router.post(
     "/switch",
-    operation_id="switchThresholds",
     summary="Put the candidate's thresholds in force",
-    responses=_REFUSALS,
     openapi_extra=takes_json(CandidateRequest, {}),
 )
-async def switch(
+async def switch_thresholds(
     model: ModelName, body: Annotated[CandidateRequest, json_body(CandidateRequest)], services: Wired
 ) -> ThresholdChange:
     """Put the candidate in force, with what it learned."""
@@ -95,13 +84,9 @@ async def switch(
 
 
 @admin_router.post(
-    "/drop",
-    operation_id="dropThresholds",
-    summary="Take the candidate's thresholds away",
-    responses=_REFUSALS,
-    openapi_extra=takes_json(CandidateRequest, {}),
+    "/drop", summary="Take the candidate's thresholds away", openapi_extra=takes_json(CandidateRequest, {})
 )
-async def drop(
+async def drop_thresholds(
     model: ModelName, body: Annotated[CandidateRequest, json_body(CandidateRequest)], services: Wired
 ) -> ThresholdChange:
     """Take the candidate away."""
@@ -110,16 +95,14 @@ async def drop(
 
 @admin_router.post(
     "/tune",
-    operation_id="tuneThresholds",
     summary="Tune thresholds on a labelled file, and put them in force or, as a candidate, beside",
     response_model=TuneAnswer,
     response_description="What was found, and the new epoch",
-    responses=_REFUSALS,
     openapi_extra=takes_json(
         "TuneThresholdsRequest", {"data": "valid.jsonl", "method": "ofo", "shadow": True}
     ),
 )
-async def tune(model: ModelName, request: Request, services: Wired) -> Response:
+async def tune_thresholds(model: ModelName, request: Request, services: Wired) -> Response:
     """The file is one below the service's data directory (`XYLEM_DATA_DIR`). The answer is that of
     `xylem thresholds --json`.
 

@@ -18,9 +18,9 @@ computed.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.handles import F32
 from model_store.compiled.vectors import lowest_lane, vadd, vatleast, vbroadcast, vload, vselect, vstore
 from model_store.ensemble import LANES, TreeEnsemble
 from service.kernels.search.call import (
@@ -40,7 +40,7 @@ _SLACK = np.float32(1e-4)
 
 @inlined
 def drop_below_thresholds(
-    search: Search, child: int, score: np.float32, n_children: int, margins: NDArray[np.float32]
+    search: Search, child: int, score: np.float32, n_children: int, margins: F32
 ) -> None:
     """Set the log-probabilities of those children, from `child` on, to NaN that are below their thresholds.
 
@@ -55,12 +55,7 @@ def drop_below_thresholds(
 
 @inlined
 def save_leaves(
-    node: int,
-    score: np.float32,
-    n_children: int,
-    lane: int,
-    beam: BeamWorkspace,
-    margins: NDArray[np.float32],
+    node: int, score: np.float32, n_children: int, lane: int, beam: BeamWorkspace, margins: F32
 ) -> None:
     """Keep the log-probabilities of a node's children, some of which are leaves, until the search ends.
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import (
+    F32,
     F32_1,
     F32_2,
+    I32,
     I32_1,
     I32_2,
+    I64,
     I64_1,
     I64_2,
+    U8,
     U8_1,
     Handle,
     handle,
@@ -96,7 +99,7 @@ def has_thresholds(search: Search) -> bool:
 
 
 @inlined
-def threshold_of(log_threshold: NDArray[np.float32], place: int) -> np.float32:
+def threshold_of(log_threshold: F32, place: int) -> np.float32:
     """Return the logarithm of a threshold of thresholds that are not empty, where one may stand for all."""
     return np.float32(log_threshold[place if len(log_threshold) > 1 else 0])
 
@@ -110,7 +113,7 @@ def thresholds_of(search: Search, first: int) -> Any:
 
 
 @inlined
-def with_thresholds(search: Search, log_threshold: NDArray[np.float32]) -> Search:
+def with_thresholds(search: Search, log_threshold: F32) -> Search:
     """Return a search with other thresholds."""
     link, beam_width, top_r, is_sure, allowed, weight, _ = search
     return Search(link, beam_width, top_r, is_sure, allowed, weight, log_threshold)
@@ -136,13 +139,7 @@ class Answers(NamedTuple):
 
 @inlined
 def write_answer(
-    answers: Answers,
-    row: int,
-    are_logs: bool,
-    scores: NDArray[np.float32],
-    labels: NDArray[np.int32],
-    n_best: int,
-    is_exact: bool,
+    answers: Answers, row: int, are_logs: bool, scores: F32, labels: I32, n_best: int, is_exact: bool
 ) -> None:
     """Write a row's answer from a heap of keep_best, whose scores may be logarithms; the heap is sorted."""
     sort_best(scores, labels, n_best)
@@ -154,7 +151,7 @@ def write_answer(
 
 
 @inlined
-def clear_cost(costs: NDArray[np.int64], row: int, work: Workspace) -> None:
+def clear_cost(costs: I64, row: int, work: Workspace) -> None:
     """Start to count what a row costs; `costs` as in Answers."""
     if len(costs) > 0:
         work.cost[:] = 0
@@ -163,7 +160,7 @@ def clear_cost(costs: NDArray[np.int64], row: int, work: Workspace) -> None:
 
 
 @inlined
-def charge(costs: NDArray[np.int64], row: int, work: Workspace, slot: int) -> None:
+def charge(costs: I64, row: int, work: Workspace, slot: int) -> None:
     """Add what scoring into margins[slot] has cost since the last call to a row, if costs are wanted."""
     if len(costs) > 0:
         costs[row, 0] += work.cost[slot, 0]
@@ -203,39 +200,27 @@ class Call(NamedTuple):
 
 
 @kernel
-def set_rows(
-    rows_at: NDArray[np.int64],
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-) -> None:
+def set_rows(rows_at: I64, indptr: I64, indices: I32, values: F32) -> None:
     """Have a handle of Rows lead to these arrays."""
     write_struct(Rows, rows_at, (indptr, indices, values))
 
 
 @kernel
 def set_search(
-    search_at: NDArray[np.int64],
+    search_at: I64,
     link: int,
     beam_width: int,
     top_r: int,
     is_sure: bool,
-    allowed: NDArray[np.uint8],
-    weight: NDArray[np.float32],
-    log_threshold: NDArray[np.float32],
+    allowed: U8,
+    weight: F32,
+    log_threshold: F32,
 ) -> None:
     """Have a handle of a Search hold these fields."""
     write_struct(Search, search_at, (link, beam_width, top_r, is_sure, allowed, weight, log_threshold))
 
 
 @kernel
-def set_answers(
-    answers_at: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    labels: NDArray[np.int32],
-    scores: NDArray[np.float32],
-    exact: NDArray[np.uint8],
-    costs: NDArray[np.int64],
-) -> None:
+def set_answers(answers_at: I64, counts: I64, labels: I32, scores: F32, exact: U8, costs: I64) -> None:
     """Have a handle of Answers lead to these arrays."""
     write_struct(Answers, answers_at, (counts, labels, scores, exact, costs))

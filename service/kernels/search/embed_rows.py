@@ -8,17 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, I32, I64
 from service.kernels.search.packed_weights import number_at
 
 
 @inlined
-def _add_turned(
-    u: NDArray[Any],
-    r: NDArray[np.float32],
-    feature: int,
-    value: np.float32,
-    out: NDArray[np.float32],
-) -> None:
+def _add_turned(u: NDArray[Any], r: F32, feature: int, value: np.float32, out: F32) -> None:
     """Add value * turned(feature) to `out`, float32[d]."""
     n_words, dim = u.shape
     word, place = feature % n_words, feature // n_words
@@ -37,14 +32,7 @@ def _add_turned(
 
 
 @kernel
-def embed_rows(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    u: NDArray[Any],
-    r: NDArray[np.float32],
-    mean: NDArray[np.int32],
-) -> NDArray[np.float32]:
+def embed_rows(indptr: I64, indices: I32, values: F32, u: NDArray[Any], r: F32, mean: I32) -> F32:
     """Return the dense row of each row, float32[n, d]; zeros for a row without features.
 
     u, r, mean  as `model_store.extras.Embedding` has them
@@ -65,7 +53,7 @@ def embed_rows(
 
 
 @kernel
-def turned_rows(indices: NDArray[np.int32], u: NDArray[Any], r: NDArray[np.float32]) -> NDArray[np.float32]:
+def turned_rows(indices: I32, u: NDArray[Any], r: F32) -> F32:
     """Return what each feature adds to a dense row for a value of 1, float32[n, d]."""
     out = np.zeros((len(indices), u.shape[1]), np.float32)
     for e in range(len(indices)):

@@ -4,11 +4,10 @@ path, and what each feature of the row added there."""
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import struct_at
+from model_store.compiled.handles import F32, I32, I64, struct_at
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.call import Call, Rows, Search
 from service.kernels.search.scores import log_links
@@ -25,9 +24,7 @@ _LARGEST = np.float32(np.finfo(np.float32).max)
 
 
 @inlined
-def keep_share(
-    feature: int, share: np.float32, features_out: NDArray[np.int32], shares_out: NDArray[np.float32]
-) -> None:
+def keep_share(feature: int, share: np.float32, features_out: I32, shares_out: F32) -> None:
     """Put a feature among those that added most so far, if it belongs there; of equals the first one stays.
 
     features_out  int32[FEATURES_MAX], NO_FEATURE behind the last one
@@ -49,12 +46,7 @@ def keep_share(
 
 
 @kernel
-def keep_shares(
-    features: NDArray[np.int32],
-    shares: NDArray[np.float32],
-    features_out: NDArray[np.int32],
-    shares_out: NDArray[np.float32],
-) -> None:
+def keep_shares(features: I32, shares: F32, features_out: I32, shares_out: F32) -> None:
     """Choose among features, int32[n], by what each added, float32[n]; outputs as of `keep_share`."""
     features_out[:] = NO_FEATURE
     for i in range(len(features)):
@@ -63,13 +55,13 @@ def keep_shares(
 
 @kernel
 def explain_leaf(
-    call_at: NDArray[np.int64],
+    call_at: I64,
     leaf: int,
-    path_out: NDArray[np.int32],
-    probability_out: NDArray[np.float32],
-    score_out: NDArray[np.float32],
-    features_out: NDArray[np.int32],
-    shares_out: NDArray[np.float32],
+    path_out: I32,
+    probability_out: F32,
+    score_out: F32,
+    features_out: I32,
+    shares_out: F32,
 ) -> None:
     """Walk a leaf's path from below the root to the leaf, of `depth` nodes.
 
@@ -106,12 +98,7 @@ def explain_leaf(
 
 @inlined
 def keep_most(
-    ensemble: TreeEnsemble,
-    node: int,
-    call: Call,
-    scorer: Scorer,
-    features_out: NDArray[np.int32],
-    shares_out: NDArray[np.float32],
+    ensemble: TreeEnsemble, node: int, call: Call, scorer: Scorer, features_out: I32, shares_out: F32
 ) -> None:
     """Choose the features of a call's first row that add most to a node's margin; outputs as of `keep_share`.
 
@@ -128,7 +115,7 @@ def keep_most(
 
 
 @kernel
-def depth_of(parent: NDArray[np.int32], node: int) -> int:
+def depth_of(parent: I32, node: int) -> int:
     """Return how many steps a node is below its root."""
     depth = 0
     while parent[node] >= 0:
@@ -139,12 +126,7 @@ def depth_of(parent: NDArray[np.int32], node: int) -> int:
 
 @kernel
 def explain_route(
-    call_at: NDArray[np.int64],
-    leaf: int,
-    path_out: NDArray[np.int32],
-    margin_out: NDArray[np.float32],
-    features_out: NDArray[np.int32],
-    shares_out: NDArray[np.float32],
+    call_at: I64, leaf: int, path_out: I32, margin_out: F32, features_out: I32, shares_out: F32
 ) -> None:
     """Walk a leaf's path from below the root to the leaf, of `depth` nodes.
 

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
 from model_store.compiled.calls import caller
 from model_store.compiled.clock import clock_ns
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import (
+    F32,
     F32_1,
     I32_1,
+    I64,
     I64_1,
     I64_2,
+    U8,
     U8_1,
+    U64,
     U64_1,
     Handle,
     handle,
@@ -185,14 +187,12 @@ _widest_level = inlined(widest_level)
 
 
 @inlined
-def _given_of(g: NDArray[np.int64]) -> tuple[int, int, int, int, int, int]:
+def _given_of(g: I64) -> tuple[int, int, int, int, int, int]:
     return g[0], g[1], g[2], g[3], g[4], g[5]
 
 
 @inlined
-def _log_threshold_for(
-    threshold: int, log_threshold: NDArray[np.float32], call: FastCall
-) -> NDArray[np.float32]:
+def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F32:
     """Return what `beam_rows` takes for thresholds of a kind; `log_threshold` are the tuned ones."""
     if threshold == TUNED:
         return log_threshold
@@ -217,12 +217,7 @@ def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: FastCal
 
 @inlined
 def _search_rows(
-    model: FastModel,
-    n_rows: int,
-    top_r: int,
-    n_chunks: int,
-    thresholds: NDArray[np.float32],
-    call: FastCall,
+    model: FastModel, n_rows: int, top_r: int, n_chunks: int, thresholds: F32, call: FastCall
 ) -> None:
     """Search the first rows by a beam of so many chunks, into top_r places a row."""
     search = model.link, n_chunks, top_r, 0, call.allowed, call.none, thresholds
@@ -250,8 +245,8 @@ def _write_answer(
     kind: int,
     model: FastModel,
     n_rows: int,
-    thresholds: NDArray[np.float32],
-    seal: tuple[NDArray[np.uint64], int, int, int, int],
+    thresholds: F32,
+    seal: tuple[U64, int, int, int, int],
     serial: int,
     call: FastCall,
 ) -> bool:
@@ -293,7 +288,7 @@ def _count_stages(is_read: bool, call: FastCall) -> None:
 
 @inlined
 def _read_body(
-    data: NDArray[np.uint8], span: tuple[int, int], kind: int, model: FastModel, call: FastCall
+    data: U8, span: tuple[int, int], kind: int, model: FastModel, call: FastCall
 ) -> tuple[int, int, int, int, int, int]:
     """Read a body of a kind into rows, or into texts; return what is asked for them."""
     constants = model.n_features, model.norm, model.top_r, model.beam_width
@@ -309,14 +304,7 @@ def _read_body(
 
 @kernel
 def answer_fast(
-    data: NDArray[np.uint8],
-    start: int,
-    end: int,
-    kind: int,
-    call_at: NDArray[np.int64],
-    present_at: NDArray[np.int64],
-    epoch: int,
-    serial: int,
+    data: U8, start: int, end: int, kind: int, call_at: I64, present_at: I64, epoch: int, serial: int
 ) -> int:
     """Answer the body in `data`, which ends as bodies of JSON do, or the rows given; return how many rows.
 

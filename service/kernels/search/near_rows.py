@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
-from model_store.compiled.handles import F32_1, F32_2, I32_1, I64_1, U8_1, handle
+from model_store.compiled.handles import F32, F32_1, F32_2, I32, I32_1, I64_1, U8_1, handle
 from model_store.near import NEAR_FEATURES, NEAREST, ZERO
 from service.kernels.search.call import Rows
 from service.kernels.search.heaps import keep_best
@@ -87,13 +86,7 @@ def clear_row(rows: Rows, row: int, near: NearSearch) -> None:
 
 
 @inlined
-def expect_candidates(
-    n: int,
-    slot: NDArray[np.int32],
-    scores: NDArray[np.float32],
-    n_best: int,
-    near: NearSearch,
-) -> None:
+def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSearch) -> None:
     """Set what the best labels expect of the n candidates: the mean of their shares, by their scores.
 
     slot    the places of labels among the candidates, below 0 of others
@@ -115,7 +108,7 @@ def expect_candidates(
 
 
 @inlined
-def measure_candidates(n: int, candidate: NDArray[np.int32], near: NearSearch) -> int:
+def measure_candidates(n: int, candidate: I32, near: NearSearch) -> int:
     """Set the first four of NEAR_FEATURES of the n candidates; return how many rows they have, in `seen`.
 
     Cost: a product for each feature of the rows, each of which is measured once.
@@ -154,7 +147,7 @@ def _cosine(row: int, near: NearSearch) -> np.float32:
 
 
 @inlined
-def count_votes(n: int, n_seen: int, slot: NDArray[np.int32], near: NearSearch) -> None:
+def count_votes(n: int, n_seen: int, slot: I32, near: NearSearch) -> None:
     """Set the votes of the nearest of the rows that were seen, for the n candidates; forget the rows."""
     n_near, total = 0, _ZERO
     for j in range(n_seen):

@@ -12,9 +12,9 @@ the row at length 1, mu the mean of the label's training rows.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.handles import F32, I32
 from model_store.compiled.vectors import prefetch
 from model_store.ensemble import TreeEnsemble
 from model_store.extras import Rerank
@@ -36,9 +36,7 @@ _ZERO = np.float32(0.0)
 
 
 @inlined
-def spread_row(
-    indices: NDArray[np.int32], values: NDArray[np.float32], dense_row: NDArray[np.float32]
-) -> np.float32:
+def spread_row(indices: I32, values: F32, dense_row: F32) -> np.float32:
     """Write the row at length 1 into zeros, float32[D]; return |x|^2: 1, or 0 for a row of zeros.
 
     Lengths are computed in float64, so that no finite value overflows.
@@ -55,7 +53,7 @@ def spread_row(
 
 
 @inlined
-def clear_row(indices: NDArray[np.int32], dense_row: NDArray[np.float32]) -> None:
+def clear_row(indices: I32, dense_row: F32) -> None:
     """Set what `spread_row` wrote to zero again."""
     for i in range(len(indices)):
         dense_row[indices[i]] = _ZERO
@@ -68,9 +66,7 @@ def share_of_trees(rerank: Rerank, score: np.float32) -> np.float32:
 
 
 @inlined
-def nearness(
-    rerank: Rerank, label: int, row_square: np.float32, dense_row: NDArray[np.float32]
-) -> np.float32:
+def nearness(rerank: Rerank, label: int, row_square: np.float32, dense_row: F32) -> np.float32:
     """Return exp(-gamma / 2 * |x - mu|^2)^(1 - alpha), in [0, 1], of the row spread in `dense_row`.
 
     The products are added by ascending feature. Cost: the features of the mean row.
@@ -106,12 +102,7 @@ def sort_leaves(n_leaves: int, first: int, n_rows: int, routing: RoutingWorkspac
 
 @inlined
 def _count_and_place(
-    n_leaves: int,
-    keys: NDArray[np.int32],
-    least: int,
-    n_keys: int,
-    ends: NDArray[np.int32],
-    routing: RoutingWorkspace,
+    n_leaves: int, keys: I32, least: int, n_keys: int, ends: I32, routing: RoutingWorkspace
 ) -> None:
     """Fill leaf_order by key, leaves of one key in their order, and `ends` with where each key begins."""
     for i in range(n_keys + 1):
@@ -161,8 +152,8 @@ def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, la
 def rank_labels(
     n_trees: int,
     n_seen: int,
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
+    indices: I32,
+    values: F32,
     rerank: Rerank,
     search: Search,
     routing: RoutingWorkspace,

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS, count_below, has, padded_width
 from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.handles import F32, I32
 from model_store.compiled.vectors import (
     EIGHT,
     add_scaled8,
@@ -52,9 +53,7 @@ Stored: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 
 
 @inlined
-def find_blocks(
-    ensemble: TreeEnsemble, node: int, indices: NDArray[np.int32], work: Workspace, stage: int
-) -> None:
+def find_blocks(ensemble: TreeEnsemble, node: int, indices: I32, work: Workspace, stage: int) -> None:
     """Find the blocks of the row's features in the chunk of an inner node."""
     if _is_full(indices, work):
         return
@@ -80,8 +79,8 @@ def find_rows(
     ensemble: TreeEnsemble,
     dense: NDArray[Any],
     node: int,
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
+    indices: I32,
+    values: F32,
     work: Workspace,
     stage: int,
 ) -> None:
@@ -126,7 +125,7 @@ def find_rows(
 
 
 @inlined
-def _is_full(indices: NDArray[np.int32], work: Workspace) -> bool:
+def _is_full(indices: I32, work: Workspace) -> bool:
     """Return whether the row has just the features that each chunk has a dense row for: no look-ups."""
     n = len(indices)
     return bool(n == work.full_features and n > 0 and indices[n - 1] == n - 1)
@@ -134,12 +133,7 @@ def _is_full(indices: NDArray[np.int32], work: Workspace) -> bool:
 
 @inlined
 def _find_all_rows(
-    ensemble: TreeEnsemble,
-    dense: NDArray[Any],
-    node: int,
-    values: NDArray[np.float32],
-    work: Workspace,
-    stage: int,
+    ensemble: TreeEnsemble, dense: NDArray[Any], node: int, values: F32, work: Workspace, stage: int
 ) -> None:
     """Do as `find_rows` for a full row: its dense rows are all of the chunk, one after the other."""
     width = children_width(ensemble, node)
@@ -218,9 +212,7 @@ def scale_sums(ensemble: TreeEnsemble, node: int, work: Workspace, slot: int) ->
 
 
 @inlined
-def _add_sparse_rows(
-    sparse: NDArray[Any], work: Workspace, stage: int, margins: NDArray[np.float32]
-) -> np.int64:
+def _add_sparse_rows(sparse: NDArray[Any], work: Workspace, stage: int, margins: F32) -> np.int64:
     """Add the sparse rows found to `margins`; return the number of their words."""
     sparse_at, sparse_value = work.sparse_at[stage], work.sparse_value[stage]
     n_words = np.int64(0)
@@ -235,9 +227,7 @@ def _add_sparse_rows(
 
 
 @inlined
-def _add_dense_rows(
-    dense: NDArray[Any], width: np.int64, work: Workspace, stage: int, margins: NDArray[np.float32]
-) -> None:
+def _add_dense_rows(dense: NDArray[Any], width: np.int64, work: Workspace, stage: int, margins: F32) -> None:
     """Add the dense rows found to `margins`, four vectors of children at a time while there are as many.
 
     Of one vector alone every addition would wait for the one before.

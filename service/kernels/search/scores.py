@@ -14,11 +14,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import F32_1, I32_1, I64_1, handle, struct_at
+from model_store.compiled.handles import F32, F32_1, I32, I32_1, I64, I64_1, handle, struct_at
 from model_store.compiled.vectors import vadd, vbroadcast, vexp, vload, vlog, vmax, vmin, vmul, vstore, vsub
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.extras import Calibration
@@ -43,7 +42,7 @@ _LEAST = np.float32(-1e4)
 
 
 @inlined
-def _log_softmax(n_children: int, margins: NDArray[np.float32]) -> None:
+def _log_softmax(n_children: int, margins: F32) -> None:
     """Turn the margins of all children of a node into the logarithms of their softmax, at most 0.
 
     Infinite margins count as the largest numbers. Beside one that is no number none has a probability.
@@ -66,7 +65,7 @@ def _log_softmax(n_children: int, margins: NDArray[np.float32]) -> None:
 
 
 @inlined
-def log_links(link: int, n_children: int, margins: NDArray[np.float32]) -> None:
+def log_links(link: int, n_children: int, margins: F32) -> None:
     """Turn each margin m into log p, in [-inf, 0], in place; a NaN stays one.
 
     link     one of model_store.ensemble.LINK_CODES: hinge2: -max(0, 1 - m)^2; hinge3: -max(0, 1 - m)^3;
@@ -153,7 +152,7 @@ def start_row(ensemble: TreeEnsemble, row: int, queue: QueueWorkspace) -> None:
 
 @inlined
 def record_children(
-    ensemble: TreeEnsemble, link: int, node: int, queue: QueueWorkspace, margins: NDArray[np.float32]
+    ensemble: TreeEnsemble, link: int, node: int, queue: QueueWorkspace, margins: F32
 ) -> None:
     """Turn the margins of the node's children into their log-scores."""
     score = queue.node_score[node]
@@ -177,12 +176,7 @@ def expand(
 
 @inlined
 def label_probability(
-    ensemble: TreeEnsemble,
-    link: int,
-    label: int,
-    scorer: Scorer,
-    queue: QueueWorkspace,
-    work: Workspace,
+    ensemble: TreeEnsemble, link: int, label: int, scorer: Scorer, queue: QueueWorkspace, work: Workspace
 ) -> np.float32:
     """Return the label's probability, scoring the chunks on its paths that are not scored yet."""
     n_trees = ensemble.label_leaf.shape[0]
@@ -201,13 +195,7 @@ def label_probability(
 
 
 @kernel
-def score_rows(
-    call_at: NDArray[np.int64],
-    label_ptr: NDArray[np.int64],
-    labels: NDArray[np.int32],
-    score_out: NDArray[np.float32],
-    log_out: NDArray[np.float32],
-) -> None:
+def score_rows(call_at: I64, label_ptr: I64, labels: I32, score_out: F32, log_out: F32) -> None:
     """Write the scores of the labels named for each row of a Call, whose `own` is a QueueWorkspace.
 
     label_ptr          int64[rows + 1]: row i of the call's has labels[label_ptr[i] : label_ptr[i + 1]]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import read_only
+from model_store.compiled.handles import F32, I32, I64, read_only
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.calibrated import Knots, log_reaching
 
@@ -27,9 +27,7 @@ def greatest_below(ensemble: TreeEnsemble, of_label: NDArray[Any], nothing: floa
 
 
 @kernel
-def lift(
-    node_label: NDArray[np.int32], parent: NDArray[np.int32], of_label: NDArray[Any], of_node: NDArray[Any]
-) -> None:
+def lift(node_label: I32, parent: I32, of_label: NDArray[Any], of_node: NDArray[Any]) -> None:
     """Set of_node, which holds the value of nodes without labels, to what `greatest_below` returns."""
     for node in range(len(of_node)):
         label = node_label[node]
@@ -41,7 +39,7 @@ def lift(
             of_node[above] = of_node[node]
 
 
-Paths: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
+Paths: TypeAlias = tuple[I32, I32, I32]
 """child_ptr, parent and label_leaf, as `move_thresholds` takes them."""
 
 
@@ -57,10 +55,10 @@ class RowSearch(NamedTuple):
     """
 
     address: int
-    call: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    n_found: NDArray[np.int64]
-    found: NDArray[np.int32]
+    call: I64
+    rows: I64
+    n_found: I64
+    found: I32
     paths: Paths
     knots: Knots
 
@@ -80,7 +78,7 @@ def log_of(score: np.float32) -> np.float32:
 
 
 @kernel
-def set_logs(knots: Knots, thresholds: NDArray[np.float32], log_out: NDArray[np.float32]) -> None:
+def set_logs(knots: Knots, thresholds: F32, log_out: F32) -> None:
     """Set log_out, float32[n], to the logarithms of the model's own scores that reach these thresholds.
 
     They have the same bits as `move_thresholds` leaves. With NO_KNOTS they are the thresholds' own.
@@ -92,13 +90,13 @@ def set_logs(knots: Knots, thresholds: NDArray[np.float32], log_out: NDArray[np.
 
 @kernel
 def move_thresholds(
-    child_ptr: NDArray[np.int32],
-    parent: NDArray[np.int32],
-    label_leaf: NDArray[np.int32],
+    child_ptr: I32,
+    parent: I32,
+    label_leaf: I32,
     knots: Knots,
-    labels: NDArray[np.int32],
-    thresholds: NDArray[np.float32],
-    log_threshold: NDArray[np.float32],
+    labels: I32,
+    thresholds: F32,
+    log_threshold: F32,
 ) -> None:
     """Bring log_threshold up to date where these labels' thresholds have changed.
 
@@ -127,13 +125,7 @@ def move_thresholds(
 
 
 @inlined
-def _move_leaf(
-    child_ptr: NDArray[np.int32],
-    parent: NDArray[np.int32],
-    node: int,
-    new: np.float32,
-    log_threshold: NDArray[np.float32],
-) -> None:
+def _move_leaf(child_ptr: I32, parent: I32, node: int, new: np.float32, log_threshold: F32) -> None:
     """Set the threshold of a node, and the minima above it."""
     while True:
         old = log_threshold[node]
@@ -154,9 +146,7 @@ def _move_leaf(
 
 
 @inlined
-def _least_child(
-    child_ptr: NDArray[np.int32], node: int, bound: np.float32, log_threshold: NDArray[np.float32]
-) -> np.float32:
+def _least_child(child_ptr: I32, node: int, bound: np.float32, log_threshold: F32) -> np.float32:
     """Return the least threshold of a node's children, none of which is below `bound`."""
     found = np.float32(np.inf)
     for child in range(child_ptr[node], child_ptr[node + 1]):

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, I32, I64
 
 _32 = np.int64(32)
 _LOW_32 = np.int64(0xFFFFFFFF)
 
 
 @inlined
-def _ascending(indices: NDArray[np.int32], start: int, end: int) -> bool:
+def _ascending(indices: I32, start: int, end: int) -> bool:
     i = start + 1
     while i < end and indices[i] > indices[i - 1]:
         i += 1
@@ -22,9 +23,7 @@ def _ascending(indices: NDArray[np.int32], start: int, end: int) -> bool:
 
 
 @kernel
-def _sum_row(
-    indices: NDArray[np.int32], values: NDArray[np.float32], start: int, end: int, out: int
-) -> tuple[int, bool]:
+def _sum_row(indices: I32, values: F32, start: int, end: int, out: int) -> tuple[int, bool]:
     """Write the row [start, end), sorted and summed, at `out` <= start; return (its end, whether finite)."""
     n = end - start
     # the place in the low half makes the sort stable, so equal features are summed in the order given
@@ -46,9 +45,7 @@ def _sum_row(
 
 
 @kernel
-def sort_and_sum_rows(
-    indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[np.float32]
-) -> tuple[int, int]:
+def sort_and_sum_rows(indptr: I64, indices: I32, values: F32) -> tuple[int, int]:
     """Sort each row by feature and sum repeated features, in place; the rows are packed to the front.
 
     Parameters: indptr int64[n + 1] (indptr[0] = 0), indices int32[nnz] >= 0, values float32[nnz]; all are
@@ -76,9 +73,7 @@ def sort_and_sum_rows(
 
 
 @kernel
-def narrow_features(
-    indptr: NDArray[np.int64], indices: NDArray[Any], features_out: NDArray[np.int32]
-) -> tuple[bool, int, int]:
+def narrow_features(indptr: I64, indices: NDArray[Any], features_out: I32) -> tuple[bool, int, int]:
     """Check rows from anywhere, and copy their features to 32 bits.
 
     Parameters: indptr int64[..], indices int32[nnz] or int64[nnz], features_out int32[nnz]. Returns (whether
@@ -99,7 +94,7 @@ def narrow_features(
 
 
 @kernel
-def sort_labels(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> int:
+def sort_labels(indptr: I64, indices: I32) -> int:
     """Sort each row of labels and drop repeated ones, in place; the rows are packed to the front.
 
     Parameters: indptr int64[n + 1] (indptr[0] = 0), indices int32[nnz]; both are written. Returns nnz after.

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
+from model_store.compiled.handles import F32, U8
 from service.kernels.text.digits import EXACT, is_digit, parse_decimal, parse_id
 
 INDICES = np.frombuffer(b'"indices"', np.uint8)
@@ -22,7 +23,7 @@ _ZERO, _MINUS, _DOT = 48, 45, 46
 
 
 @inlined
-def skip_blanks(data: NDArray[np.uint8], i: int) -> int:
+def skip_blanks(data: U8, i: int) -> int:
     """Return the place after blanks; a line's end is none."""
     while data[i] == _SPACE or data[i] == _TAB or data[i] == _RETURN:
         i += 1
@@ -30,14 +31,14 @@ def skip_blanks(data: NDArray[np.uint8], i: int) -> int:
 
 
 @inlined
-def after(data: NDArray[np.uint8], i: int, byte: int) -> int:
+def after(data: U8, i: int, byte: int) -> int:
     """Return the place after blanks and `byte`; the last of all if it is not there."""
     i = skip_blanks(data, i)
     return i + 1 if data[i] == byte else len(data) - 1
 
 
 @inlined
-def after_key(data: NDArray[np.uint8], i: int, key: NDArray[np.uint8]) -> int:
+def after_key(data: U8, i: int, key: U8) -> int:
     """Return the place after blanks and the key; the last of all if it is not there."""
     i = skip_blanks(data, i)
     for k in range(len(key)):
@@ -47,7 +48,7 @@ def after_key(data: NDArray[np.uint8], i: int, key: NDArray[np.uint8]) -> int:
 
 
 @inlined
-def first_item(data: NDArray[np.uint8], i: int) -> tuple[int, bool]:
+def first_item(data: U8, i: int) -> tuple[int, bool]:
     """Return the place of a list's first item, from after the bracket on, and False.
 
     Of an empty list it is the place after the other bracket, and True.
@@ -59,7 +60,7 @@ def first_item(data: NDArray[np.uint8], i: int) -> tuple[int, bool]:
 
 
 @inlined
-def next_item(data: NDArray[np.uint8], i: int) -> tuple[int, bool]:
+def next_item(data: U8, i: int) -> tuple[int, bool]:
     """Return the place of the item after one that ends at i, and False; after the last as `first_item`."""
     i, is_end = first_item(data, i)
     if not is_end:
@@ -68,7 +69,7 @@ def next_item(data: NDArray[np.uint8], i: int) -> tuple[int, bool]:
 
 
 @inlined
-def read_ids(data: NDArray[np.uint8], i: int, limit: int, ids_out: NDArray[Any], n: int) -> tuple[int, int]:
+def read_ids(data: U8, i: int, limit: int, ids_out: NDArray[Any], n: int) -> tuple[int, int]:
     """Read integers from 0 to below the limit from after the bracket to after its fellow, into ids_out[n:].
 
     Returns (that place, their end); the last place of all when they are others, or there is no room.
@@ -85,7 +86,7 @@ def read_ids(data: NDArray[np.uint8], i: int, limit: int, ids_out: NDArray[Any],
 
 
 @inlined
-def read_numbers(data: NDArray[np.uint8], i: int, values_out: NDArray[np.float32], n: int) -> tuple[int, int]:
+def read_numbers(data: U8, i: int, values_out: F32, n: int) -> tuple[int, int]:
     """Read numbers from after the bracket to after its fellow, into values_out[n:]; return as `read_ids`.
 
     At the first thing that is no number it stops: the work is bounded by the data's length.
@@ -103,7 +104,7 @@ def read_numbers(data: NDArray[np.uint8], i: int, values_out: NDArray[np.float32
 
 
 @inlined
-def read_number(data: NDArray[np.uint8], i: int) -> tuple[np.float32, int]:
+def read_number(data: U8, i: int) -> tuple[np.float32, int]:
     """Read the number at data[i]; return (it, the place after it), the last of all if there is none.
 
     A negative zero is none, nor is one that `parse_decimal` leaves to others.
@@ -117,7 +118,7 @@ def read_number(data: NDArray[np.uint8], i: int) -> tuple[np.float32, int]:
 
 
 @inlined
-def _is_json_number(data: NDArray[np.uint8], i: int) -> bool:
+def _is_json_number(data: U8, i: int) -> bool:
     """Return whether a number that begins here, if `parse_decimal` takes it, is one of JSON's.
 
     JSON wants a digit first and after the point, and none after a zero in front.
@@ -133,12 +134,7 @@ def _is_json_number(data: NDArray[np.uint8], i: int) -> bool:
 
 @inlined
 def read_instance(
-    data: NDArray[np.uint8],
-    i: int,
-    limit: int,
-    ids_out: NDArray[Any],
-    values_out: NDArray[np.float32],
-    start: int,
+    data: U8, i: int, limit: int, ids_out: NDArray[Any], values_out: F32, start: int
 ) -> tuple[int, int]:
     """Read `{"indices": [...], "values": [...]}`; return (the place after it, where its features end)."""
     i = after(data, i, OPEN)

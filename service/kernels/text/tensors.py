@@ -9,9 +9,9 @@ none. The writer says where the answer's JSON and its binary data end: JSON_END 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, I32, I64, U8, U32
 from service.kernels.text.digits import TEXT_BYTES_MAX, write_float32, write_integer
 from service.kernels.text.prediction_json import copy_text, pack, write_name
 
@@ -39,12 +39,7 @@ _COMMA, _CLOSE_LIST, _CLOSE = 44, 93, 125
 
 
 @inlined
-def _name_bytes(
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    labels: NDArray[np.int32],
-    offsets: NDArray[np.int64],
-) -> int:
+def _name_bytes(starts: I64, ends: I64, labels: I32, offsets: I64) -> int:
     """Return the bytes of the names of all labels found."""
     n_bytes = 0
     for row in range(len(starts)):
@@ -62,14 +57,7 @@ def _binary_bytes(output: int, n_rows: int, n_places: int, name_bytes: int) -> i
 
 
 @inlined
-def _write_place(
-    output: int,
-    i: int,
-    spans: tuple[NDArray[np.int32], NDArray[np.uint32]],
-    names: tuple[NDArray[np.int64], NDArray[np.uint8]],
-    out: NDArray[np.uint8],
-    at: int,
-) -> int:
+def _write_place(output: int, i: int, spans: tuple[I32, U32], names: tuple[I64, U8], out: U8, at: int) -> int:
     """Write the element of the label at place i as JSON, -1: of a place without one; return its end."""
     labels, bits = spans
     offsets, utf8 = names
@@ -89,14 +77,7 @@ def _write_place(
 
 
 @inlined
-def _pack_place(
-    output: int,
-    i: int,
-    spans: tuple[NDArray[np.int32], NDArray[np.uint32]],
-    names: tuple[NDArray[np.int64], NDArray[np.uint8]],
-    out: NDArray[np.uint8],
-    at: int,
-) -> int:
+def _pack_place(output: int, i: int, spans: tuple[I32, U32], names: tuple[I64, U8], out: U8, at: int) -> int:
     """Write the element of the label at place i as binary data, as `_write_place`."""
     labels, bits = spans
     offsets, utf8 = names
@@ -115,10 +96,10 @@ def _pack_place(
 def _write_data(
     output: int,
     n_places: int,
-    rows: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]],
-    found: tuple[NDArray[np.int32], NDArray[np.uint32]],
-    names: tuple[NDArray[np.int64], NDArray[np.uint8]],
-    out: NDArray[np.uint8],
+    rows: tuple[I64, I64, U8],
+    found: tuple[I32, U32],
+    names: tuple[I64, U8],
+    out: U8,
     at: int,
 ) -> int:
     """Write the elements of an output as JSON, commas between them; return their end."""
@@ -141,11 +122,7 @@ def _write_data(
 
 @inlined
 def _pack_outputs(
-    form: NDArray[np.int64],
-    rows: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]],
-    found: tuple[NDArray[np.int32], NDArray[np.uint32]],
-    names: tuple[NDArray[np.int64], NDArray[np.uint8]],
-    out: NDArray[np.uint8],
+    form: I64, rows: tuple[I64, I64, U8], found: tuple[I32, U32], names: tuple[I64, U8], out: U8
 ) -> int:
     """Write the outputs that come as binary data behind the JSON; return their end."""
     starts, ends, exact = rows
@@ -166,14 +143,7 @@ def _pack_outputs(
 
 
 @kernel
-def write_tensors(
-    spans: tuple[
-        NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.uint8]
-    ],
-    names: tuple[NDArray[np.int64], NDArray[np.uint8]],
-    form: NDArray[np.int64],
-    out: NDArray[np.uint8],
-) -> bool:
+def write_tensors(spans: tuple[I64, I64, I32, F32, U8], names: tuple[I64, U8], form: I64, out: U8) -> bool:
     """Write the outputs that are asked for as JSON, commas between them, and then the binary data.
 
     spans, names  as `service.kernels.text.prediction_json.write_predictions` takes them

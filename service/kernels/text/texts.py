@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
 from model_store.compiled.calls import caller
 from model_store.compiled.decorators import inlined, kernel
-from model_store.compiled.handles import I32_1, I64_1, U8_1, Handle, handle, struct_at
+from model_store.compiled.handles import I32_1, I64_1, U8, U8_1, Handle, handle, struct_at
 from service.base.rows import RowArrays
 from service.kernels.text.sparse_json import (
     CLOSE,
@@ -42,7 +41,7 @@ _PLANE_1, _CODES = 0x10000, 0x110000
 
 
 @inlined
-def _at(data: NDArray[np.uint8], i: int) -> int:
+def _at(data: U8, i: int) -> int:
     """Return the byte at data[i] as an integer of 64 bits."""
     return int(np.int64(data[i]))
 
@@ -54,7 +53,7 @@ def size_of(code: int) -> int:
 
 
 @inlined
-def encode(code: int, utf8: NDArray[np.uint8], at: int) -> int:
+def encode(code: int, utf8: U8, at: int) -> int:
     """Write a code point as UTF-8 to utf8[at:]; return where it ends."""
     size = size_of(code)
     if size == 1:
@@ -68,7 +67,7 @@ def encode(code: int, utf8: NDArray[np.uint8], at: int) -> int:
 
 
 @inlined
-def next_code(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
+def next_code(data: U8, i: int) -> tuple[int, int]:
     """Return (the place after it, the code point) of the character at data[i], NO_CODE: there is none.
 
     The data end with a control character.
@@ -80,7 +79,7 @@ def next_code(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
 
 
 @inlined
-def code_of(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
+def code_of(data: U8, i: int) -> tuple[int, int]:
     """Return (the place after it, the code point) of the UTF-8 at data[i], NO_CODE: not well formed.
 
     That is what is longer than need be, a surrogate, or beyond the last character.
@@ -103,7 +102,7 @@ def code_of(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
 
 
 @inlined
-def _escaped(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
+def _escaped(data: U8, i: int) -> tuple[int, int]:
     """Return (the place after it, the code point) of the escape at data[i]; NO_CODE if it is not right."""
     letter = data[i + 1]
     for k in range(len(_ESCAPED)):
@@ -124,7 +123,7 @@ def _escaped(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
 
 
 @inlined
-def _hex(data: NDArray[np.uint8], i: int) -> int:
+def _hex(data: U8, i: int) -> int:
     """Return the number of the four hexadecimal digits at data[i], NO_CODE if they are others."""
     code = 0
     for k in range(4):
@@ -175,13 +174,13 @@ class BodyTexts(NamedTuple):
 
 
 @inlined
-def is_text(data: NDArray[np.uint8], i: int) -> bool:
+def is_text(data: U8, i: int) -> bool:
     """Return whether an instance that begins here is a text."""
     return bool(after_key(data, after(data, i, OPEN), _TEXT) < len(data) - 1)
 
 
 @kernel
-def read_text_lines(data: NDArray[np.uint8], texts_at: Handle) -> bool:
+def read_text_lines(data: U8, texts_at: Handle) -> bool:
     """Read a text of each line of `data`, as many as there is room for; return whether all lines are texts.
 
     Every line ends with END, which nothing within a line is.
@@ -197,9 +196,7 @@ def read_text_lines(data: NDArray[np.uint8], texts_at: Handle) -> bool:
 
 
 @inlined
-def read_text(
-    data: NDArray[np.uint8], i: int, texts: BodyTexts, n: int, n_characters: int
-) -> tuple[int, int]:
+def read_text(data: U8, i: int, texts: BodyTexts, n: int, n_characters: int) -> tuple[int, int]:
     """Read `{"text": "..."}`, the n-th; return (the place after it and blanks, how many characters now).
 
     The last place of all when it is none, has a character that is for Python, or there is no room.
@@ -210,9 +207,7 @@ def read_text(
 
 
 @inlined
-def read_string(
-    data: NDArray[np.uint8], i: int, texts: BodyTexts, at: int, n_characters: int
-) -> tuple[int, int, int]:
+def read_string(data: U8, i: int, texts: BodyTexts, at: int, n_characters: int) -> tuple[int, int, int]:
     """Read a string and write it, made ready, to utf8[at:].
 
     Returns (the place after it, where it ends, how many characters there are now).
@@ -231,7 +226,7 @@ def read_string(
 
 @inlined
 def read_bytes(
-    data: NDArray[np.uint8], i: int, stop: int, texts: BodyTexts, at: int, n_characters: int
+    data: U8, i: int, stop: int, texts: BodyTexts, at: int, n_characters: int
 ) -> tuple[int, int, int]:
     """Do as `read_string`, of data[i:stop], the UTF-8 of a text as it is; elsewhere than at `stop`: none."""
     if stop - i > texts.bytes_max:

@@ -7,9 +7,9 @@ has length 1 (or is empty). `members` are the rows that take part, int32, ascend
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, F64, I32, I64
 from model_store.compiled.vectors import vadd, vbroadcast, vload, vmul, vstore
 from model_store.ensemble import LANES
 from service.base.rows import LabelRows, SparseRows
@@ -21,13 +21,7 @@ GAIN_MIN = 1e-4
 
 @inlined
 def _similarities(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    members: NDArray[np.int32],
-    side: NDArray[np.int64],
-    sums: NDArray[np.float32],
-    near_out: NDArray[np.float32],
+    indptr: I64, indices: I32, values: F32, members: I32, side: I64, sums: F32, near_out: F32
 ) -> None:
     """Write each vector's similarity to the centres of both sides; side -1: the vector is in neither.
 
@@ -57,7 +51,7 @@ def _similarities(
 
 
 @inlined
-def _group(members: NDArray[np.int32], group: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+def _group(members: I32, group: I64, ends: I64) -> None:
     """Sort members by group, else as they are; `ends`: where each group begins, on return where it ends."""
     kept = members.copy()
     for i in range(len(members)):
@@ -67,14 +61,7 @@ def _group(members: NDArray[np.int32], group: NDArray[np.int64], ends: NDArray[n
 
 @kernel
 def bisect(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    members: NDArray[np.int32],
-    n_left: int,
-    rounds_max: int,
-    seed: int,
-    sums: NDArray[np.float32],
+    indptr: I64, indices: I32, values: F32, members: I32, n_left: int, rounds_max: int, seed: int, sums: F32
 ) -> None:
     """Split vectors into two clusters of given sizes, by balanced spherical 2-means.
 
@@ -117,12 +104,7 @@ def bisect(
 
 
 @inlined
-def _rank_features(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    members: NDArray[np.int32],
-    rank: NDArray[np.int32],
-) -> int:
+def _rank_features(indptr: I64, indices: I32, members: I32, rank: I32) -> int:
     """Number the features of the members from 1 on; return how many there are."""
     n_used = 0
     for row in members:
@@ -135,14 +117,14 @@ def _rank_features(
 
 @inlined
 def _assign(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    members: NDArray[np.int32],
-    rank: NDArray[np.int32],
-    centres: NDArray[np.float32],
+    indptr: I64,
+    indices: I32,
+    values: F32,
+    members: I32,
+    rank: I32,
+    centres: F32,
     n_clusters: int,
-    cluster_out: NDArray[np.int64],
+    cluster_out: I64,
 ) -> float:
     """Give each vector to its nearest centre, of equal ones the first; return the sum of similarities."""
     width = centres.shape[1]
@@ -162,13 +144,7 @@ def _assign(
 
 @inlined
 def _centres(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    members: NDArray[np.int32],
-    cluster: NDArray[np.int64],
-    rank: NDArray[np.int32],
-    centres: NDArray[np.float32],
+    indptr: I64, indices: I32, values: F32, members: I32, cluster: I64, rank: I32, centres: F32
 ) -> None:
     """Write the normalised sum of each cluster into its column of `centres` (rows: ranks of features)."""
     centres[:] = 0
@@ -191,15 +167,15 @@ def _centres(
 
 @kernel
 def kmeans(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    members: NDArray[np.int32],
+    indptr: I64,
+    indices: I32,
+    values: F32,
+    members: I32,
     n_clusters: int,
     rounds_max: int,
     seed: int,
-    rank: NDArray[np.int32],
-) -> NDArray[np.int64]:
+    rank: I32,
+) -> I64:
     """Split vectors into at most n_clusters clusters, by spherical k-means.
 
     Source: Lin, Liu and Lin 2024, section 2 (k-means on label representations); the first centres are random
@@ -247,7 +223,7 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)
 
 
 @kernel
-def add_projected(rows: SparseRows, labels: LabelRows, sums_out: NDArray[np.float32]) -> None:
+def add_projected(rows: SparseRows, labels: LabelRows, sums_out: F32) -> None:
     """Add each row to the sums of its labels, features hashed to the dimensions of the sums.
 
     Source: Weinberger et al. 2009, equation 1: feature f counts up or down in dimension h(f), which keeps
@@ -271,9 +247,7 @@ def add_projected(rows: SparseRows, labels: LabelRows, sums_out: NDArray[np.floa
 
 
 @kernel
-def add_embedded(
-    rows: SparseRows, labels: LabelRows, embedding: NDArray[np.float32], sums_out: NDArray[np.float64]
-) -> None:
+def add_embedded(rows: SparseRows, labels: LabelRows, embedding: F32, sums_out: F64) -> None:
     """Add the sum of each row's embeddings, weighted by its values, to the sums of its labels.
 
     Cost: d times the non-zeros of each row once for each of its labels.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import F32, I32, I64, U8, U16
 from service.kernels.search.scorer import place
 
 
@@ -28,22 +28,16 @@ class Problem(NamedTuple):
     used      int32[m]      feature of each rank
     """
 
-    rows: NDArray[np.int32]
-    indptr: NDArray[np.int64]
-    features: NDArray[np.int32]
-    values: NDArray[np.float32]
-    squares: NDArray[np.float32]
-    used: NDArray[np.int32]
+    rows: I32
+    indptr: I64
+    features: I32
+    values: F32
+    squares: F32
+    used: I32
 
 
 @kernel
-def rows_of(
-    label_ptr: NDArray[np.int64],
-    label_rows: NDArray[np.int32],
-    first: int,
-    last: int,
-    place: NDArray[np.int32],
-) -> NDArray[np.int32]:
+def rows_of(label_ptr: I64, label_rows: I32, first: int, last: int, place: I32) -> I32:
     """Return the rows that carry any of the labels first .. last - 1, ascending.
 
     place  int32[n_rows], workspace: zero at the call; on return place[row] is 1 + the row's position in the
@@ -76,20 +70,14 @@ def rows_of(
 
 
 @kernel
-def forget_rows(rows: NDArray[np.int32], place: NDArray[np.int32]) -> None:
+def forget_rows(rows: I32, place: I32) -> None:
     """Clear what `rows_of` wrote into `place`."""
     for row in rows:
         place[row] = 0
 
 
 @kernel
-def localise(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    rows: NDArray[np.int32],
-    rank: NDArray[np.int32],
-) -> Problem:
+def localise(indptr: I64, indices: I32, values: F32, rows: I32, rank: I32) -> Problem:
     """Copy the rows of a node and renumber their features by falling number of rows (up to a factor of two).
 
     rank  int32[n_features], workspace: zero at the call and on return
@@ -154,12 +142,7 @@ def _digits(n: int) -> int:
 
 @kernel
 def positives(
-    label_ptr: NDArray[np.int64],
-    label_rows: NDArray[np.int32],
-    firsts: NDArray[np.int64],
-    lasts: NDArray[np.int64],
-    place: NDArray[np.int32],
-    positive_out: NDArray[np.uint16],
+    label_ptr: I64, label_rows: I32, firsts: I64, lasts: I64, place: I32, positive_out: U16
 ) -> None:
     """Write the set of children (bit c: child c of the tile) that each row is positive for.
 
@@ -173,9 +156,7 @@ def positives(
 
 
 @kernel
-def count_features(
-    indptr: NDArray[np.int64], indices: NDArray[np.int32], rows: NDArray[np.int32], seen: NDArray[np.uint8]
-) -> int:
+def count_features(indptr: I64, indices: I32, rows: I32, seen: U8) -> int:
     """Return how many features the rows have.
 
     seen  uint8[n_features], workspace: zero at the call and on return
@@ -192,13 +173,7 @@ def count_features(
 
 
 @kernel
-def pack_tile(
-    weights: NDArray[np.float32],
-    ascending: NDArray[np.int64],
-    n_children: int,
-    prune: float,
-    counts_out: NDArray[np.int32],
-) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+def pack_tile(weights: F32, ascending: I64, n_children: int, prune: float, counts_out: I32) -> tuple[U8, F32]:
     """Return the weights of a tile that are kept (not 0, |w| >= prune), by ascending feature, then child.
 
     counts_out  int32[m]  kept weights of each feature, in the order of `ascending`
@@ -228,13 +203,7 @@ def pack_tile(
 
 @kernel
 def place_tile(
-    counts: NDArray[np.int32],
-    lane: NDArray[np.uint8],
-    kept: NDArray[np.float32],
-    first_child: int,
-    next_out: NDArray[np.int64],
-    child_out: NDArray[np.int32],
-    weight_out: NDArray[np.float32],
+    counts: I32, lane: U8, kept: F32, first_child: int, next_out: I64, child_out: I32, weight_out: F32
 ) -> None:
     """Append a tile's weights to the rows of the node's chunk; next_out[k] is the end of row k so far."""
     at = 0
@@ -254,15 +223,13 @@ class NodeLabels(NamedTuple):
     used   int32[k]      the labels that occur, ascending
     """
 
-    ptr: NDArray[np.int64]
-    ranks: NDArray[np.int32]
-    used: NDArray[np.int32]
+    ptr: I64
+    ranks: I32
+    used: I32
 
 
 @kernel
-def localise_labels(
-    indptr: NDArray[np.int64], indices: NDArray[np.int32], rows: NDArray[np.int32], rank: NDArray[np.int32]
-) -> NodeLabels:
+def localise_labels(indptr: I64, indices: I32, rows: I32, rank: I32) -> NodeLabels:
     """Copy the labels of a node's rows and renumber them.
 
     rank  int32[n_labels], workspace: zero at the call and on return

@@ -20,9 +20,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, I32, U8, U16
 from model_store.compiled.vectors import (
     prefetch,
     vadd,
@@ -64,11 +64,11 @@ class Tile(NamedTuple):
     active    uint16[n]          workspace
     """
 
-    positive: NDArray[np.uint16]
-    weights: NDArray[np.float32]
-    alpha: NDArray[np.float32]
-    order: NDArray[np.int32]
-    active: NDArray[np.uint16]
+    positive: U16
+    weights: F32
+    alpha: F32
+    order: I32
+    active: U16
 
 
 @inlined
@@ -125,9 +125,7 @@ def _hinge_step(problem: Problem, tile: Tile, i: Integer, live: Integer, diagona
 
 
 @inlined
-def _hinge_epoch(
-    problem: Problem, tile: Tile, n_active: int, done: int, diagonal: Any, extent: NDArray[np.float32]
-) -> int:
+def _hinge_epoch(problem: Problem, tile: Tile, n_active: int, done: int, diagonal: Any, extent: F32) -> int:
     """Visit the first n_active rows of `order`; return how many of them some child still needs.
 
     extent  float32[3, 16]  on return the largest and the least projected gradient of each child; extent[2]
@@ -158,7 +156,7 @@ def _hinge_epoch(
 
 
 @inlined
-def _start(tile: Tile, lanes: int, extent: NDArray[np.float32]) -> None:
+def _start(tile: Tile, lanes: int, extent: F32) -> None:
     """Make every row active for the children of the tile."""
     extent[2] = np.inf
     for i in range(len(tile.active)):
@@ -167,14 +165,7 @@ def _start(tile: Tile, lanes: int, extent: NDArray[np.float32]) -> None:
 
 @kernel
 def solve_squared_hinge(
-    problem: Problem,
-    tile: Tile,
-    n_children: int,
-    cost: NDArray[np.float32],
-    eps: float,
-    epochs_max: int,
-    seed: int,
-    stop: NDArray[np.uint8],
+    problem: Problem, tile: Tile, n_children: int, cost: F32, eps: float, epochs_max: int, seed: int, stop: U8
 ) -> int:
     """Train the classifiers of a tile with the loss max(0, 1 - margin)^2; return the epochs taken.
 
@@ -275,14 +266,7 @@ def _logistic_step(problem: Problem, tile: Tile, i: Integer, lanes: int, cost: A
 
 @kernel
 def solve_logistic(
-    problem: Problem,
-    tile: Tile,
-    n_children: int,
-    cost: NDArray[np.float32],
-    eps: float,
-    epochs_max: int,
-    seed: int,
-    stop: NDArray[np.uint8],
+    problem: Problem, tile: Tile, n_children: int, cost: F32, eps: float, epochs_max: int, seed: int, stop: U8
 ) -> int:
     """Train the classifiers of a tile with the loss log(1 + exp(-margin)); return the epochs taken.
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 from typing_extensions import TypedDict
 
 from service.serving.schemas.limits import LIMIT_KEY, AtMost, utf8_length
@@ -47,6 +47,24 @@ class SuggestBatchRequest(BaseModel):
     """Texts to suggest subjects for."""
 
     documents: Annotated[list[SuggestDocument], Field(max_length=DOCUMENTS_MAX)]
+
+
+class LearnSubject(BaseModel):
+    """A true subject of a document, by its URI or, where it has none, its label."""
+
+    uri: str | None = None
+    label: str | None = None
+
+
+class LearnDocument(BaseModel):
+    """A text and its true subjects; `metadata` is passed over."""
+
+    text: Text
+    subjects: Annotated[list[LearnSubject], AtMost("label_list_max", "subjects")]
+
+
+class LearnDocuments(RootModel[Annotated[list[LearnDocument], AtMost("events_max", "documents")]]):
+    """Documents to learn from."""
 
 
 class Suggestion(TypedDict):

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 
 from service.base.errors import BadInput, BadRequest, LimitExceeded
 from service.base.faults import FAULT, sentence_of, shortened, unknown, what_is
-from service.serving.schemas.instances import KINDS, TAGS
+from service.serving.schemas.instances import HIDDEN, KINDS, TAGS
 from service.serving.schemas.limits import LIMIT
 
 FAULTS_MAX = 100
@@ -41,12 +41,12 @@ def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:
 
 
 def path_of(place: Sequence[str | int]) -> str:
-    """Return where a fault is: `instances[3].indices[0]`. Tags of the kinds of instances are left out."""
+    """Return where a fault is: `instances[3].indices[0]`. Tags of unions are left out."""
     path = ""
     for step in place:
         if isinstance(step, int):
             path += f"[{step}]"
-        elif step not in TAGS:
+        elif not step.startswith(HIDDEN):
             path += f".{shortened(step)}" if path else shortened(step)
     return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, NotRequired, TypeAlias, cast
 
 from pydantic import Field, SkipValidation, model_validator
@@ -16,7 +17,10 @@ from service.thresholds.live.events import Result
 
 
 class FeedbackEvent(RequestModel):
-    """The true labels of an instance, or of what a prediction was made for: one of the two."""
+    """The true labels of an instance, or of what a prediction was made for.
+
+    With both the prediction is what counts, and the instance is only kept (`XYLEM_FEEDBACK_ROWS`).
+    """
 
     event_id: Annotated[str, AtMost("event_id_bytes_max", "bytes of an id", utf8_length)] = Field(
         description="an event counts once, however often its id is sent", json_schema_extra={"minLength": 1}
@@ -29,9 +33,8 @@ class FeedbackEvent(RequestModel):
     def _one_of_two(self) -> FeedbackEvent:
         if not self.event_id:
             raise fault("expected an id of at least one character, found none", "event_id")
-        given = self.model_fields_set & {"instance", "prediction_id"}
-        if len(given) != 1:
-            raise fault(f"expected either instance or prediction_id, found {'both' if given else 'neither'}")
+        if not self.model_fields_set & {"instance", "prediction_id"}:
+            raise fault("expected instance or prediction_id, found neither")
         return self
 
     @property
@@ -49,6 +52,57 @@ class FeedbackEvents(RequestModel):
     """Events of a request. Each is read by itself, as a FeedbackEvent: one at fault stops no other."""
 
     events: Annotated[list[SkipValidation[FeedbackEvent]], AtMost("events_max", "events")]
+
+
+class RowsQuery(RequestModel):
+    """Which rows of feedback to export."""
+
+    days: int | None = Field(
+        default=None, ge=1, le=36_500, description="those of so many days; all if left out"
+    )
+
+
+class DeleteRowsRequest(RequestModel):
+    """Which rows of feedback to remove: those of some events, or of a day."""
+
+    event_ids: Annotated[list[str], AtMost("events_max", "events")] | None = None
+    day: str | None = Field(default=None, description="of UTC, as 2026-11-23")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> DeleteRowsRequest:
+        if (self.event_ids is None) == (self.day is None):
+            found = "neither" if self.day is None else "both"
+            raise fault(f"expected either event_ids or day, found {found}")
+        if self.day is not None:
+            try:
+                _ = self.midnight
+            except ValueError:
+                raise fault(f"expected a day as 2026-11-23, found {self.day[:40]!r}", "day") from None
+        return self
+
+    @property
+    def midnight(self) -> float:
+        """Return when the day begins, in seconds since 1970."""
+        day = datetime.strptime(str(self.day), "%Y-%m-%d")
+        return day.replace(tzinfo=UTC).timestamp()
+
+
+class RowsDeleted(TypedDict):
+    """How many rows of feedback were removed."""
+
+    model: str
+    deleted: int
+
+
+class FeedbackRow(TypedDict):
+    """A row of feedback: the fields of its instance, the id of its event, and the true labels."""
+
+    event_id: str
+    text: NotRequired[str]
+    features: NotRequired[dict[str, float]]
+    indices: NotRequired[list[int]]
+    values: NotRequired[list[float]]
+    labels: list[str]
 
 
 FeedbackRequest: TypeAlias = FeedbackEvents | FeedbackEvent

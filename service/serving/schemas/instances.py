@@ -67,9 +67,12 @@ class NamedInstance(RequestModel):
 
 
 KINDS = ("text", "indices", "values", "features")
-TEXT, SPARSE, NAMED = "\0text", "\0sparse", "\0named"
+HIDDEN = "\0"
+"""What the tags of unions begin with: no such word stands in a path that a client sees."""
+
+TEXT, SPARSE, NAMED = f"{HIDDEN}text", f"{HIDDEN}sparse", f"{HIDDEN}named"
 TAGS: dict[str, type[RequestModel]] = {TEXT: TextInstance, SPARSE: SparseInstance, NAMED: NamedInstance}
-"""How the kinds are told apart; no such word stands in a path that a client sees."""
+"""How the kinds are told apart."""
 
 _TAG_OF = {
     (True, False, False, False): TEXT,

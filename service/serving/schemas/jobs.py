@@ -83,6 +83,40 @@ class JobList(BaseModel):
     jobs: list[JobAnswer]
 
 
+class ScheduleRequest(RequestModel):
+    """A job that is to come by itself: either `cron` or `rows` says when."""
+
+    kind: str = Field(default="training", description="of the job")
+    job: dict[str, Any] = Field(description="the body of such a job")
+    cron: str | None = Field(
+        default=None, description="times of UTC: minute, hour, day of the month, month, day of the week"
+    )
+    rows: int | None = Field(default=None, ge=1, description="whenever so many rows of feedback have come")
+
+
+class ScheduleAnswer(BaseModel):
+    """A schedule; `next` is when it runs next, `rows_come` how many rows have come since it ran."""
+
+    id: str
+    kind: str
+    model: str
+    alias: str | None = Field(description="that its jobs are to move")
+    cron: str | None
+    next: str | None
+    rows: int | None
+    rows_come: int | None
+    runs: int
+    last_job: str | None
+    created: str
+    job: dict[str, Any]
+
+
+class ScheduleList(BaseModel):
+    """The schedules, the oldest first."""
+
+    schedules: list[ScheduleAnswer]
+
+
 class UploadedFile(BaseModel):
     """A file of the data directory; `modified` in seconds since 1970."""
 

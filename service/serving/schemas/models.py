@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from model_store.manifest import Manifest
@@ -50,12 +50,16 @@ class ModelList(BaseModel):
 class TrainerSummary(BaseModel):
     """The trainer that made a version, and its parameters."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     name: str
     parameters: dict[str, Any]
 
 
 class VersionSummary(BaseModel):
     """A version as its manifest describes it."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     version: int
     created_at: str = Field(json_schema_extra={"format": "date-time"})
@@ -126,18 +130,7 @@ class Readiness(BaseModel):
 
 def describe_version(manifest: Manifest) -> VersionSummary:
     """Return what a manifest says of its version."""
-    return VersionSummary(
-        version=manifest.version,
-        created_at=manifest.created_at,
-        kind=manifest.kind,
-        trainer=TrainerSummary(name=manifest.trainer.name, parameters=dict(manifest.trainer.parameters)),
-        features=dict(manifest.features),
-        n_labels=manifest.n_labels,
-        n_features=manifest.n_features,
-        n_trees=manifest.n_trees,
-        model_bytes=manifest.model_bytes,
-        metrics=dict(manifest.metrics),
-    )
+    return VersionSummary.model_validate(manifest)
 
 
 _Percent = float | None

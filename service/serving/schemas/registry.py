@@ -209,6 +209,9 @@ class CreateKeyRequest(RequestModel):
     name: str
     scopes: Annotated[list[str], FailFast()] = Field(description="some of predict, feedback, admin, metrics")
     lifetime_seconds: float | None = Field(default=None, gt=0, le=_YEARS_100, description="null: for ever")
+    no_rows: Annotated[list[str], FailFast(), Field(max_length=100)] = Field(
+        default=[], description="models of which no rows are kept of the feedback that it sends; `*` is all"
+    )
 
 
 class RotateKeyRequest(RequestModel):
@@ -233,6 +236,7 @@ class KeyFacts(BaseModel):
     expires: str | None
     revoked: str | None
     last_used: str | None
+    no_rows: list[str]
 
 
 class NewKey(KeyFacts):

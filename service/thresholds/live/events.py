@@ -33,6 +33,7 @@ class Event(NamedTuple):
     row        the instance, one row; None: `predicted` has what it was predicted to have
     predicted  int32[..]: as labels; None: found from `row` under the thresholds of the moment
     epoch      the epoch of the prediction, when it was made before; else None
+    line       what is kept of it as a row to train on; None: nothing is
     """
 
     key: bytes
@@ -40,6 +41,7 @@ class Event(NamedTuple):
     row: SparseRows | None = None
     predicted: NDArray[np.int32] | None = None
     epoch: int | None = None
+    line: bytes | None = None
 
 
 class Events(NamedTuple):
@@ -50,6 +52,7 @@ class Events(NamedTuple):
     labels     the true labels
     predicted  the labels that were predicted; empty where there is an instance
     epochs     int64[n]: of the predictions; NO_EPOCH where there is an instance
+    lines      what is kept of each event as a row to train on; none where nothing is kept of any
     """
 
     keys: Sequence[bytes]
@@ -57,6 +60,7 @@ class Events(NamedTuple):
     labels: LabelRows
     predicted: LabelRows
     epochs: NDArray[np.int64]
+    lines: Sequence[bytes | None] = ()
 
 
 def event_keys(model: str, event_ids: Sequence[str]) -> list[bytes]:
@@ -86,6 +90,7 @@ def as_columns(events: Sequence[Event], n_features: int, n_labels: int) -> Event
         label_rows([event.labels for event in events], n_labels),
         label_rows([NO_LABELS if e.predicted is None else e.predicted for e in events], n_labels),
         np.array([NO_EPOCH if event.epoch is None else event.epoch for event in events], np.int64),
+        [event.line for event in events],
     )
 
 
@@ -99,6 +104,7 @@ def join(blocks: Sequence[Events]) -> Events:
         LabelRows.join([block.labels for block in blocks]),
         LabelRows.join([block.predicted for block in blocks]),
         np.concatenate([block.epochs for block in blocks]),
+        [line for block in blocks for line in block.lines or [None] * len(block.keys)],
     )
 
 

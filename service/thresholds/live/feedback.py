@@ -12,9 +12,9 @@ from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection
 
+from model_store.compiled.handles import I64, U8, Bools
 from service.base.errors import DatabaseUnavailable, Overloaded, Unavailable, XylemError
 from service.base.logs import log
 from service.db.engine import Database
@@ -23,6 +23,7 @@ from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import keep_shadow
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
+from service.thresholds.store.feedback_rows import add_rows
 from service.thresholds.store.known_events import add_events, forget_events
 from service.thresholds.store.state import (
     FEEDBACK,
@@ -62,12 +63,10 @@ class FeedbackTransaction:
         self._begin = 0
         self._candidate_begin = 0
         self._n_scored = 0
-        self._scored: list[NDArray[np.int64]] = []
+        self._scored: list[I64] = []
         self._logged: list[Scored] = []
 
-    def count(
-        self, events: Events, chosen: NDArray[np.int64], allowed: NDArray[np.uint8] = ALL_COUNT
-    ) -> None:
+    def count(self, events: Events, chosen: I64, allowed: U8 = ALL_COUNT) -> None:
         """Count the events chosen, in their order, halving where it is due, logging when an entry is full.
 
         allowed  as `ThresholdCounters.count` takes it
@@ -89,7 +88,7 @@ class FeedbackTransaction:
             return math.inf
         return self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
 
-    def _count(self, events: Events, chosen: NDArray[np.int64], allowed: NDArray[np.uint8]) -> None:
+    def _count(self, events: Events, chosen: I64, allowed: U8) -> None:
         """Count the events chosen, for the thresholds that are served and for the candidate."""
         ends = self._served.count(events, chosen, allowed)
         if self._shadow is not None:
@@ -168,7 +167,7 @@ class FeedbackOutcome(NamedTuple):
 class _Block(NamedTuple):
     live: ServedThresholds
     events: Events
-    allowed: NDArray[np.uint8]
+    allowed: U8
     done: Future[FeedbackOutcome]
 
 
@@ -202,12 +201,7 @@ class FeedbackWriter:
         self._thread: threading.Thread | None = None
 
     def submit(
-        self,
-        live: ServedThresholds,
-        events: Events,
-        *,
-        may_wait: bool,
-        allowed: NDArray[np.uint8] = ALL_COUNT,
+        self, live: ServedThresholds, events: Events, *, may_wait: bool, allowed: U8 = ALL_COUNT
     ) -> Future[FeedbackOutcome]:
         """Hand over a block; its outcome comes when it is committed.
 
@@ -284,9 +278,7 @@ class FeedbackWriter:
         starts = [0, *ends[:-1]]
         return [FeedbackOutcome(results[start:end], epoch) for start, end in zip(starts, ends, strict=True)]
 
-    def _count(
-        self, live: ServedThresholds, events: Events, allowed: NDArray[np.uint8]
-    ) -> tuple[list[Result], int]:
+    def _count(self, live: ServedThresholds, events: Events, allowed: U8) -> tuple[list[Result], int]:
         counting: FeedbackTransaction | None = None
         was_empty = live.prepared is None
         try:
@@ -300,6 +292,9 @@ class FeedbackWriter:
                 applied = np.flatnonzero([result == "applied" for result in results])
                 counting.count(events, applied, allowed)
                 counting.log()
+                of_applied = zip(events.keys, events.lines, results, strict=True) if events.lines else ()
+                kept = [(key, line) for key, line, result in of_applied if line and result == "applied"]
+                add_rows(connection, live.model, kept)
         except BaseException:
             if counting is not None:
                 counting.undo()
@@ -364,7 +359,7 @@ def _up_to_date(connection: Connection, live: ServedThresholds) -> Head:
     return head
 
 
-def _results(events: Events, timely: NDArray[np.bool_], new: set[bytes]) -> list[Result]:
+def _results(events: Events, timely: Bools, new: set[bytes]) -> list[Result]:
     """Return what becomes of each event: of those with one new key, the first is counted."""
     results: list[Result] = []
     for key, is_in in zip(events.keys, timely.tolist(), strict=True):

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
 from model_store.compiled.calls import caller
 from model_store.compiled.decorators import inlined, kernel
-from model_store.compiled.handles import write_struct
+from model_store.compiled.handles import F32, I32, I64, U8, write_struct
 from service.base.rows import SparseRows
 from service.kernels.search.calibrated import Knots
 from service.kernels.search.call import Rows
@@ -34,36 +33,34 @@ COUNT_MAX = (1 << 31) - 3
 """A label whose marks are this many is not counted any further: counters in memory are int32."""
 
 Counted: TypeAlias = tuple[
-    NDArray[np.int32],
-    NDArray[np.int32],
-    NDArray[np.float32],
+    I32,
+    I32,
+    F32,
     tuple[float, float, float, float],
-    NDArray[np.int64],
+    I64,
     int,
 ]
 """hits, marks, thresholds, start, label_counts and n_rows, as `count_event` takes them."""
 
-Journal: TypeAlias = tuple[NDArray[np.int32], NDArray[np.float32]]
+Journal: TypeAlias = tuple[I32, F32]
 """int32[3, ..], float32[..]: what events did. Of each touched label its id, what was added to its hits and
 marks, and its threshold before."""
 
-SearchFields: TypeAlias = tuple[
-    int, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], Paths, Knots
-]
+SearchFields: TypeAlias = tuple[int, I64, I64, I64, I32, Paths, Knots]
 """The fields of `threshold_update.RowSearch`."""
 
 
 @kernel
 def count_events(
     search: SearchFields,
-    log_threshold: NDArray[np.float32],
+    log_threshold: F32,
     counters: Counted,
     columns: tuple[Any, ...],
-    chosen: NDArray[np.int64],
+    chosen: I64,
     first: int,
-    ends: NDArray[np.int64],
+    ends: I64,
     journal: Journal,
-    allowed: NDArray[np.uint8],
+    allowed: U8,
 ) -> int:
     """Count the events chosen[first:], one after the other; return how many of `chosen` are counted then.
 
@@ -103,12 +100,7 @@ def count_events(
 
 @inlined
 def count_event(
-    counters: Counted,
-    true_labels: NDArray[np.int32],
-    predicted_labels: NDArray[np.int32],
-    begin: int,
-    journal: Journal,
-    allowed: NDArray[np.uint8],
+    counters: Counted, true_labels: I32, predicted_labels: I32, begin: int, journal: Journal, allowed: U8
 ) -> int:
     """Count one row: Jasinska et al. 2016, algorithm 2, lines 5 to 8; return where the journal ends then.
 
@@ -153,14 +145,7 @@ def count_event(
 
 
 @kernel
-def undo_events(
-    hits: NDArray[np.int32],
-    marks: NDArray[np.int32],
-    thresholds: NDArray[np.float32],
-    counts: NDArray[np.int32],
-    before: NDArray[np.float32],
-    end: int,
-) -> None:
+def undo_events(hits: I32, marks: I32, thresholds: F32, counts: I32, before: F32, end: int) -> None:
     """Take back what the journal says up to `end`, the last first; the journal as `count_event` leaves it."""
     for i in range(end - 1, -1, -1):
         label = counts[0, i]
@@ -176,15 +161,13 @@ _JOURNAL_MIN = 256
 class Traversal(Protocol):
     """What predicts under thresholds; a `service.inference.searcher.Searcher`."""
 
-    def node_thresholds(self, thresholds: NDArray[np.float32]) -> Any:
+    def node_thresholds(self, thresholds: F32) -> Any:
         """Return thresholds, float32[K], prepared for predictions."""
 
-    def move_thresholds(
-        self, prepared: Any, labels: NDArray[np.int32], thresholds: NDArray[np.float32]
-    ) -> None:
+    def move_thresholds(self, prepared: Any, labels: I32, thresholds: F32) -> None:
         """Bring what `node_thresholds` returned up to date where thresholds[labels] changed."""
 
-    def rows_to_search(self, rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
+    def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
         """Return as many rows, of which those chosen are what the search takes."""
 
     def row_search(self, prepared: Any, n_features: int) -> AbstractContextManager[RowSearch]:
@@ -195,8 +178,8 @@ class Halved(NamedTuple):
     """Counters, int32[K] each, just before they were halved, and where the journal ended then."""
 
     end: int
-    hits: NDArray[np.int32]
-    marks: NDArray[np.int32]
+    hits: I32
+    marks: I32
 
 
 class ThresholdCounters:
@@ -209,9 +192,7 @@ class ThresholdCounters:
     label_counts, n_rows   as `ofo.lower_bounds` takes them; int64[0] where nobody counted
     """
 
-    def __init__(
-        self, tuned: Tuned, traversal: Traversal, label_counts: NDArray[np.int64], n_rows: int
-    ) -> None:
+    def __init__(self, tuned: Tuned, traversal: Traversal, label_counts: I64, n_rows: int) -> None:
         self.method = tuned.method
         self.convention = tuned.convention
         self.start = tuned.start
@@ -228,9 +209,7 @@ class ThresholdCounters:
         """How many entries the journal has: a label of an event each."""
         self._halved: list[Halved] = []
 
-    def count(
-        self, events: Events, chosen: NDArray[np.int64], allowed: NDArray[np.uint8] = ALL_COUNT
-    ) -> NDArray[np.int64]:
+    def count(self, events: Events, chosen: I64, allowed: U8 = ALL_COUNT) -> I64:
         """Count the events chosen, one after the other: OFO, algorithm 2, lines 4 to 8. In memory only.
 
         allowed  uint8[K], 0 for labels that are passed over: those that an alias denies
@@ -272,7 +251,7 @@ class ThresholdCounters:
             return Deltas(labels, hits, marks, self.thresholds[labels])
         return self.deltas_of(np.arange(begin, self.journal_end))
 
-    def deltas_of(self, entries: NDArray[np.int64]) -> Deltas:
+    def deltas_of(self, entries: I64) -> Deltas:
         """Return what some entries of the journal did, and the present thresholds of their labels."""
         ordered = self._counts[:, entries[self._counts[0, entries].argsort()]]
         labels = ordered[0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import F32, I32, I64, U8
 from service.base.rows import LabelRows
 from service.evaluation.fmeasure import EmptyConvention, f_scores
 from service.thresholds.methods.ofo import POWER_MAX, POWER_MIN, Counters, no_counts
@@ -22,10 +22,10 @@ class Estimates(NamedTuple):
     Every label is there whose score is at least `floor` (float32[K]), in no particular order.
     """
 
-    ptr: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    scores: NDArray[np.float32]
-    floor: NDArray[np.float32]
+    ptr: I64
+    labels: I32
+    scores: F32
+    floor: F32
 
 
 class EstimateKeeper:
@@ -34,15 +34,15 @@ class EstimateKeeper:
     When there are too many, the lower half goes, and from then on none that low is kept.
     """
 
-    def __init__(self, floor: NDArray[np.float32], estimates_max: int = ESTIMATES_MAX) -> None:
+    def __init__(self, floor: F32, estimates_max: int = ESTIMATES_MAX) -> None:
         """Take the score that each label's estimates must have, float32[K]."""
         self.floor = floor
         self._max = estimates_max
-        self._sizes: list[NDArray[np.int64]] = []
-        self._labels: list[NDArray[np.int32]] = []
-        self._scores: list[NDArray[np.float32]] = []
+        self._sizes: list[I64] = []
+        self._labels: list[I32] = []
+        self._scores: list[F32] = []
 
-    def add(self, ptr: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32]) -> None:
+    def add(self, ptr: I64, labels: I32, scores: F32) -> None:
         """Keep the estimates of further rows: all labels whose score is at least `floor`, as it is now."""
         self._sizes.append(np.diff(ptr))
         self._labels.append(labels)
@@ -65,7 +65,7 @@ class EstimateKeeper:
         )
 
 
-def mark_hits(estimates: Estimates, truth: LabelRows) -> NDArray[np.uint8]:
+def mark_hits(estimates: Estimates, truth: LabelRows) -> U8:
     """Return for each estimate whether its label is true, uint8[..]."""
     hits = np.zeros(len(estimates.labels), np.uint8)
     last_row = np.full(truth.n_labels, -1, np.int64)
@@ -73,7 +73,7 @@ def mark_hits(estimates: Estimates, truth: LabelRows) -> NDArray[np.uint8]:
     return hits
 
 
-def count_at(estimates: Estimates, truth: LabelRows, thresholds: NDArray[np.float32]) -> Counters:
+def count_at(estimates: Estimates, truth: LabelRows, thresholds: F32) -> Counters:
     """Return the counts of every label under thresholds, float32[K], none below the floor."""
     passes = estimates.scores >= thresholds[estimates.labels]
     labels = estimates.labels[passes]
@@ -91,14 +91,7 @@ def macro_f(counters: Counters, empty: EmptyConvention) -> float:
 
 
 @kernel
-def _mark_hits(
-    ptr: NDArray[np.int64],
-    labels: NDArray[np.int32],
-    true_ptr: NDArray[np.int64],
-    true_labels: NDArray[np.int32],
-    last_row: NDArray[np.int64],
-    hits_out: NDArray[np.uint8],
-) -> None:
+def _mark_hits(ptr: I64, labels: I32, true_ptr: I64, true_labels: I32, last_row: I64, hits_out: U8) -> None:
     for row in range(len(ptr) - 1):
         for i in range(true_ptr[row], true_ptr[row + 1]):
             last_row[true_labels[i]] = row
@@ -112,7 +105,7 @@ _STEPS = 60
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
-def fit_power(scores: NDArray[np.float32], hits: NDArray[np.uint8], default: float) -> float:
+def fit_power(scores: F32, hits: U8, default: float) -> float:
     """Return the power p in [POWER_MIN, POWER_MAX] for which score ** p is the likeliest share of hits.
 
     Maximum likelihood, sum of log(s ** p) over the hits and of log(1 - s ** p) over the others, which is

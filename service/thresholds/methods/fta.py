@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, I32, I64, U8
 from service.base.rows import LabelRows, offsets
 from service.evaluation.fmeasure import EmptyConvention, f_scores
 from service.thresholds.methods.estimates import Estimates, mark_hits
@@ -35,13 +35,13 @@ SUPPORT = 5
 class GridCounts(NamedTuple):
     """What every label would count at every value of the grid, int64[G, K] each."""
 
-    hits: NDArray[np.int64]
-    marks: NDArray[np.int64]
+    hits: I64
+    marks: I64
 
 
 def fta(
-    estimates: Estimates, truth: LabelRows, bounds: NDArray[np.float32], read: Start, empty: EmptyConvention
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    estimates: Estimates, truth: LabelRows, bounds: F32, read: Start, empty: EmptyConvention
+) -> tuple[F32, F32]:
     """Return (a threshold for each label, the best one for all), float32[K] each: scores.
 
     bounds  float32[K]: kappa_j, a probability under which no label's threshold is; so the one threshold for
@@ -63,7 +63,7 @@ def fta(
     return scores[chosen, np.arange(truth.n_labels)], scores[best]
 
 
-def _count(estimates: Estimates, truth: LabelRows, scores: NDArray[np.float32]) -> GridCounts:
+def _count(estimates: Estimates, truth: LabelRows, scores: F32) -> GridCounts:
     """Return the counts at every value of the grid: `scores`, float32[G, K], ascending for each label."""
     counts = GridCounts(*np.zeros((2, *scores.shape), np.int64))
     _count_last(estimates.labels, estimates.scores, mark_hits(estimates, truth), scores, *counts)
@@ -74,14 +74,7 @@ def _count(estimates: Estimates, truth: LabelRows, scores: NDArray[np.float32]) 
 
 
 @kernel
-def _count_last(
-    labels: NDArray[np.int32],
-    estimates: NDArray[np.float32],
-    is_hit: NDArray[np.uint8],
-    scores: NDArray[np.float32],
-    hits_out: NDArray[np.int64],
-    marks_out: NDArray[np.int64],
-) -> None:
+def _count_last(labels: I32, estimates: F32, is_hit: U8, scores: F32, hits_out: I64, marks_out: I64) -> None:
     """Count each estimate at the highest value of the grid that it reaches."""
     for i in range(len(labels)):
         label = labels[i]
@@ -93,13 +86,7 @@ def _count_last(
             marks_out[at - 1, label] += 1
 
 
-def sto(
-    estimates: Estimates,
-    truth: LabelRows,
-    floor: NDArray[np.float32],
-    one: NDArray[np.float32],
-    empty: EmptyConvention,
-) -> NDArray[np.float32]:
+def sto(estimates: Estimates, truth: LabelRows, floor: F32, one: F32, empty: EmptyConvention) -> F32:
     """Return each label's threshold, float32[K]: a score from its floor to 1.
 
     floor  float32[K], at least estimates.floor: the score of kappa_j, below which no threshold is
@@ -119,14 +106,7 @@ def sto(
 
 @kernel
 def _best_cuts(
-    ptr: NDArray[np.int64],
-    scores: NDArray[np.float32],
-    hits: NDArray[np.uint8],
-    n_true: NDArray[np.int64],
-    floor: NDArray[np.float32],
-    one: NDArray[np.float32],
-    empty: float,
-    thresholds_out: NDArray[np.float32],
+    ptr: I64, scores: F32, hits: U8, n_true: I64, floor: F32, one: F32, empty: float, thresholds_out: F32
 ) -> None:
     """Set the threshold of each label; the scores of label j are scores[ptr[j] : ptr[j + 1]]."""
     for label in range(len(thresholds_out)):

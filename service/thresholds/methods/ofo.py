@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from model_store.checks import LABEL_COUNTS
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, I64
 from model_store.ensemble import Link
 from model_store.extras import has_rerank
 from model_store.manifest import has_calibration
@@ -65,8 +66,8 @@ class Counters(NamedTuple):
     marks  int64[K]  rows in which it was true, plus rows in which it was predicted (b_j)
     """
 
-    hits: NDArray[np.int64]
-    marks: NDArray[np.int64]
+    hits: I64
+    marks: I64
 
 
 class Start(NamedTuple):
@@ -83,12 +84,12 @@ class Start(NamedTuple):
     power: float = 1.0
     scale: float = 1.0
 
-    def score_of(self, probabilities: NDArray[Any]) -> NDArray[np.float32]:
+    def score_of(self, probabilities: NDArray[Any]) -> F32:
         """Return the scores that are read as these probabilities, float32[..]."""
         scores = np.asarray(probabilities, np.float64) ** (1.0 / self.power) / self.scale
         return scores.astype(np.float32)
 
-    def probability_of(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    def probability_of(self, scores: F32) -> F32:
         """Return the probabilities that scores are read as, float32[..]."""
         shares = np.minimum(scores * np.float32(self.scale), np.float32(1.0))
         return np.asarray(shares ** np.float32(self.power), np.float32)
@@ -137,7 +138,7 @@ def no_counts(n_labels: int) -> Counters:
     return Counters(np.zeros(n_labels, np.int64), np.zeros(n_labels, np.int64))
 
 
-def counts_that_bound(arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.int64] | None:
+def counts_that_bound(arrays: Mapping[str, NDArray[Any]]) -> I64 | None:
     """Return the training rows of each label of a version as `lower_bounds` takes them.
 
     None where nobody counted them (models of other libraries), and where scores are re-ranked and not
@@ -148,7 +149,7 @@ def counts_that_bound(arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.int64] |
     return arrays.get(LABEL_COUNTS)
 
 
-def lower_bounds(label_counts: NDArray[np.int64] | None, n_rows: int, n_labels: int) -> NDArray[np.float32]:
+def lower_bounds(label_counts: I64 | None, n_rows: int, n_labels: int) -> F32:
     """Return max(LEAST, nu_j), float32[K] in (0, 0.5]; nu_j = pi_j / (pi_j + 1) is equation (5).
 
     label_counts  int64[K], training rows of each label, none above n_rows; None: then LEAST for all
@@ -161,7 +162,7 @@ def lower_bounds(label_counts: NDArray[np.int64] | None, n_rows: int, n_labels: 
 
 
 @inlined
-def lower_bound_at(label: int, label_counts: NDArray[np.int64], n_rows: int) -> np.float32:
+def lower_bound_at(label: int, label_counts: I64, n_rows: int) -> np.float32:
     """Return what `lower_bounds` has for a label; label_counts is int64[0] where nobody counted."""
     if len(label_counts) == 0 or n_rows == 0:
         return np.float32(LEAST)
@@ -169,7 +170,7 @@ def lower_bound_at(label: int, label_counts: NDArray[np.int64], n_rows: int) -> 
     return np.float32(max(count / (count + n_rows), LEAST))
 
 
-def thresholds_of(counters: Counters, start: Start, lower_bound: NDArray[np.float32]) -> NDArray[np.float32]:
+def thresholds_of(counters: Counters, start: Start, lower_bound: F32) -> F32:
     """Return every label's threshold, float32[K]: max((a + hits) / (b + marks), nu_j), as a score.
 
     Start values of at most a half, and hits of at most half the marks, keep the probability at 0.5 or less:
@@ -193,11 +194,7 @@ def threshold_at(
 
 @kernel
 def _set_thresholds(
-    hits: NDArray[np.int64],
-    marks: NDArray[np.int64],
-    start: tuple[float, float, float, float],
-    lower_bound: NDArray[np.float32],
-    thresholds_out: NDArray[np.float32],
+    hits: I64, marks: I64, start: tuple[float, float, float, float], lower_bound: F32, thresholds_out: F32
 ) -> None:
     for label in range(len(thresholds_out)):
         thresholds_out[label] = threshold_at(hits[label], marks[label], start, lower_bound[label])

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import F32, I32, I64, Bools
 from service.base.rows import LabelRows, offsets
 from service.evaluation.fmeasure import EmptyConvention
 from service.thresholds.methods.estimates import Estimates, count_at, macro_f
@@ -37,7 +38,7 @@ RATIO_GRID = (2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0)
 
 
 def choose_start(
-    estimates: Estimates, truth: LabelRows, bounds: NDArray[np.float32], read: Start, empty: EmptyConvention
+    estimates: Estimates, truth: LabelRows, bounds: F32, read: Start, empty: EmptyConvention
 ) -> Start:
     """Return the start values of the grid whose thresholds, after all rows, have the best macro-F on them.
 
@@ -60,9 +61,7 @@ def choose_start(
     return best
 
 
-def replay(
-    estimates: Estimates, truth: LabelRows, bounds: NDArray[np.float32], start: Start
-) -> NDArray[np.float32]:
+def replay(estimates: Estimates, truth: LabelRows, bounds: F32, start: Start) -> F32:
     """Return the thresholds that OFO leaves after the rows of the estimates, float32[K]."""
     counters = no_counts(truth.n_labels)
     thresholds = thresholds_of(counters, start, bounds)
@@ -71,12 +70,7 @@ def replay(
 
 
 def count_rows(
-    estimates: Estimates,
-    truth: LabelRows,
-    bounds: NDArray[np.float32],
-    start: Start,
-    counters: Counters,
-    thresholds: NDArray[np.float32],
+    estimates: Estimates, truth: LabelRows, bounds: F32, start: Start, counters: Counters, thresholds: F32
 ) -> None:
     """Let OFO go on over further rows: counters and thresholds, those of the rows before, are changed."""
     _replay(
@@ -92,13 +86,13 @@ def count_rows(
 
 @kernel
 def _replay(
-    estimates: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]],
-    truth: tuple[NDArray[np.int64], NDArray[np.int32]],
-    last_row: NDArray[np.int64],
-    bounds: NDArray[np.float32],
+    estimates: tuple[I64, I32, F32],
+    truth: tuple[I64, I32],
+    last_row: I64,
+    bounds: F32,
     start: tuple[float, float, float, float],
-    counters: tuple[NDArray[np.int64], NDArray[np.int64]],
-    thresholds: NDArray[np.float32],
+    counters: tuple[I64, I64],
+    thresholds: F32,
 ) -> None:
     """Do algorithm 2's lines 3 to 8 on estimates; counters and thresholds are changed."""
     ptr, labels, scores = estimates
@@ -123,14 +117,14 @@ def _replay(
 C_GRID = (100, 50, 20, 10, 7, 5, 4, 3, 2)
 """The paper's values of c, 1 / kappa, from the lowest kappa on."""
 
-FindThresholds: TypeAlias = Callable[[Estimates, LabelRows, NDArray[np.float32]], NDArray[np.float32]]
+FindThresholds: TypeAlias = Callable[[Estimates, LabelRows, F32], F32]
 """Return a method's thresholds, float32[K], of estimates, their true labels, and bounds of probabilities."""
 
 
 def choose_kappa(
     estimates: Estimates,
     truth: LabelRows,
-    bounds: NDArray[np.float32],
+    bounds: F32,
     find: FindThresholds,
     empty: EmptyConvention,
     seed: int = 0,
@@ -159,18 +153,14 @@ def choose_kappa(
     return best
 
 
-def _some_rows(
-    estimates: Estimates, truth: LabelRows, chosen: NDArray[np.bool_]
-) -> tuple[Estimates, LabelRows]:
+def _some_rows(estimates: Estimates, truth: LabelRows, chosen: Bools) -> tuple[Estimates, LabelRows]:
     """Return the estimates and the true labels of some rows, bool[rows]."""
     ptr, labels, scores = _chosen(chosen, estimates.ptr, estimates.labels, estimates.scores)
     indptr, indices = _chosen(chosen, truth.indptr, truth.indices)
     return Estimates(ptr, labels, scores, estimates.floor), LabelRows(indptr, indices, truth.n_labels)
 
 
-def _chosen(
-    chosen: NDArray[np.bool_], ptr: NDArray[np.int64], *values: NDArray[Any]
-) -> tuple[NDArray[Any], ...]:
+def _chosen(chosen: Bools, ptr: I64, *values: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     """Return offsets and values of the chosen rows, of rows values[ptr[i] : ptr[i + 1]]."""
     sizes = np.diff(ptr)
     stays = np.repeat(chosen, sizes)

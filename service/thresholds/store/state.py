@@ -8,12 +8,10 @@ import os
 import time
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Insert, Table, bindparam, delete, func, insert, select, update
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from service.base.errors import BadParameter, DatabaseUnavailable, NotTuned
-from service.db.engine import Compiled, Database
+from service.db.engine import Compiled, Database, insert_new
 from service.db.tables import CHECKPOINTS, LOG, SECRETS, SHADOWS, VERSIONS
 from service.thresholds.store.codec import (
     Deltas,
@@ -87,7 +85,7 @@ def lock_head(connection: Connection, model: str, version: int) -> Head:
     found = find_head(connection, model, version, lock=True)
     if found is None:
         values = {"model": model, "version": version, "epoch": 0, "base_epoch": 0, "n_events": 0}
-        connection.execute(_insert_new(connection, VERSIONS), values)
+        connection.execute(insert_new(connection, VERSIONS), values)
         found = find_head(connection, model, version, lock=True)
         assert found is not None
     return found
@@ -196,7 +194,7 @@ def replace_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -
 def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> None:
     """Keep the state of the head's epoch as a checkpoint, and forget what is too old to be kept."""
     values = {"version_id": head.id, "epoch": head.epoch, "kind": kind, "created_at": time.time()}
-    connection.execute(_insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)})
+    connection.execute(insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)})
     there = checkpoints(connection, head)
     oldest = there[:CHECKPOINTS_MAX][-1].epoch
     regular = [one.epoch for one in there if one.kind == KEPT]
@@ -211,7 +209,7 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
 def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
     """Return the secret of a name, the same for all replicas: made by the first who asks."""
     value = os.urandom(n_bytes)
-    connection.execute(_insert_new(connection, SECRETS), {"name": name, "value": value})
+    connection.execute(insert_new(connection, SECRETS), {"name": name, "value": value})
     return bytes(connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar_one())
 
 
@@ -284,9 +282,3 @@ def append(connection: Connection, head: Head, kind: str, payload: bytes = b"", 
     new = head._replace(epoch=epoch, base_epoch=base_epoch, n_events=head.n_events + n_events)
     _MOVE_HEAD.run(connection, key=head.id, epoch=epoch, base_epoch=base_epoch, n_events=new.n_events)
     return new
-
-
-def _insert_new(connection: Connection, table: Table) -> Insert:
-    """Return an insert that leaves rows alone whose key is there already."""
-    insert = postgresql_insert if connection.dialect.name == "postgresql" else sqlite_insert
-    return insert(table).on_conflict_do_nothing()

@@ -21,7 +21,7 @@ from service.trainers.ldsm.split import Examples, Split, share_out, split_node
 from service.trainers.representations import rerank_arrays, squared_lengths
 from service.trainers.size import SizeEstimate
 from service.trainers.source import RowSource, TrainingSet, all_rows
-from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.spec import Trained, TrainerSpec, spreads
 from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
 from service.trainers.work import Tools, derived_seed
 
@@ -307,6 +307,13 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     return _assemble(data, parameters, [forest[number] for number in range(parameters.trees)])
 
 
+def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:
+    """Return the memory that growing a tree takes, as `fit_ldsm` says, and the root's rows once more."""
+    of_feature, of_label = 68 if p.optimiser == "nag" else 32, 8 * p.arity
+    held = int(4 * p.max_copies * data.rows.n_rows) + 8 * len(data.rows.indices)
+    return held + of_feature * data.rows.n_features + of_label * data.labels.n_labels
+
+
 def _assemble(data: TrainingSet, parameters: LdsmParameters, forest: list[_Grown]) -> Trained:
     """Pack the trees."""
     extra = {}
@@ -349,4 +356,6 @@ LDSM = TrainerSpec(
     parameters=LdsmParameters,
     fit=fit_ldsm,
     estimate=estimate_ldsm,
+    alone=spreads,
+    worker_bytes=_tree_bytes,
 )

@@ -15,7 +15,7 @@ from service.base.errors import BadParameter
 from service.base.faults import fault
 from service.base.parameters import Parameters
 from service.base.rows import LabelRows, SparseRows
-from service.trainers.classifiers import Members, Solving, members_of
+from service.trainers.classifiers import Members, Solving, members_of, solver_bytes
 from service.trainers.clustering import balanced_shape
 from service.trainers.label_tree import exact_vectors, grow
 from service.trainers.plt.descent import Descent, train_trees
@@ -226,4 +226,6 @@ PLT = TrainerSpec(
     reads="passes",
     shows=True,
     regrowth=regrow_plt,
+    alone=lambda p: None if p.solver == "batch" else f"with solver={p.solver}, which learns row by row",
+    worker_bytes=lambda data, p: solver_bytes(data.rows),
 )

@@ -17,7 +17,7 @@ from service.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
 from service.trainers.representations import rerank_arrays
 from service.trainers.size import SizeEstimate
 from service.trainers.source import RowSource, TrainingSet, all_rows
-from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.spec import Trained, TrainerSpec, spreads
 from service.trainers.weighing import IDF_ABOUT, Idf, weigh
 from service.trainers.work import Tools, derived_seed
 
@@ -183,6 +183,11 @@ def grow_forest(
     return [trees[number] for number in range(n_trees)]
 
 
+def tree_bytes(rows: SparseRows) -> int:
+    """Return the memory that growing a tree takes, as `grow_tree` says of the root."""
+    return 8 * len(rows.indices) + 150 * rows.n_rows
+
+
 def tree_of(grown: Grown, leaf_weight: NDArray[np.float32]) -> Tree:
     """Return the tree that the store takes: a leaf's value is a label's share of its rows * leaf_weight."""
     n_nodes = len(grown.n_rows)
@@ -262,6 +267,8 @@ FASTXML = TrainerSpec(
     parameters=FastXmlParameters,
     fit=fit_forest,
     estimate=estimate_forest,
+    alone=spreads,
+    worker_bytes=lambda data, p: tree_bytes(data.rows),
 )
 
 PFASTREXML = TrainerSpec(
@@ -270,4 +277,6 @@ PFASTREXML = TrainerSpec(
     parameters=PfastreXmlParameters,
     fit=fit_forest,
     estimate=estimate_forest,
+    alone=spreads,
+    worker_bytes=lambda data, p: tree_bytes(data.rows),
 )

@@ -21,7 +21,7 @@ from service.jobs.kinds import run_job
 from service.jobs.leases import ClaimLost
 from service.jobs.promotion import judge_conditions
 from service.jobs.requests import PromotionCondition
-from service.jobs.training import split_lines
+from service.jobs.sources import split_lines
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.evaluate import measure
 from service.workflows.labelled import no_progress

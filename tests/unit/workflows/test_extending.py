@@ -19,8 +19,9 @@ from service.inference.predictors import make_predictor
 from service.trainers import TrainingSet
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.calibrate import calibrate_and_publish
+from service.workflows.extend import extend_and_publish
 from service.workflows.kept_rows import join_rows
-from service.workflows.train import TrainReport, TrainRequest, extend_and_publish, train_and_publish
+from service.workflows.train import TrainReport, TrainRequest, train_and_publish
 from tests.conftest import Command
 
 WORDS = [f"word{i}" for i in range(12)]

@@ -107,7 +107,7 @@ def test_bad_events_are_rejected_one_by_one(own_store: Store) -> None:
         event("", []),
         event("x" * 257, []),
         {"event_id": "x", "labels": []},
-        event("x", [], instance=RAW, prediction_id="y"),
+        event("x", [], instance={"text": "a"}, prediction_id="y"),
         event("x", [], instance={"indices": [-1], "values": [1]}),
         {"event_id": 3, "labels": [], "instance": RAW},
     ]

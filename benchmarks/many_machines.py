@@ -1,0 +1,273 @@
+"""Trainings on many machines: measured beside threads, and played through for clusters that nobody has here.
+
+    python -m benchmarks.many_machines --data DIR                       # play a training's steps through
+    python -m benchmarks.many_machines --data DIR --measure --repeats 3 # threads, one node, two, in turns
+
+Played through: the training runs once, in this process, one step after the other. The processor time and the
+bytes of every step are kept, and handed out to 10, 100 and 1,000 nodes as `service.executors.ray` does it:
+fields go to each node once, from node to node (the holders double in each round), items in bundles to the
+first processor that is free, the driver begins, takes and joins one after the other. Then the same for
+`--rows` and `--labels`: steps as a tree of so many labels has them, each with the seconds and bytes for a
+row's visit or a label that were measured. Not modelled: nodes that die, or share the network.
+"""
+
+import argparse
+import heapq
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import scipy.sparse as sp
+
+from benchmarks.data import prepare
+from benchmarks.ours import labels_of, rows_of
+from benchmarks.runs import spread
+from service.executors.local import Crew
+from service.executors.ray import BUNDLE_MAX, BUNDLE_SECONDS, RayCrew, connect
+from service.executors.values import n_bytes
+from service.trainers import fit, parse_parameters
+from service.trainers.classifiers import _Solve, _visits
+from service.trainers.clustering import _Halve
+from service.trainers.source import MemorySource, TrainingSet
+
+NODES = (1, 2, 10, 100, 1000)
+TILE = 16
+
+
+class Item(NamedTuple):
+    """What a step took: seconds on a node, bytes there and back, and seconds of the driver at its end."""
+
+    seconds: float
+    n_bytes: int
+    joined: float = 0.0
+
+
+class Phase(NamedTuple):
+    """A step and its items; all of them end before the next phase begins."""
+
+    name: str
+    n_bytes: int
+    items: list[Item]
+
+
+class Recording(Crew):
+    """Runs one item after the other, and keeps what each takes."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.phases: list[Phase] = []
+        self.visits = self.visit_seconds = 0.0
+
+    def steps(self, step: Any, items: Iterable[Any], done: Callable[[Any, Any], None]) -> None:
+        workspace, found = step.workspace(), []
+        for item in items:
+            sent, began = n_bytes(item) if isinstance(item, tuple) else 8, time.process_time()
+            result = step.run(item, workspace, self.stop)
+            ended = time.process_time()
+            done(item, result)
+            found.append(Item(ended - began, sent + n_bytes(result), time.process_time() - ended))
+            if isinstance(step, _Solve):
+                self.visits += _visits(step.shape, step.members, item)
+                self.visit_seconds += ended - began
+        self.phases.append(Phase(type(step).__name__.strip("_"), n_bytes(step), found))
+
+
+class Machines(NamedTuple):
+    """A cluster: processors a node, bytes a second of a node's network, seconds of the driver for a task."""
+
+    processors: int
+    network: float
+    task: float
+
+
+class Played(NamedTuple):
+    """A training played through: seconds in all and where they went, bytes over the network."""
+
+    seconds: float
+    n_bytes: float
+    fields: float
+    longest: float
+    driver: float
+
+    def bottleneck(self) -> str:
+        """Return what a larger cluster would not make shorter, or that it would."""
+        parts = {"fields to the nodes": self.fields, "longest steps": self.longest, "the driver": self.driver}
+        if sum(parts.values()) < 0.5 * self.seconds:
+            return "processors"
+        return max(parts, key=lambda part: parts[part])
+
+
+def bundles(items: list[Item]) -> Iterator[Item]:
+    """Yield tasks: items joined until they take BUNDLE_SECONDS."""
+    rest = iter(items)
+    for first in rest:
+        size = max(1, min(BUNDLE_MAX, int(BUNDLE_SECONDS / max(first.seconds, 1e-6))))
+        bundle = [first, *itertools.islice(rest, size - 1)]
+        yield Item(*(sum(column) for column in zip(*bundle, strict=True)))
+
+
+def play(phases: list[Phase], serial: float, nodes: int, machines: Machines) -> Played:
+    """Play phases through; `serial` are seconds of the driver besides."""
+    now, sent, fields, longest, driver = serial, 0.0, 0.0, 0.0, serial
+    for phase in phases:
+        spread_out = phase.n_bytes / machines.network * math.ceil(math.log2(nodes + 1))
+        fields += spread_out
+        sent += phase.n_bytes * nodes
+        free = [now + spread_out] * (nodes * machines.processors)
+        asked = joined = now + spread_out
+        ends: list[tuple[float, Item]] = []
+        for task in bundles(phase.items):
+            asked += machines.task
+            end = max(heapq.heappop(free), asked) + task.seconds
+            heapq.heappush(free, end)
+            ends.append((end, task))
+        for end, task in sorted(ends):
+            joined = max(joined, end) + task.n_bytes / machines.network + task.joined
+            sent += task.n_bytes
+        busy = sum(machines.task + task.n_bytes / machines.network + task.joined for _, task in ends)
+        driver += busy
+        longest += max(task.seconds for _, task in ends)
+        now = joined
+    return Played(now, sent, fields, longest, driver)
+
+
+def scaled(found: Recording, data: TrainingSet, n_rows: int, n_labels: int, leaf_size: int) -> list[Phase]:
+    """Return the phases of a label tree of so many rows and labels, at the measured rates."""
+    row_bytes = n_bytes(data) / data.rows.n_rows
+    carried = len(data.labels.indices) / data.labels.n_rows
+    halving = [phase for phase in found.phases if phase.name == _Halve.__name__.strip("_")]
+    label_seconds = sum(item.seconds for phase in halving for item in phase.items) / max(1, len(halving))
+    label_seconds /= data.labels.n_labels
+    vector_bytes = max((phase.n_bytes for phase in halving), default=0) / data.labels.n_labels
+    halvings = max(0, math.ceil(math.log2(n_labels / leaf_size)))
+    phases = []
+    for level in range(halvings):
+        labels = n_labels / 2**level
+        items = [Item(labels * label_seconds, int(8 * labels))] * 2**level
+        phases.append(Phase("Halve", int(vector_bytes * n_labels), items))
+    solved = next(phase for phase in found.phases if phase.name == _Solve.__name__.strip("_"))
+    rate = found.visit_seconds / found.visits
+    weight_bytes = sum(item.n_bytes for item in solved.items) / data.labels.n_labels
+    joined = sum(item.joined for item in solved.items) / data.labels.n_labels
+    levels = max(1, math.ceil(halvings / math.log2(TILE)))
+    pieces: list[Item] = []
+    for level in range(levels + 1):
+        n_nodes = min(TILE**level, 2**halvings)
+        tiles = 1 if level < levels else max(1, math.ceil(n_labels / n_nodes / TILE))
+        visits = n_rows * (1.0 if level == 0 else carried) / n_nodes
+        share = n_labels * (1 / (levels + 1)) / n_nodes
+        for _ in range(tiles):
+            one = Item(visits * rate, int(weight_bytes * share / tiles), joined * share / tiles)
+            pieces += [one] * n_nodes
+    return [*phases, Phase("Solve", int(row_bytes * n_rows), pieces)]
+
+
+def table(title: str, phases: list[Phase], serial: float, machines: Machines, price: float) -> None:
+    print(f"\n{title}\n\n| nodes | time | bytes over the network | node hours | cost | what bounds it |")
+    print("|---|---|---|---|---|---|")
+    for nodes in NODES:
+        played = play(phases, serial, nodes, machines)
+        hours = played.seconds / 3600
+        shown = f"{hours:,.2f} h" if hours >= 1 else f"{played.seconds:,.1f} s"
+        cost = f"{nodes * hours:,.2f} | {nodes * hours * price:,.2f} | {played.bottleneck()}"
+        print(f"| {nodes:,} | {shown} | {played.n_bytes / 1e9:,.1f} GB | {cost} |")
+
+
+def simulate(given: argparse.Namespace, data: TrainingSet) -> None:
+    recording = Recording()
+    parameters = parse_parameters(given.trainer, given.p)
+    began = time.process_time()
+    fit(given.trainer, parameters, MemorySource(data), 0, crew=recording)
+    seconds = time.process_time() - began
+    stepped = sum(item.seconds + item.joined for phase in recording.phases for item in phase.items)
+    serial = max(0.0, seconds - stepped)
+    print(f"{data.rows.n_rows:,} rows, {data.labels.n_labels:,} labels: {seconds:.1f} s on one processor,")
+    print(f"of them {serial:.1f} s outside of steps")
+    print("\n| step | items | seconds | longest | fields | results |")
+    print("|---|---|---|---|---|---|")
+    for name, group in itertools.groupby(recording.phases, key=lambda phase: phase.name):
+        same = list(group)
+        items = [item for phase in same for item in phase.items]
+        times = f"{sum(item.seconds for item in items):.2f} | {max(item.seconds for item in items):.3f}"
+        results = f"{sum(item.n_bytes for item in items) / 1e6:,.1f} MB"
+        print(f"| {name} | {len(items):,} | {times} | {same[0].n_bytes / 1e6:,.1f} MB | {results} |")
+    machines = Machines(given.processors, given.network * 1e9 / 8, given.task_ms / 1e3)
+    table("This data set", recording.phases, serial, machines, given.price)
+    if given.trainer == "label-tree":
+        leaf_size = dict(parameters)["leaf_size"]
+        phases = scaled(recording, data, given.rows, given.labels, leaf_size)
+        factor = given.rows / data.rows.n_rows
+        title = f"{given.rows:,} rows, {given.labels:,} labels"
+        table(title, phases, serial * factor, machines, given.price)
+        root = factor * (8 * len(data.rows.indices) + 88 * data.rows.n_rows) / 1e9
+        fields = max(phase.n_bytes for phase in phases) / 1e9
+        print(f"\nA node holds {fields:,.0f} GB of fields; a worker {root:,.0f} GB at the root.")
+
+
+@contextmanager
+def nodes_of(n: int) -> Iterator[str]:
+    """Yield the address of a cluster of so many nodes of one processor on this machine."""
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "object_store_memory": 1 << 30, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    try:
+        for _ in range(n - 1):
+            cluster.add_node(**node)
+        yield cluster.address
+    finally:
+        cluster.shutdown()
+
+
+def measure(given: argparse.Namespace, data: TrainingSet) -> None:
+    """Train by a thread here, by one node and by two, in turns; processes of nodes have their kernels."""
+    parameters, source = parse_parameters(given.trainer, given.p), MemorySource(data)
+    seconds: dict[str, list[float]] = {"a thread": [], "one node": [], "two nodes": []}
+
+    def train(name: str, crew: Crew) -> None:
+        began = time.perf_counter()
+        fit(given.trainer, parameters, source, 0, crew=crew)
+        seconds[name].append(time.perf_counter() - began)
+
+    for _ in range(given.repeats):
+        train("a thread", Crew(1))
+        for n, name in ((1, "one node"), (2, "two nodes")):
+            with nodes_of(n) as address, connect(address) as ray:
+                few = source.data.take(list(range(min(2000, data.rows.n_rows))))
+                fit(given.trainer, parameters, MemorySource(few), 0, crew=RayCrew(1, ray))
+                train(name, RayCrew(1, ray))
+    for name, values in seconds.items():
+        print(f"{name}: {spread(values, 1)} s")
+    best = {name: min(values) for name, values in seconds.items()}
+    print(f"one node over a thread: {best['one node'] / best['a thread']:.2f}")
+    print(f"two nodes over one: {best['one node'] / best['two nodes']:.2f}")
+
+
+def main() -> None:
+    about = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=about)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "out")
+    parser.add_argument("--trainer", default="label-tree")
+    parser.add_argument("-p", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=10**9)
+    parser.add_argument("--labels", type=int, default=10**7)
+    parser.add_argument("--processors", type=int, default=16, help="of a node")
+    parser.add_argument("--network", type=float, default=10.0, help="gigabits a second of a node")
+    parser.add_argument("--task-ms", type=float, default=1.5, help="of the driver for a task")
+    parser.add_argument("--price", type=float, default=0.8, help="of a node for an hour")
+    given = parser.parse_args()
+    work = prepare(given.data, given.out).work
+    rows, labels = (sp.load_npz(work / f"train.{part}.npz").tocsr() for part in ("rows", "labels"))
+    data = TrainingSet(rows_of(rows), labels_of(labels))
+    (measure if given.measure else simulate)(given, data)
+
+
+if __name__ == "__main__":
+    main()

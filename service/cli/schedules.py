@@ -1,0 +1,93 @@
+"""`xylem schedules`: jobs that come by themselves, of a store's database or of a server."""
+
+from __future__ import annotations
+
+import json as json_library
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.base.errors import BadData
+from service.cli.console import print_json, print_line, print_result, print_table
+from service.cli.options import Json, grouped
+from service.cli.places import Place, asked
+
+if TYPE_CHECKING:
+    from service.base.settings import Settings
+    from service.db.engine import Database
+    from service.jobs.schedules import Schedules
+
+app = typer.Typer(
+    help="Schedules: jobs that come by themselves; of the store, or with --url of a server.",
+    no_args_is_help=True,
+)
+
+
+def _local(database: Database, settings: Settings) -> Schedules:
+    from service.jobs.schedules import Schedules
+
+    return Schedules(database, settings)
+
+
+@app.command()
+@grouped
+def create(
+    context: typer.Context,
+    job: Annotated[Path, typer.Option("--job", metavar="FILE", help="The body of a job, a JSON object.")],
+    place: Place,
+    kind: Annotated[str, typer.Option(metavar="KIND", help="Of the job.")] = "training",
+    cron: Annotated[
+        str | None, typer.Option(metavar="LINE", help="When, in UTC: minute hour day month weekday.")
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Whenever N rows of feedback have come.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Have jobs come by themselves, at the times of --cron or after --rows. Workers run them."""
+    try:
+        body: Any = json_library.loads(job.read_bytes())
+    except ValueError as error:
+        raise BadData(f"{job}: expected JSON, found bytes that are not: {error}") from None
+    with asked(context, place, _local) as schedules:
+        made = schedules.create_schedule(kind, body, cron, rows)
+    print_result(json, f"schedule {made['id']}: {_when(made)}", **made)
+
+
+@app.command("list")
+@grouped
+def list_schedules(context: typer.Context, place: Place, json: Json = False) -> None:
+    """List the schedules, the oldest first."""
+    with asked(context, place, _local) as schedules:
+        found = schedules.schedules()
+    where = str(place.url or place.store)
+    if json:
+        print_json({"schedules": found})
+    elif found:
+        columns = ("id", "kind", "model", "alias", "when", "runs", "last_job")
+        print_table(
+            where, columns, [[str({**one, "when": _when(one)}[c] or "") for c in columns] for one in found]
+        )
+    else:
+        print_line(f"No schedules in {where}")
+
+
+@app.command()
+@grouped
+def delete(
+    context: typer.Context,
+    schedule: Annotated[str, typer.Argument(metavar="ID", help="As `xylem schedules list` shows it.")],
+    place: Place,
+    json: Json = False,
+) -> None:
+    """Remove a schedule; a job that came of it goes on."""
+    with asked(context, place, _local) as schedules:
+        removed = schedules.delete_schedule(schedule)
+    print_result(json, f"schedule {schedule} is removed", **removed)
+
+
+def _when(schedule: dict[str, Any]) -> str:
+    if schedule["cron"] is not None:
+        return f"{schedule['cron']}, next {schedule['next']}"
+    return f"{schedule['rows_come']} of {schedule['rows']} rows"

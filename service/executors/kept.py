@@ -1,0 +1,140 @@
+"""Results of steps that are kept in files until the work is done: begun again, it goes on from them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar, Generic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.sources import ROOT, source_digest
+from service.base.errors import Unavailable
+from service.executors.local import Crew
+from service.executors.steps import R, Step, T
+from service.executors.values import digest_of, packed, unpacked
+
+_NAME_BYTES = 32
+_HEAD_BYTES = _NAME_BYTES + 8
+_LOCK = "lock"
+
+
+@contextmanager
+def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
+    """Yield a crew that keeps the results of `crew` in a directory, which goes when the block has ended well.
+
+    resume  whether results that are there are taken; else they are removed first
+
+    Raises Unavailable while another process works with the directory.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fault = "expected no other training that keeps its steps there, found one: wait for it, or end it"
+            raise Unavailable(f"{directory}: {fault}") from None
+        if not resume:
+            for file in directory.iterdir():
+                if file.name != _LOCK:
+                    file.unlink()
+        yield _Keeping(crew, directory)
+        shutil.rmtree(directory, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+@dataclass(frozen=True)
+class _Named(Generic[T, R]):
+    """A step whose items come with their names."""
+
+    result: ClassVar[Any] = None
+
+    step: Step[T, R]
+
+    def workspace(self) -> Any:
+        """Return what calls work in."""
+        return self.step.workspace()
+
+    def run(self, item: tuple[bytes, T], workspace: Any, stop: NDArray[np.uint8]) -> R:
+        """Return the result of an item."""
+        return self.step.run(item[1], workspace, stop)
+
+
+class _Keeping(Crew):
+    """A crew that writes down what another one finds, and passes over what is written."""
+
+    def __init__(self, crew: Crew, directory: Path) -> None:
+        super().__init__(crew.threads)
+        self.stop = crew.stop
+        self._crew = crew
+        self._directory = directory
+
+    def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
+        """Run `step` on the items whose results are not there yet; `done` is called for all of them.
+
+        A file for each step and its fields, named by them and by the sources of Xylem. Raises Unavailable
+        when the disk refuses.
+        """
+        kind = type(step)
+        where = f"{kind.__module__}.{kind.__qualname__}", source_digest(_file_of(kind))
+        name = digest_of(where, step).hex()[:_NAME_BYTES]
+        with (self._directory / name).open("a+b") as file:
+            there = _read(file)
+
+            def missing() -> Iterator[tuple[bytes, T]]:
+                for item in items:
+                    name = digest_of(item)
+                    if name in there:
+                        done(item, unpacked(step.result, _content(file, *there[name])))
+                    else:
+                        yield name, item
+
+            def keep(item: tuple[bytes, T], result: R) -> None:
+                content = packed(result)
+                length = len(content).to_bytes(8, "little")
+                _append(file, b"".join([item[0], length, content, sha256(content).digest()]))
+                done(item[1], result)
+
+            self._crew.steps(_Named(step), missing(), keep)
+
+
+def _file_of(kind: type) -> Path:
+    return ROOT / (kind.__module__.replace(".", "/") + ".py")
+
+
+def _append(file: BinaryIO, record: bytes) -> None:
+    try:
+        file.write(record)
+        file.flush()
+    except OSError as error:
+        fault = f"expected space to keep the results of steps, found: {error.strerror}"
+        raise Unavailable(f"{file.name}: {fault}") from None
+
+
+def _content(file: BinaryIO, start: int, length: int) -> bytes:
+    return os.pread(file.fileno(), length, start)
+
+
+def _read(file: BinaryIO) -> dict[bytes, tuple[int, int]]:
+    """Return where the result of each item stands; cut off what a killed process wrote half."""
+    there: dict[bytes, tuple[int, int]] = {}
+    end = 0
+    file.seek(0)
+    while len(head := file.read(_HEAD_BYTES)) == _HEAD_BYTES:
+        length = int.from_bytes(head[_NAME_BYTES:], "little")
+        content = file.read(length)
+        if file.read(sha256().digest_size) != sha256(content).digest():
+            break
+        there[head[:_NAME_BYTES]] = end + _HEAD_BYTES, length
+        end = file.tell()
+    file.truncate(end)
+    return there

@@ -1,0 +1,265 @@
+"""Steps on the nodes of a Ray cluster, and how a command reaches one: `xylem train --ray auto`.
+
+Nothing here imports Ray before it is asked for: `pip install 'xylem-serve[ray]'`.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+import os
+import platform
+import re
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from model_store.compiled.sources import ROOT, source_digest
+from service.base.errors import BadParameter, Unavailable, XylemError
+from service.base.logs import log
+from service.base.rows import writeable
+from service.executors.local import Crew
+from service.executors.steps import R, Step, T
+from service.executors.values import mapped, shared
+
+EXTRA = "pip install 'xylem-serve[ray]'"
+
+CONNECT_SECONDS = 10.0
+"""So long an address may take to accept a connection."""
+
+NODE_SECONDS = 120.0
+"""So long a node may take to say which versions it has: its first process imports for a while."""
+
+RETRIES = 10
+"""So often a step is begun again after its process or node has died."""
+
+BUNDLE_SECONDS = 0.25
+"""Items are sent together until a bundle takes about so long: a task alone costs some milliseconds."""
+
+BUNDLE_MAX = 256
+
+LOG_MAX = 4000
+"""Characters of what a step that failed wrote, and of its frames, that are shown."""
+
+LOOK_SECONDS = 30.0
+"""The pause between two looks at how many processors the cluster has, when no step ends."""
+
+IDLE_LOOKS_MAX = 20
+"""So many looks in a row may find no processor at all: nodes may be on their way."""
+
+_COLOURS = re.compile(r"\x1b\[\d*m")
+
+_CURRENT = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
+"""Where `ray start` writes the address that "auto" means."""
+
+
+@contextmanager
+def connect(address: str) -> Iterator[Any]:
+    """Yield the module `ray`, connected to a cluster whose nodes all have what this process has.
+
+    address  "auto", HOST:PORT of a cluster that this machine is a node of, or ray://HOST:PORT
+
+    In a process that is connected already the connection stays as it is, else it ends with the block. Raises
+    BadParameter: Ray is not installed, the address is none, or versions differ between nodes; Unavailable:
+    nobody answers there, within CONNECT_SECONDS, or a node does not within NODE_SECONDS.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise BadParameter(f"ray: expected the package ray, found none: {EXTRA}") from None
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        _reach(address)
+        _join(ray, address)
+    try:
+        _check_nodes(ray)
+        yield ray
+    finally:
+        if is_ours:
+            ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Raise BadParameter or Unavailable where nobody listens: Ray waits two minutes, and then exits."""
+    place = address.removeprefix("ray://")
+    if address == "auto":
+        place = os.environ.get("RAY_ADDRESS", "") or (_CURRENT.read_text() if _CURRENT.is_file() else "")
+        if not place:
+            fault = "expected a cluster that runs on this machine, found none: ray start --head"
+            raise Unavailable(f"ray: {fault}, or give its address")
+        place = place.strip().removeprefix("ray://")
+    host, colon, port = place.rpartition(":")
+    if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
+        raise BadParameter(f"ray: expected auto, HOST:PORT or ray://HOST:PORT, found {address[:100]!r}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        fault = f"expected a cluster at {place}, found none: {error.strerror or error}"
+        raise Unavailable(f"ray: {fault}") from None
+
+
+def _join(ray: Any, address: str) -> None:
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of what it will do
+    try:
+        ray.init(address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        found = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise Unavailable(f"ray: expected to join the cluster at {address}, found {found}") from None
+
+
+def _versions() -> dict[str, str]:
+    """Return what must be the same on all nodes, so that a step gives the same bits on each."""
+    import numba
+
+    sources = source_digest(ROOT / "service" / "trainers" / "registry.py")[:12]
+    return {
+        "Python": platform.python_version(),
+        "Xylem": f"{version('xylem-serve')} ({sources})",
+        "numba": numba.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def _check_nodes(ray: Any) -> None:
+    """Raise BadParameter for a node with another version of anything than this process."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ours = _versions()
+    task = ray.remote(_versions)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    asked = []
+    for node in nodes:
+        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        asked.append(task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote())
+    for node, ref in zip(nodes, asked, strict=True):
+        name = node["NodeManagerAddress"]
+        try:
+            found = ray.get(ref, timeout=NODE_SECONDS)
+        except ray.exceptions.GetTimeoutError:
+            fault = f"expected node {name} to answer within {NODE_SECONDS:g} seconds, found that it does not"
+            raise Unavailable(f"ray: {fault}") from None
+        except (ray.exceptions.RayError, ImportError) as error:
+            last = str(error).strip().splitlines()[-1][:300]
+            raise BadParameter(f"ray: expected Xylem {ours['Xylem']} on node {name}, found: {last}") from None
+        for what, here in ours.items():
+            if found[what] != here:
+                fault = f"expected {what} {here} on node {name}, as here, found {found[what]}"
+                raise BadParameter(f"ray: {fault}")
+
+
+_workspaces: dict[str, Any] = {}
+"""In a process of a node: the workspace of the step that it ran last."""
+
+
+def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, list[R]]:
+    """Return the seconds that some items took, and their results; the step's arrays stay where they are.
+
+    An error comes with what was written before it.
+    """
+    began, written = time.perf_counter(), io.StringIO()
+    step = mapped(step, shared)
+    if number not in _workspaces:
+        _workspaces.clear()
+        _workspaces[number] = step.workspace()
+    stop = np.zeros(1, np.uint8)
+    try:
+        with redirect_stdout(written), redirect_stderr(written):
+            results = [step.run(mapped(item, writeable), _workspaces[number], stop) for item in items]
+    except BaseException as error:
+        _workspaces.clear()  # it was not left as it was found
+        error.add_note(f"written before: {written.getvalue()[-LOG_MAX:]}")
+        raise
+    return time.perf_counter() - began, results
+
+
+class RayCrew(Crew):
+    """A crew whose steps are run by the nodes of a cluster; what it is given besides, by threads here.
+
+    The fields of a step are put into the object store once, and each node fetches them once; a task takes a
+    processor. Results do not depend on the nodes, nor on how items are bundled.
+    """
+
+    def __init__(self, threads: int, ray: Any) -> None:
+        super().__init__(threads)
+        self._ray = ray
+        self._found = 1
+        self._looked_at = -math.inf
+
+    def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
+        """Run `step` on every item, as `Executor.steps`.
+
+        A step whose process or node dies is begun again elsewhere. Raises what a step raises, and Unavailable
+        where it dies RETRIES times more, or no node is left. An interrupt ends what runs.
+        """
+        ray, todo, size = self._ray, iter(items), 1
+        number, fields = uuid.uuid4().hex, ray.put(step)
+        task = ray.remote(_run_bundle).options(num_cpus=1, max_retries=RETRIES)
+        running: dict[Any, list[T]] = {}
+        try:
+            while True:
+                wanted = 2 * self._processors()
+                while len(running) < wanted and (bundle := list(islice(todo, size))):
+                    running[task.remote(number, fields, bundle)] = bundle
+                if not running:
+                    return
+                ref = self._next(running)
+                bundle = running.pop(ref)
+                seconds, results = self._result(ref)
+                size = max(1, min(BUNDLE_MAX, 2 * size, int(BUNDLE_SECONDS / (seconds / len(bundle)))))
+                for item, result in zip(bundle, results, strict=True):
+                    done(item, result)
+        except BaseException:
+            self.stop[0] = 1
+            for ref in running:
+                ray.cancel(ref, force=True)
+            raise
+
+    def _processors(self) -> int:
+        """Return how many processors all nodes had a second ago, or now: nodes come and go."""
+        if time.monotonic() > self._looked_at + 1.0:
+            self._found = int(self._ray.cluster_resources().get("CPU", 0)) or 1
+            self._looked_at = time.monotonic()
+        return self._found
+
+    def _next(self, running: Iterable[Any]) -> Any:
+        """Return a task that has ended. Raises Unavailable when there is long no processor to run one."""
+        idle = 0
+        while idle < IDLE_LOOKS_MAX:
+            finished, _ = self._ray.wait(list(running), timeout=LOOK_SECONDS)
+            if finished:
+                return finished[0]
+            idle = 0 if self._ray.cluster_resources().get("CPU") else idle + 1
+        seconds = IDLE_LOOKS_MAX * LOOK_SECONDS
+        raise Unavailable(f"ray: expected a node with a processor, found none for {seconds:g} seconds")
+
+    def _result(self, ref: Any) -> tuple[float, list[Any]]:
+        """Return what a task returned, in memory of this process: the object store is for others."""
+        errors = self._ray.exceptions
+        try:
+            seconds, results = self._ray.get(ref)
+        except errors.RayTaskError as error:
+            _raise_of(error)
+        except errors.RayError as error:
+            found = " ".join(str(error).split())[:300]
+            fault = f"expected a step to end in {1 + RETRIES} tries, found {type(error).__name__}"
+            raise Unavailable(f"ray: {fault}: {found}") from None
+        return seconds, mapped(results, np.copy)
+
+
+def _raise_of(error: Any) -> NoReturn:
+    """Log what a step wrote as it failed, and raise its error."""
+    log(logging.ERROR, "step_failed", detail=_COLOURS.sub("", str(error))[-LOG_MAX:])
+    cause = error.cause
+    if isinstance(cause, XylemError | MemoryError):
+        raise cause from None
+    message = f"ray: expected a step to run, found {type(cause).__name__}: {cause}"
+    raise RuntimeError(message) from error

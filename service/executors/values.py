@@ -1,0 +1,136 @@
+"""Fields, items and results of steps: arrays in NamedTuples, lists and dataclasses; and results as bytes."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def mapped(value: Any, of_array: Callable[[Array], Array]) -> Any:
+    """Return a value with `of_array` of each array in it in the array's place."""
+    if isinstance(value, np.ndarray):
+        return of_array(value)
+    if isinstance(value, tuple):
+        parts = [mapped(part, of_array) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if isinstance(value, list):
+        return [mapped(part, of_array) for part in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = (field.name for field in dataclasses.fields(value))
+        return dataclasses.replace(value, **{name: mapped(getattr(value, name), of_array) for name in fields})
+    return value
+
+
+class _SameMemory:
+    """Shows an array's memory as numpy's array interface does, and keeps the array."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def shared(array: Array) -> Array:
+    """Return an array over the same memory that is not marked read-only: kernels are compiled for those.
+
+    The memory is other processes' too: who gets the array does not write to it.
+    """
+    return array if array.flags.writeable or not array.size else np.asarray(_SameMemory(array))
+
+
+def n_bytes(value: Any) -> int:
+    """Return the bytes of all arrays in a value."""
+    arrays: list[Array] = []
+    _layout(value, arrays)
+    return sum(array.nbytes for array in arrays)
+
+
+def digest_of(*values: Any) -> bytes:
+    """Return the SHA-256 of values, by what stands in them and not by their types."""
+    arrays: list[Array] = []
+    digest = hashlib.sha256(json.dumps(_layout(values, arrays)).encode())
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
+
+
+def packed(value: Any) -> bytes:
+    """Return a result as bytes: the length of its layout, the layout as JSON, and the arrays."""
+    arrays: list[Array] = []
+    layout = json.dumps(_layout(value, arrays)).encode()
+    return b"".join([len(layout).to_bytes(8, "little"), layout, *(array.tobytes() for array in arrays)])
+
+
+def unpacked(kind: Any, content: bytes) -> Any:
+    """Return the result whose bytes `packed` returned; `kind` is its type."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    layout = json.loads(content[8:start])
+    return _built(kind, layout, _Arrays(content, start))
+
+
+def _layout(value: Any, arrays: list[Array]) -> Any:
+    """Return what stands in a value as JSON takes it, each array as its type and shape; add it to `arrays`.
+
+    Raises TypeError for a value that is no array, number or text, nor made of such.
+    """
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return [value.dtype.str, list(value.shape)]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        return [_layout(part, arrays) for part in value]
+    if dataclasses.is_dataclass(value):
+        return [_layout(getattr(value, field.name), arrays) for field in dataclasses.fields(value)]
+    if hasattr(value, "model_dump_json"):  # a trainer's parameters
+        return value.model_dump_json()
+    raise TypeError(f"expected arrays, numbers and what is made of them, found {type(value).__name__}")
+
+
+class _Arrays:
+    """The arrays that stand one after the other in bytes."""
+
+    def __init__(self, content: bytes, start: int) -> None:
+        self._content = content
+        self._start = start
+
+    def next(self, dtype: str, shape: list[int]) -> Array:
+        """Return a copy of the next array."""
+        count = int(np.prod(shape, dtype=np.int64))
+        array = np.frombuffer(self._content, np.dtype(dtype), count, self._start).reshape(shape).copy()
+        self._start += array.nbytes
+        return array
+
+
+def _built(kind: Any, layout: Any, arrays: _Arrays) -> Any:
+    """Return the value of type `kind` that has a layout."""
+    if layout is None:
+        return None
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is np.ndarray:
+        return arrays.next(*layout)
+    if type(None) in inner:
+        return _built(next(one for one in inner if one is not type(None)), layout, arrays)
+    if origin is list:
+        return [_built(inner[0], part, arrays) for part in layout]
+    if origin is tuple:
+        return tuple(_built(one, part, arrays) for one, part in zip(inner, layout, strict=True))
+    if isinstance(layout, list):
+        kinds = list(_kinds_of(kind))
+        return kind(*(_built(one, part, arrays) for one, part in zip(kinds, layout, strict=True)))
+    return kind(layout)
+
+
+def _kinds_of(kind: Any) -> Iterator[Any]:
+    """Yield the types of the fields of a NamedTuple or dataclass."""
+    hints = get_type_hints(kind)
+    named = getattr(kind, "_fields", None)
+    for name in named or [field.name for field in dataclasses.fields(kind)]:
+        yield hints[name]

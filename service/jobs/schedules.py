@@ -1,0 +1,254 @@
+"""Jobs that come by themselves: at the times of a cron line, or when rows of feedback have come.
+
+Every worker looks for schedules that are due. A run is a job whose idempotency key names the schedule and the
+number of the run: so one job comes of it, however many workers look, and wherever one of them is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from model_store.errors import Conflict
+from service.base.errors import (
+    BadFields,
+    BadRequest,
+    LimitExceeded,
+    ScheduleNotFound,
+    Unavailable,
+    XylemError,
+)
+from service.base.logs import log
+from service.base.repeating import Repeating
+from service.base.settings import Settings
+from service.db.engine import Database
+from service.db.tables import JOBS, SCHEDULES
+from service.jobs.job import ENDED, feedback_models, now, take_turns, time_text
+from service.jobs.jobs import PUBLISHING, Jobs
+from service.thresholds.store.feedback_rows import count_after, newest_number
+
+SCHEDULES_MAX = 100
+"""Schedules of a database."""
+
+LOOK_SECONDS = 1.0
+"""Between two looks of a worker."""
+
+CRON_MAX = 128
+_CRON_FIELDS = 5
+_LATEST = "latest"
+
+
+class _Due(NamedTuple):
+    """A schedule to be run, the time, and the number of the newest row of feedback."""
+
+    row: Row[Any]
+    at: float
+    newest: int
+
+
+class Schedules:
+    """The schedules of a database. Thread-safe, for any number of processes; calls block.
+
+    They are told as JSON tells of them, as by `xylem.Client`. All raise DatabaseUnavailable. Use `start` and
+    `close` to have those run that are due.
+    """
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        """Take the database, which the caller closes."""
+        self._database = database
+        self._jobs = Jobs(database, settings)
+        self._keeps_rows = settings.feedback_rows
+        self._rows_max = settings.limits.feedback_rows_max
+        looking = Repeating("schedules", self._look, LOOK_SECONDS, at_once=True)
+        self.start, self.close = looking.start, looking.stop
+
+    def create_schedule(
+        self, kind: str, job: object, cron: str | None = None, rows: int | None = None
+    ) -> dict[str, Any]:
+        """Have jobs come by themselves, and return the schedule.
+
+        kind  one of `service.jobs.kinds.KINDS`, and `job` the JSON value of a request of it
+        cron  the times, in UTC: minute, hour, day of the month, month, day of the week
+        rows  in its place: whenever so many rows of feedback have come, to the models whose feedback the job
+              reads, else to the model that it is about
+
+        Raises BadFields and BadRequest for what no job would take, for a cron line that is none or never
+        comes, and for rows that do not come; Conflict where another schedule moves the same alias;
+        LimitExceeded.
+        """
+        if (cron is None) == (rows is None):
+            found = "neither" if cron is None else "both"
+            raise BadRequest(f"expected either cron or rows, found {found}").at("cron")
+        try:
+            request, model = self._jobs.check(kind, job)
+        except BadFields as error:
+            raise BadFields([fault.within("job") for fault in error.faults]) from None
+        if rows is not None:
+            self._check_rows(rows)
+        schedule_id, alias = secrets.token_hex(8), _alias_of(kind, request)
+        with self._database.write() as connection:
+            take_turns(connection)
+            others = connection.execute(select(SCHEDULES)).all()
+            for other in others:
+                if alias and (model, alias) == (
+                    other.model,
+                    _alias_of(other.kind, json.loads(other.request)),
+                ):
+                    expected = f"{model}: expected one schedule for the alias {alias}"
+                    raise Conflict(f"{expected}, found that {other.id} is another: delete it first")
+            if len(others) >= SCHEDULES_MAX:
+                raise LimitExceeded(f"expected at most {SCHEDULES_MAX} schedules, found as many")
+            at = now(connection)
+            values = {
+                "id": schedule_id,
+                "kind": kind,
+                "model": model,
+                "request": json.dumps(request),
+                "cron": cron,
+                "when_rows": rows,
+                "next_at": None if cron is None else next_time(cron, at),
+                "rows_after": newest_number(connection),
+                "runs": 0,
+                "created": at,
+            }
+            connection.execute(insert(SCHEDULES).values(values))
+            return _facts(connection, _find(connection, schedule_id))
+
+    def schedules(self) -> list[dict[str, Any]]:
+        """Return all schedules, the oldest first."""
+        with self._database.read() as connection:
+            rows = connection.execute(select(SCHEDULES).order_by(SCHEDULES.c.created, SCHEDULES.c.id)).all()
+            return [_facts(connection, row) for row in rows]
+
+    def delete_schedule(self, schedule_id: str) -> dict[str, Any]:
+        """Remove a schedule, and return it; a job that came of it goes on. Raises ScheduleNotFound."""
+        with self._database.write() as connection:
+            facts = _facts(connection, _find(connection, schedule_id))
+            connection.execute(delete(SCHEDULES).where(SCHEDULES.c.id == schedule_id))
+            return facts
+
+    def run_due(self) -> int:
+        """Submit a job for each schedule that is due, and return how many there were.
+
+        One whose last job has not ended is not due before that; of several times that were missed it runs
+        once. Raises Overloaded when as many jobs wait as may: it is due at the next look, too.
+        """
+        with self._database.read() as connection:
+            at, newest = now(connection), newest_number(connection)
+            rows = connection.execute(select(SCHEDULES)).all()
+            due = [_Due(row, at, newest) for row in rows if _is_due(connection, row, at)]
+        for one in due:
+            self._run(one)
+        return len(due)
+
+    def _run(self, due: _Due) -> None:
+        row = due.row
+        key = f"schedule-{row.id}-{row.runs + 1}"
+        job = self._jobs.add(row.kind, row.model, json.loads(row.request), key).job
+        values = {
+            "runs": row.runs + 1,
+            "last_job": job.id,
+            "next_at": None if row.cron is None else next_time(row.cron, due.at),
+            "rows_after": due.newest,
+        }
+        with self._database.write() as connection:
+            is_here = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)  # else another was faster
+            connection.execute(update(SCHEDULES).where(is_here).values(values))
+        log(logging.INFO, "schedule_ran", schedule=row.id, model=row.model, job=job.id)
+
+    def _look(self) -> None:
+        try:
+            with contextlib.suppress(Unavailable):  # a database that is away, a queue that is full: later
+                self.run_due()
+        except XylemError as error:
+            log(logging.ERROR, "schedules_failed", detail=str(error))
+        except Exception as error:  # this thread must go on
+            log(logging.ERROR, "schedules_failed", error=error)
+
+    def _check_rows(self, rows: int) -> None:
+        """Refuse to wait for rows that never come."""
+        if not self._keeps_rows:
+            expected = "expected a service that keeps rows of feedback (XYLEM_FEEDBACK_ROWS=1)"
+            raise BadRequest(f"{expected}, found one that does not").at("rows")
+        if not 1 <= rows <= self._rows_max:
+            fault = f"expected 1 to {self._rows_max} rows (limit feedback_rows_max), found {rows}"
+            raise BadRequest(fault).at("rows")
+
+
+def next_time(cron: str, after: float) -> float:
+    """Return the first time of a cron line after another, in seconds since 1970. Raises BadRequest."""
+    from croniter import CroniterBadDateError, CroniterError, croniter  # 0.2 s
+
+    shown = f"{cron[:80]!r}"
+    if len(cron) > CRON_MAX or len(cron.split()) != _CRON_FIELDS:
+        raise BadRequest(f"expected a cron line of {_CRON_FIELDS} fields, found {shown}").at("cron")
+    try:
+        start = datetime.datetime.fromtimestamp(after, datetime.UTC)
+        found: datetime.datetime = croniter(cron, start).get_next(datetime.datetime)
+    except CroniterBadDateError:
+        raise BadRequest(f"expected a cron line of a time that comes, found {shown}, which never does").at(
+            "cron"
+        ) from None
+    except CroniterError as error:
+        raise BadRequest(f"expected a cron line, found {shown}: {error}").at("cron") from None
+    return found.timestamp()
+
+
+def _alias_of(kind: str, request: Mapping[str, Any]) -> str | None:
+    """Return the alias that jobs of a request are to move; None: they move none."""
+    if kind not in PUBLISHING:
+        return None
+    alias: str | None = (request.get("promotion") or {}).get("alias", _LATEST)
+    return alias
+
+
+def _models_of(row: Row[Any]) -> list[str]:
+    """Return the models to whose feedback a schedule listens."""
+    return feedback_models(json.loads(row.request)) or [row.model]
+
+
+def _is_due(connection: Connection, row: Row[Any], at: float) -> bool:
+    if row.when_rows is None:
+        is_due = bool(row.next_at <= at)
+    else:
+        is_due = count_after(connection, _models_of(row), row.rows_after) >= int(row.when_rows)
+    if not is_due or row.last_job is None:
+        return is_due
+    state = connection.execute(select(JOBS.c.state).where(JOBS.c.id == row.last_job)).scalar()
+    return state is None or state in ENDED
+
+
+def _find(connection: Connection, schedule_id: str) -> Row[Any]:
+    """Return the row of a schedule. Raises ScheduleNotFound."""
+    ids = {row.id: row for row in connection.execute(select(SCHEDULES))}
+    if schedule_id not in ids:
+        raise ScheduleNotFound(f"expected the id of a schedule, found {schedule_id[:40]!r}")
+    return ids[schedule_id]
+
+
+def _facts(connection: Connection, row: Row[Any]) -> dict[str, Any]:
+    """Return what JSON tells of a schedule."""
+    come = None
+    if row.when_rows is not None:
+        come = count_after(connection, _models_of(row), row.rows_after)
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "model": row.model,
+        "alias": _alias_of(row.kind, json.loads(row.request)),
+        "cron": row.cron,
+        "next": time_text(row.next_at),
+        "rows": row.when_rows,
+        "rows_come": come,
+        "runs": row.runs,
+        "last_job": row.last_job,
+        "created": time_text(row.created),
+        "job": json.loads(row.request),
+    }

@@ -1,0 +1,121 @@
+"""The whole loop: predictions are corrected, a schedule trains on rows and corrections, the gate decides."""
+
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import xylem
+from model_store.store import Store
+from service.workflows.train import TrainRequest, train_and_publish
+from tests.jobs_helpers import N_LABELS, write_data
+from tests.servers import ServerProcess, wait_for
+
+KEY = "the-admin-key-of-the-loop"
+GATE = {"alias": "latest", "if": [{"metric": "P@1", "least_change": 0.0}]}
+JOB: dict[str, Any] = {
+    "model": "m",
+    "trainer": "label-tree",
+    "data": ["train.jsonl", {"feedback": {"model": "m", "days": 90}}],
+    "valid": {"feedback": 0.2},
+    "parameters": {"trees": 1},
+    "promotion": GATE,
+}
+WORSE = {**JOB, "trainer": "huffman-tree", "parameters": {"epochs": 1, "dim": 1}}
+
+
+def documents(n: int, seed: int) -> list[tuple[str, str]]:
+    """Texts of this week and what is true of them: words that the first version has not seen."""
+    rng = random.Random(seed)
+    found = []
+    for _ in range(n):
+        label = rng.randrange(N_LABELS)
+        found.append(
+            (f"week{label} " + " ".join(f"word{rng.randrange(30)}" for _ in range(4)), f"label{label}")
+        )
+    return found
+
+
+class Visitor:
+    """A client that asks all the time: which version answered, and whether rightly."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}"
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self.answers: list[tuple[int, bool]] = []
+        self.faults: list[Exception] = []
+        self._thread.start()
+
+    def _ask(self) -> None:
+        with xylem.Client(self._url, retries=0) as client:
+            while not self._stop.wait(0.005):
+                text, label = documents(1, len(self.answers))[0]
+                try:
+                    found = client.predict("m", [text], top_r=1)
+                except Exception as error:
+                    self.faults.append(error)
+                    return
+                self.answers.append((found.version, found[0].labels[0].label == label))
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def share(self, version: int) -> float:
+        right = [is_right for of, is_right in self.answers if of == version]
+        return sum(right) / len(right)
+
+
+def correct(client: xylem.Client, n: int, seed: int) -> None:
+    """Predict, and send what is true, as an editor does."""
+    for first, (text, label) in enumerate(documents(n, seed)):
+        (found,) = client.predict("m", [text], top_r=3)
+        event = {"event_id": f"{seed}-{first}", "instance": {"text": text}, "labels": [label]}
+        (verdict,) = client.feedback("m", [{**event, "prediction_id": found.prediction_id}]).results
+        assert verdict.result == "applied"
+
+
+def ended(client: xylem.Client, n: int) -> Any:
+    """The newest job, once there are n and it has ended."""
+    wait_for(lambda: len(jobs := client.jobs()) == n and jobs[0].is_ended)
+    return client.jobs()[0]
+
+
+def test_a_week_of_corrections_makes_a_better_version_and_a_worse_one_is_kept_back(tmp_path: Path) -> None:
+    store, data = Store(tmp_path / "store"), tmp_path / "data"
+    data.mkdir()
+    train = write_data(data / "train.jsonl", 300, seed=1)
+    train_and_publish(store, "m", TrainRequest("label-tree", train, parameters=("trees=1",)))
+    settings = {"data_dir": data, "jobs": 1, "job_nice": 0, "feedback_rows": 1, "admin_key": KEY}
+    with (
+        ServerProcess(store.root, **settings) as server,
+        xylem.Client(f"http://127.0.0.1:{server.port}", KEY) as client,
+    ):
+        visitor = Visitor(server.port)
+        schedule = client.create_schedule("training", JOB, rows=500)
+        correct(client, 500, seed=7)
+        job = ended(client, 1)
+        assert job.state == "succeeded", job.error
+        verdict = job.promotion
+        assert verdict is not None and verdict.promoted and verdict.baseline == 1, verdict
+        (said,) = client.schedules()
+        assert (said["id"], said["runs"], said["last_job"]) == (schedule["id"], 1, job.id)
+        wait_for(lambda: visitor.answers[-1][0] == 2 or bool(visitor.faults))
+        n = len(visitor.answers)
+        wait_for(lambda: len(visitor.answers) > n + 100 or bool(visitor.faults))
+
+        client.delete_schedule(schedule["id"])
+        client.create_schedule("training", WORSE, rows=60)
+        correct(client, 60, seed=8)
+        job = ended(client, 2)
+        assert (job.state, job.version) == ("succeeded", 3), job.error
+        verdict = job.promotion
+        assert verdict is not None and not verdict.promoted and verdict.baseline == 2, verdict
+        assert verdict.reasons[0].startswith("P@1: expected a change of at least +0, found -")
+        visitor.end()
+    assert visitor.faults == []
+    versions = [version for version, _ in visitor.answers]
+    assert set(versions) == {1, 2} and versions == sorted(versions)
+    assert visitor.share(1) < 0.5 < 0.9 < visitor.share(2)
+    assert store.resolve("m") == 2

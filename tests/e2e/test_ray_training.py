@@ -1,0 +1,196 @@
+"""Trainings on a cluster of two nodes of one processor each: the same bits, whatever dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model_store.store import Store
+from service.base.errors import BadData, BadInput, BadParameter
+from service.executors.local import Crew
+from service.executors.ray import RayCrew, connect
+from service.trainers import Trained, fit, parse_parameters
+from service.trainers.registry import TRAINERS
+from service.trainers.source import MemorySource, TrainingSet
+from tests.conftest import Run
+from tests.contract.test_every_trainer import items_of
+from tests.jobs_helpers import TRAINING, Desk, settings_for, working, write_data
+from tests.oracles.problems import to_labels, to_rows
+from tests.servers import wait_for
+from tests.steps import Dying, Scaled, Sleeping
+
+ray = pytest.importorskip("ray")
+from ray.cluster_utils import Cluster  # noqa: E402
+
+NODE = {"num_cpus": 1, "object_store_memory": 200 << 20, "include_dashboard": False}
+SPREADING = [name for name, spec in TRAINERS.items() if spec.alone(spec.parameters()) is None]
+MATRIX = np.random.default_rng(0).random((40, 5)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster()
+    add_node(made)
+    add_node(made)
+    yield made
+    made.shutdown()
+
+
+def add_node(cluster: Cluster) -> None:
+    """Add a node; Ray gives one 30 seconds to start, which may be few on a machine that is busy."""
+    for tries_left in (2, 1, 0):
+        try:
+            cluster.add_node(**NODE)
+            return
+        except Exception as error:
+            if not tries_left or "timed out during startup" not in str(error):
+                raise
+
+
+@pytest.fixture(scope="module")
+def crew(cluster: Cluster) -> Iterator[RayCrew]:
+    with connect(cluster.address) as module:
+        yield RayCrew(1, module)
+    assert not ray.is_initialized()
+
+
+def problem(n_rows: int = 600, n_labels: int = 150) -> MemorySource:
+    """Rows whose features tell their labels, more or less."""
+    rng = np.random.default_rng(1)
+    y = rng.random((n_rows, n_labels)) < 2 / n_labels
+    x = (rng.random((n_rows, 120)) < 0.05) + y @ (rng.random((n_labels, 120)) < 0.05)
+    return MemorySource(TrainingSet(to_rows(x.astype(np.float64)), to_labels(y)))
+
+
+def arrays_of(trained: Trained) -> dict[str, bytes]:
+    found = {**trained.ensemble._asdict(), **trained.extra}
+    return {name: np.asarray(array).tobytes() for name, array in found.items()}
+
+
+def version_bytes(store: Path) -> dict[str, bytes]:
+    arrays = Store(store).open("m", 1).arrays
+    return {name: array.tobytes() for name, array in arrays.items() if not name.startswith("origin/")}
+
+
+@pytest.mark.parametrize("name", SPREADING)
+def test_every_trainer_of_steps_makes_the_same_bits_as_threads_here(crew: RayCrew, name: str) -> None:
+    parameters = parse_parameters(name, items_of(name, leaf_size=10, arity=4))
+    here, there = fit(name, parameters, problem(), 1), fit(name, parameters, problem(), 1, crew=crew)
+    assert (arrays_of(there), there.report) == (arrays_of(here), here.report)
+
+
+@pytest.mark.parametrize("third", [1])
+def test_a_node_that_is_killed_costs_no_bit(cluster: Cluster, crew: RayCrew, third: int) -> None:
+    kill_a_node(cluster, crew, third, seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(10))
+def test_nodes_killed_at_each_third_cost_no_bit(cluster: Cluster, crew: RayCrew, number: int) -> None:
+    for third in range(3):
+        kill_a_node(cluster, crew, third, number)
+
+
+def kill_a_node(cluster: Cluster, crew: RayCrew, third: int, seed: int) -> None:
+    """Train, and kill the node beside the head when so many thirds of the classifiers are solved."""
+    killed = []
+
+    def on_progress(stage: str, done: int, total: int) -> None:
+        if not killed and stage == "classifiers" and done >= max(1, third * total // 3):
+            (node,) = cluster.worker_nodes
+            killed.append(node)
+            cluster.remove_node(node, allow_graceful=False)
+
+    parameters = parse_parameters("label-tree", ["leaf_size=10", "arity=4", "eps=0.01"])
+    source = problem(1500, 600)
+    expected = arrays_of(fit("label-tree", parameters, source, seed))
+    try:
+        found = fit("label-tree", parameters, source, seed, 1, on_progress, crew=crew)
+    finally:
+        if killed:
+            add_node(cluster)
+    assert killed and arrays_of(found) == expected
+
+
+def test_a_step_whose_process_dies_is_run_again_and_one_that_refuses_is_not(
+    crew: RayCrew, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found: dict[Any, Any] = {}
+    crew.steps(Dying(), [str(tmp_path / "told")], found.__setitem__)
+    assert list(found.values()) == [1]
+    with pytest.raises(BadData, match="row 7: expected another, found this one"):
+        crew.steps(Scaled(MATRIX, 2.0, bad=7), range(40), found.__setitem__)
+    said = capfd.readouterr().err
+    assert "step_failed" in said and "tests/steps.py" in said and "about to refuse" in said
+    crew.steps(Scaled(MATRIX, 2.0), range(40), found.__setitem__)
+    Crew(1).steps(Scaled(MATRIX, 2.0), range(40), lambda row, one: compare(found[row], one))
+
+
+def compare(found: Any, expected: Any) -> None:
+    assert found[:2] == expected[:2] and np.array_equal(found.arrays[0], expected.arrays[0])
+
+
+def test_an_interrupt_ends_what_runs_on_the_nodes(crew: RayCrew) -> None:
+    def done(item: float, result: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        crew.steps(Sleeping(), [0.0, 600.0, 600.0, 600.0], done)
+    found: list[float] = []
+    crew.steps(Sleeping(), [0.0, 0.0, 0.0], lambda item, result: found.append(result))
+    assert found == [0.0] * 3
+
+
+def test_a_node_of_other_versions_is_refused(crew: RayCrew, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(np, "__version__", "1.0")
+    refused = pytest.raises(BadParameter, match=r"expected numpy 1\.0 on node .*, as here, found 2")
+    with refused, connect("auto"):
+        pass
+
+
+def test_a_command_that_is_killed_publishes_nothing_and_is_resumed(
+    cluster: Cluster, tmp_path: Path, run_here: Run
+) -> None:
+    data = write_data(tmp_path / "train.jsonl", 3000)
+    options = ["--data", data, "--model", "m", "-p", "trees=6", "--json"]
+    assert run_here("train", "fastxml", *options, store=tmp_path / "here").returncode == 0
+    options += ["--ray", cluster.address]
+    store = tmp_path / "there"
+    command = "from xylem.command import main; main()"
+    line = [sys.executable, "-c", command, "train", "fastxml", *options, "--store", store]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    killed = subprocess.Popen([str(word) for word in line], env=environment)
+    wait_for(lambda: any(file.stat().st_size for file in store.glob("steps/m/*")))
+    killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL and not list(store.glob("models/m/versions/*"))
+    answer = run_here("train", "fastxml", *options, "--resume", store=store)
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout.splitlines()[-1])["version"] == 1
+    assert version_bytes(store) == version_bytes(tmp_path / "here") and version_bytes(store)
+    assert not (store / "steps" / "m").exists()
+
+
+def test_a_job_is_run_by_the_cluster_where_there_is_one(cluster: Cluster, tmp_path: Path) -> None:
+    request = {**TRAINING, "executor": "ray"}
+    settings = settings_for(tmp_path, job_memory_bytes_max=2 << 30)
+    desk = Desk(settings)
+    with pytest.raises(BadInput, match="expected local, as XYLEM_RAY_ADDRESS is not set, found ray"):
+        desk.jobs.submit("training", request)
+    desk.database.close()
+    desk = Desk(settings.model_copy(update={"ray_address": cluster.address}))
+    with pytest.raises(BadInput, match="found lomtree, which learns"):
+        desk.jobs.submit("training", {**request, "trainer": "lomtree", "parameters": {}})
+    job_id = desk.jobs.submit("training", request).job.id
+    with working(desk.settings, desk.database):
+        wait_for(lambda: desk.jobs.get(job_id).has_ended)
+    job = desk.jobs.get(job_id)
+    assert (job.state, job.version) == ("succeeded", 1), (job, desk.jobs.log(job_id))
+    assert Store(desk.settings.store).manifest("m", 1).data.rows == 200
+    desk.database.close()

@@ -1,0 +1,72 @@
+"""Steps for the tests of executors: in a module, where the processes of a cluster find them."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.base.errors import BadData
+
+
+class Found(NamedTuple):
+    number: int
+    share: float
+    arrays: list[NDArray[np.float32] | None]
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The rows of a matrix times a number; works in a row of its own. Row `bad` is refused."""
+
+    result: ClassVar[Any] = Found
+
+    matrix: NDArray[np.float32]
+    factor: float
+    bad: int = -1
+
+    def workspace(self) -> NDArray[np.float32]:
+        return np.zeros(self.matrix.shape[1], np.float32)
+
+    def run(self, row: int, workspace: NDArray[np.float32], stop: NDArray[np.uint8]) -> Found:
+        if row == self.bad:
+            print("about to refuse")
+            raise BadData(f"row {row}: expected another, found this one")
+        assert self.matrix.flags.writeable  # kernels are compiled for such arrays
+        workspace += self.matrix[row] * np.float32(self.factor)
+        found = workspace.copy()
+        workspace[:] = 0
+        return Found(row, float(found.sum()), [found, None, found[:0]])
+
+
+@dataclass(frozen=True)
+class Dying:
+    """Ends its process at the first call; an item is a file that says that it was called."""
+
+    result: ClassVar[Any] = int
+
+    def workspace(self) -> None:
+        return None
+
+    def run(self, told: str, workspace: None, stop: NDArray[np.uint8]) -> int:
+        if not Path(told).exists():
+            Path(told).touch()
+            os._exit(1)
+        return 1
+
+
+@dataclass(frozen=True)
+class Sleeping:
+    """Takes its time."""
+
+    result: ClassVar[Any] = float
+
+    def workspace(self) -> None:
+        return None
+
+    def run(self, seconds: float, workspace: None, stop: NDArray[np.uint8]) -> float:
+        time.sleep(seconds)
+        return seconds

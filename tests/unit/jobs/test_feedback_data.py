@@ -1,0 +1,115 @@
+"""Jobs whose data is feedback, beside files: joined as they are, the newest rows held out."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.base.errors import BadData, BadFields
+from service.base.settings import Limits
+from service.jobs.kinds import check_request
+from service.thresholds.live.events import event_keys
+from service.thresholds.store.feedback_rows import add_rows
+from tests.jobs_helpers import N_LABELS, TRAINING
+from tests.unit.jobs.test_runs import Place, rule, trained  # noqa: F401
+
+FEEDBACK = {"feedback": {"model": "m", "days": 30}}
+LOOP = {**TRAINING, "data": ["train.jsonl", FEEDBACK], "valid": {"feedback": 0.25}}
+
+
+@pytest.fixture
+def place(trained: Path, tmp_path: Path) -> Iterator[Place]:  # noqa: F811
+    import shutil
+
+    for name in ("store", "data"):
+        shutil.copytree(trained / name, tmp_path / name)
+    made = Place(tmp_path)
+    yield made
+    made.desk.database.close()
+
+
+def keep_rows(place: Place, n: int, first: int = 0) -> list[bytes]:
+    """Have rows of feedback of another vocabulary than the files', so that it shows who learnt them."""
+    rng = random.Random(first)
+    lines = []
+    for i in range(first, first + n):
+        label = rng.randrange(N_LABELS)
+        row = {"event_id": str(i), "text": f"new{label} word{rng.randrange(30)}", "labels": [f"label{label}"]}
+        lines.append(json.dumps(row).encode())
+    keys = event_keys("m", [str(i) for i in range(first, first + n)])
+    with place.desk.database.write() as connection:
+        add_rows(connection, "m", list(zip(keys, lines, strict=True)))
+    return lines
+
+
+def test_a_training_on_files_and_feedback_is_measured_on_the_newest_feedback(place: Place) -> None:
+    lines = keep_rows(place, 201)
+    body = {**LOOP, "promotion": rule("latest", ("P@1", 5.0))}
+    job_id = place.submit("training", body)
+    keep_rows(place, 20, first=900)  # which come later than the job, and are not for it
+    context = place.settings.store / "jobs" / job_id / "work" / "joined"
+    joined: list[bytes] = []
+
+    def at(phase: str) -> None:
+        if phase == "publish":
+            joined.extend(
+                (context / name).read_bytes() for name in ("train+feedback.jsonl", "held-out.jsonl")
+            )
+
+    job = place.run(job_id, at)
+    train = (place.data / "train.jsonl").read_bytes()
+    assert joined == [train + b"\n".join(lines[:150]) + b"\n", b"\n".join(lines[150:]) + b"\n"]
+    assert job.result is not None and (job.result["rows"], job.result["labels"]) == (350, N_LABELS)
+    assert place.store.manifest("m", 2).data.source == "train+feedback.jsonl"
+    assert job.promotion is not None and job.promotion.promoted, job.promotion
+    worse = {**LOOP, "data": ["valid.jsonl", FEEDBACK], "valid": {"feedback": 0.9}}
+    verdict = place.run(
+        place.submit("training", {**worse, "promotion": rule("latest", ("P@1", 5.0))})
+    ).promotion
+    assert verdict is not None and not verdict.promoted and verdict.baseline == 2
+    assert "not enough" in verdict.reasons[0]
+    assert place.store.resolve("m") == 2
+
+
+def test_tables_and_files_are_joined_line_by_line(place: Place) -> None:
+    (place.data / "more.csv").write_text("text,labels\nfirst1 word2,label1;label2\n")
+    data = ["train.jsonl", "more.csv", "valid.jsonl"]
+    job = place.run(place.submit("training", {**TRAINING, "data": data, "valid": None, "split": 0.2}))
+    assert job.result is not None and 200 < job.result["rows"] < 281
+
+
+@pytest.mark.parametrize(("n", "valid", "least"), [(0, None, "rows"), (1, {"feedback": 0.5}, "2 rows")])
+def test_a_job_for_feedback_that_is_not_there_says_so(place: Place, n: int, valid: Any, least: str) -> None:
+    keep_rows(place, n)
+    job_id = place.submit("training", {**LOOP, "valid": valid})
+    with pytest.raises(BadData, match=f"expected at least {least} of feedback to m, found {n or 'none'}"):
+        place.run(job_id)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "found"),
+    [
+        ({"data": [FEEDBACK, "nowhere.jsonl"]}, "data[1]", "expected a file below the data directory"),
+        ({"data": [{"feedback": {"model": "No/Model"}}]}, "data[0].feedback.model", "model name: expected"),
+        ({"data": [{"feedback": {"model": "m", "day": 3}}]}, "data[0].feedback.day", "did you mean days"),
+        ({"data": [7]}, "data[0]", "expected a string"),
+        ({"data": 7}, "data", "expected a string"),
+        ({"data": []}, "data", "at least 1 item"),
+        ({"data": ["train.jsonl"]}, "valid", "expected feedback in data"),
+        ({"data": ["rows.svm", FEEDBACK]}, "data[0]", "which can be joined, found 'rows.svm'"),
+        ({"valid": {"feedback": 2}}, "valid.feedback", "0.9"),
+        ({"seed": -1, "data": [FEEDBACK, "nowhere.jsonl"]}, "data[1]", "expected a file below"),
+    ],
+)
+def test_what_is_wrong_with_data_is_told_at_its_place(
+    place: Place, changes: dict[str, Any], path: str, found: str
+) -> None:
+    (place.data / "rows.svm").write_text("1 1:1\n")
+    with pytest.raises(BadFields) as caught:
+        check_request("training", {**LOOP, **changes}, place.desk.jobs.data, Limits())
+    told = {fault.path: str(fault) for fault in caught.value.faults}
+    assert found in told.get(path, ""), told
+    assert len(told) == 1 + ("seed" in changes)
