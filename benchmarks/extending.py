@@ -18,8 +18,8 @@ from service.base.rows import LabelRows, offsets
 from service.executors.local import Crew
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.trainers.regrowing import extend_trees
 from service.trainers.registry import train, trainer
+from service.trainers.regrowing import extend_trees
 from service.trainers.source import TrainingSet
 from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model

@@ -1,7 +1,5 @@
 """Arrays as .npy files: written in one canonical form, mapped only after every claim was checked."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import io
@@ -14,7 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.handles import kinds_of
+from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import I32, I64, kinds_of
 from model_store.errors import Corrupt
 from model_store.fs import FileSystem, Mapped, read_head, write_file
 
@@ -237,25 +236,35 @@ def group_of(group: str, struct: Any) -> dict[str, NDArray[Any]]:
 def check_lists(group: str, struct: Any, ptr_name: str, ids_name: str, n_ids: int) -> None:
     """Raise Corrupt unless a field has offsets of all ids of another, which ascend between two of them.
 
-    n_ids  no id is as great. Cost: a few passes, and three bytes an id
+    n_ids  no id is as great. Cost: one pass
     """
     ptr, ids = getattr(struct, ptr_name), getattr(struct, ids_name)
-    falls = (ptr[1:] < ptr[:-1]) | (ptr[1:] > len(ids))
-    if ptr[0] != 0 or falls.any() or ptr[-1] != len(ids):
-        index = 0 if ptr[0] != 0 else int(falls.argmax()) + 1 if falls.any() else len(ptr) - 1
+    is_id, index = _list_fault(ptr, ids, n_ids)
+    if index >= 0 and is_id:
+        expected = f"{ids_name} below {n_ids}, ascending in its list"
+        raise Corrupt(at(f"{group}/{ids_name}", index), expected, int(ids[index]))
+    if index >= 0:
         expected = f"ascending offsets from 0 to {len(ids)}"
         raise Corrupt(at(f"{group}/{ptr_name}", index), expected, int(ptr[index]))
-    wrong = (ids < 0) | (ids >= n_ids)
-    ends = np.zeros(len(ids) + 1, np.bool_)
-    ends[ptr] = True
-    wrong[1:] |= (ids[1:] <= ids[:-1]) & ~ends[1:-1]
-    if wrong.any():
-        index = int(wrong.argmax())
-        raise Corrupt(
-            at(f"{group}/{ids_name}", index),
-            f"{ids_name} below {n_ids}, ascending in its list",
-            int(ids[index]),
-        )
+
+
+@kernel
+def _list_fault(ptr: I64, ids: I32, n_ids: int) -> tuple[bool, int]:
+    """Return whether it is an id that is at fault, or an offset, and its place; -1: nothing is."""
+    if ptr[0] != 0:
+        return False, 0
+    for row in range(len(ptr) - 1):
+        if ptr[row + 1] < ptr[row] or ptr[row + 1] > len(ids):
+            return False, row + 1
+    if ptr[len(ptr) - 1] != len(ids):
+        return False, len(ptr) - 1
+    for row in range(len(ptr) - 1):
+        before = -1
+        for i in range(ptr[row], ptr[row + 1]):
+            if ids[i] <= before or ids[i] >= n_ids:
+                return True, i
+            before = ids[i]
+    return False, -1
 
 
 def at(name: str, index: int) -> str:

@@ -6,8 +6,6 @@ all is well, else the first violation, as FAULTS words it. The cost is linear in
 also for bytes made to be slow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks of chunks: the invariants that kernels rely on, proved of arrays that may hold any bytes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

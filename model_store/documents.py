@@ -1,7 +1,5 @@
 """Small JSON documents of the store, read strictly: one way to refuse each thing that may be wrong."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

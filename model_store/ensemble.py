@@ -19,8 +19,6 @@ Shapes use T trees, N nodes, C chunks, K labels, D features, G = ceil(D / 1024).
 int64, all arrays C-contiguous and possibly read-only (mapped).
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 import numpy as np

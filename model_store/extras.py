@@ -12,8 +12,6 @@ Classification and Density Estimation", sections 2 and 6. A version whose link i
 other version has any.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

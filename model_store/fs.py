@@ -6,8 +6,6 @@ Files are mapped without a descriptor that stays open. Python's `mmap` keeps one
 (`trackfd`). A version has twenty arrays, so that 60 models would take up the 1,024 of a process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

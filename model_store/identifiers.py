@@ -1,8 +1,6 @@
 """Names of models and aliases and numbers of versions, checked before any path is built from them; and where
 in a store things are (FORMAT.md)."""
 
-from __future__ import annotations
-
 import re
 
 from model_store.errors import InvalidName

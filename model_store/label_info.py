@@ -18,13 +18,16 @@ from model_store.compiled.handles import I32, I64, U8
 from model_store.documents import parse_sealed, render_sealed
 from model_store.errors import BadNames, Corrupt
 from model_store.fs import FileSystem, Mapped, write_file
-from model_store.names import NameTable, build_names, check_names, check_texts
+from model_store.names import NAME_BYTES_MAX, NameTable, build_names, check_names, check_texts
 
 LABEL_INFO = "label_info"
 """The file's name, in the directory of the model."""
 
-URI, NOTATION, NAME = "uri", "notation", "name:"
-"""The columns; that of the names in a language begins with NAME."""
+URI, NOTATION, NAME, OTHERS = "uri", "notation", "name:", "others:"
+"""The columns; that of the names in a language begins with NAME, that of other names with OTHERS."""
+
+BETWEEN_OTHERS = " | "
+"""What stands between two other names of a subject."""
 
 UNDETERMINED = "und"
 """The language of names of which none is said (BCP 47)."""
@@ -34,7 +37,7 @@ SUBJECTS_MAX = 1 << 27
 HEAD_BYTES = 8192
 
 _LANGUAGE = r"[a-z]{1,8}(-[a-z0-9]{1,8}){0,3}"
-_COLUMN = re.compile(rf"{URI}|{NOTATION}|{NAME}{_LANGUAGE}", re.ASCII)
+_COLUMN = re.compile(rf"{URI}|{NOTATION}|({NAME}|{OTHERS}){_LANGUAGE}", re.ASCII)
 _SCHEMA = 1
 _ALIGNMENT = 64
 _PIECE_BYTES = 1 << 22
@@ -42,7 +45,7 @@ _BYTES_MAX = 1 << 40
 
 
 class Subject(NamedTuple):
-    """What a vocabulary says of one subject. A label info keeps the first four.
+    """What a vocabulary says of one subject. A label info keeps the first four, and the other names.
 
     names       by language, in lower case; none is empty
     broader     URIs of the subjects above it; those that the vocabulary does not have are left out
@@ -63,8 +66,8 @@ class Subject(NamedTuple):
 class Head(NamedTuple):
     """What the first HEAD_BYTES of the file say.
 
-    columns     "uri", "notation" and "name:LANGUAGE" of each language; the first is what labels are looked
-                for by: of n_subjects the first n_keys have it
+    columns     "uri", "notation", "name:LANGUAGE" of each language, "others:LANGUAGE" of some; the first is
+                what labels are looked for by: of n_subjects the first n_keys have it
     language    of names where a request does not say one: one of the columns', or "" where there are none
     n_texts     bytes of all texts
     n_broader   pairs of a subject and one above it
@@ -155,7 +158,8 @@ def build_label_info(subjects: Sequence[Subject], by: str = URI, language: str |
     if not 1 <= len(subjects) <= SUBJECTS_MAX:
         raise ValueError(f"expected 1 to {SUBJECTS_MAX} subjects, found {len(subjects)}")
     languages = list(dict.fromkeys(tag for subject in subjects for tag in subject.names))
-    columns = _columns(languages, by)
+    with_others = {tag for subject in subjects for tag, _, _ in subject.others}
+    columns = _columns(languages, by) + tuple(f"{OTHERS}{tag}" for tag in languages if tag in with_others)
     if language is not None and language not in languages:
         raise ValueError(f"expected one of the languages {', '.join(languages)}, found {language!r}")
     first = [_text(subject, by) for subject in subjects]
@@ -194,7 +198,19 @@ def _text(subject: Subject, column: str) -> str:
         return subject.uri
     if column == NOTATION:
         return subject.notation or ""
+    if column.startswith(OTHERS):
+        return _others(subject, column.removeprefix(OTHERS))
     return subject.names.get(column.removeprefix(NAME), "")
+
+
+def _others(subject: Subject, language: str) -> str:
+    """Return the other names of a subject in a language, in one text: as many as it has room for."""
+    text = ""
+    for tag, _, name in subject.others:
+        longer = f"{text}{BETWEEN_OTHERS}{name}" if text else name
+        if tag == language and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX:
+            text = longer
+    return text
 
 
 def _texts(subjects: Sequence[Subject], order: Sequence[int], columns: Sequence[str]) -> tuple[I64, U8]:
@@ -253,7 +269,7 @@ def parse_head(data: bytes, where: str) -> Head:
     columns = fields.take("columns")
     well_formed = (
         type(columns) is list
-        and 2 <= len(columns) <= LANGUAGES_MAX + 2
+        and 2 <= len(columns) <= 2 * LANGUAGES_MAX + 2
         and all(type(column) is str and _COLUMN.fullmatch(column) for column in columns)
         and len(set(columns)) == len(columns)
         and {URI, NOTATION} <= set(columns)

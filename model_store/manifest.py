@@ -16,7 +16,7 @@ from model_store.ensemble import LINKS, Kind, Link, Weights
 from model_store.errors import Corrupt, UnsupportedSchema
 from model_store.identifiers import VERSION_MAX
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """The newest schema; a version is of the least that has what it needs: see `schema_of`."""
 
 MANIFEST = "manifest.json"
@@ -49,8 +49,11 @@ CALIBRATION = "calibration"
 WORD_FORMS = ("stem", "lemmas", "stop_words")
 """Parameters of features that schema 4 has: which words count, and by what form."""
 
+CLEAN = "clean"
+"""The parameter of features that schema 6 has: texts are read without what setting in lines did to them."""
+
 COMBINED = "combined"
-"""The kind of a version of schema 5, and of its features: it holds other versions (`model_store.members`)."""
+"""The kind of a version that holds others, from schema 5, and of its features: see `model_store.members`."""
 
 MEMBERS_MAX = 8
 COMBINED_ARRAYS_MAX = 512
@@ -112,6 +115,11 @@ class Manifest:
     members: tuple[Manifest, ...] = ()
 
     @property
+    def shown(self) -> str:
+        """Return the version's name as commands have it: model@version."""
+        return f"{self.model}@{self.version}"
+
+    @property
     def model_bytes(self) -> int:
         """Return the size of the version's arrays on disk."""
         return sum(info.bytes for info in self.arrays.values())
@@ -125,10 +133,12 @@ def has_calibration(arrays: Iterable[str]) -> bool:
 def schema_of(link: Link, features: Mapping[str, Parameter], arrays: Iterable[str]) -> int:
     """Return the least schema that a version needs; `arrays` are the names of its arrays.
 
-    5 for a combined version; 4 for calibrated scores and for features with a parameter of WORD_FORMS; 3 for
-    features that are n-grams of characters, or with the parameter UNICODE; 2 for link softmax, whose rows an
-    embedding makes; else 1.
+    6 for features with the parameter CLEAN; 5 for a combined version; 4 for calibrated scores and for
+    features with a parameter of WORD_FORMS; 3 for features that are n-grams of characters, or with the
+    parameter UNICODE; 2 for link softmax, whose rows an embedding makes; else 1.
     """
+    if CLEAN in features:
+        return 6
     if features.get("kind") == COMBINED:
         return 5
     if has_calibration(arrays) or any(name in features for name in WORD_FORMS):

@@ -8,8 +8,6 @@ The features of a candidate, F of them: for each member `MEMBER_FEATURES`; those
 the version matches no names; the logarithm of 1 + the label's training rows; then those of near rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

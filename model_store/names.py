@@ -4,8 +4,6 @@ A million names are never a list of strings: they are bytes, offsets, and a hash
 name is its place in the order in which the names were given.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable
 from itertools import accumulate, pairwise

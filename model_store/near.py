@@ -7,8 +7,6 @@ at, and a ranker learns what they are worth. It is another thing than re-ranking
 (`extras.Rerank`). Beside them stands which labels have been true together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

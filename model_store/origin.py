@@ -14,8 +14,6 @@ vectorizer  {"file", "sha256"}: the vectorizer that texts are read as; only of `
 What came of the rule is not here: a published version never changes. The history of aliases has it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -176,7 +176,7 @@ class StoreReader:
         with self._reading_version(name, version):
             manifest = read_manifest(self._fs, directory)
             if (manifest.model, manifest.version) != (name, version):
-                found = f"{manifest.model}@{manifest.version}"
+                found = manifest.shown
                 raise Corrupt("manifest.json: model and version", f"{name}@{version}", found)
             return manifest
 

@@ -39,6 +39,7 @@ from model_store.manifest import (
     schema_of,
 )
 from model_store.names import NameTable
+from model_store.origin import MADE_FOR
 
 _NO_LINK = (errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 """Why a file gets no further name: gone, elsewhere, not allowed, too many, not known to the file system."""
@@ -122,6 +123,28 @@ def code_version() -> str:
 def model_of(draft: Draft) -> Model:
     """Return a draft as it would open once it is published. Raises Corrupt as `manifest_of` does."""
     return Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+
+
+def draft_of(model: Model) -> Draft:
+    """Return a draft of what a version is, but for the job that made it."""
+    manifest = model.manifest
+    own = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
+    own |= {f"{LABELS}/{name}" for name in model.labels._fields}
+    return Draft(
+        kind=manifest.kind,
+        link=manifest.link,
+        weights=manifest.weights,
+        n_features=manifest.n_features,
+        trainer=manifest.trainer,
+        seed=manifest.seed,
+        data=manifest.data,
+        metrics=manifest.metrics,
+        features=manifest.features,
+        ensemble=model.ensemble,
+        labels=model.labels,
+        extra={name: array for name, array in model.arrays.items() if name not in own | {MADE_FOR}},
+        members=manifest.members,
+    )
 
 
 def manifest_of(draft: Draft) -> Manifest:

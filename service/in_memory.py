@@ -18,7 +18,7 @@ from model_store.names import name_of
 from model_store.origin import parent_of
 from model_store.origin import read_report as read_report
 from model_store.store import Store
-from model_store.version import Draft, Model, Packed, model_of, pack, unpack
+from model_store.version import Draft, Model, Packed, draft_of, model_of, pack, unpack
 from service.base.errors import BadData, BadParameter, NotTuned
 from service.base.rows import SparseRows
 from service.db.of_store import opened_database
@@ -30,7 +30,7 @@ from service.inference.predictors import make_predictor
 from service.thresholds.store.state import ThresholdDatabase
 from service.vocabulary.concepts import read_concepts
 from service.vocabulary.featurizers import featurizer_of
-from service.workflows.calibrate import calibrated_draft, draft_of, fit_to_rows, refuse_link
+from service.workflows.calibrate import calibrated_draft, fit_to_rows, refuse_link
 from service.workflows.combine import CombineRequest, combine_dataset
 from service.workflows.combined_parts import check_members
 from service.workflows.evaluate import empty_convention, evaluate_rows

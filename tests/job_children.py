@@ -11,8 +11,9 @@ import sys
 import time
 from pathlib import Path
 
+from service.base.settings import Settings
 from service.jobs.confinement import confine
-from service.jobs.messages import Reporter, settings_of_json
+from service.jobs.messages import Reporter
 
 PIECE = 8 << 20
 
@@ -147,7 +148,7 @@ def look_around() -> None:
 def main() -> None:
     messages, parent = int(sys.argv[1]), int(sys.argv[2])
     order = json.loads(sys.stdin.buffer.readline())
-    confine(settings_of_json(order["settings"]).limits, parent)
+    confine(Settings(**order["settings"]).limits, parent)
     reporter = Reporter(messages)
     reporter.progress("begin", 1, 3)
     try:

@@ -1,7 +1,5 @@
 """What calls return: plain data, read from the server's JSON. Unknown fields are passed over."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache

@@ -7,8 +7,6 @@ rows before the block. So the place of a row is found by counting bits: no searc
 to mispredict (hash tables, which stood here first, spent two thirds of a traversal on mispredicted branches).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import llvmlite.ir as ir

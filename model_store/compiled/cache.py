@@ -1,7 +1,5 @@
 """Where compiled kernels are kept: directories, and what is removed from them."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

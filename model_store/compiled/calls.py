@@ -5,8 +5,6 @@ address the other is called as it is, and need not be known: how an array is han
 what is in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The time, told in kernels: what `time.perf_counter_ns` tells in Python."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How kernels are compiled: the decorators. Where numba lacks an inner part they use, by `njit` alone."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc

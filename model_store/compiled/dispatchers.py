@@ -4,8 +4,6 @@ One process at a time compiles a kernel. numba changes a kernel's index without 
 for different types at once did the work twice, and could file one's code under the other's types.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import functools

@@ -1,7 +1,5 @@
 """What keeps kernels from being loaded: without numba, so that the command line can tell it."""
 
-from __future__ import annotations
-
 
 class BadProcessor(ValueError):
     """A level of processors that is none, or that this machine cannot run: no kernel can be loaded for it.

@@ -14,8 +14,6 @@ A struct is declared once, as a class whose annotations say what it holds:
         values: F32_1
 """
 
-from __future__ import annotations
-
 import functools
 import typing
 from typing import (

@@ -4,8 +4,6 @@ They may change with any release. Kernels do without where one is missing: slowe
 docs/adr/0018-numbas-inner-parts.md says what each of them buys.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -4,8 +4,6 @@ numba keeps the LLVM code of a kernel beside its machine code, for kernels that 
 parses it whenever the kernel is loaded. A process that compiles nothing does without.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import llvmlite.binding

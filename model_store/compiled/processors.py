@@ -5,8 +5,6 @@ machine and runs on others. So its kernels are compiled for every processor of t
 for those of the level x86-64-v3 (AVX2, FMA). XYLEM_KERNEL_CPU=portable takes the best that a machine can run.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """How many kernels this process has by now, and how long it has compiled: for those who wait for them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

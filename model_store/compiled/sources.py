@@ -3,8 +3,6 @@
 numba's own cache looks at the file of the function only: an edit in a helper of another file is not seen.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import re

@@ -10,8 +10,7 @@ caller proves that elements i .. i + 15, or i + 7, exist.
 Sets of lanes are integers: bit k stands for lane k.
 """
 
-from __future__ import annotations
-
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -154,104 +153,78 @@ vload, load8 = _load(vec16), _load(vec8)
 vstore, store8 = _store(vec16), _store(vec8)
 
 
-@instruction
-def zero8(typingctx: Any) -> Any:
+def _operation(returned: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return what makes an intrinsic, of values of these types, of what emits it: emit(builder, *values).
+
+    Numbers are converted; a vector must be one.
+    """
+
+    def make(emit: Callable[..., Any]) -> Any:
+        def operation(typingctx: Any, *found: Any) -> Any:
+            for kind, one in zip(kinds, found, strict=True):
+                if isinstance(kind, VectorType):
+                    _check_vectors(one, kind=kind)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                return emit(builder, *args)
+
+            return returned(*kinds), generate
+
+        names = ["typingctx", *(f"value{i}" for i in range(len(kinds)))]  # numba counts them
+        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        vars(operation)["__signature__"] = inspect.Signature(parameters)
+        operation.__doc__ = emit.__doc__
+        return instruction(operation)
+
+    return make
+
+
+@_operation(vec8)
+def zero8(builder: Any) -> Any:
     """Return eight zeros."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return ir.Constant(ir.VectorType(_F32, EIGHT), [0.0] * EIGHT)
-
-    return vec8(), generate
+    return ir.Constant(ir.VectorType(_F32, EIGHT), [0.0] * EIGHT)
 
 
-@instruction
-def add_scaled8(typingctx: Any, vector: Any, scalar: Any, other: Any) -> Any:
+@_operation(vec8, vec8, types.float32, vec8)
+def add_scaled8(builder: Any, vector: Any, scalar: Any, other: Any) -> Any:
     """Return vector + scalar * other, the product rounded before it is added."""
-    _check_vectors(vector, other, kind=vec8)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        scale = _splat(builder, args[1], ir.VectorType(_F32, EIGHT))
-        return builder.fadd(args[0], builder.fmul(scale, args[2]))
-
-    return vec8(vec8, types.float32, vec8), generate
+    scale = _splat(builder, scalar, ir.VectorType(_F32, EIGHT))
+    return builder.fadd(vector, builder.fmul(scale, other))
 
 
-@instruction
-def vbroadcast(typingctx: Any, scalar: Any) -> Any:
+@_operation(vec16, types.float32)
+def vbroadcast(builder: Any, scalar: Any) -> Any:
     """Return a vector with `scalar`, rounded to float32, in every lane."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _splat(builder, args[0], _V16F)
-
-    return vec16(types.float32), generate
+    return _splat(builder, scalar, _V16F)
 
 
-def _binary(doc: str, emit: Callable[[Any, Any, Any], Any]) -> Any:
-    """Return an intrinsic of two vectors that gives a vector."""
+_binary = _operation(vec16, vec16, vec16)
 
-    def operation(typingctx: Any, left: Any, right: Any) -> Any:
-        _check_vectors(left, right)
+vadd = _binary(lambda builder, a, b: builder.fadd(a, b))
+vsub = _binary(lambda builder, a, b: builder.fsub(a, b))
+vmul = _binary(lambda builder, a, b: builder.fmul(a, b))
+vdiv = _binary(lambda builder, a, b: builder.fdiv(a, b))
+vmax = _binary(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
+vmin = _binary(lambda builder, a, b: builder.select(builder.fcmp_ordered("<", a, b), a, b))
+"""left + right, and so on; of the larger and the smaller lanes right where either is NaN."""
 
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return emit(builder, args[0], args[1])
+_comparison = _operation(types.int64, vec16, vec16)
 
-        return vec16(vec16, vec16), generate
-
-    operation.__doc__ = doc
-    return instruction(operation)
-
-
-vadd = _binary("Return left + right.", lambda builder, a, b: builder.fadd(a, b))
-vsub = _binary("Return left - right.", lambda builder, a, b: builder.fsub(a, b))
-vmul = _binary("Return left * right.", lambda builder, a, b: builder.fmul(a, b))
-vdiv = _binary("Return left / right.", lambda builder, a, b: builder.fdiv(a, b))
-vmax = _binary(
-    "Return the larger lanes; right where either is NaN.",
-    lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b),
-)
-vmin = _binary(
-    "Return the smaller lanes; right where either is NaN.",
-    lambda builder, a, b: builder.select(builder.fcmp_ordered("<", a, b), a, b),
-)
+vgreater = _comparison(lambda builder, a, b: _bits_of(builder, builder.fcmp_ordered(">", a, b)))
+vatleast = _comparison(lambda builder, a, b: _bits_of(builder, builder.fcmp_ordered(">=", a, b)))
+"""The set of lanes (int64) where left > right, left >= right."""
 
 
-def _comparison(operator: str) -> Any:
-    """Return an intrinsic: the set of lanes (int64) where left OPERATOR right."""
-
-    def compare(typingctx: Any, left: Any, right: Any) -> Any:
-        _check_vectors(left, right)
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return _bits_of(builder, builder.fcmp_ordered(operator, args[0], args[1]))
-
-        return types.int64(vec16, vec16), generate
-
-    return instruction(compare)
-
-
-vgreater, vatleast = _comparison(">"), _comparison(">=")
-
-
-@instruction
-def vnonzero(typingctx: Any, vector: Any) -> Any:
+@_operation(types.int64, vec16)
+def vnonzero(builder: Any, vector: Any) -> Any:
     """Return the set of lanes (int64) that are not zero; NaN counts as non-zero."""
-    _check_vectors(vector)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _bits_of(builder, builder.fcmp_unordered("!=", args[0], ir.Constant(_V16F, [0.0] * _LANES)))
-
-    return types.int64(vec16), generate
+    return _bits_of(builder, builder.fcmp_unordered("!=", vector, ir.Constant(_V16F, [0.0] * _LANES)))
 
 
-@instruction
-def vselect(typingctx: Any, lanes: Any, left: Any, right: Any) -> Any:
+@_operation(vec16, types.int64, vec16, vec16)
+def vselect(builder: Any, lanes: Any, left: Any, right: Any) -> Any:
     """Return left in the lanes of the set, right in the others."""
-    _check_vectors(left, right)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.select(_lanes_of(builder, args[0]), args[1], args[2])
-
-    return vec16(types.int64, vec16, vec16), generate
+    return builder.select(_lanes_of(builder, lanes), left, right)
 
 
 @instruction
@@ -272,14 +245,10 @@ def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.intp), generate
 
 
-@instruction
-def lowest_lane(typingctx: Any, lanes: Any) -> Any:
+@_operation(types.int64, types.int64)
+def lowest_lane(builder: Any, lanes: Any) -> Any:
     """Return the lowest lane of a set that is not empty, int64."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.int64), generate
+    return builder.cttz(lanes, ir.Constant(ir.IntType(1), 1))
 
 
 def _number(value: float) -> Any:
@@ -311,30 +280,25 @@ _LOG_COEFFICIENTS = (
 )
 
 
-@instruction
-def vlog(typingctx: Any, vector: Any) -> Any:
+@_operation(vec16, vec16)
+def vlog(builder: Any, vector: Any) -> Any:
     """Return the natural logarithm of positive normal numbers; other lanes give a number without meaning.
 
     Source: logf of the Cephes library (Moshier 1989): x = m * 2^e with m in [sqrt(1/2), sqrt(2)), a
     polynomial of degree 9 in m - 1. Its error is below 2 units in the last place.
     """
-    _check_vectors(vector)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        bits = builder.bitcast(args[0], _V16I)
-        power = builder.ashr(builder.sub(bits, _integer(0x3F3504F3)), _integer(23))
-        x = builder.fsub(
-            builder.bitcast(builder.sub(bits, builder.shl(power, _integer(23))), _V16F), _number(1.0)
-        )
-        y = _polynomial(builder, _LOG_COEFFICIENTS, x)
-        e = builder.sitofp(power, _V16F)
-        square = builder.fmul(x, x)
-        y = builder.fmul(builder.fmul(y, x), square)
-        y = builder.fadd(y, builder.fmul(e, _number(-2.12194440e-4)))
-        y = builder.fsub(y, builder.fmul(square, _number(0.5)))
-        return builder.fadd(builder.fadd(x, y), builder.fmul(e, _number(0.693359375)))
-
-    return vec16(vec16), generate
+    bits = builder.bitcast(vector, _V16I)
+    power = builder.ashr(builder.sub(bits, _integer(0x3F3504F3)), _integer(23))
+    x = builder.fsub(
+        builder.bitcast(builder.sub(bits, builder.shl(power, _integer(23))), _V16F), _number(1.0)
+    )
+    y = _polynomial(builder, _LOG_COEFFICIENTS, x)
+    e = builder.sitofp(power, _V16F)
+    square = builder.fmul(x, x)
+    y = builder.fmul(builder.fmul(y, x), square)
+    y = builder.fadd(y, builder.fmul(e, _number(-2.12194440e-4)))
+    y = builder.fsub(y, builder.fmul(square, _number(0.5)))
+    return builder.fadd(builder.fadd(x, y), builder.fmul(e, _number(0.693359375)))
 
 
 _EXP_COEFFICIENTS = (
@@ -347,25 +311,20 @@ _EXP_COEFFICIENTS = (
 )
 
 
-@instruction
-def vexp(typingctx: Any, vector: Any) -> Any:
+@_operation(vec16, vec16)
+def vexp(builder: Any, vector: Any) -> Any:
     """Return e^x for x in [-87, 88]; other lanes give a number without meaning.
 
     Source: expf of the Cephes library (Moshier 1989): x = n log 2 + r with |r| <= log(2) / 2, and e^r by a
     polynomial of degree 7. Its error is below 2 units in the last place.
     """
-    _check_vectors(vector)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        turns = builder.fadd(builder.fmul(args[0], _number(1.44269504088896341)), _number(0.5))
-        whole = builder.sitofp(builder.fptosi(turns, _V16I), _V16F)
-        is_above = builder.fcmp_ordered(">", whole, turns)
-        whole = builder.fsub(whole, builder.select(is_above, _number(1.0), _number(0.0)))
-        rest = builder.fsub(args[0], builder.fmul(whole, _number(0.693359375)))
-        rest = builder.fsub(rest, builder.fmul(whole, _number(-2.12194440e-4)))
-        y = builder.fmul(_polynomial(builder, _EXP_COEFFICIENTS, rest), builder.fmul(rest, rest))
-        y = builder.fadd(builder.fadd(y, rest), _number(1.0))
-        power = builder.shl(builder.add(builder.fptosi(whole, _V16I), _integer(127)), _integer(23))
-        return builder.fmul(y, builder.bitcast(power, _V16F))
-
-    return vec16(vec16), generate
+    turns = builder.fadd(builder.fmul(vector, _number(1.44269504088896341)), _number(0.5))
+    whole = builder.sitofp(builder.fptosi(turns, _V16I), _V16F)
+    is_above = builder.fcmp_ordered(">", whole, turns)
+    whole = builder.fsub(whole, builder.select(is_above, _number(1.0), _number(0.0)))
+    rest = builder.fsub(vector, builder.fmul(whole, _number(0.693359375)))
+    rest = builder.fsub(rest, builder.fmul(whole, _number(-2.12194440e-4)))
+    y = builder.fmul(_polynomial(builder, _EXP_COEFFICIENTS, rest), builder.fmul(rest, rest))
+    y = builder.fadd(builder.fadd(y, rest), _number(1.0))
+    power = builder.shl(builder.add(builder.fptosi(whole, _V16I), _integer(127)), _integer(23))
+    return builder.fmul(y, builder.bitcast(power, _V16F))

@@ -1,7 +1,5 @@
 """What is wrong with a value, in words: "expected X, found Y", for requests and parameters alike."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 from collections.abc import Collection, Iterable

@@ -5,8 +5,6 @@ A field is declared once: `trees: int = Field(default=1, ge=1, le=100, descripti
 (`model_json_schema()`), whether a command line says the values or a JSON object.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias

@@ -25,11 +25,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[
-    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-]
-
-
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
     from service.cli import (
@@ -84,7 +79,12 @@ def application() -> typer.Typer:
     return app
 
 
-def _root(version: Version = False) -> None:
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
     """Online prediction for extreme multi-label classification: train, check, publish, serve."""
 
 

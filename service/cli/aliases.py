@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Aliases and deletions: a part of `xylem models`.")
 
-Promoted = Annotated[
-    str, typer.Argument(metavar="NAME[@VERSION]", help="A version of a model; without it, the canary.")
-]
 Version = Annotated[
     str, typer.Argument(metavar="NAME@VERSION", help="A version of a model; with --end, a model's name.")
 ]
@@ -33,9 +30,6 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
 Alias = Annotated[str, typer.Option(metavar="NAME", help="The alias.")]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why: the history keeps it.")]
 Ends = Annotated[bool, typer.Option("--end", help="End it.")]
-KeepThresholds = Annotated[
-    bool, typer.Option("--keep-thresholds", help="Leave thresholds in the database: other stores share it.")
-]
 
 
 def registry_of(store: Path) -> Registry:
@@ -62,7 +56,9 @@ def cause_of(reason: str) -> Cause:
 
 @app.command()
 def promote(
-    model: Promoted,
+    model: Annotated[
+        str, typer.Argument(metavar="NAME[@VERSION]", help="A version of a model; without it, the canary.")
+    ],
     *,
     alias: Alias = LATEST,
     reason: Reason = "",
@@ -201,7 +197,10 @@ def delete(
     with_aliases: Annotated[
         bool, typer.Option("--with-aliases", help="Remove aliases of the version too, but never latest.")
     ] = False,
-    keep_thresholds: KeepThresholds = False,
+    keep_thresholds: Annotated[
+        bool,
+        typer.Option("--keep-thresholds", help="Leave thresholds in the database: other stores share it."),
+    ] = False,
     reason: Reason = "",
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,

@@ -9,7 +9,7 @@ import typer
 
 from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, print_result, print_table, progress
-from service.cli.labels import BY_URI
+from service.cli.labels import BY_URI, By
 from service.cli.options import (
     DEFAULT_STORE,
     Data,
@@ -28,40 +28,19 @@ app = typer.Typer(help="Vocabularies of combined versions: a part of `xylem mode
 
 _VOCABULARY = "A file of concepts with their names: SKOS (.ttl, .rdf, .nt), .tsv or .csv, also as .gz."
 
-Members = Annotated[
-    list[str], typer.Option("--member", metavar="NAME[@VERSION]", help="A version to combine; may repeat.")
-]
-Vocabulary = Annotated[Path | None, typer.Option("--vocabulary", metavar="FILE", help=_VOCABULARY)]
-NewFile = Annotated[Path, typer.Option("--set", metavar="FILE", help=_VOCABULARY)]
 Language = Annotated[
     str | None, typer.Option("--language", metavar="LANGUAGE", help="Of the names that count, as fi.")
-]
-By = Annotated[str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="What labels are.")]
-SameBy = Annotated[
-    str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="What labels are; as before if left out.")
-]
-CandidatesOfMembers = Annotated[
-    int, typer.Option("--candidates", min=1, max=1000, help="Labels of each member that are ranked.")
-]
-BeamOfMembers = Annotated[int, typer.Option("--beam-width", min=1, max=1000, help="Of the members.")]
-RankerKind = Annotated[
-    str, typer.Option("--ranker", metavar="auto|boosted|linear", help="auto: boosted from 100 rows on.")
-]
-NearRowsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--rerank",
-        metavar="FILE",
-        help="The rows that the first member was trained on: near ones rank candidates too, if that gains.",
-    ),
 ]
 
 
 class Parts(NamedTuple):
     """What is combined."""
 
-    members: Members
-    vocabulary: Vocabulary = None
+    members: Annotated[
+        list[str],
+        typer.Option("--member", metavar="NAME[@VERSION]", help="A version to combine; may repeat."),
+    ]
+    vocabulary: Annotated[Path | None, typer.Option("--vocabulary", metavar="FILE", help=_VOCABULARY)] = None
     language: Language = None
     by: By = BY_URI
 
@@ -70,10 +49,21 @@ class Parts(NamedTuple):
 class Ranking(NamedTuple):
     """How candidates are found and ranked."""
 
-    candidates: CandidatesOfMembers = 50
-    beam_width: BeamOfMembers = 3
-    ranker: RankerKind = "auto"
-    rerank: NearRowsFile = None
+    candidates: Annotated[
+        int, typer.Option("--candidates", min=1, max=1000, help="Labels of each member that are ranked.")
+    ] = 50
+    beam_width: Annotated[int, typer.Option("--beam-width", min=1, max=1000, help="Of the members.")] = 3
+    ranker: Annotated[
+        str, typer.Option("--ranker", metavar="auto|boosted|linear", help="auto: boosted from 100 rows on.")
+    ] = "auto"
+    rerank: Annotated[
+        Path | None,
+        typer.Option(
+            "--rerank",
+            metavar="FILE",
+            help="The rows that the first member was trained on: near ones rank candidates too, if it gains.",
+        ),
+    ] = None
 
 
 @grouped
@@ -136,9 +126,9 @@ def _print(facts: dict[str, Any], store: Path) -> None:
 @app.command()
 def vocabulary(
     model: Model,
-    file: NewFile,
+    file: Annotated[Path, typer.Option("--set", metavar="FILE", help=_VOCABULARY)],
     language: Language = None,
-    by: SameBy = "",
+    by: By = "",
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:

@@ -55,7 +55,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
         numbers = bool(rows) and all(isinstance(row[i], int | float) for row in rows)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(_cell, row))
+        table.add_row(*map(cell, row))
     _print(title, table)
 
 
@@ -67,7 +67,7 @@ def print_facts(title: str, facts: Mapping[str, object]) -> None:
     table.add_column()
     table.add_column(overflow="fold")
     for name, value in facts.items():
-        table.add_row(name, _cell(value))
+        table.add_row(name, cell(value))
     _print(title, table)
 
 
@@ -78,7 +78,12 @@ def _print(title: str, table: Table) -> None:
     console.print(table, markup=False)
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """Return a value as people read it: nothing for None, and the items of a list."""
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
     if isinstance(value, float):
         return f"{value:,.2f}"
     if isinstance(value, int) and not isinstance(value, bool):

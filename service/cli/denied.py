@@ -22,32 +22,28 @@ app = typer.Typer(help="Denied labels: a part of `xylem models`.")
 LABELS_SHOWN = 20
 """Labels that are listed for people; --json has all."""
 
-Alias = Annotated[
-    str, typer.Argument(metavar="NAME[@ALIAS]", help="An alias of a model: latest if left out.")
-]
-Label = Annotated[
-    list[str] | None, typer.Option("--label", metavar="LABEL", help="A label, by its name; may repeat.")
-]
-Labels = Annotated[
-    Path | None, typer.Option("--labels", metavar="FILE", help="A file with a label on each line.")
-]
-Again = Annotated[bool, typer.Option("--allow-again", help="Take these labels off instead.")]
-Url = Annotated[
-    str | None, typer.Option(metavar="URL", help="An alias of this object store instead: s3://BUCKET/PREFIX.")
-]
-Clear = Annotated[bool, typer.Option("--clear", help="Deny none any more.")]
-
 
 @app.command()
 def deny(
-    model: Alias,
+    model: Annotated[
+        str, typer.Argument(metavar="NAME[@ALIAS]", help="An alias of a model: latest if left out.")
+    ],
     *,
-    label: Label = None,
-    labels: Labels = None,
-    allow_again: Again = False,
-    clear: Clear = False,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="LABEL", help="A label, by its name; may repeat.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option("--labels", metavar="FILE", help="A file with a label on each line.")
+    ] = None,
+    allow_again: Annotated[
+        bool, typer.Option("--allow-again", help="Take these labels off instead.")
+    ] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Deny none any more.")] = False,
     reason: Reason = "",
-    url: Url = None,
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="An alias of this object store instead: s3://BUCKET/PREFIX."),
+    ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:

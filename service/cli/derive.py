@@ -68,13 +68,17 @@ def _cells(each: dict[str, Any]) -> tuple[str, str, str, str]:
     return scores, f"{each['n']:,}", f"{each['mean_score']:.3f}", f"{each['share_true']:.3f}"
 
 
-File = Annotated[
-    Path,
-    typer.Option("--file", metavar="FILE", help="A vectorizer as JSON or of skops: see docs/importing.md."),
-]
-
-
-def import_vectorizer(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+def import_vectorizer(
+    model: Model,
+    file: Annotated[
+        Path,
+        typer.Option(
+            "--file", metavar="FILE", help="A vectorizer as JSON or of skops: see docs/importing.md."
+        ),
+    ],
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
     """Publish a version that takes text as a scikit-learn vectorizer does, and answers as the given one."""
     from service.importers import publish_with_texts, read_vectorizer
 
@@ -82,5 +86,5 @@ def import_vectorizer(model: Model, file: File, store: StoreDir = DEFAULT_STORE,
     opened = store_to_publish(store, "xylem import-vectorizer")
     version = opened.resolve(name, reference)
     manifest = publish_with_texts(opened, name, version, read_vectorizer(file))
-    line = f"{name}@{version} with {file} -> {manifest.model}@{manifest.version}"
+    line = f"{name}@{version} with {file} -> {manifest.shown}"
     print_result(json, line, model=manifest.model, version=manifest.version)

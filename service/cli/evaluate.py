@@ -21,34 +21,32 @@ from service.cli.options import (
     Threads,
     grouped,
     n_threads,
-    parse_reference,
 )
+from service.cli.places import open_model
 from service.db.of_store import opened_database
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from model_store.version import Model as OpenedModel
-    from service.thresholds.store.codec import Tuned
-
-
-PerLabel = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Write how each label fares, a line a label: .csv, .tsv or .jsonl."),
-]
-ReportDir = Annotated[
-    Path | None,
-    typer.Option("--report", metavar="DIR", help="Draw all of it as a page, report.html in this directory."),
-]
-Trees = Annotated[
-    int | None,
-    typer.Option(metavar="T", help="Only the first T trees of an ensemble answer; all if left out."),
-]
 
 
 class Written(NamedTuple):
     """What is written besides what is printed."""
 
-    per_label: PerLabel = None
-    report: ReportDir = None
+    per_label: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write how each label fares, a line a label: .csv, .tsv or .jsonl."
+        ),
+    ] = None
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", metavar="DIR", help="Draw all of it as a page, report.html in this directory."
+        ),
+    ] = None
 
 
 _CUTS = (1, 3, 5)
@@ -62,7 +60,10 @@ def evaluate(
     table: Table,
     files: Written,
     empty_labels: EmptyLabels = "zero",
-    trees: Trees = None,
+    trees: Annotated[
+        int | None,
+        typer.Option(metavar="T", help="Only the first T trees of an ensemble answer; all if left out."),
+    ] = None,
     chunk_characters: ChunkCharacters = None,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
@@ -74,7 +75,6 @@ def evaluate(
     Bands are the labels with so many training rows. With --trees, scores are means over the first trees, with
     --chunk-characters over the chunks of long texts.
     """
-    from model_store.store import Store
     from service.evaluation.fmeasure import empty_convention
     from service.inference.chunks import check_chunk_characters
     from service.workflows.charts import PageSubject, prepare_files, write_files
@@ -83,10 +83,9 @@ def evaluate(
 
     columns = table.columns(data)
     per_label, report = files
-    name, reference = parse_reference(model)
     empty = empty_convention(empty_labels, "--empty-labels")
-    opened = Store(store).open(name, reference)
-    version = f"{name}@{opened.manifest.version}"
+    opened = open_model(store, model)
+    version = opened.manifest.shown
     if trees is not None:
         version += f", the first {trees} of {opened.manifest.n_trees} trees"
         opened = _first_trees(opened, trees)
@@ -94,14 +93,14 @@ def evaluate(
         check_chunk_characters(chunk_characters, "--chunk-characters")
         version += f", chunks of {chunk_characters:,} characters"
     prepare_files(per_label, report)
-    tuned = tuned_of(store, name, opened.manifest.version)
+    thresholds = thresholds_of(store, opened)
     with progress(json) as show:
         found = evaluate_rows(
             opened,
             read_labelled(opened, data, show, columns, chunk_characters),
             n_threads(threads),
             show,
-            thresholds=None if tuned is None else tuned.thresholds,
+            thresholds=thresholds,
             empty=empty,
             sweep=report is not None,
         )
@@ -166,29 +165,28 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
     )
 
 
-def tuned_of(store: Path, name: str, version: int) -> Tuned | None:
-    """Return the thresholds that are kept with a version, None if there are none."""
+def thresholds_of(store: Path, model: OpenedModel) -> NDArray[np.float32] | None:
+    """Return the thresholds that are kept with a version, float32[K]; None if there are none."""
     from service.thresholds.store.state import ThresholdDatabase
 
     with opened_database(store, create=False) as database:
-        return None if database is None else ThresholdDatabase(database).load(name, version)
-
-
-First = Annotated[str, typer.Argument(metavar="A", help="A version, NAME[@VERSION].")]
-Second = Annotated[str, typer.Argument(metavar="B", help="The version to compare it with.")]
-Resamples = Annotated[int, typer.Option(min=100, max=100_000, help="So often are rows drawn anew.")]
-DrawSeed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same intervals.")]
+        if database is None:
+            return None
+        tuned = ThresholdDatabase(database).load(model.manifest.model, model.manifest.version)
+        return None if tuned is None else tuned.thresholds
 
 
 @grouped
 def compare(
-    a: First,
-    b: Second,
+    a: Annotated[str, typer.Argument(metavar="A", help="A version, NAME[@VERSION].")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The version to compare it with.")],
     data: Data,
     table: Table,
     empty_labels: EmptyLabels = "zero",
-    resamples: Resamples = 1000,
-    seed: DrawSeed = 0,
+    resamples: Annotated[
+        int, typer.Option(min=100, max=100_000, help="So often are rows drawn anew.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same intervals.")] = 0,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -198,19 +196,14 @@ def compare(
     A difference is real when the 95% interval of a paired bootstrap over the rows leaves out 0. Labels are
     matched by name; macro-F is compared where both versions are tuned.
     """
-    from model_store.store import Store
     from service.evaluation.fmeasure import empty_convention
     from service.workflows.compare import CompareRequest, Contender
     from service.workflows.compare import compare as compare_versions
 
     empty = empty_convention(empty_labels, "--empty-labels")
     request = CompareRequest(data, empty, resamples, seed, n_threads(threads), table.columns(data))
-    contenders = []
-    for text in (a, b):
-        name, reference = parse_reference(text)
-        opened = Store(store).open(name, reference)
-        tuned = tuned_of(store, name, opened.manifest.version)
-        contenders.append(Contender(opened, None if tuned is None else tuned.thresholds))
+    models = [open_model(store, text) for text in (a, b)]
+    contenders = [Contender(opened, thresholds_of(store, opened)) for opened in models]
     with progress(json) as show:
         report = compare_versions(contenders[0], contenders[1], request, show)
     if json:

@@ -14,8 +14,8 @@ from typer.core import TyperGroup
 
 from service.base.errors import BadData, BadInput, Unavailable
 from service.cli.console import print_facts, print_json, print_result, print_table, progress
-from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, grouped, parse_reference
-from service.cli.places import KeyFile, Place, asked, connect_server, opened_learning, read_key
+from service.cli.options import Json, Model, grouped, parse_reference
+from service.cli.places import Place, asked, connect_server, open_model, opened_learning, read_key
 from service.serving.line_files import STDIN, blocks, opened
 
 if TYPE_CHECKING:
@@ -53,24 +53,16 @@ Send = Callable[[list[Any]], Sequence[Mapping[str, Any]]]
 """Sends events, as JSON values, or why a line has none, and returns what became of each."""
 
 ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
-Events = Annotated[
-    str, typer.Option("--data", metavar="FILE", help="Lines of events, also as .gz; - is standard input.")
-]
-Url = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL", help="A server, as https://HOST or http://127.0.0.1:8080; else the database."
-    ),
-]
 
 
 @app.command()
+@grouped
 def send(
     model: Model,
-    data: Events = STDIN,
-    url: Url = None,
-    key_file: KeyFile = None,
-    store: StoreDir = DEFAULT_STORE,
+    place: Place,
+    data: Annotated[
+        str, typer.Option("--data", metavar="FILE", help="Lines of events, also as .gz; - is standard input.")
+    ] = STDIN,
     json: Json = False,
 ) -> None:
     """Send true labels, so that thresholds learn: one JSON object a line.
@@ -84,11 +76,10 @@ def send(
 
     limits = read_settings().limits
     tally = _Tally()
-    sender = (
-        _to_database(model, store, limits)
-        if url is None
-        else _to_server(model, url, read_key(key_file), limits)
-    )
+    if place.url is None:
+        sender = _to_database(model, place.store, limits)
+    else:
+        sender = _to_server(model, place.url, read_key(place.key_file), limits)
     with opened(data) as source, progress(json or data == STDIN) as show, tally.told(), sender as send:
         for block in blocks(source, limits.line_bytes_max, EVENTS_A_BLOCK):
             values = [value_of(line, limits) for line in block.lines]
@@ -270,8 +261,7 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
     from service.serving.feedback import FeedbackDesk
     from service.serving.opening import open_version
 
-    name, reference = parse_reference(model)
-    opened_model = Store(store).open(name, reference)
+    opened_model = open_model(store, model)
     with opened_learning(store, create=True) as learning, asyncio.Runner() as runner:
         assert learning is not None
         named = open_version(opened_model, learning)

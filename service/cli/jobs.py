@@ -19,22 +19,6 @@ app = typer.Typer(
 )
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="A job, as `xylem jobs list` shows it.")]
-State = Annotated[
-    str | None,
-    typer.Option(
-        metavar="STATE", help="Only those that are queued, running, succeeded, failed or cancelled."
-    ),
-]
-ModelName = Annotated[str | None, typer.Option("--model", metavar="NAME", help="Only those of a model.")]
-KindName = Annotated[
-    str | None,
-    typer.Option(
-        "--kind",
-        metavar="KIND",
-        help="Only those of a kind: training, combine, vocabulary, threshold-tuning or batch.",
-    ),
-]
-Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many, the newest.")]
 
 
 JobFacts: TypeAlias = dict[str, Any]
@@ -81,10 +65,24 @@ def _facts(job: Any) -> JobFacts:
 def list_jobs(
     context: typer.Context,
     place: Place,
-    state: State = None,
-    model: ModelName = None,
-    kind: KindName = None,
-    limit: Limit = 100,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STATE", help="Only those that are queued, running, succeeded, failed or cancelled."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="Only those of a model.")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="Only those of a kind: training, combine, vocabulary, threshold-tuning or batch.",
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many, the newest.")] = 100,
     json: Json = False,
 ) -> None:
     """List the jobs, the newest first."""
@@ -130,7 +128,7 @@ def _report(job: JobFacts, json: bool) -> None:
     flat: dict[str, object] = {}
     for key, value in job.items():
         if isinstance(value, dict):
-            flat.update({f"{key} {name}": _shown(item) for name, item in value.items()})
+            flat.update({f"{key} {name}": item for name, item in value.items()})
         elif value is not None:
             flat[key] = value
     print_facts(job["id"], flat)
@@ -146,10 +144,6 @@ def _far(progress: dict[str, Any] | None) -> str:
         return ""
     phase, done, total = progress["phase"], progress["done"], progress["total"]
     return f"{phase} {done / total:.0%}" if total else str(phase)
-
-
-def _shown(value: object) -> object:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 _add("show", "get", "Show a job: what was asked for, how far it is, and what came of it.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.base.errors import BadParameter
-from service.cli.console import print_json, print_line, print_table
+from service.cli.console import cell, print_json, print_line, print_table
 from service.cli.options import DEFAULT_STORE, Json, StoreDir
 from service.cli.places import user_name
 from service.db.of_store import opened_database
@@ -83,7 +83,7 @@ def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
         print_json({"keys": found})
     elif found:
         columns = ("id", "name", "scopes", "state", "created", "expires", "last_used")
-        print_table(shown, columns, [[_cell(key[name]) for name in columns] for key in found])
+        print_table(shown, columns, [[key[name] for name in columns] for key in found])
     else:
         print_line("No keys. Make one: xylem keys create NAME --scope predict")
 
@@ -144,11 +144,5 @@ def _print_made(facts: dict[str, Any], json: bool) -> None:
         return
     ends = facts["expires"] or "never"
     typer.echo(facts["key"])  # one line, however narrow the terminal
-    print_line(f"key {facts['id']} ({facts['name']}): {_cell(facts['scopes'])}; expires {ends}")
+    print_line(f"key {facts['id']} ({facts['name']}): {cell(facts['scopes'])}; expires {ends}")
     print_line("It is shown this once. Send it as the header Authorization: Bearer KEY")
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(value)
-    return "" if value is None else str(value)

@@ -10,6 +10,7 @@ import typer
 from service.base.errors import BadInput, BadParameter
 from service.cli.console import print_facts, print_json, print_line, print_result, print_table
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
+from service.cli.places import open_model
 from service.cli.predict import LabelInfo, Language
 
 if TYPE_CHECKING:
@@ -19,19 +20,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
 
-Search = Annotated[
-    str, typer.Option(metavar="PART", help="Only labels with this part, or told names with it.")
-]
-Limit = Annotated[int, typer.Option(min=1, max=1_000_000, help="At most so many, the first ones.")]
-
 
 @app.command()
 def labels(
     model: Model,
-    search: Search = "",
+    search: Annotated[
+        str, typer.Option(metavar="PART", help="Only labels with this part, or told names with it.")
+    ] = "",
     language: Language = None,
     label_info: LabelInfo = False,
-    limit: Limit = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="At most so many, the first ones.")] = 100,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -72,38 +70,30 @@ def labels(
 def _cell(value: object) -> object:
     if isinstance(value, dict):
         return "; ".join(f"{language}: {name}" for language, name in value.items())
-    if isinstance(value, list):
-        return ", ".join(value)
-    return "" if value is None else ("yes" if value else "") if isinstance(value, bool) else value
+    return ("yes" if value else "") if isinstance(value, bool) else value
 
 
 BY_URI = "uri"
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
-File = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="FILE",
-        help="A vocabulary: .ttl, .rdf, .nt, .tsv or .csv, also as .gz; replaces what was there.",
-    ),
-]
-By = Annotated[
-    str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="What the model's labels are.")
-]
-DefaultLanguage = Annotated[
-    str | None,
-    typer.Option(metavar="LANGUAGE", help="Of names where nobody asks for one; of a .tsv file, its own."),
-]
-Remove = Annotated[bool, typer.Option("--remove", help="Remove the model's label info.")]
+By = Annotated[str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="What labels are.")]
 
 
 @app.command("label-info")
 def label_info(
-    model: Name,
-    file: File = None,
+    model: Annotated[str, typer.Argument(metavar="NAME", help="A model.")],
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="A vocabulary: .ttl, .rdf, .nt, .tsv or .csv, also as .gz; replaces what was there.",
+        ),
+    ] = None,
     by: By = BY_URI,
-    language: DefaultLanguage = None,
-    remove: Remove = False,
+    language: Annotated[
+        str | None,
+        typer.Option(metavar="LANGUAGE", help="Of names where nobody asks for one; of a .tsv file, its own."),
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the model's label info.")] = False,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -144,21 +134,11 @@ def _print(found: Attached, json: bool) -> None:
     if json:
         print_json(facts)
         return
-    shown = {name.replace("_", " "): _shown(value) for name, value in facts.items() if name != "model"}
+    shown = {name.replace("_", " "): value for name, value in facts.items() if name != "model"}
     print_facts(f"Label info of {found.model}", shown)
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return ", ".join(value) if isinstance(value, list) else str(value)
-
-
-Label = Annotated[str, typer.Option("--label", metavar="LABEL", help="The label, by its name.")]
-Top = Annotated[int, typer.Option(min=1, max=10_000, help="So many features.")]
-Depth = Annotated[int, typer.Option(min=0, max=20, help="Levels below the root.")]
 Labels = Annotated[int, typer.Option(min=1, max=1000, help="So many labels of each node: of most rows.")]
-Tree = Annotated[int, typer.Option("--tree", min=0, help="Which tree of an ensemble, from 0.")]
 
 _TREES_SHOWN = 5
 """Of more trees only the means are in the table; --json has all."""
@@ -166,18 +146,20 @@ _TREES_SHOWN = 5
 
 @app.command()
 def explain(
-    model: Model, label: Label, top: Top = 20, store: StoreDir = DEFAULT_STORE, json: Json = False
+    model: Model,
+    label: Annotated[str, typer.Option("--label", metavar="LABEL", help="The label, by its name.")],
+    top: Annotated[int, typer.Option(min=1, max=10_000, help="So many features.")] = 20,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
 ) -> None:
     """Show the features that a label's own classifiers weigh most, by name.
 
     In a tree that is the classifier of the label's leaf, which tells it apart from the leaf's siblings. With
     several trees the weights are means. A weight above 0 speaks for the label, one below 0 against it.
     """
-    from model_store.store import Store
     from service.inference.label_weights import label_features
 
-    name, reference = parse_reference(model)
-    found = label_features(Store(store).open(name, reference), label, top)
+    found = label_features(open_model(store, model), label, top)
     if json:
         print_json(found)
         return
@@ -200,9 +182,9 @@ def explain(
 @app.command()
 def tree(
     model: Model,
-    depth: Depth = 1,
+    depth: Annotated[int, typer.Option(min=0, max=20, help="Levels below the root.")] = 1,
     labels: Labels = 8,
-    number: Tree = 0,
+    number: Annotated[int, typer.Option("--tree", min=0, help="Which tree of an ensemble, from 0.")] = 0,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -210,11 +192,10 @@ def tree(
     import numpy as np
 
     from model_store.names import name_of
-    from model_store.store import Store
     from service.evaluation.tree_criteria import tree_labels
 
-    name, reference = parse_reference(model)
-    opened = Store(store).open(name, reference)
+    opened = open_model(store, model)
+    name = opened.manifest.model
     n_trees, kind = opened.ensemble.label_leaf.shape[0], opened.manifest.kind
     if kind != "label-tree":
         raise BadInput(f"{name}: expected a label tree, whose leaves are labels, found a {kind}")
@@ -231,7 +212,7 @@ def tree(
         print_json({"model": name, "version": opened.manifest.version, "tree": number, "nodes": found})
         return
     n_rows = max(1, nodes[0].n_rows)
-    print_line(f"{name}@{opened.manifest.version}, tree {number}")
+    print_line(f"{opened.manifest.shown}, tree {number}")
     for node, each in zip(nodes, told, strict=True):
         place = ".".join(map(str, node.place)) or "root"
         share = f"{100 * node.n_rows / n_rows:.1f}% of their occurrences"

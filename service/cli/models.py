@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="The store: its models, their versions and aliases.", no_args_is_help=True)
 
-File = Annotated[Path, typer.Option("--file", metavar="FILE", help="A tar file.")]
-
 
 def _store(path: Path) -> Store:
     from model_store.store import Store
@@ -100,7 +98,7 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
     shown = {key: f"{value:g}" if type(value) is float else str(value) for key, value in flat.items()}
     if denied.get("denied"):
         shown[f"labels that {reference} denies"] = ", ".join(denied["denied"])
-    print_facts(f"{manifest.model}@{manifest.version}", shown)
+    print_facts(manifest.shown, shown)
     _print_report(report)
 
 
@@ -183,7 +181,12 @@ def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 
 
 @app.command("export")
-def export_model(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+def export_model(
+    model: Model,
+    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="A tar file.")],
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
     """Write a version as one tar file, and the model's label info with it."""
     opened = _store(store)
     name, reference = parse_reference(model)
@@ -244,5 +247,5 @@ def import_model(
             manifest = opened.import_(archive, model)
     else:
         raise BadParameter("expected --file FILE --model NAME, or --from LIBRARY PATH, found another mixture")
-    line = f"{file or path} -> {manifest.model}@{manifest.version}"
+    line = f"{file or path} -> {manifest.shown}"
     print_result(json, line, model=manifest.model, version=manifest.version)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from service.base.errors import BadInput, BadParameter, Unavailable
-from service.cli.options import DEFAULT_STORE, StoreDir, in_panel
+from service.cli.options import DEFAULT_STORE, StoreDir, in_panel, parse_reference
 from service.db.of_store import is_there, opened_database
 
 if TYPE_CHECKING:
+    from model_store.version import Model
     from service.base.settings import Settings
     from service.db.engine import Database
     from service.serving.learning import OnlineLearning
@@ -42,6 +43,13 @@ class Place(NamedTuple):
     store: StoreDir = DEFAULT_STORE
     url: Url = None
     key_file: KeyFile = None
+
+
+def open_model(store: Path, model: str) -> Model:
+    """Return the version that NAME[@VERSION] names, opened. Raises BadParameter, StoreError."""
+    from model_store.store import Store
+
+    return Store(store).open(*parse_reference(model))
 
 
 def read_key(file: Path | None) -> str | None:
@@ -135,7 +143,6 @@ def asked(context: typer.Context, place: Place, local: Callable[[Database, Setti
 def user_name() -> str:
     """Return the name of who runs the command, for the history and the audit log."""
     import getpass
-    import os
 
     try:
         return getpass.getuser()

@@ -12,39 +12,25 @@ Store = Annotated[
     Path | None,
     typer.Option("--store", metavar="DIR", help="The directory of the models; $XYLEM_STORE, or ./store."),
 ]
-Host = Annotated[
-    str | None, typer.Option(help="The address to listen on; $XYLEM_HOST, or 127.0.0.1.", show_default=False)
-]
-Port = Annotated[
-    int | None, typer.Option(min=0, max=65535, help="The port; 0 is a free one; $XYLEM_PORT, or 8080.")
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(min=1, max=256, help="Processes; they share the mapped models; $XYLEM_WORKERS, or 1."),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(min=0, max=64, help="Jobs run at a time, in a process beside it; $XYLEM_JOBS, or 1."),
-]
-WorkerJobs = Annotated[int, typer.Option(min=1, max=64, help="Jobs run at a time.")]
-MetricsPort = Annotated[
-    int | None,
-    typer.Option(
-        "--metrics-port",
-        min=0,
-        max=65535,
-        metavar="PORT",
-        help="Answer GET /metrics on this port of $XYLEM_HOST; 0: a free one.",
-    ),
-]
 
 
 def serve(
     store: Store = None,
-    host: Host = None,
-    port: Port = None,
-    workers: Workers = None,
-    jobs: Jobs = None,
+    host: Annotated[
+        str | None,
+        typer.Option(help="The address to listen on; $XYLEM_HOST, or 127.0.0.1.", show_default=False),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="The port; 0 is a free one; $XYLEM_PORT, or 8080.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=256, help="Processes; they share the mapped models; $XYLEM_WORKERS, or 1."),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=0, max=64, help="Jobs run at a time, in a process beside it; $XYLEM_JOBS, or 1."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Serve the models of a store over HTTP until SIGTERM or Ctrl-C; all else is set by XYLEM_ variables.
@@ -62,7 +48,19 @@ def serve(
 
 
 def worker(
-    store: Store = None, jobs: WorkerJobs = 1, metrics_port: MetricsPort = None, json: Json = False
+    store: Store = None,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Jobs run at a time.")] = 1,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Answer GET /metrics on this port of $XYLEM_HOST; 0: a free one.",
+        ),
+    ] = None,
+    json: Json = False,
 ) -> None:
     """Run jobs (training, threshold tuning, batches) that wait, until SIGTERM or Ctrl-C.
 

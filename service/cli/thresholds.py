@@ -19,66 +19,62 @@ from service.cli.options import (
     grouped,
     in_panel,
     n_threads,
-    parse_reference,
 )
+from service.cli.places import open_model
 from service.db.of_store import opened_database
-
-Data = Annotated[Path | None, typer.Option("--data", metavar="FILE", help=f"A labelled file: {FORMATS}.")]
-Methods = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--method",
-        metavar="METHOD",
-        help="ofo (if left out), fta, fta-one, sto or all; may repeat: the first is kept, all are reported.",
-    ),
-]
-Test = Annotated[
-    Path | None, typer.Option("--test", metavar="FILE", help="A labelled file to measure on besides.")
-]
-Kappa = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NUMBER|auto",
-        help="Estimates of a lower probability are left out: 0.0001 to 0.5; 0.01 if left out. "
-        "auto: what does best on halves of the file.",
-    ),
-]
-AsShadow = Annotated[
-    bool, typer.Option("--shadow", help="Keep them as a candidate, scored on feedback beside those in force.")
-]
-Switch = Annotated[bool, typer.Option("--switch", help="Put the candidate in force; without --data.")]
-Drop = Annotated[bool, typer.Option("--drop", help="Take the candidate away; without --data.")]
-StartValues = Annotated[
-    str | None,
-    typer.Option("--start", metavar="A,B", help="Start values of ofo; chosen on the file if left out."),
-]
 
 
 @in_panel("Tuning", common=("method", "test"))
 class Tuning(NamedTuple):
     """How thresholds are found, and measured."""
 
-    method: Methods = None
-    test: Test = None
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="METHOD",
+            help="ofo (if left out), fta, fta-one, sto or all; may repeat: the first is kept, all are told.",
+        ),
+    ] = None
+    test: Annotated[
+        Path | None, typer.Option("--test", metavar="FILE", help="A labelled file to measure on besides.")
+    ] = None
     empty_labels: EmptyLabels = "zero"
-    kappa: Kappa = None
-    start: StartValues = None
+    kappa: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|auto",
+            help="Estimates of a lower probability are left out: 0.0001 to 0.5; 0.01 if left out. "
+            "auto: what does best on halves of the file.",
+        ),
+    ] = None
+    start: Annotated[
+        str | None,
+        typer.Option("--start", metavar="A,B", help="Start values of ofo; chosen on the file if left out."),
+    ] = None
 
 
 @in_panel("Candidates")
 class Candidate(NamedTuple):
     """What becomes of a candidate."""
 
-    shadow: AsShadow = False
-    switch: Switch = False
-    drop: Drop = False
+    shadow: Annotated[
+        bool,
+        typer.Option("--shadow", help="Keep them as a candidate, scored on feedback beside those in force."),
+    ] = False
+    switch: Annotated[bool, typer.Option("--switch", help="Put the candidate in force; without --data.")] = (
+        False
+    )
+    drop: Annotated[bool, typer.Option("--drop", help="Take the candidate away; without --data.")] = False
 
 
 @grouped
 def thresholds(
     model: Model,
     *,
-    data: Data = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="FILE", help=f"A labelled file: {FORMATS}.")
+    ] = None,
     table: Table,
     tuning: Tuning,
     candidate: Candidate,
@@ -102,7 +98,6 @@ def thresholds(
         return
     if data is None:
         raise BadParameter("expected --data FILE to tune on, or --switch or --drop, found none of them")
-    from model_store.store import Store
     from service.workflows.tune import request_of, tune_and_keep
 
     request = request_of(
@@ -115,8 +110,7 @@ def thresholds(
         n_threads(threads),
         columns,
     )
-    name, reference = parse_reference(model)
-    opened = Store(store).open(name, reference)
+    opened = open_model(store, model)
     with opened_database(store, create=True) as database, progress(json) as show:
         assert database is not None
         facts = tune_and_keep(opened, database, request, shadow=shadow, on_progress=show)
@@ -131,7 +125,7 @@ def thresholds(
     ]
     heads = ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures))
     rows = [(found["method"], *(found[name] for name in measures)) for found in facts["methods"]]
-    print_table(f"{name}@{opened.manifest.version} tuned on {data}; percent", heads, rows)
+    print_table(f"{opened.manifest.shown} tuned on {data}; percent", heads, rows)
     shown = ("method", "epoch", "empty_label_convention", "start", "power", "scale", "kappa", "note")
     kept = {**{key: facts[key] for key in shown if key in facts}, "database": kept_in}
     print_facts("candidate" if shadow else "kept", kept)
@@ -139,11 +133,10 @@ def thresholds(
 
 def _end_shadow(model: str, store: Path, *, switch: bool, json: bool) -> None:
     """Put a version's candidate in force, or take it away."""
-    from model_store.store import Store
     from service.thresholds.live.shadow import ShadowDatabase
 
-    name, reference = parse_reference(model)
-    version = Store(store).open(name, reference).manifest.version
+    found = open_model(store, model).manifest
+    name, version = found.model, found.version
     with opened_database(store, create=True) as database:
         assert database is not None
         candidates = ShadowDatabase(database)

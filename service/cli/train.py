@@ -194,7 +194,7 @@ def train(
     from service.trainers.registry import trainer as find_trainer
     from service.workflows.label_info import read_label_info, with_label_info
     from service.workflows.train import TrainRequest, train_and_publish
-    from service.workflows.weight_types import weight_type
+    from service.workflows.weights import weight_type
 
     request = TrainRequest(
         trainer=trainer,

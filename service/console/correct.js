@@ -1,10 +1,10 @@
 // Corrections of a prediction: ticks and added labels become feedback, and the thresholds that moved are shown.
 
 import { modelPath, sendJson } from "./api.js";
-import { byId, count, decimal, el, name, oneAtATime, table } from "./dom.js";
+import { byId, count, decimal, el, name, table } from "./dom.js";
+import { labelPicker } from "./picker.js";
 import { forgetThresholds, thresholdsOf } from "./thresholds.js";
 
-const SUGGESTED_MAX = 50;
 const THRESHOLDS_TOLD_MAX = 6;
 
 /** Return an id that no other event has; crypto.randomUUID is only there on https and this machine. */
@@ -16,8 +16,8 @@ function newId() {
 /**
  * Join the form to what it does.
  *
- * labelNames  names of labels that fit what is shown, the best first
- * findLabels  names of labels that have a part, at most so many
+ * labelNames  labels that fit what is shown, the best first: [{label, name}]
+ * findLabels  labels that have a part, at most so many
  * again       predicts again
  * fail        shows a problem
  */
@@ -25,61 +25,50 @@ export function correction({ labelNames, findLabels, again, fail }) {
   let shown = null;
   let textOf = "";
   let ticks = new Map();
-  let added = new Set();
   let names = null;
   let eventId = newId();
 
   const form = byId("correct");
-  const input = byId("add-label");
+  const added = labelPicker("add-label", { suggest, takes });
 
   function reset() {
-    [ticks, added, names, eventId] = [new Map(), new Set(), null, newId()];
-    input.value = "";
+    [ticks, names, eventId] = [new Map(), null, newId()];
+    added.clear();
     byId("moved").replaceChildren();
-    showAdded();
   }
 
   /** Take what is shown now; ticks are forgotten with another instance. */
   function show(found) {
-    const text = found ? JSON.stringify([found.model, found.answer.version, found.body.instances]) : "";
+    const text = found ? JSON.stringify([found.model, found.answer.version, found.body.instances, found.body.language]) : "";
     if (text !== textOf) reset();
     [shown, textOf] = [found, text];
     form.hidden = !found;
   }
 
-  function showAdded() {
-    byId("added").replaceChildren(...[...added].map((label) => el("li", { class: "chip" }, name(label),
-      el("button", { type: "button", class: "quiet", "aria-label": `Remove ${label}`, onclick: () => { added.delete(label); showAdded(); } }, "×"))));
+  async function suggest(part, most) {
+    const mine = shown;
+    if (!mine) return null;
+    names ??= labelNames(mine);
+    const wanted = part.toLowerCase();
+    const known = await names;
+    if (mine !== shown) return null;
+    let fits = known.filter((one) => `${one.label} ${one.name ?? ""}`.toLowerCase().includes(wanted)).slice(0, most);
+    if (wanted && fits.length < most) {
+      const more = await findLabels(mine, part, most);
+      if (mine !== shown) return null;
+      const there = new Set(fits.map((one) => one.label));
+      fits = [...fits, ...more.filter((one) => !there.has(one.label))].slice(0, most);
+    }
+    return fits;
   }
 
-  const suggest = oneAtATime(async () => {
-    const mine = shown;
-    if (!mine) return;
-    names ??= labelNames(mine);
-    const wanted = input.value.trim().toLowerCase();
-    const known = await names;
-    if (mine !== shown) return;
-    let fits = known.filter((label) => label.toLowerCase().includes(wanted)).slice(0, SUGGESTED_MAX);
-    if (wanted && fits.length < SUGGESTED_MAX) {
-      const more = await findLabels(mine, wanted, SUGGESTED_MAX);
-      if (mine !== shown) return;
-      fits = [...new Set([...fits, ...more])].slice(0, SUGGESTED_MAX);
-    }
-    byId("label-names").replaceChildren(...fits.map((label) => el("option", { value: label })));
-  });
-
-  function add() {
-    const label = input.value.trim();
+  /** Tick a label that is shown: then it need not be added. */
+  function takes({ label }) {
     const row = [...byId("predictions").children].find((one) => one.dataset.label === label);
-    if (row) {
-      row.children[0].checked = true;
-      tick(label, true);
-    } else if (label) {
-      added.add(label);
-      showAdded();
-    }
-    input.value = "";
-    input.focus();
+    if (!row) return false;
+    row.children[0].checked = true;
+    tick(label, true);
+    return true;
   }
 
   function tick(label, holds) {
@@ -88,10 +77,10 @@ export function correction({ labelNames, findLabels, again, fail }) {
 
   async function send(event) {
     event.preventDefault();
-    if (input.value.trim()) add();
+    await added.add();
     const mine = shown;
     const rows = [...byId("predictions").children];
-    const labels = [...rows.filter((row) => row.children[0].checked).map((row) => row.dataset.label), ...added];
+    const labels = [...rows.filter((row) => row.children[0].checked).map((row) => row.dataset.label), ...added.labels()];
     const body = { event_id: eventId, prediction_id: mine.answer.predictions[0].prediction_id, labels };
     const button = byId("send-correction");
     button.disabled = true;
@@ -123,21 +112,13 @@ export function correction({ labelNames, findLabels, again, fail }) {
     const first = before.size ? null : el("p", { class: "dim" }, "The first correction gave every label a threshold. They start low, and move with each correction.");
     const says = el("p", { class: "good" }, `Thank you, it is counted: ${held}, the others shown do not. `,
       moved.length ? "Their thresholds moved, most of all:" : "No threshold of a label shown moved.");
-    byId("moved").replaceChildren(says, ...(first ? [first] : []), ...(moved.length ? [movesTable(moved.slice(0, THRESHOLDS_TOLD_MAX), before, after)] : []));
+    byId("moved").replaceChildren(says, ...(first ? [first] : []), ...(moved.length ? [movesTable(moved.slice(0, THRESHOLDS_TOLD_MAX), before, after, (id) => mine.answer.predictions[0].labels.find((one) => one.id === id)?.name)] : []));
   }
 
   function say(text) {
     byId("moved").replaceChildren(el("p", { class: "fault" }, text));
   }
 
-  byId("add-button").addEventListener("click", add);
-  input.addEventListener("focus", suggest);
-  input.addEventListener("input", suggest);
-  input.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || !input.value.trim()) return;
-    event.preventDefault();
-    add();
-  });
   form.addEventListener("submit", send);
   return { show, tick, isTicked: (label, holds) => ticks.get(label) ?? holds };
 }
@@ -147,9 +128,9 @@ function refusal({ result, reason, detail }) {
   return result === "duplicate" ? "This correction was counted before." : `Not counted (${result}): ${why}`;
 }
 
-function movesTable(ids, before, after) {
+function movesTable(ids, before, after, nameOf) {
   const shown = (threshold) => (threshold ? decimal(threshold.threshold, 4) : "none");
   const way = (id) => (after.get(id).threshold > (before.get(id)?.threshold ?? 0) ? "↑" : "↓");
-  const rows = ids.map((id) => [name(after.get(id).label), shown(before.get(id)), `${way(id)} ${shown(after.get(id))}`]);
+  const rows = ids.map((id) => [name(nameOf(id) ?? after.get(id).label), shown(before.get(id)), `${way(id)} ${shown(after.get(id))}`]);
   return table("Thresholds that moved", ["Label", "Before", "Now"], rows, [1, 2]);
 }

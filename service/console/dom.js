@@ -35,6 +35,15 @@ export function field(says, input) {
 /** Return the text of a label: names may be written from right to left, or be very long. */
 export const name = (text) => el("bdi", { class: "name", title: text.length > 60 ? text.slice(0, 500) : null }, text);
 
+/** Return a text, such as the URI of a label, with a button that copies it. */
+export function copied(text) {
+  const copy = el("button", { type: "button", class: "quiet", onclick: async () => {
+    await navigator.clipboard.writeText(text);
+    copy.textContent = "Copied";
+  } }, "Copy");
+  return el("p", { class: "row dim" }, el("code", {}, name(text)), navigator.clipboard ? copy : null); // only on https and this machine
+}
+
 /** Return a table in a box of its own that scrolls; `head` has texts, `rows` arrays of texts and elements. */
 export function table(caption, head, rows, numeric = []) {
   const cell = (tag, more) => (value, i) =>

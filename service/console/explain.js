@@ -5,7 +5,16 @@ import { decimal, el, table } from "./dom.js";
 export const TEXT_SHOWN_MAX = 20_000;
 const STRENGTHS = 4;
 const WORDS_LISTED = 8;
-const WORD = /[\p{L}\p{N}_]{2,}/gu; // as the service finds words
+const DIVIDED = /[-\u2010\u00ad][^\S\r\n]*[\r\n]\s*(?!\p{Lu}|\p{Lt})(?=\p{L})/u; // as the service reads texts that were set in lines
+const WORD = new RegExp(`[\\p{L}\\p{N}_](?:\\u00ad|${DIVIDED.source}|[\\p{L}\\p{N}_])+`, "gu");
+const STOP_WORDS = new Set((
+  "a an and are as at be but by can for from has have in is it its not of on or that the their these this to was were which will with you your "
+  + "als am auf aus bei das dass dem den der des die ein eine einen einer es für im ist mit nicht oder sich sie sind und von wird zu zum zur "
+  + "au aux avec ce dans de des du elle en est et il la le les leur ou par pas pour que qui se sont sur un une "
+  + "al como con del el en es las lo los más no para por que se sin su una un y o che di e gli i il nel non per sono della delle dei "
+  + "aan dat door een het naar niet om te van voor zijn att av den det för från i med och om på som till är af at og er ikke på til "
+  + "ei en ja joka jotka kuin mutta myös ne on ovat se sekä tai että"
+).split(" "));
 
 /**
  * Return what each feature added to a label's margins, by name, a mean over the trees. The service tells the
@@ -25,14 +34,22 @@ export function contributionsOf(explanation) {
   return sums;
 }
 
+/** Return a word as the service reads it. */
+const normal = (text, lowercase) => {
+  const whole = text.replace(new RegExp(DIVIDED.source, "gu"), "").replaceAll("\u00ad", "").replace(/[\ufb00-\ufb06]/g, (one) => one.normalize("NFKC"));
+  return lowercase ? whole.toLowerCase() : whole;
+};
+
+const isStopWords = (feature) => feature.toLowerCase().split(" ").every((word) => STOP_WORDS.has(word));
+
 /** Return the words of a text with their places, and what each added; an n-gram counts for each of its words. */
 export function wordsOf(text, contributions, lowercase = true) {
   const words = [...text.matchAll(WORD)].map((found) => ({ start: found.index, text: found[0], added: 0 }));
   const longest = Math.max(1, ...[...contributions.keys()].map((feature) => feature.split(" ").length));
-  const normal = words.map((word) => (lowercase ? word.text.toLowerCase() : word.text));
+  const read = words.map((word) => normal(word.text, lowercase));
   for (let n = 1; n <= longest; n++) {
     for (let i = 0; i + n <= words.length; i++) {
-      const added = contributions.get(normal.slice(i, i + n).join(" "));
+      const added = contributions.get(read.slice(i, i + n).join(" "));
       if (added) for (let j = i; j < i + n; j++) words[j].added += added / n;
     }
   }
@@ -42,7 +59,8 @@ export function wordsOf(text, contributions, lowercase = true) {
 /** Return elements that show why a label has its score; `text` is null for features. */
 export function explained(explanation, text, version) {
   const contributions = contributionsOf(explanation);
-  const listed = [...contributions].sort((one, other) => Math.abs(other[1]) - Math.abs(one[1])).slice(0, WORDS_LISTED);
+  const listed = [...contributions].map(([feature, added]) => [feature, added, isStopWords(feature)])
+    .sort((one, other) => one[2] - other[2] || Math.abs(other[1]) - Math.abs(one[1])).slice(0, WORDS_LISTED); // "and" and the like come last
   if (!listed.length) return [el("p", { class: "dim" }, "Nothing in it counted for this label.")];
   const says = explanation.trees ? ["Word or feature", "Added"] : ["Word or feature", "Weight in the decision"];
   const list = table("What counted most", says, listed.map(([feature, added]) => [

@@ -2,8 +2,9 @@
 
 import { getJson } from "./api.js";
 import { bar, stepChart } from "./charts.js";
-import { count, decimal, el, facts, moment, name, table } from "./dom.js";
+import { copied, count, decimal, el, facts, moment, name, table } from "./dom.js";
 import { dialog, notice } from "./notice.js";
+import { called } from "./picker.js";
 
 export const FEW_MARKS = 10;
 const FEATURES_ASKED = 100;
@@ -18,8 +19,9 @@ export const few = (label) => label.marks !== null && label.marks < FEW_MARKS;
 export function openLabel(path, label) {
   const features = el("div", {}, el("p", { class: "dim" }, "…"));
   const history = el("div", {}, el("p", { class: "dim" }, "…"));
-  dialog(el("span", {}, "Label ", name(label.label)), few(label)
+  dialog(el("span", {}, "Label ", name(called(label))), few(label)
     ? el("p", { class: "notice" }, `Its threshold rests on too little feedback: ${count(label.marks)} marks, where ${FEW_MARKS} are the least to rely on.`) : null,
+  label.name ? copied(label.label) : null,
   facts({
     "Training rows": label.training_rows === null ? null : count(label.training_rows),
     Threshold: decimal(label.threshold, 4),

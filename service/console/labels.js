@@ -73,8 +73,6 @@ async function show(title, state, path) {
   const rows = el("div", {});
   const told = el("p", { class: "dim", role: "status" });
   const more = el("button", { type: "button", hidden: true }, "Show more");
-  const language = el("select", {});
-  const names = el("span", { class: "row", hidden: true }, field("Names in", language));
   let labels = [];
   let next = 0;
 
@@ -83,17 +81,11 @@ async function show(title, state, path) {
     const query = [ORDERS[order.value], `limit=${ROWS}`, `offset=${offset}`];
     const wanted = search.value.trim().toWellFormed();
     if (wanted) query.push(`search=${encodeURIComponent(JSON.stringify(wanted))}`);
-    if (language.value) query.push(`language=${encodeURIComponent(language.value)}`);
+    if (models.language) query.push(`language=${encodeURIComponent(models.language)}`);
     if (onlyFew.checked) query.push(`marks_below=${FEW_MARKS}`);
     try {
       const found = await getJson(`${path}/labels?${query.join("&")}`);
       if (mine !== asked) return;
-      if (names.hidden && found.languages.length) {
-        language.replaceChildren(...found.languages.map((one) => el("option", {}, one)));
-        names.hidden = false;
-        await read(0);
-        return;
-      }
       labels = offset ? [...labels, ...found.labels] : found.labels;
       next = found.next_offset;
       more.hidden = next === null;
@@ -108,10 +100,10 @@ async function show(title, state, path) {
     clearTimeout(timer);
     timer = setTimeout(readFirst, DEBOUNCE_MS);
   };
-  for (const input of [search, order, language, onlyFew]) input.addEventListener("input", soon);
+  for (const input of [search, order, onlyFew]) input.addEventListener("input", soon);
   more.addEventListener("click", () => read(next));
   place.replaceChildren(title, state ? tiles(state) : notTuned(),
-    el("div", { class: "row" }, field("Search", search), field("Order", order), names, el("span", { class: "row" }, field("Only what rests on too little feedback", onlyFew).toReversed())),
+    el("div", { class: "row" }, field("Search", search), field("Order", order), el("span", { class: "row" }, field("Only what rests on too little feedback", onlyFew).toReversed())),
     told, rows, more,
     el("p", { class: "dim" }, "Training rows: how often the training data has it. Hits: rows in which it was true and predicted. Marks: rows in which it was true, ",
       `plus those in which it was predicted: its threshold rests on these, and on too little below ${FEW_MARKS}.`));

@@ -75,6 +75,10 @@ byId("model").addEventListener("change", async () => {
   }
 });
 byId("version").addEventListener("change", () => models.tell());
+byId("language").addEventListener("change", () => {
+  sessionStorage.setItem("xylem-language", byId("language").value);
+  models.tell();
+});
 showKeyState();
 predict.start();
 begin();

@@ -7,11 +7,17 @@ import { byId, count, el } from "./dom.js";
 export const models = new (class extends EventTarget {
   list = [];
   details = null;
+  languages = [];
   #asked = 0;
   #answered = 0;
 
   get name() {
     return byId("model").value;
+  }
+
+  /** Return the language in which labels are named; "" where they have no names, or are not to have any. */
+  get language() {
+    return this.languages.length ? byId("language").value : "";
   }
 
   /** Return what is chosen of the model: `alias:latest` or `version:3`. */
@@ -52,7 +58,28 @@ export const models = new (class extends EventTarget {
     const options = [...aliases, ...versions];
     byId("version").replaceChildren(...options.map(([value, text]) => el("option", { value }, text)));
     byId("version").value = options.some(([value]) => value === before) ? before : options[0]?.[0] ?? "";
+    await this.#readLanguages(model);
     this.tell();
+  }
+
+  /** Read in which languages the labels have names; that of the browser is chosen, or what was chosen before. */
+  async #readLanguages(model) {
+    const path = `${modelPath(model, this.ref)}/labels?limit=1`;
+    const { languages } = this.ref ? await getJson(path).catch(() => ({ languages: [] })) : { languages: [] };
+    if (model !== this.name) return;
+    this.languages = languages;
+    byId("language-field").hidden = !languages.length;
+    byId("language").replaceChildren(...languages.map((one) => el("option", {}, one)), el("option", { value: "" }, "no language: as they are"));
+    const wanted = [sessionStorage.getItem("xylem-language"), ...navigator.languages.map((one) => one.toLowerCase().split("-")[0]), languages[0], ""];
+    byId("language").value = wanted.find((one) => one === "" || languages.includes(one));
+  }
+
+  /** Return labels that have a part in themselves or in their names, at most so many: [{label, name}]. */
+  async find(path, part, most) {
+    const query = [`limit=${most}`, `search=${encodeURIComponent(JSON.stringify(part.slice(0, 200).toWellFormed()))}`];
+    if (this.language) query.push(`language=${encodeURIComponent(this.language)}`);
+    const found = await getJson(`${path}/labels?${query.join("&")}`).catch(() => null);
+    return found?.labels ?? [];
   }
 
   /** Choose an alias or a version of the model, as `ref` says it. */

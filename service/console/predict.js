@@ -1,12 +1,13 @@
 // The page that predicts while one types, says why, and takes corrections.
 
-import { getJson, modelPath, sendJson, Problem } from "./api.js";
+import { modelPath, sendJson, Problem } from "./api.js";
 import { correction } from "./correct.js";
-import { announce, byId, decimal, el, name, oneAtATime, svg } from "./dom.js";
+import { announce, byId, copied, decimal, el, name, oneAtATime, svg } from "./dom.js";
 import { explained } from "./explain.js";
 import { hintOf, instanceOf, kindOf, NoInstance, numbersOf } from "./instance.js";
 import { models } from "./models.js";
 import { showProblem } from "./notice.js";
+import { called, labelPicker } from "./picker.js";
 import { showText, snippet } from "./snippets.js";
 import { thresholdsOf } from "./thresholds.js";
 
@@ -31,8 +32,8 @@ function requestOf() {
   const beam = within("beam");
   if (beam !== 10) body.beam_width = beam;
   if (byId("exact").checked) body.exact = true;
-  const deny = byId("deny").value.split("\n").map((line) => line.trim()).filter(Boolean);
-  if (deny.length) body.deny_labels = deny;
+  if (denied.labels().length) body.deny_labels = denied.labels();
+  if (models.language) body.language = models.language;
   const weigh = byId("weigh").value;
   if (weigh === "propensity") body.label_weights = weigh;
   if (weigh === "own" && byId("weights").value.trim()) body.label_weights = numbersOf(byId("weights").value);
@@ -143,7 +144,7 @@ function show(found, says = "") {
   if (found) announcing = setTimeout(() => announce(spoken(labels)), ANNOUNCE_MS);
 }
 
-const spoken = (labels) => (labels.length ? `${labels.length} labels, the best: ${labels[0].label}, ${decimal(labels[0].score)}` : "No labels");
+const spoken = (labels) => (labels.length ? `${labels.length} labels, the best: ${called(labels[0])}, ${decimal(labels[0].score)}` : "No labels");
 
 /** Return whether scores are weighted: then they are no probabilities, and thresholds do not apply to them. */
 const isWeighed = (found) => Boolean(found?.body.label_weights);
@@ -193,9 +194,9 @@ function fillRow(row, label, threshold, most) {
   row.dataset.label = label.label;
   row.classList.toggle("holds", holds);
   tick.checked = correct.isTicked(label.label, holds);
-  tick.setAttribute("aria-label", `${label.label} holds`);
-  why.replaceChildren(name(label.label));
-  why.title = "Why this label?";
+  tick.setAttribute("aria-label", `${called(label)} holds`);
+  why.replaceChildren(name(called(label)));
+  why.title = label.name ? `${label.label}: why this label?` : "Why this label?";
   score.textContent = decimal(label.score);
   bar.children[1].setAttribute("width", Math.min(Math.max((100 * label.score) / most, 0), 100));
   bar.children[2].setAttribute("x", threshold ? Math.min(100 * threshold.threshold, 99) : -9);
@@ -211,31 +212,28 @@ async function explainChosen(mine) {
     byId("why").hidden = true;
     return;
   }
-  const label = labels.find((one) => one.label === chosenLabel)?.label ?? labels[0].label;
+  const best = labels.find((one) => one.label === chosenLabel) ?? labels[0];
+  const { label } = best;
   for (const row of byId("predictions").children) row.children[1].setAttribute("aria-pressed", row.dataset.label === label);
   const body = { instances: mine.body.instances, allow_labels: [label], top_r: 1, explain: true };
   const answer = await sendJson("POST", `${modelPath(mine.model, `version:${mine.answer.version}`)}/predict`, body);
   if (mine !== shown) return;
   const explanation = answer.predictions[0].labels[0]?.explanation;
   const text = mine.body.instances[0].text ?? null;
-  byId("why-heading").replaceChildren("Why ", name(label));
-  byId("why-text").replaceChildren(...(explanation ? explained(explanation, text, models.chosen) : []));
+  byId("why-heading").replaceChildren("Why ", name(called(best)));
+  byId("why-text").replaceChildren(...(best.name ? [copied(label)] : []), ...(explanation ? explained(explanation, text, models.chosen) : []));
   byId("why").hidden = !explanation;
 }
 
-/** Return names of labels, those that fit the text best first; at most a thousand. */
+/** Return labels, those that fit the text best first; at most a thousand: [{label, name}]. */
 async function labelNames({ model, body, answer }) {
-  const asked = { instances: body.instances, top_r: 1000, beam_width: 100 };
+  const asked = { instances: body.instances, top_r: 1000, beam_width: 100, language: body.language };
   const ranked = await sendJson("POST", `${modelPath(model, `version:${answer.version}`)}/predict`, asked).catch(() => null);
-  return (ranked?.predictions[0].labels ?? []).map((label) => label.label);
+  return ranked?.predictions[0].labels ?? [];
 }
 
-/** Return names of labels that have a part, of all that the version has; at most so many. */
-async function findLabels({ model, answer }, part, most) {
-  const query = `limit=${most}&search=${encodeURIComponent(JSON.stringify(part.slice(0, 200).toWellFormed()))}`;
-  const found = await getJson(`${modelPath(model, `version:${answer.version}`)}/labels?${query}`).catch(() => null);
-  return (found?.labels ?? []).map((label) => label.label);
-}
+/** Return labels of the version that answered which have a part; at most so many. */
+const findLabels = ({ model, answer }, part, most) => models.find(modelPath(model, `version:${answer.version}`), part, most);
 
 async function copyAs(way) {
   let body = null;
@@ -248,18 +246,22 @@ async function copyAs(way) {
   showText(`The request as ${way === "python" ? "Python" : way}`, snippet(way, models.name, models.ref, body));
 }
 
+const denied = labelPicker("deny", { suggest: (part, most) => models.find(modelPath(models.name, models.ref), part, most), changed: predictSoon });
 const correct = correction({ labelNames, findLabels, again: predict, fail });
 
 /** Join the page's fields to what they do. */
 export function start() {
-  for (const id of ["text", "top", "threshold", "threshold-number", "beam", "exact", "weigh", "weights", "deny", "kind"]) {
+  for (const id of ["text", "top", "threshold", "threshold-number", "beam", "exact", "weigh", "weights", "kind"]) {
     byId(id).addEventListener("input", predictSoon);
   }
   byId("threshold").addEventListener("input", () => (byId("threshold-number").disabled = byId("threshold").value !== "number"));
   byId("weigh").addEventListener("input", () => (byId("weights").disabled = byId("weigh").value !== "own"));
   byId("kind").addEventListener("input", () => (byId("text-hint").textContent = hintOf(byId("kind").value)));
   for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => copyAs(button.dataset.copy));
+  let model = models.name;
   models.addEventListener("change", () => {
+    if (model !== models.name) denied.clear();
+    model = models.name;
     byId("kind").value = kindOf(models.chosen);
     byId("text-hint").textContent = hintOf(byId("kind").value);
     if (!byId("page-predict").hidden) predictSoon();

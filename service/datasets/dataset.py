@@ -1,8 +1,8 @@
 """Labels and features of rows renumbered, or cut to those that a model knows."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64, Bools
 from model_store.names import NameTable, build_names, find_names
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.kernels.text.sort_and_sum import sort_labels
@@ -14,9 +14,7 @@ N_ROWS_MAX = 1 << 31
 """The most rows of a data set."""
 
 
-def renumber_labels(
-    labels: LabelRows, ids: NDArray[np.int32], n_labels: int
-) -> tuple[LabelRows, NDArray[np.int32]]:
+def renumber_labels(labels: LabelRows, ids: I32, n_labels: int) -> tuple[LabelRows, I32]:
     """Return the labels with id i replaced by ids[i], and how many of each row were dropped.
 
     ids int32[labels.n_labels]: new ids below n_labels, -1 for a label to drop. Rows stay sorted.
@@ -28,7 +26,7 @@ def renumber_labels(
     return LabelRows(indptr, indices, n_labels), unknown.astype(np.int32)
 
 
-def first_labels(labels: LabelRows, n_labels: int) -> tuple[LabelRows, NDArray[np.int32]]:
+def first_labels(labels: LabelRows, n_labels: int) -> tuple[LabelRows, I32]:
     """Return the labels below n_labels, of that many, and how many of each row were dropped."""
     indptr, indices = _kept(labels.indptr, labels.indices < n_labels, labels.indices)
     unknown = np.diff(labels.indptr) - np.diff(indptr)
@@ -42,14 +40,12 @@ def first_features(rows: SparseRows, n_features: int) -> SparseRows:
     return SparseRows(indptr, indices, rows.values[is_kept], n_features)
 
 
-def _kept(
-    indptr: NDArray[np.int64], is_kept: NDArray[np.bool_], values: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def _kept(indptr: I64, is_kept: Bools, values: I32) -> tuple[I64, I32]:
     """Return the offsets and values of rows of which only some values are kept."""
     return offsets(is_kept)[indptr], values[is_kept]
 
 
-def ids_in_model(names: list[str], model: NameTable) -> NDArray[np.int32]:
+def ids_in_model(names: list[str], model: NameTable) -> I32:
     """Return the id that a model gives each of these distinct names, -1 where it does not know it."""
     table = build_names(names)
     return find_names(model, table.utf8, table.offsets)

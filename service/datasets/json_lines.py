@@ -216,14 +216,7 @@ class RowCollector:
     def taken(self) -> JsonLines:
         """Return the rows so far, their labels with provisional ids, and forget them."""
         labels = self._provisional()
-        is_text = self.kind == "text"
-        found = JsonLines(
-            self.texts if is_text else None,
-            None if is_text else self.named,
-            labels,
-            np.zeros(labels.n_rows, np.int32),
-            None,
-        )
+        found = JsonLines(*self._instances(), labels, np.zeros(labels.n_rows, np.int32), None)
         self.texts, self.named = [], []
         self.labels, self.counts = Growing(np.int32), Growing(np.int32)
         return found
@@ -246,15 +239,11 @@ class RowCollector:
             known = ids_in_model(list(self.ids), model)
             labels, unknown = renumber_labels(labels, known, model.n_names)
             unknown_names = [name for name, i in zip(self.ids, known, strict=True) if i < 0]
-        is_text = self.kind == "text"
-        return JsonLines(
-            self.texts if is_text else None,
-            None if is_text else self.named,
-            labels,
-            unknown,
-            names if model is None else None,
-            unknown_names,
-        )
+        label_names = names if model is None else None
+        return JsonLines(*self._instances(), labels, unknown, label_names, unknown_names)
+
+    def _instances(self) -> tuple[list[str] | None, list[dict[str, float]] | None]:
+        return (self.texts, None) if self.kind == "text" else (None, self.named)
 
 
 def _kind(value: object) -> str:

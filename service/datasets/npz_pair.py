@@ -10,6 +10,7 @@ from numpy.lib.format import read_array_header_1_0, read_array_header_2_0
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64
 from service.base.errors import BadData
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
@@ -69,9 +70,7 @@ def read_npz(
     return rows, labels, labels_file.sha256
 
 
-def _read_matrix(
-    file: DataFile, most: int | None
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any], int]:
+def _read_matrix(file: DataFile, most: int | None) -> tuple[I64, I32, NDArray[Any], int]:
     """Return (indptr, indices, data, number of columns) of a CSR matrix, checked, as copies."""
     arrays = _read_arrays(file)
     shape, indptr, indices, data = (arrays[key] for key in _KEYS[1:])

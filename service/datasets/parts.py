@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows
 from service.datasets.annif import CorpusDirectory
 from service.datasets.dataset import renumber_labels
 from service.datasets.json_lines import RowCollector, json_blocks, parts_of_blocks
-from service.datasets.reader import DIRECTORY, NAMED, named_blocks, refuse_names_file, source_of, suffix_of
+from service.datasets.reader import DIRECTORY, NAMED, format_of, named_blocks, refuse_names_file, source_of
 from service.datasets.sparse_text import parts_of_svm, parts_of_txt, read_label_names
 from service.datasets.stream import DataFile, Progress, StandardInput
 
@@ -45,7 +45,7 @@ class DataStream:
         self.path = Path(path)
         self.is_read_once = self.path == STDIN
         self.source = str(StandardInput().path) if self.is_read_once else source_of(self.path)
-        self._suffix = ".jsonl" if self.is_read_once else suffix_of(self.path)
+        self._suffix = ".jsonl" if self.is_read_once else format_of(self.path)
         if self._suffix == ".npz":
             raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
         if self._suffix in NAMED:
@@ -57,9 +57,9 @@ class DataStream:
         self.warning: str | None = None
         self._columns = columns
         self._ids: dict[str, int] = {}
-        self._final: NDArray[np.int32] | None = None
+        self._final: I32 | None = None
 
-    def settle(self) -> NDArray[np.int32] | None:
+    def settle(self) -> I32 | None:
         """Fix the ids of labels after the first pass; return the final id of each provisional one.
 
         None when they were final from the first. As in `read_dataset`, ids of named labels follow the names

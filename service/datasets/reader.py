@@ -13,6 +13,7 @@ from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset
 from service.datasets.annif import CorpusDirectory
 from service.datasets.dataset import N_ROWS_MAX, first_features, first_labels, ids_in_model, renumber_labels
+from service.datasets.fasttext import fasttext_lines, is_fasttext
 from service.datasets.json_lines import RowCollector, json_blocks, read_blocks, text_blocks
 from service.datasets.npz_pair import partner, read_npz
 from service.datasets.sparse_text import read_label_names, read_svm, read_txt
@@ -27,7 +28,10 @@ SUFFIXES = (".txt", ".svm", *JSON_LINES, ".npz", *TABLES)
 DIRECTORY = "directory"
 """What `suffix_of` says of a directory of documents."""
 
-NAMED = (*JSON_LINES, *TABLES, DIRECTORY)
+FASTTEXT = "fasttext"
+"""What `format_of` says of a .txt file of texts and labels."""
+
+NAMED = (*JSON_LINES, *TABLES, DIRECTORY, FASTTEXT)
 """Formats that have the names of labels."""
 
 
@@ -41,7 +45,7 @@ def read_dataset(
     on_progress: Progress | None = None,
 ) -> Dataset:
     """Return the rows of a data file: .txt, .svm, .jsonl (or .ndjson), .X.npz with its .Y.npz, .csv, .tsv,
-    each also .gz, or .parquet; or a directory of documents as Annif has them.
+    each also .gz, or .parquet; or a directory of documents as Annif has them. A .txt file may be fastText's.
 
     labels  the names of an existing model: label ids of the result are the model's; a name that it does not
       know is counted for its row (`Dataset.unknown_labels`) and listed (`unknown_names`). Numeric data
@@ -58,7 +62,7 @@ def read_dataset(
     arguments that contradict the format or each other. Deterministic. Memory: the result and a block or so.
     """
     path = Path(path)
-    suffix = suffix_of(path)
+    suffix = format_of(path)
     if suffix in NAMED:
         refuse_names_file(label_names_file)
         return _read_named(path, suffix, labels, columns, on_progress)
@@ -130,6 +134,12 @@ def suffix_of(path: Path) -> str:
     return suffix
 
 
+def format_of(path: Path) -> str:
+    """Return `suffix_of` a data file, or FASTTEXT by its first line. Raises BadData."""
+    suffix = suffix_of(path)
+    return FASTTEXT if suffix == ".txt" and is_fasttext(path) else suffix
+
+
 def source_of(path: Path) -> str:
     """Return the base name of a file or directory; `.` has that of the directory that it is."""
     return path.name or path.absolute().name
@@ -147,7 +157,10 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
     """Collect the rows of a format that has the names of labels. Raises BadData."""
     if isinstance(file, CorpusDirectory):
         return text_blocks(collector, file.documents())
-    if suffix_of(file.path) in TABLES:
+    suffix = suffix_of(file.path)
+    if suffix == ".txt":
+        return text_blocks(collector, fasttext_lines(file))
+    if suffix in TABLES:
         return text_blocks(collector, table_rows(file, columns))
     return json_blocks(collector)
 
@@ -164,13 +177,8 @@ def _read_named(
         sha256=file.sha256,
         n_rows=found.labels.n_rows,
         rows=None,
-        texts=found.texts,
-        named=found.named,
-        labels=found.labels,
-        unknown_labels=found.unknown_labels,
-        label_names=found.label_names,
-        unknown_names=found.unknown_names,
         warning=file.warning if isinstance(file, CorpusDirectory) else None,
+        **found._asdict(),
     )
 
 

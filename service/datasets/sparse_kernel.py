@@ -1,13 +1,11 @@
 """Parse rows of `label,label feature:value feature:value` out of a block of bytes."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, I32, I64, U8
 from service.kernels.text.digits import EXACT, HARD, NON_FINITE, is_digit, parse_decimal, parse_id
 
 NO_FAULT, BAD_LABEL, LABEL_RANGE, BAD_FEATURE, NO_COLON, FEATURE_RANGE, BAD_VALUE, INFINITE, EXTRA_ROW = (
@@ -34,14 +32,14 @@ class Block(NamedTuple):
     hard_start   int32[b // 3 + 1]  where those numbers begin in the block
     """
 
-    row_start: NDArray[np.int64]
-    label_ptr: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    feature_ptr: NDArray[np.int64]
-    features: NDArray[np.int32]
-    values: NDArray[np.float32]
-    hard: NDArray[np.int32]
-    hard_start: NDArray[np.int32]
+    row_start: I64
+    label_ptr: I64
+    labels: I32
+    feature_ptr: I64
+    features: I32
+    values: F32
+    hard: I32
+    hard_start: I32
 
 
 def room_for(n_bytes: int) -> Block:
@@ -65,15 +63,13 @@ def _blank(byte: int) -> bool:
 
 
 @inlined
-def _line_end(data: NDArray[np.uint8], i: int) -> bool:
+def _line_end(data: U8, i: int) -> bool:
     """Return whether a line ends at i: with \\n or \\r\\n."""
     return bool(data[i] == _NEWLINE or (data[i] == _RETURN and data[i + 1] == _NEWLINE))
 
 
 @kernel
-def _parse_labels(
-    data: NDArray[np.uint8], i: int, n_labels: int, labels_out: NDArray[np.int32], n: int
-) -> tuple[int, int, int]:
+def _parse_labels(data: U8, i: int, n_labels: int, labels_out: I32, n: int) -> tuple[int, int, int]:
     """Parse the labels at data[i]; return (how many labels_out holds, where they end or fail, fault)."""
     if _blank(data[i]):
         return n, i, NO_FAULT
@@ -93,7 +89,7 @@ def _parse_labels(
 
 
 @inlined
-def _parse_pair(data: NDArray[np.uint8], i: int, n_features: int) -> tuple[int, np.float32, int, int, int]:
+def _parse_pair(data: U8, i: int, n_features: int) -> tuple[int, np.float32, int, int, int]:
     """Parse `feature:value` at data[i]; return (feature, value, its code, where it ends or fails, fault)."""
     zero = np.float32(0.0)
     feature, end = parse_id(data, i, n_features)
@@ -114,7 +110,7 @@ def _parse_pair(data: NDArray[np.uint8], i: int, n_features: int) -> tuple[int, 
 
 @kernel
 def _parse_features(
-    data: NDArray[np.uint8], i: int, n_features: int, out: Block, n: int, n_hard: int
+    data: U8, i: int, n_features: int, out: Block, n: int, n_hard: int
 ) -> tuple[int, int, int, int]:
     """Parse the pairs up to the line's end; return (n pairs, n hard, where they end or fail, fault)."""
     while True:
@@ -140,7 +136,7 @@ def _parse_features(
 
 @kernel
 def parse_rows(
-    data: NDArray[np.uint8], header: bool, rows_left: int, n_labels: int, n_features: int, out: Block
+    data: U8, header: bool, rows_left: int, n_labels: int, n_features: int, out: Block
 ) -> tuple[int, int, int, int]:
     """Parse the rows of whole lines.
 
@@ -175,7 +171,7 @@ def parse_rows(
 
 
 @kernel
-def parse_header(data: NDArray[np.uint8], limit: int) -> tuple[int, int, int, int]:
+def parse_header(data: U8, limit: int) -> tuple[int, int, int, int]:
     """Read three integers from a line that ends with a line end; return (them, whether there are no others).
 
     One at or above `limit` is returned as some number that is.

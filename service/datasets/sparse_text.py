@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I32, I64
 from model_store.errors import BadNames
 from model_store.names import build_names
 from service.base.errors import BadData
 from service.base.rows import Growing, LabelRows, SparseRows, offsets
 from service.datasets import sparse_kernel as kernels
 from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
+from service.datasets.delimited import text_lines
 from service.datasets.stream import DataFile
 from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
 
@@ -31,32 +32,11 @@ class _Sizes(NamedTuple):
 class _Part(NamedTuple):
     """The sorted rows of a block, as views of arrays that the next block overwrites."""
 
-    label_ptr: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    feature_ptr: NDArray[np.int64]
-    features: NDArray[np.int32]
-    values: NDArray[np.float32]
-
-
-class _Collected:
-    """The sorted rows read so far."""
-
-    def __init__(self) -> None:
-        self.n_rows = 0
-        self.label_counts = Growing(np.int32)
-        self.labels = Growing(np.int32)
-        self.feature_counts = Growing(np.int32)
-        self.features = Growing(np.int32)
-        self.values = Growing(np.float32)
-
-    def add(self, part: _Part) -> None:
-        """Append the rows of a block."""
-        self.n_rows += len(part.label_ptr) - 1
-        self.label_counts.extend(np.diff(part.label_ptr))
-        self.labels.extend(part.labels)
-        self.feature_counts.extend(np.diff(part.feature_ptr))
-        self.features.extend(part.features)
-        self.values.extend(part.values)
+    label_ptr: I64
+    labels: I32
+    feature_ptr: I64
+    features: I32
+    values: F32
 
 
 def read_txt(file: DataFile, n_labels: int | None, n_features: int | None) -> tuple[SparseRows, LabelRows]:
@@ -68,14 +48,8 @@ def read_txt(file: DataFile, n_labels: int | None, n_features: int | None) -> tu
     result when given, and the header may not exceed them. Raises BadData. Memory: the result and a block.
     """
     sizes, parts = _open_txt(file, n_labels, n_features)
-    collected = _Collected()
-    for part in parts:
-        collected.add(part)
-    return _finish(
-        collected,
-        sizes.n_labels if n_labels is None else n_labels,
-        sizes.n_features if n_features is None else n_features,
-    )
+    n_labels = sizes.n_labels if n_labels is None else n_labels
+    return _joined(parts, n_labels, sizes.n_features if n_features is None else n_features)
 
 
 def read_svm(file: DataFile, n_labels: int | None) -> tuple[SparseRows, LabelRows]:
@@ -85,10 +59,7 @@ def read_svm(file: DataFile, n_labels: int | None) -> tuple[SparseRows, LabelRow
     that of labels `n_labels` if that is given. Empty lines and lines that begin with `#` are no rows; a row
     without labels begins with a space. Raises BadData. Memory: the result and a block.
     """
-    collected = _Collected()
-    for part in _open_svm(file, n_labels):
-        collected.add(part)
-    return _finish(collected, n_labels, None)
+    return _joined(_open_svm(file, n_labels), n_labels, None)
 
 
 def parts_of_txt(file: DataFile, n_labels: int | None) -> Iterator[tuple[SparseRows, LabelRows]]:
@@ -211,19 +182,23 @@ def _fill_hard(file: DataFile, block: bytes, line: int, room: kernels.Block, n_h
         room.values[place] = value
 
 
-def _finish(
-    collected: _Collected, n_labels: int | None, n_features: int | None
+def _joined(
+    parts: Iterator[_Part], n_labels: int | None, n_features: int | None
 ) -> tuple[SparseRows, LabelRows]:
-    """Return the rows; a size that is None is found: one more than the largest id."""
-    labels, features = collected.labels.finish(), collected.features.finish()
+    """Return the rows of all parts; a size that is None is found: one more than the largest id."""
+    columns = [Growing(dtype) for dtype in (np.int32, np.int32, np.int32, np.int32, np.float32)]
+    for part in parts:
+        counts = np.diff(part.label_ptr), np.diff(part.feature_ptr)
+        arrays = counts[0], part.labels, counts[1], part.features, part.values
+        for column, array in zip(columns, arrays, strict=True):
+            column.extend(array)
+    label_counts, labels, feature_counts, features, values = (column.finish() for column in columns)
     if n_labels is None:
         n_labels = int(labels.max(initial=-1)) + 1
     if n_features is None:
         n_features = int(features.max(initial=-1)) + 1
-    rows = SparseRows(
-        offsets(collected.feature_counts.finish()), features, collected.values.finish(), n_features
-    )
-    return rows, LabelRows(offsets(collected.label_counts.finish()), labels, n_labels)
+    rows = SparseRows(offsets(feature_counts), features, values, n_features)
+    return rows, LabelRows(offsets(label_counts), labels, n_labels)
 
 
 def _shown(text: bytes) -> str:
@@ -257,15 +232,7 @@ def read_label_names(path: Path) -> list[str]:
     characters; and for an empty file.
     """
     file = DataFile(path)
-    names: list[str] = []
-    for block in file.lines():
-        for line in block.removesuffix(b"\n").split(b"\n"):
-            try:
-                names.append(line.removesuffix(b"\r").decode())
-            except UnicodeDecodeError as error:
-                raise file.fault(
-                    len(names) + 1, f"expected UTF-8, found other bytes: {error.reason}"
-                ) from error
+    names = [line for _, line in text_lines(file)]
     if not names:
         raise file.fault(None, "expected the names of labels, found an empty file")
     try:

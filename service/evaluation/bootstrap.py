@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F64, I64
 from service.evaluation.fmeasure import EmptyConvention, f_scores
 from service.evaluation.ranking import KS, PredictedRows, row_sums
 from service.evaluation.report import Truth
@@ -50,10 +50,10 @@ class DecidedLabels(NamedTuple):
     predicted  of labels that are predicted
     """
 
-    hit_rows: NDArray[np.int64]
-    hit_labels: NDArray[np.int64]
-    predicted_rows: NDArray[np.int64]
-    predicted_labels: NDArray[np.int64]
+    hit_rows: I64
+    hit_labels: I64
+    predicted_rows: I64
+    predicted_labels: I64
 
 
 class DecisionPair(NamedTuple):
@@ -61,13 +61,13 @@ class DecisionPair(NamedTuple):
 
     a: DecidedLabels
     b: DecidedLabels
-    true_rows: NDArray[np.int64]
-    true_labels: NDArray[np.int64]
+    true_rows: I64
+    true_labels: I64
     n_labels: int
     empty: EmptyConvention
 
 
-def row_figures(ranked: PredictedRows, truth: Truth) -> dict[str, NDArray[np.float64]]:
+def row_figures(ranked: PredictedRows, truth: Truth) -> dict[str, F64]:
     """Return P@1, P@3, P@5 and nDCG@5 of each row in percent, float64[n] each.
 
     They are those of `ranking_metrics`, whose figures are their means.
@@ -79,8 +79,8 @@ def row_figures(ranked: PredictedRows, truth: Truth) -> dict[str, NDArray[np.flo
 
 
 def compare_rows(
-    a: Mapping[str, NDArray[np.float64]],
-    b: Mapping[str, NDArray[np.float64]],
+    a: Mapping[str, F64],
+    b: Mapping[str, F64],
     decisions: DecisionPair | None,
     resamples: int,
     seed: int,
@@ -118,7 +118,7 @@ def compare_rows(
     }
 
 
-def _macro_f(pair: DecisionPair, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def _macro_f(pair: DecisionPair, weights: F64) -> F64:
     """Return macro-F of both models in percent, float64[2].
 
     weights  float64[n], whole numbers: how often each row counts

@@ -1,12 +1,10 @@
 """F-measures of predicted sets of labels."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F64, I32, I64, Bools
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows
 from service.evaluation.ranking import PredictedRows, mark_true, rows_of
@@ -39,12 +37,12 @@ class FMeasures(NamedTuple):
 
 
 def f_measures(
-    pred_ptr: NDArray[np.int64],
-    pred_labels: NDArray[np.int32],
+    pred_ptr: I64,
+    pred_labels: I32,
     labels: LabelRows,
     *,
     empty: EmptyConvention,
-    unknown_labels: NDArray[np.int32] | None = None,
+    unknown_labels: I32 | None = None,
     n_unknown: int = 0,
 ) -> FMeasures:
     """Return macro-F (mean over labels), micro-F (of all decisions) and instance-F (mean over rows).
@@ -88,18 +86,16 @@ class LabelCounts(NamedTuple):
     predicted  rows in which it is predicted
     """
 
-    support: NDArray[np.int64]
-    hits: NDArray[np.int64]
-    predicted: NDArray[np.int64]
+    support: I64
+    hits: I64
+    predicted: I64
 
-    def f(self, empty: EmptyConvention) -> NDArray[np.float64]:
+    def f(self, empty: EmptyConvention) -> F64:
         """Return F of each label in [0, 1], float64[K]."""
         return f_scores(np.stack([self.hits, self.support + self.predicted], axis=1), empty)
 
 
-def count_labels(
-    decided: PredictedRows, truth: LabelRows, is_true: NDArray[np.bool_] | None = None
-) -> LabelCounts:
+def count_labels(decided: PredictedRows, truth: LabelRows, is_true: Bools | None = None) -> LabelCounts:
     """Return the counts of each label. Raises ValueError when the numbers of rows differ.
 
     is_true  what `mark_true` says of the predictions, where it was asked before
@@ -114,7 +110,7 @@ def count_labels(
     )
 
 
-def f_scores(counts: NDArray[np.int64], empty: EmptyConvention) -> NDArray[np.float64]:
+def f_scores(counts: I64, empty: EmptyConvention) -> F64:
     """Return F in [0, 1] of each pair (hits, true + predicted), int64[n, 2]."""
     f = np.full(len(counts), 1.0 if empty == "one" else 0.0)
     np.divide(2.0 * counts[:, 0], counts[:, 1], out=f, where=counts[:, 1] > 0)

@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I64, Bools
 from model_store.names import NameTable, name_of
 from service.base.rows import LabelRows
 from service.evaluation.fmeasure import USUAL_EMPTY, EmptyConvention, LabelCounts, count_labels
@@ -19,11 +19,7 @@ Band = dict[str, str | int | float | None]
 
 
 def frequency_bands(
-    ranked: PredictedRows,
-    counts: LabelCounts,
-    truth: LabelRows,
-    training_rows: NDArray[np.int64],
-    empty: EmptyConvention,
+    ranked: PredictedRows, counts: LabelCounts, truth: LabelRows, training_rows: I64, empty: EmptyConvention
 ) -> list[Band]:
     """Return the figures of each band that has labels, the rarest first; shares in percent.
 
@@ -58,7 +54,7 @@ def frequency_bands(
     return found
 
 
-def _percent(are_true: NDArray[np.bool_]) -> float | None:
+def _percent(are_true: Bools) -> float | None:
     return 100.0 * float(are_true.mean()) if len(are_true) else None
 
 
@@ -82,11 +78,11 @@ _DIGITS = 6
 
 def kept_figures(
     ranked: PredictedRows,
-    scores: NDArray[np.float32],
+    scores: F32,
     decided: PredictedRows,
     truth: LabelRows,
     names: NameTable,
-    training_rows: NDArray[np.int64] | None,
+    training_rows: I64 | None,
     empty: EmptyConvention = USUAL_EMPTY,
 ) -> dict[str, Any]:
     """Return the figures that a version keeps, as JSON takes them.

@@ -12,8 +12,8 @@ section 6 and appendix E (equations 44 and 45, figures 4 to 7), of the ensemble 
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64
 from model_store.ensemble import TreeEnsemble
 from service.base.rows import LabelRows, ranges
 from service.evaluation.tree_criteria import (
@@ -37,8 +37,8 @@ _DEPTHS_MAX = 200
 class Reached(NamedTuple):
     """The leaves that rows reached, and the rows' labels: row i reached leaf[ptr[i]:ptr[i + 1]]."""
 
-    ptr: NDArray[np.int64]
-    leaf: NDArray[np.int32]
+    ptr: I64
+    leaf: I32
     labels: LabelRows
 
 
@@ -55,7 +55,7 @@ def forest_report(ensemble: TreeEnsemble, train: Reached, test: Reached | None =
     At most _TREES_MAX trees and _DEPTHS_MAX depths are told. A row that several leaves of a tree receive
     counts in each. Cost: some passes over (row, node, label).
     """
-    tree_of = _tree_of(ensemble)
+    tree_of = _from_above(ensemble, np.arange(len(ensemble.parent)), 0)
     trees, curves, lines = [], [], []
     train_pairs = _visits(ensemble, train)
     test_pairs = None if test is None else _visits(ensemble, test)
@@ -80,21 +80,20 @@ def forest_report(ensemble: TreeEnsemble, train: Reached, test: Reached | None =
     }
 
 
-def _tree_of(ensemble: TreeEnsemble) -> NDArray[np.int64]:
-    """Return int64[N]: the tree of each node; parents come before their children."""
-    tree_of = np.arange(len(ensemble.parent))
+def _from_above(ensemble: TreeEnsemble, values: I64, step: int) -> I64:
+    """Return int64[N]: of each root its value, of each other node that of its parent and `step`."""
     first, last = int(ensemble.child_ptr[0]), int(ensemble.child_ptr[ensemble.child_ptr[0]])
     while first < last:
-        tree_of[first:last] = tree_of[ensemble.parent[first:last]]
+        values[first:last] = values[ensemble.parent[first:last]] + step
         first, last = last, int(ensemble.child_ptr[last])
-    return tree_of
+    return values
 
 
 class _Pairs(NamedTuple):
     """Which nodes rows entered, each pair once, by node."""
 
-    node: NDArray[np.int64]
-    row: NDArray[np.int64]
+    node: I64
+    row: I64
 
 
 def _visits(ensemble: TreeEnsemble, reached: Reached) -> _Pairs:
@@ -113,7 +112,7 @@ def _visits(ensemble: TreeEnsemble, reached: Reached) -> _Pairs:
     return _Pairs(cells // max(1, n_rows), cells % max(1, n_rows))
 
 
-def _counts(nodes: NDArray[np.int64], pairs: _Pairs, labels: LabelRows) -> NodeCounts:
+def _counts(nodes: I64, pairs: _Pairs, labels: LabelRows) -> NodeCounts:
     """Return how often each label came to each of some nodes, ascending, which are numbered anew."""
     first, last = np.searchsorted(pairs.node, nodes), np.searchsorted(pairs.node, nodes, "right")
     sizes = last - first
@@ -185,7 +184,7 @@ def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:
     Cost: a pass over the blocks and the weights.
     """
     used = _features_used(ensemble)
-    depth = _depths(ensemble)
+    depth = _from_above(ensemble, np.zeros(len(ensemble.parent), np.int64), 1)
     n_children = np.diff(ensemble.child_ptr)
     n_trees = int(ensemble.child_ptr[0])
     alpha = used / np.maximum(1, used[ensemble.parent])  # equation 44, below the roots
@@ -215,20 +214,10 @@ def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:
     }
 
 
-def _features_used(ensemble: TreeEnsemble) -> NDArray[np.int64]:
+def _features_used(ensemble: TreeEnsemble) -> I64:
     """Return int64[N]: the features of each inner node's chunk; 0 at leaves."""
     chunk = np.repeat(np.arange(len(ensemble.directory)), np.diff(ensemble.block_ptr))
     per_chunk = np.bincount(chunk, np.bitwise_count(ensemble.blocks[:, 0]), len(ensemble.directory))
     used = np.zeros(len(ensemble.parent), np.int64)
     used[ensemble.node_chunk >= 0] = per_chunk.astype(np.int64)
     return used
-
-
-def _depths(ensemble: TreeEnsemble) -> NDArray[np.int64]:
-    """Return int64[N]: the number of edges from the root to each node."""
-    depth = np.zeros(len(ensemble.parent), np.int64)
-    first, last, level = int(ensemble.child_ptr[0]), int(ensemble.child_ptr[ensemble.child_ptr[0]]), 1
-    while first < last:
-        depth[first:last] = level
-        first, last, level = last, int(ensemble.child_ptr[last]), level + 1
-    return depth

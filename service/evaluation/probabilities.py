@@ -9,8 +9,8 @@ become a line through the middle of each block, and no piece is flat, so that no
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, F64, I64, Bools
 from model_store.extras import KNOTS_MAX, Calibration
 from service.kernels.search.calibrated import calibrate_scores
 
@@ -21,7 +21,7 @@ SLOPE_MIN = 1e-3
 """How far the map keeps from the constants 0 and 1: by this much of a score, and of what it lacks to 1."""
 
 
-def fit_calibration(scores: NDArray[np.float32], are_true: NDArray[np.bool_]) -> Calibration:
+def fit_calibration(scores: F32, are_true: Bools) -> Calibration:
     """Return the map from scores to the share of true labels among predictions of such scores.
 
     scores, are_true  float32[n] in [0, 1], bool[n]; n >= 1
@@ -37,23 +37,21 @@ def fit_calibration(scores: NDArray[np.float32], are_true: NDArray[np.bool_]) ->
     return _rising(np.concatenate([[0.0], x, [1.0]]), np.concatenate([[0.0], y, [end]]))
 
 
-def apply_calibration(calibration: Calibration, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+def apply_calibration(calibration: Calibration, scores: F32) -> F32:
     """Return what becomes of scores, float32[n] in [0, 1], as searches of a calibrated version have it."""
     found = np.empty(len(scores), np.float32)
     calibrate_scores((calibration.x, calibration.y), scores, found)
     return found
 
 
-def _by_score(
-    scores: NDArray[np.float32], are_true: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _by_score(scores: F32, are_true: Bools) -> tuple[F64, F64, F64]:
     """Return the distinct scores, ascending, and of each how many predictions and true ones there are."""
     values, place = np.unique(scores, return_inverse=True)
     n, hits = np.bincount(place).astype(np.float64), np.bincount(place, are_true).astype(np.float64)
     return values.astype(np.float64), n, hits
 
 
-def pooled(hits: NDArray[np.float64], n: NDArray[np.float64]) -> NDArray[np.int64]:
+def pooled(hits: F64, n: F64) -> I64:
     """Return where the blocks of the isotonic fit to hits / n start, weighed by n: int64[blocks], ascending.
 
     hits, n  float64[places]; n > 0
@@ -74,7 +72,7 @@ def pooled(hits: NDArray[np.float64], n: NDArray[np.float64]) -> NDArray[np.int6
     return np.array(starts, np.int64)
 
 
-def _joined(starts: NDArray[np.int64], n: NDArray[np.float64]) -> NDArray[np.int64]:
+def _joined(starts: I64, n: F64) -> I64:
     """Return where blocks start once each has BLOCK_MIN predictions, and there is room for their knots.
 
     starts  int64[blocks]; n: how many predictions each place counts
@@ -95,7 +93,7 @@ def _joined(starts: NDArray[np.int64], n: NDArray[np.float64]) -> NDArray[np.int
         least *= 2
 
 
-def _rising(x: NDArray[np.float64], y: NDArray[np.float64]) -> Calibration:
+def _rising(x: F64, y: F64) -> Calibration:
     """Return the knots as float32, without those that float32 does not tell from a neighbour.
 
     The first and the last stay: they are the ends of the scale.
@@ -127,7 +125,7 @@ class ReliabilityBin(NamedTuple):
     share_true: float
 
 
-def reliability(scores: NDArray[np.float32], are_true: NDArray[np.bool_]) -> list[ReliabilityBin]:
+def reliability(scores: F32, are_true: Bools) -> list[ReliabilityBin]:
     """Return the bins of equal width that hold predictions, ascending: of N_BINS at most.
 
     Source: Guo, Pleiss, Sun, Weinberger 2017, "On calibration of modern neural networks", section 2: a
@@ -169,7 +167,7 @@ class ThresholdSweep:
         self._all = np.zeros(STEPS + 1, np.int64)
         self._hits = np.zeros(STEPS + 1, np.int64)
 
-    def add(self, scores: NDArray[np.float32], are_true: NDArray[np.bool_]) -> None:
+    def add(self, scores: F32, are_true: Bools) -> None:
         """Count predictions: float32[n] in [0, 1], bool[n]."""
         # thresholds as float32: a score that is one of them reaches it
         at = np.searchsorted(_thresholds(), scores, "right")
@@ -187,7 +185,7 @@ class ThresholdSweep:
         ]
 
 
-def _thresholds() -> NDArray[np.float32]:
+def _thresholds() -> F32:
     return (np.arange(1, STEPS + 1) / STEPS).astype(np.float32)
 
 

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from model_store.compiled.handles import F64
 
 A = 0.55
 B = 1.5
@@ -31,7 +33,7 @@ def constants_of(parameters: Mapping[str, object]) -> PropensityConstants:
     return PropensityConstants(float(a), float(b))
 
 
-def propensities(label_counts: ArrayLike, n_rows: int, a: float = A, b: float = B) -> NDArray[np.float64]:
+def propensities(label_counts: ArrayLike, n_rows: int, a: float = A, b: float = B) -> F64:
     """Return the propensity of each label, in (0, 1].
 
     Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 4: 1 / (1 + C (N + B)^-A),
@@ -42,5 +44,5 @@ def propensities(label_counts: ArrayLike, n_rows: int, a: float = A, b: float = 
     a, b          constants of the data set; the repository's defaults
     """
     c = max(np.log(n_rows) - 1.0, 0.0) * (b + 1.0) ** a
-    found: NDArray[np.float64] = 1.0 / (1.0 + c * (np.asarray(label_counts, np.float64) + b) ** -a)
+    found: F64 = 1.0 / (1.0 + c * (np.asarray(label_counts, np.float64) + b) ** -a)
     return found

@@ -2,13 +2,11 @@
 Repository defines them.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F64, I32, I64, Bools
 from service.base.rows import LabelRows
 
 KS = (1, 3, 5)
@@ -18,8 +16,8 @@ RECALL_K = 5
 class PredictedRows(NamedTuple):
     """Labels predicted for n rows: int64[n + 1] and int32[..]; a ranking goes from best to worst."""
 
-    ptr: NDArray[np.int64]
-    labels: NDArray[np.int32]
+    ptr: I64
+    labels: I32
 
 
 class RowSums(NamedTuple):
@@ -30,12 +28,12 @@ class RowSums(NamedTuple):
     ideal  the same of a ranking that begins with all true labels of the row; at least 1
     """
 
-    hits: NDArray[np.float64]
-    gain: NDArray[np.float64]
-    ideal: NDArray[np.float64]
+    hits: F64
+    gain: F64
+    ideal: F64
 
 
-def mark_true(predicted: PredictedRows, truth: LabelRows) -> NDArray[np.bool_]:
+def mark_true(predicted: PredictedRows, truth: LabelRows) -> Bools:
     """Return for each prediction whether its label is true in its row, bool[..].
 
     Raises ValueError when the numbers of rows differ. Cost: O(m log n), without a kernel to compile.
@@ -49,28 +47,26 @@ def mark_true(predicted: PredictedRows, truth: LabelRows) -> NDArray[np.bool_]:
         return np.zeros(len(predicted.labels), np.bool_)
     asked = _places(predicted.ptr, predicted.labels, truth.n_labels)
     at = np.minimum(np.searchsorted(true, asked), len(true) - 1)
-    found: NDArray[np.bool_] = true[at] == asked
+    found: Bools = true[at] == asked
     return found
 
 
-def ranks_of(ptr: NDArray[np.int64]) -> NDArray[np.int64]:
+def ranks_of(ptr: I64) -> I64:
     """Return the rank of each entry in its row, from 0, int64[..]."""
     return np.arange(ptr[-1]) - np.repeat(ptr[:-1], np.diff(ptr))
 
 
-def rows_of(ptr: NDArray[np.int64]) -> NDArray[np.int64]:
+def rows_of(ptr: I64) -> I64:
     """Return the row of each entry, int64[..]."""
     return np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
 
 
-def _places(ptr: NDArray[np.int64], labels: NDArray[np.int32], n_labels: int) -> NDArray[np.int64]:
+def _places(ptr: I64, labels: I32, n_labels: int) -> I64:
     """Return row * n_labels + label of each entry."""
     return rows_of(ptr) * n_labels + labels
 
 
-def row_sums(
-    ranked: PredictedRows, labels: LabelRows, unknown: NDArray[np.int32], k: int
-) -> tuple[RowSums, NDArray[np.bool_]]:
+def row_sums(ranked: PredictedRows, labels: LabelRows, unknown: I32, k: int) -> tuple[RowSums, Bools]:
     """Return the sums of each row, and which predictions are true.
 
     unknown  int32[n], true labels of each row that no prediction can hit
@@ -87,13 +83,13 @@ def row_sums(
 
 
 def ranking_metrics(
-    pred_ptr: NDArray[np.int64],
-    pred_labels: NDArray[np.int32],
+    pred_ptr: I64,
+    pred_labels: I32,
     labels: LabelRows,
-    propensities: NDArray[np.float64],
+    propensities: F64,
     ks: tuple[int, ...] = KS,
     *,
-    unknown_labels: NDArray[np.int32] | None = None,
+    unknown_labels: I32 | None = None,
     unknown_propensity: float = 1.0,
 ) -> dict[str, float]:
     """Return P@k, nDCG@k, PSP@k and PSnDCG@k for each k, and R@5, in percent.
@@ -138,17 +134,13 @@ def ranking_metrics(
     return found
 
 
-def _discounts(k: int) -> NDArray[np.float64]:
+def _discounts(k: int) -> F64:
     """Return what a hit at each of the first k ranks is worth, float64[k]."""
-    found: NDArray[np.float64] = 1.0 / np.log2(np.arange(k) + 2.0)
+    found: F64 = 1.0 / np.log2(np.arange(k) + 2.0)
     return found
 
 
-def _running(
-    cells: tuple[NDArray[np.int64], NDArray[np.int64]],
-    values: NDArray[np.float64] | float,
-    shape: tuple[int, ...],
-) -> NDArray[np.float64]:
+def _running(cells: tuple[I64, I64], values: F64 | float, shape: tuple[int, ...]) -> F64:
     """Return float64[n, k]: the sums of values along each row's ranks.
 
     cells  row and rank of each value, no two alike
@@ -160,8 +152,8 @@ def _running(
 
 
 def _best_weights(
-    labels: LabelRows, unknown: NDArray[np.int32], weights: NDArray[np.float64], of_unknown: float, k: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    labels: LabelRows, unknown: I32, weights: F64, of_unknown: float, k: int
+) -> tuple[I64, I64, F64]:
     """Return row, rank and weight of the k true labels of each row that weigh most, the heaviest first."""
     more = np.minimum(unknown, k)
     row = np.concatenate([rows_of(labels.indptr), np.repeat(np.arange(labels.n_rows), more)])

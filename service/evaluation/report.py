@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64
 from service.base.rows import LabelRows
 from service.evaluation.fmeasure import USUAL_EMPTY, EmptyConvention, f_measures
 from service.evaluation.propensity import USUAL_CONSTANTS, PropensityConstants, propensities
@@ -23,7 +23,7 @@ class Truth(NamedTuple):
     """
 
     labels: LabelRows
-    unknown: NDArray[np.int32]
+    unknown: I32
     n_unknown: int = 0
 
 
@@ -31,7 +31,7 @@ def evaluation_report(
     ranked: PredictedRows,
     decided: PredictedRows,
     truth: Truth,
-    label_counts: NDArray[np.int64] | None,
+    label_counts: I64 | None,
     n_training_rows: int,
     *,
     empty: EmptyConvention = USUAL_EMPTY,

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import F64, I32, I64
 from model_store.ensemble import TreeEnsemble
 
 MODIFIED_GINI_C = 3.0
@@ -32,17 +33,17 @@ class NodeCounts(NamedTuple):
     value  float64[..]    how often, > 0
     """
 
-    ptr: NDArray[np.int64]
-    label: NDArray[np.int32]
-    value: NDArray[np.float64]
+    ptr: I64
+    label: I32
+    value: F64
 
     @property
-    def node(self) -> NDArray[np.int64]:
+    def node(self) -> I64:
         """Return int64[..]: the node of each entry."""
         return np.repeat(np.arange(len(self.ptr) - 1), np.diff(self.ptr))
 
     @property
-    def total(self) -> NDArray[np.float64]:
+    def total(self) -> F64:
         """Return float64[n]: the sum of each node's counts."""
         return _sums(self.node, self.value, len(self.ptr) - 1)
 
@@ -56,10 +57,10 @@ class Criteria(NamedTuple):
     error          1 - the greatest share: what answering with the commonest label gets wrong, of labels
     """
 
-    shannon: NDArray[np.float64]
-    gini: NDArray[np.float64]
-    modified_gini: NDArray[np.float64]
-    error: NDArray[np.float64]
+    shannon: F64
+    gini: F64
+    modified_gini: F64
+    error: F64
 
 
 class Splits(NamedTuple):
@@ -76,11 +77,11 @@ class Splits(NamedTuple):
                            for a pure split
     """
 
-    node: NDArray[np.int64]
-    weight: NDArray[np.float64]
-    objective: NDArray[np.float64]
-    balance: NDArray[np.float64]
-    purity: NDArray[np.float64]
+    node: I64
+    weight: F64
+    objective: F64
+    balance: F64
+    purity: F64
 
 
 def criteria_of(counts: NodeCounts, c: float = MODIFIED_GINI_C) -> Criteria:
@@ -107,7 +108,7 @@ def leaf_criteria(counts: NodeCounts, c: float = MODIFIED_GINI_C) -> dict[str, f
     return {name: float(weight @ values) for name, values in criteria_of(counts, c)._asdict().items()}
 
 
-def sum_to_inner_nodes(child_ptr: NDArray[np.int32], leaves: NodeCounts) -> NodeCounts:
+def sum_to_inner_nodes(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
     """Return counts of every node from those of the leaves (an inner node's entries are ignored).
 
     For trees where a row goes to one leaf. Cost: O(depth * entries).
@@ -125,9 +126,7 @@ def sum_to_inner_nodes(child_ptr: NDArray[np.int32], leaves: NodeCounts) -> Node
     return counts_of(n, nodes, labels, values)
 
 
-def counts_of(
-    n_nodes: int, node: NDArray[np.int64], label: NDArray[np.int32], count: NDArray[np.float64]
-) -> NodeCounts:
+def counts_of(n_nodes: int, node: I64, label: I32, count: F64) -> NodeCounts:
     """Return NodeCounts of (node, label, count) in any order; repeats are added."""
     n_labels = int(label.max(initial=-1)) + 1
     cells, at = np.unique(node * np.int64(max(1, n_labels)) + label, return_inverse=True)
@@ -138,7 +137,7 @@ def counts_of(
 
 
 def criteria_by_splits(
-    child_ptr: NDArray[np.int32], counts: NodeCounts, c: float = MODIFIED_GINI_C
+    child_ptr: I32, counts: NodeCounts, c: float = MODIFIED_GINI_C
 ) -> dict[str, NDArray[Any]]:
     """Return the criteria while the tree is grown again from its root, the heaviest leaf first.
 
@@ -153,9 +152,7 @@ def criteria_by_splits(
     return {"splits": np.arange(points.shape[1]), **dict(zip(Criteria._fields, points, strict=True))}
 
 
-def errors_by_splits(
-    child_ptr: NDArray[np.int32], counts: NodeCounts, test: NodeCounts
-) -> NDArray[np.float64]:
+def errors_by_splits(child_ptr: I32, counts: NodeCounts, test: NodeCounts) -> F64:
     """Return the test error while the tree is grown again, at the splits of `criteria_by_splits`.
 
     A leaf answers with the commonest of its training labels (of equals the smallest); the error is the share
@@ -169,12 +166,7 @@ def errors_by_splits(
     return np.asarray(errors)
 
 
-def _means_by_splits(
-    child_ptr: NDArray[np.int32],
-    size: NDArray[np.float64],
-    weight: NDArray[np.float64],
-    sums: NDArray[np.float64],
-) -> NDArray[np.float64]:
+def _means_by_splits(child_ptr: I32, size: F64, weight: F64, sums: F64) -> F64:
     """Return float64[m, splits + 1]: sums over weights of the leaves while the largest is split next.
 
     size, weight  float64[n] of each node; sums float64[m, n]
@@ -195,7 +187,7 @@ def _means_by_splits(
     return np.array(points).T
 
 
-def splits_of(child_ptr: NDArray[np.int32], counts: NodeCounts) -> Splits:
+def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
     """Return objective, balance and purity of every inner node whose children have counts.
 
     counts are those of every node; only children's are looked at. Cost: O(entries log entries).
@@ -231,7 +223,7 @@ def splits_of(child_ptr: NDArray[np.int32], counts: NodeCounts) -> Splits:
     )
 
 
-def depths(child_ptr: NDArray[np.int32]) -> NDArray[np.int64]:
+def depths(child_ptr: I32) -> I64:
     """Return int64[n]: the number of edges from the root to each node."""
     depth = np.zeros(len(child_ptr) - 1, np.int64)
     for node in np.flatnonzero(np.diff(child_ptr)).tolist():
@@ -239,7 +231,19 @@ def depths(child_ptr: NDArray[np.int32]) -> NDArray[np.int64]:
     return depth
 
 
-def splits_by_depth(child_ptr: NDArray[np.int32], counts: NodeCounts) -> list[dict[str, float]]:
+def shares_by_depth(child_ptr: I32, used: NDArray[Any], weight: NDArray[Any]) -> F64:
+    """Return float64[d, 2], for the inner nodes of each depth from 1: sums of weight * share, and of weight.
+
+    A node's share is `used` of it over that of its parent.
+    """
+    inner = np.flatnonzero(np.diff(child_ptr))[1:]
+    depth = depths(child_ptr)[inner] - 1
+    share = used[inner] / np.maximum(1, used[_parents(child_ptr)[inner]])
+    n = int(depth.max(initial=-1)) + 1
+    return np.stack([_sums(depth, weight[inner] * share, n), _sums(depth, weight[inner], n)], axis=1)
+
+
+def splits_by_depth(child_ptr: I32, counts: NodeCounts) -> list[dict[str, float]]:
     """Return a line for each depth with inner nodes: their number, and means weighted by counts.
 
     `smaller_side` is the mean of min(beta, 1 - beta): 0.5 when all splits are balanced (two children).
@@ -262,12 +266,12 @@ def splits_by_depth(child_ptr: NDArray[np.int32], counts: NodeCounts) -> list[di
     return lines
 
 
-def _sums(group: NDArray[Any], values: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+def _sums(group: NDArray[Any], values: F64, n: int) -> F64:
     """Return float64[n]: the sum of the values of each group."""
     return np.bincount(group, values, n).astype(np.float64, copy=False)
 
 
-def _parents(child_ptr: NDArray[np.int32]) -> NDArray[np.int64]:
+def _parents(child_ptr: I32) -> I64:
     """Return int64[n]: the parent of each node, -1 of the root."""
     n_children = np.diff(child_ptr)
     return np.concatenate([[-1], np.repeat(np.arange(len(n_children)), n_children)])
@@ -285,11 +289,11 @@ class TreeNodeLabels(NamedTuple):
     place: tuple[int, ...]
     n_labels: int
     n_rows: int
-    labels: NDArray[np.int64]
+    labels: I64
 
 
 def tree_labels(
-    ensemble: TreeEnsemble, counts: NDArray[np.int64], *, tree: int, depth: int, n_labels: int
+    ensemble: TreeEnsemble, counts: I64, *, tree: int, depth: int, n_labels: int
 ) -> list[TreeNodeLabels]:
     """Return the nodes of a label tree down to a depth that have nodes below them, parents before children.
 
@@ -316,7 +320,7 @@ def tree_labels(
     return sorted(found, key=lambda each: each.place)
 
 
-def _paths(ensemble: TreeEnsemble, leaves: NDArray[np.int32], depth: int) -> list[NDArray[np.int64]]:
+def _paths(ensemble: TreeEnsemble, leaves: I32, depth: int) -> list[I64]:
     """Return for each level down to `depth` the node there on the way to each leaf, -1 below the leaf."""
     ways = [leaves.astype(np.int64)]
     while np.any(ensemble.parent[ways[-1]] >= 0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import inspect
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from typing import Any, BinaryIO, ClassVar, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.sources import ROOT, source_digest
+from model_store.compiled.sources import source_digest
 from service.base.errors import Unavailable
 from service.executors.local import Crew
 from service.executors.steps import R, Step, T
@@ -85,7 +86,7 @@ class _Keeping(Crew):
         when the disk refuses.
         """
         kind = type(step)
-        where = f"{kind.__module__}.{kind.__qualname__}", source_digest(_file_of(kind))
+        where = f"{kind.__module__}.{kind.__qualname__}", source_digest(Path(inspect.getfile(kind)))
         name = digest_of(where, step).hex()[:_NAME_BYTES]
         with (self._directory / name).open("a+b") as file:
             there = _read(file)
@@ -105,10 +106,6 @@ class _Keeping(Crew):
                 done(item[1], result)
 
             self._crew.steps(_Named(step), missing(), keep)
-
-
-def _file_of(kind: type) -> Path:
-    return ROOT / (kind.__module__.replace(".", "/") + ".py")
 
 
 def _append(file: BinaryIO, record: bytes) -> None:

@@ -9,12 +9,10 @@ caches. To find a name in a NameTable takes three reads that wait for each other
 its bytes. Here a slot holds the bytes, and the id.
 """
 
-from __future__ import annotations
-
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, I32, I64, U8, U64
 from model_store.names import NameTable, hash_bytes, hash_end, slot_next, slot_start
 from service.features.characters import SPACE, code_at, size_at
 
@@ -41,7 +39,7 @@ def key_and_byte(key: np.uint64, n_bytes: int, byte: np.uint8) -> np.uint64:
 
 
 @inlined
-def long_key(utf8: NDArray[np.uint8], start: int, end: int) -> np.uint64:
+def long_key(utf8: U8, start: int, end: int) -> np.uint64:
     """Return the key of a name of more than SHORT_BYTES bytes: its length, up to 255, and bits of its hash.
 
     Long names may share one, but no short one has it, as no byte of UTF-8 is 0xFF.
@@ -62,7 +60,7 @@ def first_slot(key: np.uint64, n_slots: int) -> np.int64:
     return slot_start(hash_end(key) >> _32, n_slots)
 
 
-def short_names(names: NameTable) -> NDArray[np.uint64]:
+def short_names(names: NameTable) -> U64:
     """Return the table of these names, uint64[n_slots, 2]: a key, or 0 for none, and the id of the name.
 
     It takes 32 bytes a name. Linear: 10 milliseconds for 180,000 names.
@@ -71,7 +69,7 @@ def short_names(names: NameTable) -> NDArray[np.uint64]:
 
 
 @kernel
-def _fill(offsets: NDArray[np.int64], utf8: NDArray[np.uint8]) -> NDArray[np.uint64]:
+def _fill(offsets: I64, utf8: U8) -> U64:
     n_names = len(offsets) - 1
     table = np.zeros((SLOTS_A_NAME * n_names + 1, 2), np.uint64)
     for name in range(n_names):
@@ -90,7 +88,7 @@ def _fill(offsets: NDArray[np.int64], utf8: NDArray[np.uint8]) -> NDArray[np.uin
 
 
 @inlined
-def key_slot(table: NDArray[np.uint64], slot: np.int64, key: np.uint64) -> np.int64:
+def key_slot(table: U64, slot: np.int64, key: np.uint64) -> np.int64:
     """Return the first slot from `slot` on that holds a key, or is empty."""
     while table[slot, 0] != key and table[slot, 0] != _NONE:
         slot = slot_next(slot, len(table))
@@ -98,14 +96,7 @@ def key_slot(table: NDArray[np.uint64], slot: np.int64, key: np.uint64) -> np.in
 
 
 @inlined
-def long_slot(
-    table: NDArray[np.uint64],
-    slot: np.int64,
-    offsets: NDArray[np.int64],
-    utf8: NDArray[np.uint8],
-    query: NDArray[np.uint8],
-    start: int,
-) -> np.int64:
+def long_slot(table: U64, slot: np.int64, offsets: I64, utf8: U8, query: U8, start: int) -> np.int64:
     """Return the first slot from `slot` on that holds the name at `start` of `query`, or is empty.
 
     slot           holds the key of that name, which has up to 254 bytes, or is empty
@@ -130,9 +121,7 @@ _DIGITS = 1 << _DIGIT_BITS
 
 
 @kernel
-def pad_words(
-    utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], of_classes: NDArray[np.uint8]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def pad_words(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64]:
     """Return (padded uint8[..], ptr int64[n + 1]): the texts with one blank before, between and after words.
 
     A text without words is empty. Parameters: what `encoded` returned, and the classes of characters.
@@ -161,7 +150,7 @@ def pad_words(
 
 
 @inlined
-def _padded_end(padded: NDArray[np.uint8], start: int) -> int:
+def _padded_end(padded: U8, start: int) -> int:
     """Return the end of the word that begins at `start`, both its blanks counted."""
     end = start + 1
     while padded[end] != _BLANK:
@@ -187,9 +176,7 @@ def _room(n_bytes: int, shortest: int, longest: int) -> int:
 
 
 @kernel
-def char_spans(
-    padded: NDArray[np.uint8], ptr: NDArray[np.int64], shortest: int, longest: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def char_spans(padded: U8, ptr: I64, shortest: int, longest: int) -> tuple[I64, I64, I64]:
     """Return (row_ptr, start, end) of the n-grams of `shortest` to `longest` characters, as NgramSpans."""
     n_texts, n = len(ptr) - 1, 0
     room = _room(len(padded), shortest, longest)
@@ -219,13 +206,8 @@ def char_spans(
 
 @kernel
 def char_counts(
-    offsets: NDArray[np.int64],
-    names: NDArray[np.uint8],
-    table: NDArray[np.uint64],
-    padded: NDArray[np.uint8],
-    ptr: NDArray[np.int64],
-    lengths: tuple[int, int],
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    offsets: I64, names: U8, table: U64, padded: U8, ptr: I64, lengths: tuple[int, int]
+) -> tuple[I64, I32, F32]:
     """Return rows of counts of the n-grams that are names: (indptr int64[n + 1], ids ascending, counts).
 
     offsets, names  of the vocabulary (NameTable), of which `short_names` made the table
@@ -258,12 +240,7 @@ def char_counts(
 
 @inlined
 def _write_keys(
-    padded: NDArray[np.uint8],
-    start: int,
-    stop: int,
-    lengths: tuple[int, int],
-    keys_out: NDArray[np.uint64],
-    starts_out: NDArray[np.int64],
+    padded: U8, start: int, stop: int, lengths: tuple[int, int], keys_out: U64, starts_out: I64
 ) -> int:
     """Write key and start of each n-gram of padded[start:stop]; return how many."""
     shortest, longest = lengths
@@ -290,15 +267,15 @@ def _write_keys(
 
 @inlined
 def _look_up(
-    offsets: NDArray[np.int64],
-    names: NDArray[np.uint8],
-    table: NDArray[np.uint64],
-    padded: NDArray[np.uint8],
-    keys: NDArray[np.uint64],
-    starts: NDArray[np.int64],
+    offsets: I64,
+    names: U8,
+    table: U64,
+    padded: U8,
+    keys: U64,
+    starts: I64,
     n: int,
-    spare: tuple[NDArray[np.int64], NDArray[np.uint64]],
-    ids_out: NDArray[np.int32],
+    spare: tuple[I64, U64],
+    ids_out: I32,
 ) -> int:
     """Write the ids of the first n n-grams that are names; return how many.
 
@@ -321,7 +298,7 @@ def _look_up(
 
 
 @inlined
-def _sort(ids: NDArray[np.int32], spare: NDArray[np.int32], n: int, n_ids: int) -> NDArray[np.int32]:
+def _sort(ids: I32, spare: I32, n: int, n_ids: int) -> I32:
     """Return ids[:n], all below n_ids, sorted by counting digit after digit: in `ids` or in `spare`."""
     places = np.empty(_DIGITS, np.int64)
     shift = 0

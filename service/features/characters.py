@@ -6,12 +6,14 @@ import functools
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
+from model_store.compiled.handles import I32, I64, U8
 from service.base.rows import offsets
+from service.kernels.text.texts import LINE_END
 
 WORD, MARK, UNSPACED, SPACE = 1, 2, 4, 8
 """Bits of a character's class: part of a word (a letter, digit or underscore), a mark that goes with the
@@ -59,8 +61,30 @@ _MARKS = ((0x0300, 0x1E94A), (0xE0100, 0xE01EF))
 """Where all combining marks stand."""
 
 
+_SOFT_HYPHEN = "\N{SOFT HYPHEN}"
+_HYPHENS = f"-\N{HYPHEN}{_SOFT_HYPHEN}"
+_LIGATURES = [*range(0xFB00, 0xFB07), *range(0xFB13, 0xFB18)]
+"""Latin and Armenian ones."""
+
+_DIVIDED = re.compile(rf"[{_HYPHENS}][^\S\r\n]*+[\r\n]\s*+")
+_LIGATURE = re.compile(f"[{''.join(map(chr, _LIGATURES))}]")
+
+
+class TextReading(NamedTuple):
+    """How the characters of texts are read.
+
+    lowercase  in lower case
+    unicode    in normalisation form C, so that a letter is the same however its marks were typed
+    clean      without soft hyphens; words divided at the end of a line are joined, ligatures are letters
+    """
+
+    lowercase: bool
+    unicode: bool
+    clean: bool
+
+
 @functools.cache
-def classes(unicode: bool) -> NDArray[np.uint8]:
+def classes(unicode: bool) -> U8:
     r"""Return the class of every code point, uint8[0x110000]; about 15 milliseconds at the first call.
 
     WORD is `\w`, SPACE is `\s` and the control characters. Without `unicode` there is no MARK, no UNSPACED.
@@ -83,16 +107,17 @@ def classes(unicode: bool) -> NDArray[np.uint8]:
 
 
 @functools.cache
-def ready_codes(lowercase: bool, unicode: bool) -> NDArray[np.int32]:
+def ready_codes(reading: TextReading) -> I32:
     """Return what each character becomes where a text is made ready, int32[..]; about 5 ms at the first call.
 
     -1: that depends on what stands beside it, or it becomes several: such texts are for `encoded`. A
     combining mark is one where `unicode` asks for normalisation form C, as are the parts of Korean syllables.
+    With `clean` the ends of lines are LINE_END: after a hyphen they are for `encoded`.
     """
     codes = np.arange(_READY_CODES, dtype="<u4")
     every = codes.tobytes().decode("utf-32-le", "surrogatepass")
     left = [*range(_FIRST_SURROGATE, _LAST_SURROGATE + 1)]
-    if lowercase:
+    if reading.lowercase:
         plain = every
         for capital in _ODD_CAPITALS:
             left.append(ord(capital))
@@ -100,8 +125,11 @@ def ready_codes(lowercase: bool, unicode: bool) -> NDArray[np.int32]:
         codes = np.frombuffer(plain.lower().encode("utf-32-le", "surrogatepass"), "<u4")
     found = codes.astype(np.int32)
     found[left] = -1
-    if unicode:
-        found[classes(unicode)[:_READY_CODES] & MARK != 0] = -1
+    if reading.clean:
+        found[[ord("\r"), ord("\n")]] = LINE_END
+        found[[ord(_SOFT_HYPHEN), ord("\N{HYPHEN}"), *_LIGATURES]] = -1
+    if reading.unicode:
+        found[classes(reading.unicode)[:_READY_CODES] & MARK != 0] = -1
         found[_JAMO[0] : _JAMO[1] + 1] = -1
         for first in range(0, _READY_CODES, _RUN):
             run = every[first : first + _RUN]
@@ -113,37 +141,56 @@ def ready_codes(lowercase: bool, unicode: bool) -> NDArray[np.int32]:
     return found
 
 
-def encoded(
-    texts: Sequence[str], lowercase: bool, unicode: bool
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def encoded(texts: Sequence[str], reading: TextReading) -> tuple[U8, I64]:
     """Return (utf8, text_ptr): text i, made ready, is utf8[text_ptr[i]:text_ptr[i + 1]].
-
-    lowercase  in lower case
-    unicode    in normalisation form C, so that a letter is the same however its marks were typed
 
     A lone surrogate, which is no character, becomes a question mark.
     """
-    ready = [_ready(text, lowercase, unicode) for text in texts]
+    ready = [_ready(text, reading) for text in texts]
     return np.frombuffer(b"".join(ready), np.uint8), offsets(map(len, ready))
 
 
-def _ready(text: str, lowercase: bool, unicode: bool) -> bytes:
-    if lowercase:
+def _ready(text: str, reading: TextReading) -> bytes:
+    if reading.clean:
+        text = cleaned(text)
+    if reading.lowercase:
         text = text.lower()
-    if unicode and not text.isascii():
+    if reading.unicode and not text.isascii():
         text = unicodedata.normalize("NFC", text)
     return text.encode(errors="replace")
 
 
+def cleaned(text: str) -> str:
+    """Return a text as it was before it was set in lines: see `TextReading.clean`.
+
+    A word is divided where a letter, a hyphen, the end of a line and a letter follow each other, with blanks
+    or further ends of lines beside that end. A capital letter begins another word: "Nord-", "Ostsee". Linear.
+    """
+    if "\n" in text or "\r" in text:
+        text = _DIVIDED.sub(_joined, text)
+    if text.isascii():
+        return text
+    text = text.replace(_SOFT_HYPHEN, "")
+    return _LIGATURE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text)
+
+
+def _joined(found: re.Match[str]) -> str:
+    """Return what stays of the end of a line with a hyphen: nothing within a word."""
+    text, start, end = found.string, found.start(), found.end()
+    before, after = text[max(0, start - 1) : start], text[end : end + 1]
+    ends_word = before.isalpha() or (before != "" and unicodedata.category(before)[0] == "M")
+    return "" if ends_word and after.isalpha() and not (after.isupper() or after.istitle()) else found[0]
+
+
 @inlined
-def size_at(utf8: NDArray[np.uint8], i: int) -> int:
+def size_at(utf8: U8, i: int) -> int:
     """Return how many bytes the character at i has; `utf8` is well formed."""
     byte = utf8[i]
     return 1 if byte < 0x80 else (2 if byte < 0xE0 else (3 if byte < 0xF0 else 4))
 
 
 @inlined
-def code_at(utf8: NDArray[np.uint8], i: int, size: int) -> int:
+def code_at(utf8: U8, i: int, size: int) -> int:
     """Return the code point of the character of `size` bytes at i."""
     code = np.int64(utf8[i])
     if size > 1:

@@ -10,7 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
-from model_store.compiled.handles import F32_1, I64_1, U8_1, U64_2, Handle, handle, struct_at
+from model_store.compiled.handles import (
+    F32,
+    F32_1,
+    I32,
+    I64,
+    I64_1,
+    U8,
+    U8_1,
+    U64_2,
+    Handle,
+    handle,
+    struct_at,
+)
 from model_store.errors import Corrupt
 from model_store.names import NameTable, build_names
 from service.base.errors import BadData, BadParameter
@@ -77,7 +89,7 @@ class WeightedNames(NamedTuple):
     """A vocabulary, and the weight of each of its names; no weights stand for ones."""
 
     names: NameTable
-    idf: NDArray[np.float32]
+    idf: F32
 
 
 @functools.cache
@@ -127,7 +139,7 @@ class CharsFeaturizer(TextFeaturizer):
         return found | weights if self.parameters.use_idf else found
 
     def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:
-        utf8, text_ptr = encoded(texts, self.parameters.lowercase, self.parameters.unicode)
+        utf8, text_ptr = encoded(texts, self.parameters.reading)
         word_part = rows_of_words(*words, self._words.table)
         char_part = char_rows(utf8, text_ptr, self._chars.table)
         return side_by_side(word_part, char_part, self.text_rows.table)
@@ -169,7 +181,7 @@ def _scales_of(parameters: WordsCharsParameters) -> tuple[float, float]:
 
 
 @kernel
-def text_rows(utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], table_at: Handle) -> RowArrays:
+def text_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
     """Return texts as weighted rows of words, then characters: (indptr, indices, values).
 
     utf8, text_ptr  what `encoded` returned
@@ -184,7 +196,7 @@ def text_rows(utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], table_at: Ha
 
 
 @kernel
-def char_rows(utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], table_at: Handle) -> RowArrays:
+def char_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
     """Return the n-grams of characters of texts as weighted rows: (indptr, indices, values).
 
     utf8, text_ptr  what `encoded` returned
@@ -249,25 +261,23 @@ def _fit_names(texts: Sequence[str], parameters: CharsParameters | WordsCharsPar
             f"features.char_min_df: expected a bound with an n-gram in {least:g} of the {len(texts)} texts "
             "or more, found none"
         )
-    names, new_ids = choose(vocabulary, kept, totals, parameters.char_max_features)
+    names, old = choose(vocabulary, kept, totals, parameters.char_max_features)
     idf = np.empty(0, np.float32)
     if parameters.use_idf:
-        old = np.empty(len(names), np.int64)
-        old[new_ids[new_ids >= 0]] = np.flatnonzero(new_ids >= 0)
         idf = idf_of(frequency[old], len(texts), parameters.smooth_idf)
     return WeightedNames(build_names(names), idf)
 
 
 def _count(
     texts: Sequence[str], parameters: CharsParameters | WordsCharsParameters
-) -> tuple[Vocabulary, NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Vocabulary, I64, I64]:
     """Return every n-gram of characters, in how many texts it is, and how often in all."""
     vocabulary = Vocabulary()
     # text by text: how often, in how many, and in which one last, counted from 1
     counts = np.zeros((3, 1 << 16), np.int64)
     first = 1
     for block in in_blocks(texts, characters_max=FIT_CHARACTERS):
-        utf8, text_ptr = encoded(block, parameters.lowercase, parameters.unicode)
+        utf8, text_ptr = encoded(block, parameters.reading)
         padded, ptr = pad_words(utf8, text_ptr, classes(parameters.unicode))
         spans = NgramSpans(*char_spans(padded, ptr, parameters.char_min, parameters.char_max))
         ids = vocabulary.add(padded, spans)
@@ -281,14 +291,7 @@ def _count(
 
 
 @kernel
-def _add_counts(
-    ids: NDArray[np.int32],
-    row_ptr: NDArray[np.int64],
-    first: int,
-    totals: NDArray[np.int64],
-    frequency: NDArray[np.int64],
-    last_text: NDArray[np.int64],
-) -> None:
+def _add_counts(ids: I32, row_ptr: I64, first: int, totals: I64, frequency: I64, last_text: I64) -> None:
     """Count the ids of each text; the first text is number `first`."""
     for row in range(len(row_ptr) - 1):
         for i in range(row_ptr[row], row_ptr[row + 1]):

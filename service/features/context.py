@@ -7,14 +7,15 @@ the `window` words before it. Features are words at places: id = place * words +
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32
 from model_store.errors import Corrupt
-from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, NameTable, build_names, find_name
+from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, NameTable, all_names, build_names, find_name
 from service.base.errors import BadData
 from service.base.rows import LabelRows, SparseRows, ranges
 from service.features.featurizer import Featurizer
@@ -46,7 +47,7 @@ class ContextFeaturizer(Featurizer):
     def __init__(self, parameters: ContextParameters, words: NameTable) -> None:
         super().__init__(parameters, parameters.window * words.n_names)
         self.words = words
-        self._ids = {name: i for i, name in enumerate(_names_of(words))}
+        self._ids = {name: i for i, name in enumerate(all_names(words))}
         self._start, self.end, self.unknown = (self._ids[name] for name in _SPECIAL)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -83,7 +84,7 @@ class ContextFeaturizer(Featurizer):
     def _encode(self, text: str) -> list[int]:
         return [self.id_of(token) for token in tokens_of(text)]
 
-    def _rows_of(self, before: NDArray[np.int32]) -> SparseRows:
+    def _rows_of(self, before: I32) -> SparseRows:
         """Return rows of words before, int32[n, window], the last one first."""
         n_rows, window = before.shape
         places = np.arange(window, dtype=np.int32) * self.words.n_names
@@ -103,10 +104,7 @@ def fit_context(texts: Sequence[str], parameters: ContextParameters) -> ContextF
 
     Raises BadData when no text has a word. Deterministic.
     """
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(tokens_of(text))
-    return context_of(counts, parameters)
+    return context_of(Counter(chain.from_iterable(map(tokens_of, texts))), parameters)
 
 
 def context_of(counts: Mapping[str, int], parameters: ContextParameters) -> ContextFeaturizer:
@@ -136,8 +134,3 @@ def load_context(
     if any(find_name(words, name) < 0 for name in _SPECIAL):
         raise Corrupt("features/names", f"the words {', '.join(_SPECIAL)}", "one missing")
     return ContextFeaturizer(parameters, words)
-
-
-def _names_of(words: NameTable) -> list[str]:
-    data, offsets = words.utf8.tobytes(), words.offsets.tolist()
-    return [data[start:end].decode() for start, end in pairwise(offsets)]

@@ -1,8 +1,8 @@
 """Dense rows of trees with softmax nodes: a model's embedding makes them of its sparse rows."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, F64, I32
 from model_store.extras import Embedding
 from service.base.rows import SparseRows, writeable
 from service.kernels.search.embed_rows import embed_rows, turned_rows
@@ -27,9 +27,9 @@ class RowEmbedding:
         indptr = np.arange(n_rows + 1, dtype=np.int64) * self.dim
         return SparseRows(indptr, np.tile(self._dims, n_rows), dense.reshape(-1), self.dim)
 
-    def shares(self, indices: NDArray[np.int32], values: NDArray[np.float32]) -> NDArray[np.float64]:
+    def shares(self, indices: I32, values: F32) -> F64:
         """Return what each feature of one row adds to its dense row, float64[features, dim]."""
         turned = turned_rows(writeable(indices), self._arrays.u, self._arrays.r).astype(np.float64)
         total = float(np.abs(values.astype(np.float64)).sum()) if self._arrays.mean[0] else 0.0
-        found: NDArray[np.float64] = turned * (values.astype(np.float64) / (total or 1.0))[:, None]
+        found: F64 = turned * (values.astype(np.float64) / (total or 1.0))[:, None]
         return found

@@ -1,7 +1,5 @@
 """What every kind of features offers: instances in, sparse rows out."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Text to rows under the hash of its n-grams, named features to rows under the hash of their names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -10,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
-from model_store.compiled.handles import U8_1, Handle, handle, struct_at
+from model_store.compiled.handles import F32, I32, I64, U8, U8_1, Handle, handle, struct_at
 from model_store.names import hash_bytes
 from service.base.rows import RowArrays, SparseRows, offsets
 from service.features.characters import classes
@@ -25,9 +23,7 @@ _SIGN_BIT = np.uint64(63)
 
 
 @inlined
-def hashed_feature(
-    utf8: NDArray[np.uint8], start: int, end: int, mask: int, signed: int
-) -> tuple[int, np.float32]:
+def hashed_feature(utf8: U8, start: int, end: int, mask: int, signed: int) -> tuple[int, np.float32]:
     """Return the feature of a name by the low bits of its hash, and the sign of its values.
 
     mask    features less one
@@ -95,7 +91,7 @@ class HashingFeaturizer(TextFeaturizer):
 
 
 @kernel
-def hashed_rows(utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], table_at: Handle) -> RowArrays:
+def hashed_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
     """Return the words of texts as rows of their hashes: (indptr, indices, values).
 
     utf8, text_ptr  what `encoded` returned
@@ -106,13 +102,7 @@ def hashed_rows(utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], table_at: 
 
 
 @kernel
-def hashed_words(
-    words: NDArray[np.uint8],
-    word_ptr: NDArray[np.int64],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    table_at: Handle,
-) -> RowArrays:
+def hashed_words(words: U8, word_ptr: I64, start: I64, end: I64, table_at: Handle) -> RowArrays:
     """Do as `hashed_rows`, of words as `split` returns them."""
     table = struct_at(HashTable, table_at)
     indptr, starts, ends = ngram_spans(word_ptr, start, end, table.ngram_min, table.ngram_max)
@@ -124,14 +114,6 @@ def hashed_words(
 
 
 @kernel
-def _hash(
-    utf8: NDArray[np.uint8],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    mask: int,
-    signed: int,
-    indices_out: NDArray[np.int32],
-    values_out: NDArray[np.float32],
-) -> None:
+def _hash(utf8: U8, start: I64, end: I64, mask: int, signed: int, indices_out: I32, values_out: F32) -> None:
     for i in range(len(start)):
         indices_out[i], values_out[i] = hashed_feature(utf8, start[i], end[i], mask, signed)

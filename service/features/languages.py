@@ -3,8 +3,6 @@
 `pip install 'xylem-serve[languages]'`: snowballstemmer stems, simplemma has lemmas, stop-words has lists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version

@@ -4,16 +4,14 @@ A library that reads JSON holds the interpreter's lock for the whole text: 8 ms 
 8 MB of names. Here kernels look at the text without the lock, and the library reads it piece by piece.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import I64, U8
 
 PIECE_BYTES = 1 << 14
 """A piece has so many bytes, and less than twice as many if it can be cut."""
@@ -25,7 +23,7 @@ _QUOTE, _BACKSLASH, _COMMA, _COLON, _U = 34, 92, 44, 58, 117
 _OPEN_LIST, _CLOSE_LIST, _OPEN, _CLOSE = 91, 93, 123, 125
 _BLANKS = b" \t\r\n"
 
-Bytes = NDArray[np.uint8]
+Bytes = U8
 
 
 class JsonSize(NamedTuple):
@@ -145,7 +143,7 @@ def _size_of(data: Bytes) -> tuple[int, int, int, int, int]:
 
 
 @kernel
-def _cuts_of(data: Bytes, start: int, end: int, piece_bytes: int) -> NDArray[np.int64]:
+def _cuts_of(data: Bytes, start: int, end: int, piece_bytes: int) -> I64:
     """Return where the container that data[start:end] is can be cut: its bracket, commas, its other bracket.
 
     No part between is twice as long as `piece_bytes` if it has more than one item. Empty: it does not end.

@@ -1,7 +1,5 @@
 """Values by feature name to rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -10,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import F32, I32, I64
 from model_store.errors import BadNames
 from model_store.names import NameTable, build_names, find_all
 from service.base.errors import BadData
@@ -47,9 +46,7 @@ class NamedFeaturizer(Featurizer):
 
 
 @kernel
-def _finish_known(
-    norm: int, indptr: NDArray[np.int64], ids: NDArray[np.int32], values: NDArray[np.float32]
-) -> int:
+def _finish_known(norm: int, indptr: I64, ids: I32, values: F32) -> int:
     """Leave what is not known, ids < 0, out of rows, sort and normalise them, in place.
 
     Returns how many values they have now; -1, and all is as it was: a value is not finite.

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
+from model_store.manifest import CLEAN, UNICODE, WORD_FORMS
 from model_store.manifest import NEWER_FEATURE_KINDS as NEWER_KINDS
-from model_store.manifest import WORD_FORMS
 from service.base.errors import BadParameter, ParameterFault
 from service.base.faults import fault, what_is
 from service.base.parameters import Expected, Parameters, Scalar
+from service.features.characters import TextReading
 from service.features.languages import FILE_SUFFIX, check_lemmas, check_stem, check_stop_words
 
 Norm = Literal["l2", "l1", "none"]
@@ -23,7 +24,6 @@ PREFIX = "features."
 
 NGRAM_MAX = 8
 CHAR_MAX = 8
-UNICODE = "unicode"
 N_FEATURES_MAX = 1 << 28
 WINDOW_MAX = 16
 HASHED_FEATURES_MIN = 1 << 8
@@ -49,6 +49,10 @@ Unicode: TypeAlias = Annotated[
         description="normalise to NFC, keep combining marks in their words, and cut scripts that are written "
         "without blanks into characters and pairs of them"
     ),
+]
+Clean: TypeAlias = Annotated[
+    bool,
+    Field(description="leave out soft hyphens, join words divided at the end of a line, and part ligatures"),
 ]
 NgramMin: TypeAlias = Annotated[int, Field(ge=1, le=NGRAM_MAX, description="shortest n-grams, in words")]
 NgramMax: TypeAlias = Annotated[int, Field(ge=1, le=NGRAM_MAX, description="longest n-grams, in words")]
@@ -78,10 +82,16 @@ class _FeatureParameters(Parameters):
 
 
 class _TextParameters(_FeatureParameters):
-    """Parameters of kinds that read a text. Versions made before there was `unicode` are without it."""
+    """Parameters of kinds that read a text. Versions made before there were `unicode`, `clean` lack them."""
 
     lowercase: Lowercase = True
     unicode: Unicode = True
+    clean: Clean = True
+
+    @property
+    def reading(self) -> TextReading:
+        """Return how the characters of texts are read."""
+        return TextReading(self.lowercase, self.unicode, self.clean)
 
 
 class WordParameters(_TextParameters):
@@ -261,19 +271,7 @@ FeatureParameters: TypeAlias = (
     | ContextParameters
 )
 
-PARAMETERS: dict[str, type[FeatureParameters]] = {
-    cls.kind: cls
-    for cls in (
-        TfidfParameters,
-        CharsParameters,
-        WordsCharsParameters,
-        AutoParameters,
-        HashingParameters,
-        NamedParameters,
-        RawParameters,
-        ContextParameters,
-    )
-}
+PARAMETERS: dict[str, type[FeatureParameters]] = {cls.kind: cls for cls in get_args(FeatureParameters)}
 """The parameter class of each kind of features."""
 
 
@@ -307,15 +305,12 @@ def check_features(given: Mapping[str, Any]) -> None:
 def as_config(parameters: FeatureParameters) -> dict[str, Scalar]:
     """Return the parameters as a manifest keeps them: the kind and every field, but what is off.
 
-    Of `unicode` and WORD_FORMS it does not say that they are off: versions made before there were any do not,
-    and older releases do not know them. A file of stop words is known by its base name.
+    Of `unicode`, `clean` and WORD_FORMS it does not say that they are off: versions made before there were
+    any do not, and older releases do not know them. A file of stop words is known by its base name.
     """
-    config = {"kind": parameters.kind, **parameters.model_dump()}
-    if config.get(UNICODE) is False and parameters.kind not in NEWER_KINDS:
-        del config[UNICODE]
-    for name in WORD_FORMS:
-        if name in config and config[name] is None:
-            del config[name]
+    off = _off(type(parameters))
+    chosen = parameters.model_dump().items()
+    config = {"kind": parameters.kind, **{k: value for k, value in chosen if k not in off or value != off[k]}}
     if str(config.get("stop_words")).endswith(FILE_SUFFIX):
         config["stop_words"] = Path(config["stop_words"]).name
     return config
@@ -323,11 +318,15 @@ def as_config(parameters: FeatureParameters) -> dict[str, Scalar]:
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a manifest's configuration with what it leaves out: what is off, as `as_config` says."""
-    cls = _class_of(config.get("kind"))
-    off: dict[str, Any] = {name: None for name in WORD_FORMS if name in cls.model_fields}
-    if UNICODE in cls.model_fields and cls.kind not in NEWER_KINDS:
+    return {**_off(_class_of(config.get("kind"))), **config}
+
+
+def _off(cls: type[FeatureParameters]) -> dict[str, Any]:
+    """Return the values of the parameters of a kind that a manifest leaves out."""
+    off: dict[str, Any] = {**dict.fromkeys(WORD_FORMS), CLEAN: False}
+    if cls.kind not in NEWER_KINDS:
         off[UNICODE] = False
-    return {**off, **config}
+    return {name: value for name, value in off.items() if name in cls.model_fields}
 
 
 def _class_of(kind: object) -> type[FeatureParameters]:

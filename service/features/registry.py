@@ -58,12 +58,9 @@ def fit_featurizer(dataset: Dataset, parameters: FeatureParameters) -> tuple[Fea
         return fit_chars(dataset.texts, parameters)
     if dataset.texts is not None and isinstance(parameters, TfidfParameters):
         return fit_tfidf(dataset.texts, parameters)
-    if dataset.texts is not None and isinstance(parameters, HashingParameters):
+    if dataset.rows is None and isinstance(parameters, HashingParameters):
         hashing = HashingFeaturizer(parameters, fit_forms(parameters))
-        return hashing, hashing.transform_texts(dataset.texts)
-    if dataset.named is not None and isinstance(parameters, HashingParameters):
-        hashing = HashingFeaturizer(parameters, fit_forms(parameters))
-        return hashing, hashing.transform_named(dataset.named)
+        return hashing, hashing.transform_dataset(dataset)
     if dataset.named is not None and isinstance(parameters, NamedParameters):
         return fit_named(dataset.named, parameters)
     if dataset.rows is not None and isinstance(parameters, RawParameters):

@@ -5,16 +5,13 @@ their form costs more than to predict them. What is more, or not right, is left 
 which say what is wrong with it.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.calls import address_of
 from model_store.compiled.decorators import inlined, kernel
-from model_store.compiled.handles import Handle, Uncopyable, handle_of, struct_at
+from model_store.compiled.handles import F32, I32, I64, U8, Handle, Uncopyable, handle_of, struct_at
 from service.base.rows import RowArrays, SparseRows
 from service.features.featurizer import Featurizer
 from service.features.rows import NORM_CODES, normalise_rows
@@ -147,18 +144,18 @@ def texts_of(featurizer: Featurizer, forms: BodyForms) -> BodyTexts:
     return texts._replace(rows_by=address_of(by.kernel, ROWS, sample, texts.text_ptr, by.table))
 
 
-def data_of(message: bytes) -> NDArray[np.uint8]:
+def data_of(message: bytes) -> U8:
     """Return a message as `read_body` takes it."""
     return np.frombuffer(message + b"\n\0", np.uint8)
 
 
 @kernel
 def read_body(
-    data: NDArray[np.uint8],
+    data: U8,
     start: int,
     constants: tuple[int, int, int, int],
     rows_out: RowArrays,
-    number_out: NDArray[np.float32],
+    number_out: F32,
     texts_at: Handle,
 ) -> tuple[int, int, int, int, int, int]:
     """Read a body into rows that are sorted, summed and normalised; return the fields of BodyQuery.
@@ -194,9 +191,7 @@ def read_body(
 
 
 @inlined
-def finish_rows(
-    norm: int, indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[np.float32]
-) -> int:
+def finish_rows(norm: int, indptr: I64, indices: I32, values: F32) -> int:
     """Sort, sum and normalise rows in place; return how many values they have now, -1: one is not finite."""
     n_values, bad = sort_and_sum_rows(indptr, indices, values)
     if bad >= 0:
@@ -207,10 +202,7 @@ def finish_rows(
 
 @inlined
 def read_option(
-    data: NDArray[np.uint8],
-    i: int,
-    options: tuple[int, int, int, int],
-    number_out: NDArray[np.float32],
+    data: U8, i: int, options: tuple[int, int, int, int], number_out: F32
 ) -> tuple[int, tuple[int, int, int, int]]:
     """Read the key at data[i] and what follows it; return (the place after it, the options as they are now).
 
@@ -233,12 +225,7 @@ def read_option(
 
 @inlined
 def _read_instances(
-    data: NDArray[np.uint8],
-    i: int,
-    are_texts: bool,
-    n_features: int,
-    rows_out: RowArrays,
-    texts_at: Handle,
+    data: U8, i: int, are_texts: bool, n_features: int, rows_out: RowArrays, texts_at: Handle
 ) -> tuple[int, int]:
     """Read instances from after the bracket to after its fellow; return (that place, how many)."""
     indptr, indices, values = rows_out
@@ -262,7 +249,7 @@ def _read_instances(
 
 
 @inlined
-def _read_count(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
+def _read_count(data: U8, i: int) -> tuple[int, int]:
     """Read the integer, 1 at least, that follows a key; return (the place after it, the integer)."""
     i = skip_blanks(data, after(data, i, COLON))
     number, end = parse_id(data, i, COUNT_LIMIT)
@@ -272,7 +259,7 @@ def _read_count(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
 
 
 @inlined
-def _read_threshold(data: NDArray[np.uint8], i: int, number_out: NDArray[np.float32]) -> tuple[int, int]:
+def _read_threshold(data: U8, i: int, number_out: F32) -> tuple[int, int]:
     """Read the threshold that follows a key; return (the place after it, TUNED or NUMBER)."""
     i = skip_blanks(data, after(data, i, COLON))
     if data[i] == _QUOTE:
@@ -283,7 +270,7 @@ def _read_threshold(data: NDArray[np.uint8], i: int, number_out: NDArray[np.floa
 
 
 @inlined
-def read_truth(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
+def read_truth(data: U8, i: int) -> tuple[int, int]:
     """Read the `true` or `false` that follows a key; return (the place after it, 1 or 0)."""
     i = skip_blanks(data, after(data, i, COLON))
     if data[i] == _F:

@@ -1,7 +1,5 @@
 """Feature ids and values, from anywhere, to checked rows; counts to weighted and normalised ones."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 from itertools import chain
@@ -11,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import F32, I32, I64
 from service.base.errors import BadInstance
 from service.base.rows import SparseRows
 from service.features.parameters import Norm
@@ -19,7 +18,7 @@ from service.kernels.text.sort_and_sum import narrow_features, sort_and_sum_rows
 _NUMBER = frozenset({int, float})
 
 
-def finite_values(values: Sequence[Sequence[float]], key: str) -> NDArray[np.float32]:
+def finite_values(values: Sequence[Sequence[float]], key: str) -> F32:
     """Return the numbers of all instances as float32; one that is infinite there becomes so.
 
     Raises BadInstance, its path naming the instance and `key`, for something that is no number.
@@ -64,7 +63,7 @@ def rows_of_csr(
     return tidied(starts, features, _narrow(values), n_features)
 
 
-def _narrow(values: NDArray[Any]) -> NDArray[np.float32]:
+def _narrow(values: NDArray[Any]) -> F32:
     """Return a copy of numbers as float32; one beyond them is infinite."""
     if values.dtype == np.float32:
         return values.copy()
@@ -72,9 +71,7 @@ def _narrow(values: NDArray[Any]) -> NDArray[np.float32]:
         return values.astype(np.float32)
 
 
-def tidied(
-    indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[np.float32], n_features: int
-) -> SparseRows:
+def tidied(indptr: I64, indices: I32, values: F32, n_features: int) -> SparseRows:
     """Return rows sorted and summed; the arrays are used up. Raises BadInstance for one not finite."""
     n, bad = sort_and_sum_rows(indptr, indices, values)
     if bad >= 0:
@@ -91,7 +88,7 @@ NORM_CODES = {norm: code for code, norm in enumerate(get_args(Norm))}
 _L2, _L1, _NONE = range(3)
 
 
-def idf_of(frequency: NDArray[np.int64], n_texts: int, smooth: bool) -> NDArray[np.float32]:
+def idf_of(frequency: I64, n_texts: int, smooth: bool) -> F32:
     """Return the inverse document frequencies of features that so many of n_texts texts have.
 
     smooth  as if one more text had every feature. Source: scikit-learn, TfidfTransformer.
@@ -101,9 +98,7 @@ def idf_of(frequency: NDArray[np.int64], n_texts: int, smooth: bool) -> NDArray[
 
 
 @kernel
-def weigh_counts(
-    indices: NDArray[np.int32], values: NDArray[np.float32], idf: NDArray[np.float32], sublinear_tf: int
-) -> None:
+def weigh_counts(indices: I32, values: F32, idf: F32, sublinear_tf: int) -> None:
     """Turn counts into tf-idf weights, in place: (1 + ln(count), or the count) times idf[feature].
 
     An empty `idf` stands for ones. Source: scikit-learn, TfidfTransformer.
@@ -117,13 +112,13 @@ def weigh_counts(
         values[i] = np.float32(weight)
 
 
-def normalise(indptr: NDArray[np.int64], values: NDArray[np.float32], norm: Norm) -> None:
+def normalise(indptr: I64, values: F32, norm: Norm) -> None:
     """Scale every row as `norm` says, in place; a row of zeros stays as it is."""
     normalise_rows(indptr, values, NORM_CODES[norm])
 
 
 @kernel
-def normalise_rows(indptr: NDArray[np.int64], values: NDArray[np.float32], code: int) -> None:
+def normalise_rows(indptr: I64, values: F32, code: int) -> None:
     """Do as `normalise`, in a kernel; `code` is one of NORM_CODES."""
     if code == _NONE:
         return
@@ -140,11 +135,8 @@ def normalise_rows(indptr: NDArray[np.int64], values: NDArray[np.float32], code:
 
 @kernel
 def weighted_rows(
-    counts: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]],
-    idf: NDArray[np.float32],
-    sublinear_tf: int,
-    norm: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    counts: tuple[I64, I32, F32], idf: F32, sublinear_tf: int, norm: int
+) -> tuple[I64, I32, F32]:
     """Return rows of counts (indptr, indices, values) as rows of weights, scaled; the arrays are used up.
 
     idf, sublinear_tf  as `weigh_counts` takes them

@@ -1,7 +1,5 @@
 """Names of features among a model's arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

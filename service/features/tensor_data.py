@@ -1,11 +1,9 @@
 """Data of tensors of the Open Inference Protocol: in JSON, or binary behind it."""
 
-from __future__ import annotations
-
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
+from model_store.compiled.handles import I64, U8
 from service.base.rows import RowArrays
 from service.features.request_bodies import COUNT_LIMIT
 from service.kernels.text.digits import parse_id
@@ -32,7 +30,7 @@ _LENGTH_BYTES = 4
 
 @inlined
 def read_data(
-    data: NDArray[np.uint8], i: int, tensor: int, n_features: int, rows: RowArrays, texts: BodyTexts
+    data: U8, i: int, tensor: int, n_features: int, rows: RowArrays, texts: BodyTexts
 ) -> tuple[int, int]:
     """Read the elements of a tensor to its array; return (the place after them, how many)."""
     indptr, indices, values = rows
@@ -47,7 +45,7 @@ def read_data(
 
 
 @inlined
-def read_size(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
+def read_size(data: U8, i: int) -> tuple[int, int]:
     """Read an integer of at least 0; return (the place after it, the integer)."""
     i = skip_blanks(data, i)
     number, end = parse_id(data, i, COUNT_LIMIT)
@@ -57,7 +55,7 @@ def read_size(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
 
 
 @inlined
-def _read_strings(data: NDArray[np.uint8], i: int, texts: BodyTexts) -> tuple[int, int]:
+def _read_strings(data: U8, i: int, texts: BodyTexts) -> tuple[int, int]:
     """Read strings from after the bracket to after its fellow; return (that place, how many)."""
     n, n_characters = 0, 0
     i, is_end = first_item(data, i)
@@ -73,7 +71,7 @@ def _read_strings(data: NDArray[np.uint8], i: int, texts: BodyTexts) -> tuple[in
 
 
 @inlined
-def unpack(data: NDArray[np.uint8], at: int, n_bytes: int) -> int:
+def unpack(data: U8, at: int, n_bytes: int) -> int:
     """Return the integer of so many bytes at data[at], the least byte first; negative only with 8."""
     number = np.int64(0)
     for k in range(n_bytes):
@@ -82,9 +80,7 @@ def unpack(data: NDArray[np.uint8], at: int, n_bytes: int) -> int:
 
 
 @inlined
-def copy_rows(
-    data: NDArray[np.uint8], end: int, n_features: int, tensors: NDArray[np.int64], rows: RowArrays
-) -> int:
+def copy_rows(data: U8, end: int, n_features: int, tensors: I64, rows: RowArrays) -> int:
     """Copy the binary data, which begin at data[end]; return how many rows they and the others make, 0: none.
 
     The ends of the rows must ascend to the number of indices, and there must be as many values.
@@ -115,7 +111,7 @@ def copy_rows(
 
 
 @inlined
-def copy_texts(data: NDArray[np.uint8], start: int, n_bytes: int, n: int, texts: BodyTexts) -> bool:
+def copy_texts(data: U8, start: int, n_bytes: int, n: int, texts: BodyTexts) -> bool:
     """Read n texts from n_bytes of binary data at `start`; return whether these are just such."""
     if n < 1 or n >= len(texts.text_ptr):
         return False

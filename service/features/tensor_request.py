@@ -4,13 +4,10 @@ As `service.features.request_bodies` does with bodies of predict: one call of a 
 of such a body, and what it does not take is left to the models of requests, which say what is wrong with it.
 """
 
-from __future__ import annotations
-
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
-from model_store.compiled.handles import Handle, struct_at
+from model_store.compiled.handles import F32, I64, U8, Handle, struct_at
 from service.base.rows import RowArrays
 from service.features.featurizer import Featurizer
 from service.features.request_bodies import (
@@ -57,7 +54,7 @@ from service.kernels.text.tensors import (
 )
 from service.kernels.text.texts import TEXTS, BodyTexts
 
-Words = tuple[NDArray[np.uint8], NDArray[np.int64]]
+Words = tuple[U8, I64]
 
 
 def _words(*words: str) -> Words:
@@ -101,12 +98,12 @@ class TensorBodies(RequestBodies):
 
 @kernel
 def read_tensors(
-    data: NDArray[np.uint8],
+    data: U8,
     span: tuple[int, int],
     constants: tuple[int, int, int, int],
     rows_out: RowArrays,
-    number_out: NDArray[np.float32],
-    form_out: NDArray[np.int64],
+    number_out: F32,
+    form_out: I64,
     texts_at: Handle,
 ) -> tuple[int, int, int, int, int, int]:
     """Read a body into rows that are sorted, summed and normalised; return the fields of BodyQuery.
@@ -163,12 +160,7 @@ def read_tensors(
 
 @inlined
 def _finish_rows(
-    data: NDArray[np.uint8],
-    end: int,
-    constants: tuple[int, int],
-    begins: int,
-    tensors: NDArray[np.int64],
-    rows: RowArrays,
+    data: U8, end: int, constants: tuple[int, int], begins: int, tensors: I64, rows: RowArrays
 ) -> tuple[int, int]:
     """Bring the rows of the three tensors into their form; return (how many, their values); 0, 0: not right.
 
@@ -188,7 +180,7 @@ def _finish_rows(
 
 
 @inlined
-def _settle_form(top_r: int, is_binary: int, form: NDArray[np.int64]) -> None:
+def _settle_form(top_r: int, is_binary: int, form: I64) -> None:
     """Say how many places a row has, and of outputs that did not say it how they come; none named are all."""
     form[PLACES] = top_r
     if form[N_OUTPUTS] == 0:
@@ -202,9 +194,7 @@ def _settle_form(top_r: int, is_binary: int, form: NDArray[np.int64]) -> None:
 
 
 @inlined
-def _word_at(
-    data: NDArray[np.uint8], i: int, words: NDArray[np.uint8], ptr: NDArray[np.int64]
-) -> tuple[int, int]:
+def _word_at(data: U8, i: int, words: U8, ptr: I64) -> tuple[int, int]:
     """Return (which of the words stands here, the place after it); -1 and the last place: none."""
     i = skip_blanks(data, i)
     for word in range(len(ptr) - 1):
@@ -218,23 +208,21 @@ def _word_at(
 
 
 @inlined
-def _key_at(
-    data: NDArray[np.uint8], i: int, words: NDArray[np.uint8], ptr: NDArray[np.int64]
-) -> tuple[int, int]:
+def _key_at(data: U8, i: int, words: U8, ptr: I64) -> tuple[int, int]:
     """Return what `_word_at` does, the place being that after the colon."""
     word, i = _word_at(data, i, words, ptr)
     return word, after(data, i, COLON)
 
 
 @inlined
-def _after_comma(data: NDArray[np.uint8], i: int) -> tuple[int, bool]:
+def _after_comma(data: U8, i: int) -> tuple[int, bool]:
     """Return the place after blanks and a comma, and True; without a comma that after blanks, and False."""
     i = skip_blanks(data, i)
     return (i + 1, True) if data[i] == COMMA else (i, False)
 
 
 @inlined
-def _read_identity(data: NDArray[np.uint8], i: int, form: NDArray[np.int64]) -> int:
+def _read_identity(data: U8, i: int, form: I64) -> int:
     """Read a string of printable ASCII without escapes; return the place after it."""
     i = after(data, i, _QUOTE)
     form[IDENTITY] = i
@@ -246,7 +234,7 @@ def _read_identity(data: NDArray[np.uint8], i: int, form: NDArray[np.int64]) -> 
 
 @inlined
 def _read_parameters(
-    data: NDArray[np.uint8], i: int, options: tuple[int, int, int, int], number_out: NDArray[np.float32]
+    data: U8, i: int, options: tuple[int, int, int, int], number_out: F32
 ) -> tuple[int, tuple[int, int, int, int], int]:
     """Read the object of parameters; return (the place after it, options, whether outputs are binary)."""
     is_binary, more = 0, True
@@ -265,7 +253,7 @@ def _read_parameters(
 
 
 @inlined
-def _read_outputs(data: NDArray[np.uint8], i: int, form: NDArray[np.int64]) -> int:
+def _read_outputs(data: U8, i: int, form: I64) -> int:
     """Read the list of outputs; return the place after it. Each becomes 3 * its place in OUTPUTS + 0, 1 or 2.
 
     2: it does not say whether it comes as binary data.
@@ -287,7 +275,7 @@ def _read_outputs(data: NDArray[np.uint8], i: int, form: NDArray[np.int64]) -> i
 
 
 @inlined
-def _read_output(data: NDArray[np.uint8], i: int) -> tuple[int, int, int]:
+def _read_output(data: U8, i: int) -> tuple[int, int, int]:
     """Read an output that is asked for; return (which, whether as binary data, the place after it)."""
     output, said, more = -1, 2, True
     i = after(data, i, OPEN)
@@ -308,12 +296,7 @@ def _read_output(data: NDArray[np.uint8], i: int) -> tuple[int, int, int]:
 
 @inlined
 def _read_inputs(
-    data: NDArray[np.uint8],
-    i: int,
-    n_features: int,
-    rows: RowArrays,
-    texts: BodyTexts,
-    tensors: NDArray[np.int64],
+    data: U8, i: int, n_features: int, rows: RowArrays, texts: BodyTexts, tensors: I64
 ) -> tuple[int, int]:
     """Read the list of one tensor or three; return (the place after it, bytes of their binary data)."""
     i, n_binary = after(data, i, OPEN_LIST), 0
@@ -328,13 +311,7 @@ def _read_inputs(
 
 @inlined
 def _read_tensor(
-    data: NDArray[np.uint8],
-    i: int,
-    n_binary: int,
-    n_features: int,
-    rows: RowArrays,
-    texts: BodyTexts,
-    tensors: NDArray[np.int64],
+    data: U8, i: int, n_binary: int, n_features: int, rows: RowArrays, texts: BodyTexts, tensors: I64
 ) -> tuple[int, int]:
     """Read a tensor; return (the place after it, bytes of binary data of all so far).
 
@@ -377,7 +354,7 @@ def _read_tensor(
 
 
 @inlined
-def _read_shape(data: NDArray[np.uint8], i: int, tensor: int) -> tuple[int, int]:
+def _read_shape(data: U8, i: int, tensor: int) -> tuple[int, int]:
     """Read `[n]`, of texts `[n, 1]` too; return (the place after it, n)."""
     i, n = read_size(data, after(data, i, OPEN_LIST))
     i = skip_blanks(data, i)

@@ -1,7 +1,5 @@
 """What features of texts have in common: a kernel makes the rows, for data sets and for requests alike."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, SupportsIndex, TypeAlias
@@ -62,7 +60,7 @@ def body_texts(featurizer: Featurizer, n_texts: int, characters_max: int, bytes_
     return BodyTexts(
         rows_by=0,
         table=featurizer.text_rows.table,
-        ready=ready_codes(parameters.lowercase, parameters.unicode),
+        ready=ready_codes(parameters.reading),
         utf8=np.empty(UTF8_A_CHARACTER * characters_max, np.uint8),
         text_ptr=np.zeros(n_texts + 1, np.int64),
         characters_max=characters_max,
@@ -85,9 +83,9 @@ class TextFeaturizer(Featurizer):
 
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         if self.forms is not None:
-            words = self.forms.of(split_words(texts, self.parameters.lowercase, self.parameters.unicode))
+            words = self.forms.of(split_words(texts, self.parameters.reading))
             return self.rows_of_words(texts, words)
-        utf8, text_ptr = encoded(texts, self.parameters.lowercase, self.parameters.unicode)
+        utf8, text_ptr = encoded(texts, self.parameters.reading)
         return SparseRows(*self.text_rows.kernel(utf8, text_ptr, self.text_rows.table), self.n_features)
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:

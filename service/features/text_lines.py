@@ -4,15 +4,12 @@ Reading a line by a JSON library and checking each number costs more than to pre
 to that way, which says what is wrong with them: the kernels take a part of what JSON allows, read as JSON is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
-from model_store.compiled.handles import handle_of
+from model_store.compiled.handles import F32, I64, U8, handle_of
 from service.base.rows import SparseRows
 from service.features.featurizer import Featurizer
 from service.features.text_featurizer import TextFeaturizer, body_texts
@@ -22,9 +19,7 @@ from service.kernels.text.texts import read_text_lines
 _ID_LIMIT = 1 << 31
 
 
-def read_sparse_lines(
-    lines: Sequence[bytes], features_max: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]] | None:
+def read_sparse_lines(lines: Sequence[bytes], features_max: int) -> tuple[I64, I64, F32] | None:
     """Return lines such as `{"indices": [3, 17], "values": [0.5, 1]}` as compressed rows, not checked yet.
 
     Parameters: lines without their ends; features_max the most features of one. Returns indptr int64[n + 1],
@@ -42,13 +37,7 @@ def read_sparse_lines(
 
 
 @kernel
-def _read(
-    data: NDArray[np.uint8],
-    features_max: int,
-    indptr_out: NDArray[np.int64],
-    indices_out: NDArray[np.int64],
-    values_out: NDArray[np.float32],
-) -> bool:
+def _read(data: U8, features_max: int, indptr_out: I64, indices_out: I64, values_out: F32) -> bool:
     """Read all lines; return whether all were sparse.
 
     Every line ends with END, which nothing within a line is.

@@ -9,7 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
-from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, Handle, handle, struct_at
+from model_store.compiled.handles import (
+    F32,
+    F32_1,
+    I32,
+    I32_1,
+    I64,
+    I64_1,
+    U8,
+    U8_1,
+    Handle,
+    handle,
+    struct_at,
+)
 from model_store.names import NameTable, build_names, probe
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Growing, RowArrays, SparseRows, offsets
@@ -49,7 +61,7 @@ class WordTable(NamedTuple):
     norm: int
 
 
-def word_table(names: NameTable, idf: NDArray[np.float32], parameters: TfidfParameters) -> WordTable:
+def word_table(names: NameTable, idf: F32, parameters: TfidfParameters) -> WordTable:
     """Return what kernels need to make rows of these words."""
     chosen = parameters
     ngrams, norm = (chosen.ngram_min, chosen.ngram_max), NORM_CODES[chosen.norm]
@@ -63,11 +75,7 @@ class TfidfFeaturizer(TextFeaturizer):
     parameters: TfidfParameters
 
     def __init__(
-        self,
-        parameters: TfidfParameters,
-        names: NameTable,
-        idf: NDArray[np.float32],
-        forms: WordForms | None = None,
+        self, parameters: TfidfParameters, names: NameTable, idf: F32, forms: WordForms | None = None
     ) -> None:
         super().__init__(parameters, names.n_names)
         self.names = names
@@ -92,7 +100,7 @@ class TfidfFeaturizer(TextFeaturizer):
 
 
 @kernel
-def word_rows(utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], table_at: Handle) -> RowArrays:
+def word_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
     """Return the words of texts as weighted rows: (indptr, indices, values).
 
     utf8, text_ptr  what `encoded` returned
@@ -103,13 +111,7 @@ def word_rows(utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], table_at: Ha
 
 
 @kernel
-def rows_of_words(
-    words: NDArray[np.uint8],
-    word_ptr: NDArray[np.int64],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    table_at: Handle,
-) -> RowArrays:
+def rows_of_words(words: U8, word_ptr: I64, start: I64, end: I64, table_at: Handle) -> RowArrays:
     """Do as `word_rows`, of words as `split` returns them."""
     table = struct_at(WordTable, table_at)
     spans = ngram_spans(word_ptr, start, end, table.ngram_min, table.ngram_max)
@@ -121,14 +123,8 @@ def rows_of_words(
 
 @kernel
 def _look_up(
-    offsets: NDArray[np.int64],
-    names: NDArray[np.uint8],
-    slots: NDArray[np.int32],
-    utf8: NDArray[np.uint8],
-    row_ptr: NDArray[np.int64],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    offsets: I64, names: U8, slots: I32, utf8: U8, row_ptr: I64, start: I64, end: I64
+) -> tuple[I64, I32]:
     """Return (indptr, ids) of the spans that are names."""
     indptr, ids = np.zeros(len(row_ptr), np.int64), np.empty(len(start), np.int32)
     n = 0
@@ -156,14 +152,12 @@ def fit_tfidf(texts: Sequence[str], parameters: TfidfParameters) -> tuple[TfidfF
     if not vocabulary.n:
         raise BadData("expected texts with a word of two characters, found none")
     frequency = np.bincount(counts.indices, minlength=vocabulary.n)
-    names, new_ids = _choose(vocabulary, counts, frequency, parameters)
+    names, old = _choose(vocabulary, counts, frequency, parameters)
     idf = np.empty(0, np.float32)
     if parameters.use_idf:
-        kept = np.empty(len(names), np.int64)
-        kept[new_ids[new_ids >= 0]] = frequency[new_ids >= 0]
-        idf = idf_of(kept, len(texts), parameters.smooth_idf)
+        idf = idf_of(frequency[old], len(texts), parameters.smooth_idf)
     featurizer = TfidfFeaturizer(parameters, build_names(names), idf, forms)
-    return featurizer, featurizer.weighted(_renumbered(counts, new_ids, len(names)))
+    return featurizer, featurizer.weighted(_renumbered(counts, old))
 
 
 def _count(
@@ -173,7 +167,7 @@ def _count(
     vocabulary = Vocabulary()
     sizes, indices, values = Growing(np.int64), Growing(np.int32), Growing(np.float32)
     for block in in_blocks(texts):
-        words = split_words(block, parameters.lowercase, parameters.unicode)
+        words = split_words(block, parameters.reading)
         words = words if forms is None else forms.of(words)
         spans = find_ngrams(words, parameters.ngram_min, parameters.ngram_max)
         found = vocabulary.add(words.utf8, spans)
@@ -188,9 +182,9 @@ def _count(
 
 
 def _choose(
-    vocabulary: Vocabulary, counts: SparseRows, frequency: NDArray[np.int64], parameters: TfidfParameters
-) -> tuple[list[str], NDArray[np.int32]]:
-    """Return the names that stay, sorted, and the new id of every old one, -1 for those that go."""
+    vocabulary: Vocabulary, counts: SparseRows, frequency: I64, parameters: TfidfParameters
+) -> tuple[list[str], I64]:
+    """Return the names that stay, sorted, and the old id of each."""
     low = rows_meant(parameters.min_df, counts.n_rows)
     high = rows_meant(parameters.max_df, counts.n_rows)
     kept = (frequency >= low) & (frequency <= high)
@@ -203,12 +197,14 @@ def _choose(
     return choose(vocabulary, kept, totals, parameters.max_features)
 
 
-def _renumbered(counts: SparseRows, new_ids: NDArray[np.int32], n_features: int) -> SparseRows:
-    """Return the counts under their new ids."""
+def _renumbered(counts: SparseRows, old: I64) -> SparseRows:
+    """Return the counts of features that stay under their new ids: feature i was old[i]."""
+    new_ids = np.full(counts.n_features, -1, np.int32)
+    new_ids[old] = np.arange(len(old), dtype=np.int32)
     ids = new_ids[counts.indices]
     kept = ids >= 0
     indptr = offsets(kept)[counts.indptr]
-    return tidied(indptr, ids[kept], counts.values[kept], n_features)
+    return tidied(indptr, ids[kept], counts.values[kept], len(old))
 
 
 def load_tfidf(

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import I32, I64, U8, Bools
 from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, probe
 from service.base.errors import BadData
-from service.features.words import NgramSpans
+from service.features.words import NgramSpans, texts_between
 
 
 class Vocabulary:
@@ -22,7 +23,7 @@ class Vocabulary:
         self._utf8 = np.empty(1 << 14, np.uint8)
         self._slots = np.full(1 << 11, -1, np.int32)
 
-    def add(self, utf8: NDArray[np.uint8], spans: NgramSpans) -> NDArray[np.int32]:
+    def add(self, utf8: U8, spans: NgramSpans) -> I32:
         """Return the id of every span of `utf8`, new ones added; -1 for one longer than NAME_BYTES_MAX bytes.
 
         Raises BadData when there would be more than N_NAMES_MAX.
@@ -35,13 +36,9 @@ class Vocabulary:
         self.n = _add(self._offsets, self._utf8, self._slots, self.n, utf8, spans.start, spans.end, ids)
         return ids
 
-    def names(self, ids: NDArray[np.int64]) -> list[str]:
+    def names(self, ids: I64) -> list[str]:
         """Return the strings of some ids."""
-        data, offsets = self._utf8.tobytes(), self._offsets
-        return [
-            data[start:end].decode()
-            for start, end in zip(offsets[ids].tolist(), offsets[ids + 1].tolist(), strict=True)
-        ]
+        return texts_between(self._utf8, self._offsets[ids], self._offsets[ids + 1])
 
     def _reserve(self, more: int, more_bytes: int) -> None:
         """Make room for so many more strings, each of them new."""
@@ -56,9 +53,9 @@ class Vocabulary:
 
 
 def choose(
-    vocabulary: Vocabulary, kept: NDArray[np.bool_], totals: NDArray[Any], features_max: int | None
-) -> tuple[list[str], NDArray[np.int32]]:
-    """Return the names that stay, sorted by bytes, and the new id of every old one, -1 for those that go.
+    vocabulary: Vocabulary, kept: Bools, totals: NDArray[Any], features_max: int | None
+) -> tuple[list[str], I64]:
+    """Return the names that stay, sorted by bytes, and the old id of each.
 
     kept          bool[n], those that may stay
     totals        numbers[n], how often each occurs: only the features_max most frequent stay, of two that are
@@ -69,9 +66,7 @@ def choose(
     order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
     if features_max is not None and len(order) > features_max:
         order = order[np.sort(np.argsort(-totals[old[order]], kind="stable")[:features_max])]
-    new_ids = np.full(vocabulary.n, -1, np.int32)
-    new_ids[old[order]] = np.arange(len(order), dtype=np.int32)
-    return [names[i] for i in order.tolist()], new_ids
+    return [names[i] for i in order.tolist()], old[order]
 
 
 def rows_meant(bound: int | float, n_rows: int) -> float:
@@ -80,23 +75,14 @@ def rows_meant(bound: int | float, n_rows: int) -> float:
 
 
 @kernel
-def _place(offsets: NDArray[np.int64], utf8: NDArray[np.uint8], slots: NDArray[np.int32], n: int) -> None:
+def _place(offsets: I64, utf8: U8, slots: I32, n: int) -> None:
     """Put the first n strings into an empty table."""
     for i in range(n):
         slots[probe(offsets, utf8, slots, utf8, offsets[i], offsets[i + 1])] = i
 
 
 @kernel
-def _add(
-    offsets: NDArray[np.int64],
-    utf8: NDArray[np.uint8],
-    slots: NDArray[np.int32],
-    n: int,
-    query: NDArray[np.uint8],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    ids_out: NDArray[np.int32],
-) -> int:
+def _add(offsets: I64, utf8: U8, slots: I32, n: int, query: U8, start: I64, end: I64, ids_out: I32) -> int:
     """Find or append every span; return the number of strings after."""
     for q in range(len(start)):
         length = end[q] - start[q]

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import I64, U8
 from model_store.names import NameTable, build_names
 from service.base.errors import BadData
 from service.features.languages import lemmas_of, stemmer_of, stop_list
 from service.features.parameters import WordParameters
 from service.features.tables import table_arrays, take_names
-from service.features.words import Words, split_words
+from service.features.words import Words, split_words, texts_between
 
 _SPACE = 32
 
@@ -83,13 +84,7 @@ class WordForms:
 
 
 @kernel
-def _replaced(
-    word_ptr: NDArray[np.int64],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    joined: NDArray[np.uint8],
-    sizes: NDArray[np.int64],
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _replaced(word_ptr: I64, start: I64, end: I64, joined: U8, sizes: I64) -> tuple[U8, I64, I64, I64]:
     """Return the fields of Words of the forms, in place of words whose start and end are given.
 
     joined  uint8[..], the forms one after the other; sizes int64[m], their lengths: 0 of a word that goes
@@ -125,13 +120,12 @@ def fit_forms(parameters: WordParameters) -> WordForms | None:
         return None
     words: list[str] = []
     if parameters.stop_words is not None:
-        listed = split_words(stop_list(parameters.stop_words), parameters.lowercase, parameters.unicode)
-        data = listed.utf8.tobytes()
-        spans = zip(listed.start.tolist(), listed.end.tolist(), strict=True)
-        words = sorted({data[start:end].decode() for start, end in spans if end - start <= WORD_BYTES_MAX})
+        listed = split_words(stop_list(parameters.stop_words), parameters.reading)
+        short = listed.end - listed.start <= WORD_BYTES_MAX
+        words = sorted(set(texts_between(listed.utf8, listed.start[short], listed.end[short])))
         if not words:
             raise BadData(f"{parameters.stop_words}: expected stop words, one a line, found none")
-    return WordForms(build_names(words), _reform_of(parameters), _items_of(parameters))
+    return forms_of_list(parameters, words)
 
 
 def forms_of_list(parameters: WordParameters, words: Sequence[str]) -> WordForms:

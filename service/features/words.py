@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
-from service.features.characters import MARK, UNSPACED, WORD, classes, code_at, encoded, size_at
+from model_store.compiled.handles import I64, U8
+from service.features.characters import MARK, UNSPACED, WORD, TextReading, classes, code_at, encoded, size_at
 
 _SPACE = 32
 _SHORTEST = 2
@@ -27,10 +27,10 @@ class Words(NamedTuple):
     end       int64[m]
     """
 
-    utf8: NDArray[np.uint8]
-    word_ptr: NDArray[np.int64]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
+    utf8: U8
+    word_ptr: I64
+    start: I64
+    end: I64
 
 
 class NgramSpans(NamedTuple):
@@ -41,18 +41,24 @@ class NgramSpans(NamedTuple):
     end      int64[m]
     """
 
-    row_ptr: NDArray[np.int64]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
+    row_ptr: I64
+    start: I64
+    end: I64
 
 
-def split_words(texts: Sequence[str], lowercase: bool, unicode: bool) -> Words:
+def texts_between(utf8: U8, start: I64, end: I64) -> list[str]:
+    """Return the texts utf8[start[i]:end[i]]."""
+    data = utf8.tobytes()
+    return [data[i:j].decode() for i, j in zip(start.tolist(), end.tolist(), strict=True)]
+
+
+def split_words(texts: Sequence[str], reading: TextReading) -> Words:
     r"""Return the words of texts as scikit-learn's default analyzer finds them: `\w\w+`.
 
     With `unicode` texts are in normalisation form C, a combining mark belongs to the word that it stands in,
     and each character of a script without blanks (with its marks) is a word. A text may hold anything.
     """
-    return Words(*split(*encoded(texts, lowercase, unicode), classes(unicode)))
+    return Words(*split(*encoded(texts, reading), classes(reading.unicode)))
 
 
 def find_ngrams(words: Words, ngram_min: int, ngram_max: int) -> NgramSpans:
@@ -69,9 +75,7 @@ def ngrams_a_word(ngram_min: int, ngram_max: int) -> int:
 
 
 @inlined
-def _word_end(
-    utf8: NDArray[np.uint8], i: int, stop: int, of_classes: NDArray[np.uint8]
-) -> tuple[int, bool, bool]:
+def _word_end(utf8: U8, i: int, stop: int, of_classes: U8) -> tuple[int, bool, bool]:
     """Return (end, whether it is a word, whether of a script without blanks) of what begins at i."""
     size = size_at(utf8, i)
     kind = of_classes[code_at(utf8, i, size)]
@@ -88,9 +92,7 @@ def _word_end(
 
 
 @kernel
-def split(
-    utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], of_classes: NDArray[np.uint8]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def split(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64, I64, I64]:
     """Return the fields of Words, of what `encoded` returned and the classes of characters."""
     room = len(utf8) // 2 + 1  # a word has two bytes or more
     out, word_ptr = np.empty(len(utf8) + room, np.uint8), np.zeros(len(text_ptr), np.int64)
@@ -116,7 +118,7 @@ def split(
 
 
 @inlined
-def _longest(start: NDArray[np.int64], end: NDArray[np.int64], first: int, last: int, ngram_max: int) -> int:
+def _longest(start: I64, end: I64, first: int, last: int, ngram_max: int) -> int:
     """Return how many words an n-gram from `first` has at most; the text's words end at `last`."""
     if ngram_max < 2 and first + 1 < last and start[first + 1] == end[first]:
         return 2
@@ -124,13 +126,7 @@ def _longest(start: NDArray[np.int64], end: NDArray[np.int64], first: int, last:
 
 
 @kernel
-def ngram_spans(
-    word_ptr: NDArray[np.int64],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    ngram_min: int,
-    ngram_max: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def ngram_spans(word_ptr: I64, start: I64, end: I64, ngram_min: int, ngram_max: int) -> tuple[I64, I64, I64]:
     """Do as `find_ngrams`, in a kernel: return the fields of NgramSpans."""
     n, n_texts = 0, len(word_ptr) - 1
     for text in range(n_texts):

@@ -1,13 +1,12 @@
 """From trees as other libraries number and store them to trees as this store has them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I64
 from model_store.ensemble import Chunk, Link, Tree
 from service.base.rows import offsets, ranges
 from service.features.parameters import Norm
@@ -50,9 +49,9 @@ class Branches(NamedTuple):
     root       int
     """
 
-    child_ptr: NDArray[np.int64]
-    child: NDArray[np.int64]
-    label: NDArray[np.int64]
+    child_ptr: I64
+    child: I64
+    label: I64
     root: int
 
 
@@ -65,10 +64,10 @@ class ForeignColumns(NamedTuple):
     bias     float32[n]    finite
     """
 
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int64]
-    weights: NDArray[np.float32]
-    bias: NDArray[np.float32]
+    indptr: I64
+    indices: I64
+    weights: F32
+    bias: F32
 
 
 def check_columns(
@@ -83,7 +82,7 @@ def check_columns(
     file.expect(within, f"row ids from 0 to {n_rows - 1}", "others")
 
 
-def finite_weights(file: ModelFile, values: NDArray[Any]) -> NDArray[np.float32]:
+def finite_weights(file: ModelFile, values: NDArray[Any]) -> F32:
     """Return weights as float32; raise BadModel for one that is not finite there."""
     with np.errstate(over="ignore", invalid="ignore"):
         weights = values.astype(np.float32)
@@ -120,7 +119,7 @@ def split_bias(
     )
 
 
-def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, NDArray[np.int64]], Chunk]) -> Tree:
+def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, I64], Chunk]) -> Tree:
     """Return the tree with these branches, its nodes numbered breadth-first, those above no label left out.
 
     chunk_of  called with an inner node and those of its children that are kept, both as `branches` numbers
@@ -150,7 +149,7 @@ def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, NDArray[
     return Tree(child_ptr.astype(np.int32), labels.astype(np.int32), chunks)
 
 
-def _breadth_first(file: ModelFile, branches: Branches) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+def _breadth_first(file: ModelFile, branches: Branches) -> tuple[list[I64], I64]:
     """Return the nodes level by level from the root, and the parent of each that is reached."""
     child_ptr, child, label, root = branches
     n_nodes = len(label)
@@ -161,7 +160,7 @@ def _breadth_first(file: ModelFile, branches: Branches) -> tuple[list[NDArray[np
     parent = np.full(n_nodes, -1)
     reached = np.zeros(n_nodes, np.bool_)
     level = np.array([root])
-    order: list[NDArray[np.int64]] = []
+    order: list[I64] = []
     while len(level):
         fault = "every node to be reached once from the root"
         file.expect(not bool(reached[level].any()) and len(np.unique(level)) == len(level), fault, "a loop")
@@ -175,7 +174,7 @@ def _breadth_first(file: ModelFile, branches: Branches) -> tuple[list[NDArray[np
     return order, parent
 
 
-def chunk_of_columns(file: ModelFile, columns: ForeignColumns, which: NDArray[np.int64]) -> Chunk:
+def chunk_of_columns(file: ModelFile, columns: ForeignColumns, which: I64) -> Chunk:
     """Return the chunk whose children's scorers are the columns `which`, in that order.
 
     Weights of zero are left out. Raises BadModel for a feature that stands twice in a column.
@@ -200,7 +199,7 @@ def chunk_of_columns(file: ModelFile, columns: ForeignColumns, which: NDArray[np
     )
 
 
-def children_of_lists(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def children_of_lists(lists: Sequence[Sequence[int]]) -> tuple[I64, I64]:
     """Return child_ptr and child of nodes whose children are given as lists."""
     child_ptr = offsets(map(len, lists))
     flat = [node for nodes in lists for node in nodes]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import I64
 from model_store.ensemble import Tree
 from service.importers.files import ModelFile, ModelFiles
 from service.importers.foreign import (
@@ -106,7 +107,7 @@ def _read_tree(
 class _Collector:
     """Numbers nodes and labels, each before what is below it, with the column of its scorer."""
 
-    def __init__(self, file: ModelFile, starts: NDArray[np.int64]) -> None:
+    def __init__(self, file: ModelFile, starts: I64) -> None:
         self.children: list[list[int]] = []
         self.labels: list[int] = []
         self.columns: list[int] = []
@@ -182,7 +183,7 @@ def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
 
 
 def _array(file: ModelFile, item: Any, kind: str) -> NDArray[Any]:
-    """Return an array in one dimension, of integers or floats, as numpy pickles it by protocol 5: a view."""
+    """Return an array in one dimension, of integers or floats, as numpy pickles it by protocol 5."""
     made = type(item) is Noted and item.made and item.name.endswith(".numeric._frombuffer")
     file.expect(made and type(item.args) is tuple and len(item.args) == 4, "an array of numpy", shown(item))
     data, dtype, shape, order = item.args
@@ -192,7 +193,7 @@ def _array(file: ModelFile, item: Any, kind: str) -> NDArray[Any]:
     little = type(state) is tuple and len(state) > 1 and state[1] == "<"
     known = type(code) is str and code in _DTYPES and code[0] == kind and little
     file.expect(known, f"numbers of type {kind}4 or {kind}8, little-endian", shown(code))
-    whole = type(data) is memoryview and len(data) % int(code[1]) == 0
+    whole = type(data) in (bytes, bytearray) and len(data) % int(code[1]) == 0
     fits = whole and order in ("C", "F") and shape == (len(data) // int(code[1]),)
     file.expect(fits, "an array in one dimension", "another")
     return np.frombuffer(data, _DTYPES[code])

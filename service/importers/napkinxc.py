@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I64
 from model_store.ensemble import Link
 from service.base.rows import offsets
 from service.features.parameters import Norm
@@ -189,8 +190,8 @@ def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> _Scorers:
     n_scorers = reader.integer(0, IDS_MAX, "nodes")
     file.expect(n_scorers == n_nodes, f"{n_nodes} nodes, as tree.bin", n_scorers)
     constant = np.zeros(n_nodes, np.float32)
-    indices: list[NDArray[np.int64]] = []
-    weights: list[NDArray[np.float32]] = []
+    indices: list[I64] = []
+    weights: list[F32] = []
     losses = set()
     n_features = 1
     for node in range(n_nodes):
@@ -219,7 +220,7 @@ def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> _Scorers:
     return _Scorers(columns._replace(bias=columns.bias + constant), link, n_features)
 
 
-def _read_vector(reader: _Reader) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
+def _read_vector(reader: _Reader) -> tuple[I64, F32, int]:
     """Return indices and weights that are not zero, and the least number of features that they are of."""
     file = reader.file
     size, n_used, again, n_used_again = (int(value) for value in reader.take("<QQQQ"))

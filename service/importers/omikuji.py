@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import F32, I64, U8
 from model_store.ensemble import Chunk, Link, Tree
 from service.base.rows import offsets
 from service.importers.files import ModelFile, ModelFiles
@@ -35,69 +35,26 @@ _UINT, _TEXT, _ARRAY, _MAP, _FLOAT = 0, 3, 4, 5, 7
 
 
 @kernel
-def _read_integers(data: NDArray[np.uint8], at: int, out: NDArray[np.int64]) -> int:
-    """Fill `out` with integers from data[at:]; return where they end, -1 when one is none or cut off."""
-    for i in range(len(out)):
-        if at >= len(data):
+def _read_arguments(data: U8, at: int, values_out: I64, sizes_out: U8) -> int:
+    """Read the arguments of items of one type from data[at:], and of how many bytes each is.
+
+    Returns where they end, -1 when one is of another type, of no definite length or cut off.
+    """
+    kind = data[at] >> 5 if at < len(data) else 0
+    for i in range(len(values_out)):
+        if at >= len(data) or data[at] >> 5 != kind or data[at] & 31 > 27:
             return -1
-        first = data[at]
+        first = data[at] & 31
+        n_bytes = 0 if first < 24 else 1 << (first - 24)
         at += 1
-        if first < 24:
-            out[i] = first
-            continue
-        if first > 27:
-            return -1
-        n_bytes = 1 << (first - 24)
         if at + n_bytes > len(data):
             return -1
-        value = np.int64(0)
+        value = np.int64(first) if first < 24 else np.int64(0)
         for _ in range(n_bytes):
             value = (value << 8) | np.int64(data[at])
             at += 1
-        if value < 0:
-            return -1
-        out[i] = value
+        values_out[i], sizes_out[i] = value, n_bytes
     return at
-
-
-@kernel
-def _read_floats(data: NDArray[np.uint8], at: int, bits_out: NDArray[np.uint32]) -> int:
-    """Fill `bits_out` with the bits of float32 from data[at:]; return where they end, -1 as above.
-
-    Floats are of 16 or 32 bits: a writer shortens those that lose nothing by it.
-    """
-    for i in range(len(bits_out)):
-        if at >= len(data):
-            return -1
-        n_bytes = 2 if data[at] == 0xF9 else 4
-        if (n_bytes == 4 and data[at] != 0xFA) or at + n_bytes >= len(data):
-            return -1
-        at += 1
-        bits = np.uint32(0)
-        for _ in range(n_bytes):
-            bits = (bits << np.uint32(8)) | np.uint32(data[at])
-            at += 1
-        bits_out[i] = _widen(bits) if n_bytes == 2 else bits
-    return at
-
-
-@kernel
-def _widen(half: np.uint32) -> np.uint32:
-    """Return the bits of the float32 that equals the float16 of these bits."""
-    sign = (half & np.uint32(0x8000)) << np.uint32(16)
-    exponent = (half >> np.uint32(10)) & np.uint32(31)
-    fraction = half & np.uint32(0x3FF)
-    if exponent == 31:
-        return np.uint32(sign | np.uint32(0x7F800000) | (fraction << np.uint32(13)))
-    if exponent == 0:
-        if fraction == 0:
-            return np.uint32(sign)
-        exponent = np.uint32(1)
-        while fraction < 0x400:
-            fraction = fraction << np.uint32(1)
-            exponent = exponent - np.uint32(1)
-        fraction = fraction & np.uint32(0x3FF)
-    return np.uint32(sign | ((exponent + np.uint32(112)) << np.uint32(23)) | (fraction << np.uint32(13)))
 
 
 def read_cbor(file: ModelFile) -> Any:
@@ -126,7 +83,7 @@ class _Reader:
         major = int(self._data[self.at]) >> 5
         if major == _FLOAT:
             return float(self._floats(1)[0])
-        size = self._head()
+        size = int(self._integers(1)[0])
         if major == _UINT:
             return size
         if major == _TEXT:
@@ -142,16 +99,6 @@ class _Reader:
             self._file.expect(new, "keys of text, each once", f"another before byte {self.at}")
             found[key] = self.item(nested + 1)
         return found
-
-    def _head(self) -> int:
-        """Return the argument of the item at `at`, and go behind it."""
-        head = self._data[self.at : self.at + 9].copy()
-        head[0] &= 31  # the upper bits are the type
-        out = np.empty(1, np.int64)
-        end = _read_integers(head, 0, out)
-        self._file.expect(end > 0, "an item of definite length", f"another at byte {self.at}")
-        self.at += end
-        return int(out[0])
 
     def _check_left(self, n_bytes: int) -> None:
         left = len(self._data) - self.at
@@ -173,19 +120,30 @@ class _Reader:
         if major == _FLOAT:
             return self._floats(size)
         if major == _UINT:
-            out = np.empty(size, np.int64)
-            self._go(_read_integers(self._data, self.at, out))
-            return out
+            return self._integers(size)
         return [self.item(nested + 1) for _ in range(size)]
 
-    def _floats(self, size: int) -> NDArray[np.float32]:
-        bits = np.empty(size, np.uint32)
-        self._go(_read_floats(self._data, self.at, bits))
-        return bits.view(np.float32)
-
-    def _go(self, end: int) -> None:
-        self._file.expect(end >= 0, "numbers of one kind", f"others, or the end, behind byte {self.at}")
+    def _arguments(self, n: int) -> tuple[I64, U8]:
+        """Return the arguments of the next n items, and their sizes; go behind them."""
+        values, sizes = np.empty(n, np.int64), np.empty(n, np.uint8)
+        end = _read_arguments(self._data, self.at, values, sizes)
+        self._file.expect(end >= 0, "items of one type and a length", f"others behind byte {self.at}")
         self.at = end
+        return values, sizes
+
+    def _integers(self, n: int) -> I64:
+        values, _ = self._arguments(n)
+        self._file.expect(bool((values >= 0).all()), "integers below 2^63", f"more before byte {self.at}")
+        return values
+
+    def _floats(self, n: int) -> F32:
+        """Return floats of 16 or 32 bits: a writer shortens those that lose nothing by it."""
+        bits, sizes = self._arguments(n)
+        short, fits = sizes == 2, (sizes == 2) | (sizes == 4)
+        self._file.expect(bool(fits.all()), "floats of 16 or 32 bits", f"others before byte {self.at}")
+        return np.where(
+            short, bits.astype(np.uint16).view(np.float16), bits.astype(np.uint32).view(np.float32)
+        ).astype(np.float32)
 
 
 LINKS: dict[str, Link] = {"Hinge": "hinge2", "Log": "logistic"}
@@ -247,7 +205,7 @@ class _Collector:
         self._chunks[node] = _chunk(self._file, weights, self._n_features, len(self.children[node]))
         return node
 
-    def chunk_of(self, node: int, children: NDArray[np.int64]) -> Chunk:
+    def chunk_of(self, node: int, children: I64) -> Chunk:
         """Return a node's chunk; omikuji has no branch without labels, so none of its children is missing."""
         every = len(children) == len(self.children[node])
         self._file.expect(every, "labels below every branch", "a branch without any")
@@ -275,17 +233,17 @@ def _fields(file: ModelFile, item: Any, names: tuple[str, ...]) -> list[Any]:
     return [item[name] for name in names]
 
 
-def _integers(file: ModelFile, item: Any) -> NDArray[np.int64]:
+def _integers(file: ModelFile, item: Any) -> I64:
     """Return an array of integers."""
     if type(item) is list and not item:
         return np.empty(0, np.int64)
     is_array = isinstance(item, np.ndarray) and item.dtype == np.int64
     file.expect(is_array, "an array of integers", f"{item!r:.80}")
-    found: NDArray[np.int64] = item
+    found: I64 = item
     return found
 
 
-def _weights(file: ModelFile, item: Any) -> NDArray[np.float32]:
+def _weights(file: ModelFile, item: Any) -> F32:
     """Return an array of finite weights."""
     if type(item) is list and not item:
         return np.empty(0, np.float32)
@@ -320,13 +278,7 @@ def _chunk(file: ModelFile, item: Any, n_features: int, n_children: int) -> Chun
     return _split(row, child, weights, n_features, n_children)
 
 
-def _split(
-    row: NDArray[np.int64],
-    child: NDArray[np.int64],
-    weights: NDArray[np.float32],
-    n_features: int,
-    n_children: int,
-) -> Chunk:
+def _split(row: I64, child: I64, weights: F32, n_features: int, n_children: int) -> Chunk:
     """Return the chunk of weights at (row, child), ascending; those of row n_features are the bias's."""
     bias = np.zeros(n_children, np.float32)
     n_weights = int(np.searchsorted(row, n_features))

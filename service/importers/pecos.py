@@ -5,12 +5,16 @@ param.json, and in ranker/ param.json and one folder a level, 0.model being the 
 The last row of W is the bias's when `bias` is positive. Source: pecos/xmc/base.py and xlinear/model.py.
 """
 
-from typing import NamedTuple
+import io
+import zipfile
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.sparse import load_npz
 
+from model_store.compiled.handles import I64
 from model_store.ensemble import Chunk, Link
+from service.base.errors import BadModel
 from service.base.rows import offsets
 from service.importers.files import ModelFile, ModelFiles, SavedSettings
 from service.importers.foreign import (
@@ -24,7 +28,6 @@ from service.importers.foreign import (
     plant,
     split_bias,
 )
-from service.importers.npz import SparseMatrix, read_npz
 
 LINKS: dict[str, Link] = {"l2-hinge": "hinge2", "l3-hinge": "hinge3", "sigmoid": "logistic"}
 """The post-processors whose scores multiply along the path, and the links that they are."""
@@ -37,7 +40,7 @@ class _Level(NamedTuple):
 
     file: ModelFile
     columns: ForeignColumns
-    above: NDArray[np.int64]
+    above: I64
     n_above: int
     n_features: int
     link: Link
@@ -62,7 +65,7 @@ def read_pecos(files: ModelFiles) -> Imported:
     labels = np.full(starts[-1], -1)
     labels[starts[-2] :] = np.arange(n_labels)
 
-    def chunk_of(node: int, children: NDArray[np.int64]) -> Chunk:
+    def chunk_of(node: int, children: I64) -> Chunk:
         level = int(np.searchsorted(starts, node, "right"))
         return chunk_of_columns(levels[level].file, levels[level].columns, children - starts[level])
 
@@ -90,19 +93,35 @@ def _read_level(files: ModelFiles, folder: str) -> _Level:
     above[tree.indices] = np.repeat(np.arange(n_above), np.diff(tree.indptr))
     one_each = len(tree.indices) == n_nodes and bool((above >= 0).all())
     tree_file.expect(one_each, f"each of {n_nodes} nodes below one node", "none or more for some")
-    columns = split_bias(weights_file, weights[:3], n_features, max(bias, 0.0))
+    arrays = weights.indptr, weights.indices, weights.data
+    columns = split_bias(weights_file, arrays, n_features, max(bias, 0.0))
     return _Level(weights_file, columns, above, n_above, n_features, link, bias)
 
 
-def _read_matrix(files: ModelFiles, name: str, n_rows: int, n_columns: int) -> tuple[ModelFile, SparseMatrix]:
-    """Read a sparse matrix by columns, and check it against the shape that the settings say."""
+def _read_matrix(files: ModelFiles, name: str, n_rows: int, n_columns: int) -> tuple[ModelFile, Any]:
+    """Read a sparse matrix by columns, of the shape that the settings say, its arrays checked."""
     file = files.read(name)
-    matrix = read_npz(file, "csc")
-    shape = f"{n_rows} x {n_columns}"
-    file.expect(matrix.shape == (n_rows, n_columns), f"a matrix of {shape}", matrix.shape)
-    file.expect(len(matrix.indptr) == n_columns + 1, f"{n_columns + 1} offsets", len(matrix.indptr))
-    check_columns(file, *matrix[:3], n_rows)
+    matrix = _load(file)
+    file.expect(matrix.format == "csc", "a matrix of format csc", matrix.format)
+    file.expect(matrix.shape == (n_rows, n_columns), f"a matrix of {n_rows} x {n_columns}", matrix.shape)
+    file.expect(matrix.dtype.kind == "f", "weights of a floating type", matrix.dtype)
+    check_columns(file, matrix.indptr, matrix.indices, matrix.data, n_rows)
     return file, matrix
+
+
+def _load(file: ModelFile) -> Any:
+    """Return the sparse matrix of scipy in a file, which may hold no more than the file's size."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
+            infos = archive.infolist()
+        stored = all(info.compress_type == zipfile.ZIP_STORED for info in infos)
+        n_bytes = sum(info.file_size for info in infos)
+        file.expect(stored and n_bytes <= len(file.data), "arrays without compression", "others")
+        return load_npz(io.BytesIO(file.data))
+    except (BadModel, MemoryError):
+        raise
+    except Exception as error:  # zipfile, numpy and scipy have no common base for "damaged"
+        raise file.fault("a matrix saved by scipy.sparse.save_npz", f"damage: {error}") from error
 
 
 def _check_levels(top: SavedSettings, levels: list[_Level]) -> None:
@@ -117,7 +136,7 @@ def _check_levels(top: SavedSettings, levels: list[_Level]) -> None:
         above = len(level.above)
 
 
-def _children(levels: list[_Level], starts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _children(levels: list[_Level], starts: I64) -> tuple[I64, I64]:
     """Return child_ptr and child for nodes numbered level by level, the root being 0."""
     parents = [level.above + (starts[i - 1] if i else 0) for i, level in enumerate(levels)]
     parent = np.concatenate(parents)

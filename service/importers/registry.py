@@ -4,21 +4,22 @@ A version of feature ids becomes one that takes texts: its rows are made as a ve
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.build import build_ensemble
 from model_store.compiled.bits import n_groups
+from model_store.compiled.handles import U32
 from model_store.ensemble import TreeEnsemble
 from model_store.extras import EMBEDDING
 from model_store.identifiers import check_model
 from model_store.manifest import DataInfo, Manifest, TrainerInfo
 from model_store.names import NameTable, build_names
-from model_store.origin import MADE_FOR, ORIGIN, origin_array, parent_of
+from model_store.origin import ORIGIN, origin_array, parent_of
 from model_store.store import Store
-from model_store.version import Draft, Model
+from model_store.version import Draft, Model, draft_of
 from service.base.errors import BadData, BadModel, BadParameter
 from service.datasets.sparse_text import read_label_names
 from service.features import Featurizer
@@ -41,7 +42,7 @@ from service.importers.napkinxc import read_napkinxc
 from service.importers.omikuji import read_omikuji
 from service.importers.pecos import read_pecos
 from service.importers.vectorizer import SavedVectorizer
-from service.workflows.weight_types import store_as, weight_type
+from service.workflows.weights import store_as, weight_type
 
 IMPORTERS: dict[str, Callable[[ModelFiles], Imported]] = {
     "pecos": read_pecos,
@@ -140,9 +141,6 @@ def _label_table(found: Imported, path: Path, label_names: Path | None) -> NameT
     return build_names(names)
 
 
-_OWN = ("ensemble/", "labels/offsets", "labels/utf8", "labels/slots")
-"""Arrays that a draft has by itself."""
-
 STOP_WORDS = "scikit-learn.txt"
 """What the manifest calls a vectorizer's stop words; the version has them."""
 
@@ -159,7 +157,7 @@ def publish_with_texts(store: Store, name: str, version: int, vectorizer: SavedV
 def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
     """Return a version's draft with the vectorizer's features in place of ids. Raises BadModel."""
     manifest, (file, sha256) = model.manifest, vectorizer.source
-    place = f"{manifest.model}@{manifest.version}"
+    place = manifest.shown
     if manifest.features.get("kind") != RawParameters.kind:
         raise BadModel(
             f"{place}: expected a version that takes feature ids, found {manifest.features['kind']}"
@@ -172,25 +170,14 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
             f"{file}: expected the vocabulary of the {manifest.n_features} features of {place}, found "
             f"{featurizer.n_features} terms (was the matrix stacked with others, or written with ids from 1?)"
         )
-    kept = {
-        key: array
-        for key, array in model.arrays.items()
-        if not key.startswith(_OWN) and key not in (MADE_FOR, ORIGIN)
-    }
     origin = {"parent": parent_of(manifest), "vectorizer": {"file": file, "sha256": sha256}}
-    return Draft(
-        kind=manifest.kind,
-        link=manifest.link,
-        weights=manifest.weights,
+    draft = draft_of(model)
+    return replace(
+        draft,
         n_features=featurizer.n_features,
-        trainer=manifest.trainer,
-        seed=manifest.seed,
-        data=manifest.data,
-        metrics=manifest.metrics,
         features=featurizer.config(),
         ensemble=widened(model.ensemble, featurizer.n_features) if more else model.ensemble,
-        labels=model.labels,
-        extra={**kept, **featurizer.arrays(), ORIGIN: origin_array(origin)},
+        extra={**draft.extra, **featurizer.arrays(), ORIGIN: origin_array(origin)},
     )
 
 
@@ -212,6 +199,6 @@ def widened(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:
     """Return an ensemble whose rows may have features up to n_features - 1: no node has a weight there."""
     directory = ensemble.directory
     more = n_groups(n_features) - directory.shape[1]
-    added: NDArray[np.uint32] = np.zeros((len(directory), more, 2), np.uint32)
+    added: U32 = np.zeros((len(directory), more, 2), np.uint32)
     added[:, :, 1] = np.diff(ensemble.block_ptr)[:, None]  # all of a chunk's blocks stand before them
     return ensemble._replace(directory=np.concatenate([directory, added], axis=1))

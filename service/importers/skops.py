@@ -8,12 +8,13 @@ import io
 import zipfile
 from typing import Any
 
+import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from service.base.errors import BadModel
 from service.base.faults import what_is
 from service.importers.files import ModelFile
-from service.importers.npz import DAMAGE, read_npy
 
 MEMBER_BYTES_MAX = 1 << 30
 """The largest file in an archive, unpacked."""
@@ -64,7 +65,9 @@ def read_skops(file: ModelFile) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
             return _Skops(file, archive).vectorizer()
-    except DAMAGE as error:
+    except (BadModel, MemoryError):
+        raise
+    except Exception as error:  # zipfile and zlib have no common base for "damaged"
         raise file.fault("a whole file of skops", f"damage: {error}") from error
 
 
@@ -173,7 +176,12 @@ class _Skops:
 
     def _array(self, node: object, place: str, bytes_max: int) -> NDArray[Any]:
         name = self._content(node, place, "NdArrayNode")
-        return read_npy(self._file, name, self._member(name, bytes_max))
+        data = io.BytesIO(self._member(name, bytes_max))
+        try:
+            found: NDArray[Any] = np.lib.format.read_array(data, allow_pickle=False)
+        except (ValueError, MemoryError) as error:
+            raise self._file.fault(f"{name} to be a .npy file of numbers", error) from error
+        return found
 
     def _idf(self, fields: dict[str, Any]) -> list[float]:
         """Return the weights of the transformer in a TfidfVectorizer."""

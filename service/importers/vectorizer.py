@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32
 from model_store.errors import BadNames
+from model_store.manifest import CLEAN, UNICODE
 from model_store.names import NameTable, build_names
 from service.base.errors import BadModel, BadParameter
 from service.base.faults import what_is
@@ -63,7 +64,7 @@ class SavedVectorizer(NamedTuple):
 
     parameters: TfidfParameters | CharsParameters
     names: NameTable
-    idf: NDArray[np.float32]
+    idf: F32
     stop_words: list[str]
     source: tuple[str, str]
 
@@ -117,7 +118,7 @@ def _parameters(file: ModelFile, name: str, given: Mapping[str, Any]) -> TfidfPa
     is_pair = type(ngrams) is list and len(ngrams) == 2 and all(type(n) is int for n in ngrams)
     file.expect(is_pair, "params.ngram_range to be two integers", what_is(ngrams))
     shared = {key: options[key] for key in ("lowercase", "use_idf", "smooth_idf", "sublinear_tf")}
-    shared |= {"unicode": False, "norm": "none" if options["norm"] is None else options["norm"]}
+    shared |= {UNICODE: False, CLEAN: False, "norm": "none" if options["norm"] is None else options["norm"]}
     kind: dict[str, Any]
     if analyzer == "word":
         pattern = options["token_pattern"]
@@ -169,7 +170,7 @@ def _stop_words(
     return sorted({word for word in words if _WORD.fullmatch(word)})
 
 
-def _idf(file: ModelFile, found: object, n_terms: int) -> NDArray[np.float32]:
+def _idf(file: ModelFile, found: object, n_terms: int) -> F32:
     """Return the weights of the terms; none are looked at where n_terms is 0."""
     if n_terms == 0:
         return np.empty(0, np.float32)

@@ -87,7 +87,7 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
     UnsupportedOption for models whose labels have no weights of features.
     """
     manifest = model.manifest
-    where = f"{manifest.model}@{manifest.version}"
+    where = manifest.shown
     if manifest.kind != "label-tree" or manifest.link == "softmax":
         found = "decision trees, whose leaves count labels"
         if manifest.link == "softmax":

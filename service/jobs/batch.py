@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 from service.base.columns import TableColumns
 from service.base.errors import BadData
 from service.inference.predictor import PredictOptions
-from service.jobs.context import JobContext, WatchedFiles, patiently
+from service.jobs.context import JobContext, WatchedFiles
 from service.jobs.files import OFFSET, PART, RESULT
 from service.jobs.requests import BatchJob
 from service.serving.blocks import answer_block
@@ -55,10 +55,7 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
     files = WatchedFiles(context.data)
     data = files.find(request.data)
     job = context.job
-    version = job.version
-    if version is None:
-        version = context.store.resolve(job.model, request.version or DEFAULT_ALIAS)
-        patiently(lambda: context.leases.record_version(context.claim, version))
+    version = context.named_version(request.version)
     if (context.directory / RESULT).exists():  # a run before this one was done, and could not say so
         return _counts(_offset_of(context.directory))
     prints = json.loads(json.dumps(files.prints()))

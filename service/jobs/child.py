@@ -20,7 +20,7 @@ from service.base.logs import configure, log
 from service.base.settings import Settings
 from service.jobs.confinement import confine
 from service.jobs.files import directory_of
-from service.jobs.messages import Reporter, settings_of_json
+from service.jobs.messages import Reporter
 
 LOCK_SECONDS = 10.0
 """So long it waits for the process of a worker that lost the job, on the same machine, to end."""
@@ -33,7 +33,7 @@ def main() -> int:
     """Run the job; return the exit status."""
     messages, parent = int(sys.argv[1]), int(sys.argv[2])
     order = json.loads(sys.stdin.buffer.readline())
-    settings = settings_of_json(order["settings"])
+    settings = Settings(**order["settings"])
     confine(settings.limits, parent)
     configure("info")
     reporter = Reporter(messages)

@@ -1,7 +1,5 @@
 """Jobs that combine versions, and that give a combined version another vocabulary."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from model_store.identifiers import LATEST, parse_named

@@ -8,8 +8,6 @@ mapped files, of which a large model has more than memory, and reserved addresse
 153 MB resident beside 109 MB of mapped files: 328 MB for RLIMIT_DATA, 797 MB for RLIMIT_AS.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import math

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from model_store.identifiers import LATEST
 from model_store.store import Store
 from service.base.errors import DatabaseUnavailable
 from service.base.settings import Settings
@@ -61,6 +62,14 @@ class JobContext(NamedTuple):
     def threads(self) -> int:
         """Return how many threads the job may have."""
         return self.settings.limits.job_threads_max
+
+    def named_version(self, asked: int | str | None) -> int:
+        """Return the version that the job works with, which stays the same whatever aliases do meanwhile."""
+        if self.job.version is not None:
+            return self.job.version
+        version = self.store.resolve(self.job.model, LATEST if asked is None else asked)
+        patiently(lambda: self.leases.record_version(self.claim, version))
+        return version
 
 
 class WatchedFiles:

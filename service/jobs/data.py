@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from model_store.fs import FileSystem
 from service.base.errors import BadData, BadRequest, DataNotFound, LimitExceeded, Unavailable
 
 NAME_MAX = 512
@@ -179,11 +180,7 @@ class Upload:
         with _writing(self._name):
             os.fsync(self._fd)
             self._path.replace(self._target)
-            directory = os.open(self._target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            FileSystem().fsync_dir(self._target.parent)
             found = os.fstat(self._fd)
         self.close()
         return DataFileInfo(self._name, found.st_size, found.st_mtime)

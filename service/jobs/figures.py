@@ -3,8 +3,6 @@
 All are read from the database, so every process that tells them tells the same.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

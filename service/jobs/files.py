@@ -4,8 +4,6 @@ log, log.before  what the job's process wrote, and its worker told: the newest b
 result.jsonl     the answers of a batch that has succeeded; result.part those of one that has not yet
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -178,9 +178,10 @@ def _field(fault: BadInput) -> str:
 
 
 def _fault_of(check: Callable[[Any], object], value: Any, path: str) -> Faults:
-    """Yield the fault that a check raises, at `path`."""
+    """Yield the fault that a check of a value raises, at `path`; of null there is none."""
     try:
-        check(value)
+        if value is not None:
+            check(value)
     except (BadInput, InvalidName) as error:
         yield BadRequest(str(error)).at(path)
 
@@ -217,14 +218,14 @@ def _check_extend(request: ExtendJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data, label_names=request.label_names)
     yield from _files(data, **{f"rows[{i}]": name for i, name in enumerate(request.rows or ())})
     yield from _column_faults(request, request.data, request.valid_file, *(request.rows or ()))
-    yield from _version_faults(request.version)
+    yield from _fault_of(parse_ref, request.version, "version")
 
 
 def _check_vocabulary(request: VocabularyJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
     yield from _files(data, vocabulary=request.vocabulary)
     yield from _column_faults(request, request.valid_file)
-    yield from _version_faults(request.version)
+    yield from _fault_of(parse_ref, request.version, "version")
     yield from _concept_faults(request)
 
 
@@ -270,7 +271,7 @@ def _publishing_faults(request: PublishingJob, data: DataRoot) -> Faults:
     if request.thresholds is not None:
         if not request.measures:
             yield BadRequest("expected valid or split, to tune on, found neither").at("thresholds")
-        yield from _start_faults(request.thresholds.start, "thresholds.start")
+        yield from _fault_of(_check_start_values, request.thresholds.start, "thresholds.start")
     if request.promotion is not None:
         yield from _promotion_faults(request.promotion, request.measures)
 
@@ -316,13 +317,13 @@ def _executor_faults(request: TrainingJob) -> Faults:
 def _check_tuning(request: TuningJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data, test=request.test)
     yield from _column_faults(request, request.data, request.test)
-    yield from _version_faults(request.version)
-    yield from _start_faults(request.start, "start")
+    yield from _fault_of(parse_ref, request.version, "version")
+    yield from _fault_of(_check_start_values, request.start, "start")
 
 
 def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data)
-    yield from _version_faults(request.version)
+    yield from _fault_of(parse_ref, request.version, "version")
     yield from _column_faults(request, request.data)
     file = Path(request.data or ".jsonl")
     if not (is_table(file) or file.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))):
@@ -354,14 +355,8 @@ def _files(root: DataRoot, /, **names: str | None) -> Faults:
                 yield fault
 
 
-def _version_faults(version: int | str | None) -> Faults:
-    if version is not None:
-        yield from _fault_of(parse_ref, version, "version")
-
-
-def _start_faults(start: list[float] | None, path: str) -> Faults:
-    if start is not None:
-        yield from _fault_of(lambda values: check_start(Start(*values)), start, path)
+def _check_start_values(values: list[float]) -> None:
+    check_start(Start(*values))
 
 
 KINDS: dict[str, JobKind] = {

@@ -4,8 +4,6 @@ A claim is a secret that the job's row has until the job ends or another worker 
 job as its worker says which claim it has: a worker that lost its job changes nothing, however late it wakes.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Mapping

@@ -96,8 +96,3 @@ def send_order(process: subprocess.Popen[bytes], settings: Settings, **order: ob
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(line)
         process.stdin.flush()
-
-
-def settings_of_json(said: dict[str, Any]) -> Settings:
-    """Return the settings that `settings_as_json` told of."""
-    return Settings(**said)

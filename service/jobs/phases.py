@@ -1,7 +1,5 @@
 """The span of a job, and its phases beneath it, which began and ended as its process told them."""
 
-from __future__ import annotations
-
 from time import perf_counter_ns
 from typing import Any
 

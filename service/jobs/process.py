@@ -1,7 +1,5 @@
 """A job's process as its worker sees it: started, watched, killed as a group, and what came of it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

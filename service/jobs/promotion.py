@@ -7,24 +7,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from model_store.errors import NotFound, StoreError
+from model_store.identifiers import LATEST as LATEST
 from model_store.moves import Cause
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.jobs.context import JobContext, patiently
 from service.jobs.job import PromotionVerdict
 from service.jobs.requests import PromotionCondition, PromotionRule
 from service.thresholds.store.state import ThresholdDatabase
-from service.workflows.evaluate import F_MEASURES, measure, note_on
-
-LATEST = "latest"
+from service.workflows.evaluate import valid_figures
+from service.workflows.labelled import read_labelled
 
 ROUNDS_MAX = 3
 """So often the alias may move while the two are compared; then it stays where it is."""
 
-Figures = Mapping[str, float | None]
+Figures = Mapping[str, float]
 
 
 def promote_if(
@@ -131,22 +128,13 @@ def _cause(context: JobContext, verdict: PromotionVerdict) -> Cause:
     return Cause(f"a {context.job.kind} job", why, context.job.id, verdict._asdict())
 
 
-def _measured(
-    context: JobContext, version: int, valid: Path, columns: TableColumns
-) -> dict[str, float | None]:
+def _measured(context: JobContext, version: int, valid: Path, columns: TableColumns) -> Mapping[str, float]:
     """Return the figures of a version on the validation rows: F-measures at its tuned thresholds, if it has
     some.
-
-    Figures that mean nothing are left out: F-measures of a version that re-ranks and is not tuned.
     """
-    name = context.job.model
+    name, report = context.job.model, context.on_progress
     opened = context.store.open(name, version)
     tuned = patiently(lambda: ThresholdDatabase(context.database).load(name, version))
-    thresholds: NDArray[np.float32] | None = None if tuned is None else tuned.thresholds
-    report = measure(opened, valid, context.threads, context.on_progress, thresholds, columns)
-    left_out = F_MEASURES if tuned is None and note_on(opened) else ()
-    return {
-        key: value
-        for key, value in report.items()
-        if key not in left_out and (value is None or type(value) is float)
-    }
+    labelled = read_labelled(opened, valid, report, columns)
+    thresholds = None if tuned is None else tuned.thresholds
+    return valid_figures(opened, labelled, context.threads, report, thresholds).metrics

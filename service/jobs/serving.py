@@ -1,7 +1,5 @@
 """The workers of jobs beside a server: one process, started again when it dies, ended with the server."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -30,8 +30,8 @@ def split_lines(
     """Write the lines of a file to two in a directory; return those: to train on, and to measure on.
 
     Each line is kept out with probability `share`, by a generator of `seed`: the same call, the same files.
-    Rows of a table become JSON lines. The header of a .txt file gets the right numbers of rows. Lines stay in
-    their order. Raises BadData where one of the two would be empty, or the file has no header.
+    Rows of a table become JSON lines. The header of a .txt file of numbers gets the right numbers of rows.
+    Lines stay in their order. Raises BadData where one of the two would be empty, or the file has no header.
     """
     name = f"{data.name}.jsonl" if is_table(data) else data.name.removesuffix(".gz")
     paths = tuple(directory / part / name for part in ("train", "valid"))
@@ -40,9 +40,10 @@ def split_lines(
     rng = random.Random(seed)
     counts = [0, 0]
     header = b""
+    has_header = name.endswith(".txt") and _has_header(data)
     with _opened(data, columns) as source, paths[0].open("wb") as train, paths[1].open("wb") as valid:
-        lines = _lines(source, has_header=name.endswith(".txt"))
-        if name.endswith(".txt"):  # there an empty line is a row
+        lines = _lines(source, has_header=has_header)
+        if has_header:  # there an empty line is a row
             header = next(lines, b"")
             for file in (train, valid):
                 file.write(_header_with(header, 0, data))
@@ -91,6 +92,12 @@ def join_sources(context: JobContext, files: WatchedFiles, request: FittingJob) 
             for number, line in enumerate(rows.lines(span)):
                 (fitted if number < n_fitted else measured).write(line + b"\n")
     return data, held_out if share else None
+
+
+def _has_header(data: Path) -> bool:
+    from service.datasets.fasttext import is_fasttext  # with it come kernels
+
+    return not is_fasttext(data)
 
 
 def _opened(data: Path, columns: TableColumns) -> BinaryIO:

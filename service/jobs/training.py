@@ -232,10 +232,7 @@ def run_tuning(context: JobContext, request: TuningJob) -> dict[str, Any]:
     files = WatchedFiles(context.data)
     data = files.find(request.data)
     test = None if request.test is None else files.find(request.test, "test")
-    version = job.version
-    if version is None:
-        version = context.store.resolve(job.model, "latest" if request.version is None else request.version)
-        patiently(lambda: context.leases.record_version(context.claim, version))
+    version = context.named_version(request.version)
 
     def on_keep(connection: Connection, report: dict[str, Any]) -> None:
         files.check()

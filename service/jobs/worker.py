@@ -29,7 +29,6 @@ from service.db.engine import Database
 from service.jobs.files import BoundedLog, can_work, make_directory, remove_forgotten, remove_leftovers
 from service.jobs.job import JobProgress
 from service.jobs.leases import Claim, ClaimLost, Leases, Word
-from service.jobs.messages import settings_of_json
 from service.jobs.phases import JobSpan
 from service.jobs.process import CHILD, JobProcess, Outcome
 from service.jobs.schedules import Schedules
@@ -224,7 +223,7 @@ def _write(job_log: BoundedLog, event: str, **fields: object) -> None:
 def main() -> None:
     """Run the workers of a server: the order is on standard input."""
     order = json.loads(sys.stdin.buffer.readline())
-    settings = settings_of_json(order["settings"])
+    settings = Settings(**order["settings"])
     configure(settings.log_level)
     run_workers(settings, order["jobs"], order["parent"])
 

@@ -155,7 +155,7 @@ def _combined(
     """Return what the members say of a label, and which names of it the text has, if that is at hand."""
     members: list[ExplainedMember] = []
     for number, (manifest, said) in enumerate(zip(served.opened.manifest.members, why.members, strict=True)):
-        told: ExplainedMember = {"member": f"{manifest.model}@{manifest.version}"}
+        told: ExplainedMember = {"member": manifest.shown}
         if said.score is not None and said.rank is not None:
             told |= {"score": said.score, "rank": said.rank}
         if said.why is not None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.errors import StoreError
-from model_store.label_info import NAME, NOTATION, UNDETERMINED, URI, LabelInfo
+from model_store.label_info import NAME, NOTATION, OTHERS, UNDETERMINED, URI, LabelInfo
 from model_store.names import NameTable, find_names, names_with
 from model_store.store import Store
 from service.base.errors import BadInput, UnsupportedOption, told_of
@@ -212,18 +212,23 @@ def told_of_label(asked: LabelInfoOptions, label: int) -> dict[str, Any]:
 
 
 def labels_named(asked: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
-    """Return bool[K]: the labels with a part in a name that the request is told, in capitals or not."""
+    """Return bool[K]: the labels with a part in a name that the request is told, in capitals or not.
+
+    Other names in these languages, of which it is not told, are searched too.
+    """
     facts, info = asked.facts, asked.facts.info
     found = np.zeros(info.head.n_subjects, np.bool_)
     for language in info.head.languages if asked.all_of_it else (asked.language,):
-        found |= _with_part(info, str(language), part)
+        found |= _with_part(info, f"{NAME}{language}", part)
+        if f"{OTHERS}{language}" in info.head.columns:
+            found |= _with_part(info, f"{OTHERS}{language}", part)
     if UNDETERMINED in info.head.languages and not asked.all_of_it:  # told where the language has none
         offsets = info.texts(f"{NAME}{asked.language}")
-        found |= _with_part(info, UNDETERMINED, part) & (offsets[1:] == offsets[:-1])
+        found |= _with_part(info, f"{NAME}{UNDETERMINED}", part) & (offsets[1:] == offsets[:-1])
     fits: NDArray[np.bool_] = np.append(found, False)[facts.subjects]
     return fits
 
 
-def _with_part(info: LabelInfo, language: str, part: str) -> NDArray[np.bool_]:
-    """Return bool[n]: the subjects whose name in a language has a part."""
-    return names_with(info.texts(NAME + language), info.utf8, part)
+def _with_part(info: LabelInfo, column: str, part: str) -> NDArray[np.bool_]:
+    """Return bool[n]: the subjects whose text in a column has a part."""
+    return names_with(info.texts(column), info.utf8, part)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I32, I64, U8
 from model_store.ensemble import LANES, Chunk
 from service.base.rows import SparseRows, offsets, ranges
 from service.kernels.training.newton import refine
@@ -49,7 +49,7 @@ class Solving(NamedTuple):
     epochs_max: int
     prune: float
 
-    def costs_at(self, n_root: int, n_rows: int, n_positive: NDArray[np.int64]) -> NDArray[np.float32]:
+    def costs_at(self, n_root: int, n_rows: int, n_positive: I64) -> F32:
         """Return float32[LANES]: the costs of a tile's children, which have so many of a node's n_rows rows.
 
         Beyond the last child the cost is that of a child with all rows.
@@ -70,8 +70,8 @@ class Members(NamedTuple):
         """Return the end of a node's rows in terms of leaves; at the root, that of all rows."""
         return len(self.ptr) - 1 if node == 0 else int(shape.last[node])
 
-    ptr: NDArray[np.int64]
-    rows: NDArray[np.int32]
+    ptr: I64
+    rows: I32
 
 
 class Again(NamedTuple):
@@ -81,7 +81,7 @@ class Again(NamedTuple):
     old       the weights that they go on from, child i of the chunk being children[i]; None: from nothing
     """
 
-    children: NDArray[np.int32]
+    children: I32
     old: Chunk | None = None
 
 
@@ -96,14 +96,14 @@ class _Piece(NamedTuple):
 class _Solved(NamedTuple):
     """A tile's weights: features (ascending), how many each has, and of which child, what weight; biases."""
 
-    features: NDArray[np.int32]
-    counts: NDArray[np.int32]
-    lane: NDArray[np.uint8]
-    weight: NDArray[np.float32]
-    bias: NDArray[np.float32]
+    features: I32
+    counts: I32
+    lane: U8
+    weight: F32
+    bias: F32
 
 
-def members_of(ptr: NDArray[np.int64], rows: NDArray[np.int32], labels: NDArray[np.int32]) -> Members:
+def members_of(ptr: I64, rows: I32, labels: I32) -> Members:
     """Return the members of `labels` from the rows of all labels (`rows_by_label`)."""
     counts = np.diff(ptr)[labels]
     return Members(offsets(counts), rows[ranges(ptr[labels], counts)])
@@ -163,7 +163,7 @@ def solver_bytes(rows: SparseRows) -> int:
     return 8 * len(rows.indices) + 88 * rows.n_rows + 72 * rows.n_features
 
 
-def _aligned(n: int) -> NDArray[np.float32]:
+def _aligned(n: int) -> F32:
     """Return float32[n, LANES] of zeros that begins on a cache line."""
     n_bytes = n * LANES * 4
     raw = np.zeros(n_bytes + _LINE_BYTES, np.uint8)
@@ -205,13 +205,11 @@ class _Solve:
             for first in range(0, n_tiles, step):
                 yield _Piece(node, first, min(n_tiles, first + step))
 
-    def workspace(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def workspace(self) -> tuple[I32, I32]:
         """Return what calls work in."""
         return np.zeros(self.rows.n_rows, np.int32), np.zeros(self.rows.n_features, np.int32)
 
-    def run(
-        self, piece: _Piece, workspace: tuple[NDArray[np.int32], NDArray[np.int32]], stop: NDArray[np.uint8]
-    ) -> list[_Solved]:
+    def run(self, piece: _Piece, workspace: tuple[I32, I32], stop: U8) -> list[_Solved]:
         """Return the result of an item."""
         rows, shape, members, solving = self.rows, self.shape, self.members, self.solving
         again = self.trained[piece.node]
@@ -250,9 +248,9 @@ class _Solve:
 def _put_old(
     again: Again,
     number: int,
-    used: NDArray[np.int32],
-    ascending: NDArray[np.int64],
-    weights_out: NDArray[np.float32],
+    used: I32,
+    ascending: I64,
+    weights_out: F32,
 ) -> bool:
     """Write the old weights of a tile's children in their places; return whether there are any."""
     chunk, first = again.old, number * LANES
@@ -269,7 +267,7 @@ def _put_old(
     return True
 
 
-def merge_chunks(parts: Sequence[tuple[Chunk, NDArray[np.int32]]], n_children: int) -> Chunk:
+def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
     """Return one chunk of children that several have, by their places in it.
 
     parts  each with int32[C]: the place of each of its children, -1: it is left out

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I32, I64, U8
 from service.kernels.training.cluster import bisect, kmeans
 from service.trainers.representations import Representations
 from service.trainers.shape import Shape, join
@@ -15,7 +15,7 @@ from service.trainers.work import Tools, derived_seed
 ROUNDS_MAX = 20
 STAGE = "clustering"
 
-_Part = tuple[int, NDArray[np.int32], int, int]
+_Part = tuple[int, I32, int, int]
 """Where a part of the labels begins; the labels; the size of the first half or how many clusters; a seed."""
 
 
@@ -23,15 +23,15 @@ _Part = tuple[int, NDArray[np.int32], int, int]
 class _Halve:
     """Halves parts of the labels; the result is the labels, the first half first."""
 
-    result: ClassVar[Any] = NDArray[np.int32]
+    result: ClassVar[Any] = I32
 
     vectors: Representations
 
-    def workspace(self) -> NDArray[np.float32]:
+    def workspace(self) -> F32:
         """Return what calls work in."""
         return np.zeros((self.vectors.n_features, 2), np.float32)
 
-    def run(self, part: _Part, sums: NDArray[np.float32], stop: NDArray[np.uint8]) -> NDArray[np.int32]:
+    def run(self, part: _Part, sums: F32, stop: U8) -> I32:
         """Return the result of an item."""
         _, members, n_left, seed = part
         bisect(*self.vectors[:3], members, n_left, ROUNDS_MAX, seed, sums)
@@ -41,8 +41,8 @@ class _Halve:
 class _Divided(NamedTuple):
     """The labels of a part by cluster, and where each cluster begins and the last ends."""
 
-    members: NDArray[np.int32]
-    bounds: NDArray[np.int64]
+    members: I32
+    bounds: I64
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,17 @@ class _Divide:
 
     vectors: Representations
 
-    def workspace(self) -> NDArray[np.int32]:
+    def workspace(self) -> I32:
         """Return what calls work in."""
         return np.zeros(self.vectors.n_features, np.int32)
 
-    def run(self, part: _Part, rank: NDArray[np.int32], stop: NDArray[np.uint8]) -> _Divided:
+    def run(self, part: _Part, rank: I32, stop: U8) -> _Divided:
         """Return the result of an item."""
         _, members, n_clusters, seed = part
         return _Divided(members, kmeans(*self.vectors[:3], members, n_clusters, ROUNDS_MAX, seed, rank))
 
 
-def balanced_shape(
-    vectors: Representations, labels: NDArray[np.int32], leaf_size: int, arity: int, tools: Tools
-) -> Shape:
+def balanced_shape(vectors: Representations, labels: I32, leaf_size: int, arity: int, tools: Tools) -> Shape:
     """Return a tree of recursive balanced 2-means, splits merged to nodes of up to `arity` children.
 
     Source: Prabhu et al. 2018 (Parabel), section 4.1. All parts are halved until none has more than
@@ -85,7 +83,7 @@ def balanced_shape(
     cuts = {round(halvings * (i + 1) / n_levels) for i in range(n_levels)}
     halve = _Halve(vectors)
 
-    def done(part: _Part, members: NDArray[np.int32]) -> None:
+    def done(part: _Part, members: I32) -> None:
         labels[part[0] : part[0] + len(members)] = members
 
     bounds = np.array([0, len(labels)])
@@ -108,7 +106,7 @@ def balanced_shape(
 
 
 def kmeans_shape(
-    vectors: Representations, labels: NDArray[np.int32], leaf_size: int, arity: int, depth: int, tools: Tools
+    vectors: Representations, labels: I32, leaf_size: int, arity: int, depth: int, tools: Tools
 ) -> Shape:
     """Return a tree of recursive spherical k-means with `arity` clusters a node.
 
@@ -122,7 +120,7 @@ def kmeans_shape(
     """
     labels = labels.copy()
     divide = _Divide(vectors)
-    inner: list[NDArray[np.int64]] = []
+    inner: list[I64] = []
 
     def done(part: _Part, found: _Divided) -> None:
         labels[part[0] : part[0] + len(found.members)] = found.members

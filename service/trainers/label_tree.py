@@ -17,22 +17,17 @@ from service.base.parameters import Parameters
 from service.base.rows import LabelRows, SparseRows
 from service.trainers.classifiers import Members, Solving, members_of, solver_bytes, train_classifiers
 from service.trainers.clustering import balanced_shape, kmeans_shape
+from service.trainers.fields import CostDecay, Eps, Idf, LabelTrees, LeafSize, MaxEpochs, RareDecay
 from service.trainers.regrowing import Regrowth
 from service.trainers.representations import Representations, label_representations
 from service.trainers.shape import Shape, join
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.source import RowSource, TrainingSet, all_rows
 from service.trainers.spec import Trained, TrainerSpec, rows_by_label, spreads
-from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
+from service.trainers.weighing import Weighed, weigh
 from service.trainers.work import Tools
 
 Prune = Literal["auto"] | Annotated[float, Field(ge=0.0, le=100.0)]
-
-PRUNE_ABOUT = (
-    "leave out smaller weights; 0 keeps them all; auto: 0.1, and less where rows have more than 300 features "
-    "in the mean: 0.1 * sqrt(300 / mean)"
-)
-"""What a trainer's parameter `prune` does, which `prune_of` takes."""
 
 _USUAL = 0.1
 _FEATURES = 300
@@ -73,29 +68,16 @@ class ClassifierParameters(Parameters):
         description="weight of the loss against the L2 penalty (C), at the root; 0: 0.5 with the squared "
         "hinge, 8 with the logistic loss",
     )
-    cost_decay: float = Field(
-        default=0.25,
-        ge=0.0,
-        le=1.0,
-        description="a node of n of the root's N rows has the cost C * (N / n)^cost_decay",
+    cost_decay: CostDecay = 0.25
+    rare_decay: RareDecay = 0.0
+    eps: Eps = 0.1
+    max_epochs: MaxEpochs = 100
+    prune: Prune = Field(
+        default="auto",
+        description="leave out smaller weights; 0 keeps them all; auto: 0.1, and less where rows have more "
+        "than 300 features in the mean: 0.1 * sqrt(300 / mean)",
     )
-    rare_decay: float = Field(
-        default=0.0,
-        ge=0.0,
-        le=1.0,
-        description="a child with p of its node's n rows has the cost of the node times (n / p)^rare_decay",
-    )
-    eps: float = Field(
-        default=0.1,
-        ge=1e-4,
-        le=10.0,
-        description="a classifier is done when its dual gradients differ by no more",
-    )
-    max_epochs: int = Field(
-        default=100, ge=1, le=100_000, description="a classifier is given up after so many passes"
-    )
-    prune: Prune = Field(default="auto", description=PRUNE_ABOUT)
-    idf: Idf = Field(default="auto", description=IDF_ABOUT)
+    idf: Idf = "auto"
 
     def solving(self, rows: SparseRows) -> Solving:
         """Return what the classifiers are trained with on these rows."""
@@ -119,15 +101,11 @@ class OvrParameters(ClassifierParameters):
 class LabelTreeParameters(ClassifierParameters):
     """Parameters of `label-tree`."""
 
-    trees: int = Field(
-        default=1, ge=1, le=100, description="trees of the ensemble; their probabilities are averaged"
-    )
+    trees: LabelTrees = 1
     clustering: Literal["balanced", "kmeans"] = Field(
         default="balanced", description="recursive balanced 2-means, or plain k-means"
     )
-    leaf_size: int = Field(
-        default=100, ge=1, le=1_000_000, description="parts of no more labels are not divided"
-    )
+    leaf_size: LeafSize = 100
     arity: int = Field(
         default=16,
         ge=2,

@@ -189,7 +189,7 @@ def check_regrowth(manifest: Manifest, what: str) -> Callable[[SparseRows], Regr
         parameters = spec.parameters.from_json(said)
         grows(parameters, NO_ROWS)
     except BadParameter as error:
-        raise BadParameter(f"{what}: parameters of {manifest.model}@{manifest.version}: {error}") from None
+        raise BadParameter(f"{what}: parameters of {manifest.shown}: {error}") from None
     return lambda rows: grows(parameters, rows)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from model_store.compiled.handles import F32, F64, I32, I64
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.kernels.training.cluster import add_projected
@@ -25,9 +26,9 @@ class Representations(NamedTuple):
     n_features  int
     """
 
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int32]
-    values: NDArray[np.float32]
+    indptr: I64
+    indices: I32
+    values: F32
     n_features: int
 
 
@@ -45,18 +46,18 @@ def label_sums(rows: SparseRows, labels: LabelRows) -> Any:
     return sums
 
 
-def squared_lengths(values: NDArray[Any], indptr: NDArray[Any]) -> NDArray[np.float64]:
+def squared_lengths(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
     """Return the sum of squares of each compressed row, summed in double precision."""
-    sums: NDArray[np.float64] = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), indptr[:-1])
+    sums: F64 = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), indptr[:-1])
     sums[np.diff(indptr) == 0] = 0.0
     return sums
 
 
-def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> NDArray[np.float64]:
+def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
     """Return the values of compressed rows scaled to length 1; a row of zeros stays."""
     lengths = np.sqrt(squared_lengths(values, indptr))
     scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    found: NDArray[np.float64] = values * np.repeat(scale, np.diff(indptr))
+    found: F64 = values * np.repeat(scale, np.diff(indptr))
     return found
 
 

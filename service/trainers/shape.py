@@ -4,7 +4,8 @@ import heapq
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from model_store.compiled.handles import I32, I64
 
 
 class Shape(NamedTuple):
@@ -16,29 +17,29 @@ class Shape(NamedTuple):
     last       int64[n]
     """
 
-    labels: NDArray[np.int32]
-    child_ptr: NDArray[np.int32]
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
+    labels: I32
+    child_ptr: I32
+    first: I64
+    last: I64
 
     @property
-    def inner(self) -> NDArray[np.int64]:
+    def inner(self) -> I64:
         """Return the nodes that have children, ascending."""
         return np.flatnonzero(np.diff(self.child_ptr))
 
     @property
-    def node_label(self) -> NDArray[np.int32]:
+    def node_label(self) -> I32:
         """Return int32[n]: the label of each leaf, -1 at inner nodes."""
         is_leaf = np.diff(self.child_ptr) == 0
         return np.where(is_leaf, self.labels[np.where(is_leaf, self.first, 0)], -1).astype(np.int32)
 
-    def child_bounds(self, node: int) -> NDArray[np.int64]:
+    def child_bounds(self, node: int) -> I64:
         """Return int64[children + 1]: child c has the labels bounds[c] .. bounds[c + 1] - 1."""
         children = slice(self.child_ptr[node], self.child_ptr[node + 1])
         return np.append(self.first[children], self.last[node])
 
 
-def join(labels: NDArray[np.int32], levels: list[NDArray[np.int64]]) -> Shape:
+def join(labels: I32, levels: list[I64]) -> Shape:
     """Join successive partitions of the labels into a tree whose leaves are the single labels.
 
     labels  int32[K'], K' >= 1, in the order of the leaves
@@ -67,7 +68,7 @@ def join(labels: NDArray[np.int32], levels: list[NDArray[np.int64]]) -> Shape:
     return Shape(labels, np.array(child_ptr, np.int32), np.array(first), np.array(last))
 
 
-def shape_of(child_ptr: NDArray[np.int32], leaf_label: NDArray[np.int32]) -> Shape:
+def shape_of(child_ptr: I32, leaf_label: I32) -> Shape:
     """Return the shape of a tree from its children and the labels of its leaves.
 
     child_ptr   int32[n + 1]  nodes numbered breadth-first, as in Shape
@@ -91,14 +92,14 @@ def shape_of(child_ptr: NDArray[np.int32], leaf_label: NDArray[np.int32]) -> Sha
     return Shape(labels, child_ptr, starts, starts + np.array(size))
 
 
-def parents_of(child_ptr: NDArray[np.int32]) -> NDArray[np.int32]:
+def parents_of(child_ptr: I32) -> I32:
     """Return int32[n]: the parent of each node, -1 at the root."""
     n_nodes = len(child_ptr) - 1
     parents = np.repeat(np.arange(n_nodes, dtype=np.int32), np.diff(child_ptr))
     return np.concatenate([np.array([-1], np.int32), parents])
 
 
-def random_shape(labels: NDArray[np.int32], arity: int, seed: int) -> Shape:
+def random_shape(labels: I32, arity: int, seed: int) -> Shape:
     """Return a complete tree whose leaves are the labels in random order.
 
     Source: Jasinska et al. 2016, section 6. Every inner node has `arity` children, but the last one, which
@@ -116,7 +117,7 @@ def random_shape(labels: NDArray[np.int32], arity: int, seed: int) -> Shape:
     return shape_of(child_ptr, leaf_label)
 
 
-def huffman_shape(labels: NDArray[np.int32], counts: NDArray[np.int64], arity: int) -> Shape:
+def huffman_shape(labels: I32, counts: I64, arity: int) -> Shape:
     """Return the tree with the least sum over labels of count * depth.
 
     Source: Huffman 1952, "generalization of the method": the first merger takes as many nodes as let all

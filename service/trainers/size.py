@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64, U8
 from model_store.ensemble import Weights
 from service.base.rows import SparseRows
+from service.evaluation.tree_criteria import shares_by_depth
 from service.kernels.training.problem import count_features, forget_rows, rows_of
 from service.trainers.classifiers import Members
 from service.trainers.shape import Shape
@@ -83,24 +84,18 @@ def estimate_size(rows: SparseRows, shapes: list[tuple[Shape, Members]], tools: 
     """
     bound = 0
     n_used = n_labels = 0
-    weighted: dict[int, list[float]] = {}
+    by_depth = np.zeros((0, 2))
     for number, (shape, members) in enumerate(shapes):
         used = _features_used(rows, shape, members, tools)
         n_children = np.diff(shape.child_ptr)
         bound += int((used * n_children).sum())
         n_used, n_labels = int(used[0]), len(shape.labels)
-        depth = np.zeros(len(used), np.int64)
-        for node in shape.inner.tolist():
-            children = slice(int(shape.child_ptr[node]), int(shape.child_ptr[node + 1]))
-            depth[children] = depth[node] + 1
-            if node > 0:
-                sums = weighted.setdefault(int(depth[node]), [0.0, 0.0])
-                parent = int(np.searchsorted(shape.child_ptr, node, "right")) - 1
-                sums[0] += float(n_children[node] * used[node] / max(1, used[parent]))
-                sums[1] += float(n_children[node])
+        sums = shares_by_depth(shape.child_ptr, used, n_children)
+        by_depth = np.pad(by_depth, ((0, max(0, len(sums) - len(by_depth))), (0, 0)))
+        by_depth[: len(sums)] += sums
         tools.progress("estimate", number + 1, len(shapes))
-    alphas = tuple(weighted[d][0] / weighted[d][1] for d in sorted(weighted))
-    return SizeEstimate.of(bound, n_used, n_labels, alphas)
+    alphas = by_depth[:, 0] / by_depth[:, 1]
+    return SizeEstimate.of(bound, n_used, n_labels, tuple(alphas.tolist()))
 
 
 @dataclass(frozen=True)
@@ -113,13 +108,11 @@ class _CountUsed:
     shape: Shape
     members: Members
 
-    def workspace(self) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    def workspace(self) -> tuple[I32, U8]:
         """Return what calls work in."""
         return np.zeros(self.rows.n_rows, np.int32), np.zeros(self.rows.n_features, np.uint8)
 
-    def run(
-        self, node: int, workspace: tuple[NDArray[np.int32], NDArray[np.uint8]], stop: NDArray[np.uint8]
-    ) -> int:
+    def run(self, node: int, workspace: tuple[I32, U8], stop: U8) -> int:
         """Return the result of an item."""
         shape, members, (place, seen) = self.shape, self.members, workspace
         of_node = rows_of(members.ptr, members.rows, shape.first[node], members.end(shape, node), place)
@@ -127,7 +120,7 @@ class _CountUsed:
         return int(count_features(self.rows.indptr, self.rows.indices, of_node, seen))
 
 
-def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> NDArray[np.int64]:
+def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> I64:
     """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
     used = np.zeros(len(shape.first), np.int64)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64
 from model_store.ensemble import TreeEnsemble
 from service.base.errors import BadData
 from service.base.rows import LabelRows, SparseRows
@@ -71,8 +72,8 @@ class Census(NamedTuple):
     n_features: int
     n_nonzeros: int
     n_labelled: int
-    label_rows: NDArray[np.int64]
-    label_nonzeros: NDArray[np.int64]
+    label_rows: I64
+    label_nonzeros: I64
 
     @property
     def n_entries(self) -> int:
@@ -97,7 +98,7 @@ class RowSource(Protocol):
         """Return the counts of all rows; of rows that are seen once, when the last of them has been."""
 
     @property
-    def final_ids(self) -> NDArray[np.int32] | None:
+    def final_ids(self) -> I32 | None:
         """Return the final id of each label of rows that are seen once, when the last of them has been.
 
         Their parts number labels by first appearance; None: ids are final.

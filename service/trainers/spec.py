@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.build import build_ensemble
+from model_store.compiled.handles import I32, I64
 from model_store.ensemble import Kind, Link, Tree, TreeEnsemble
 from service.base.parameters import Parameters, Scalar
 from service.base.rows import LabelRows, SparseRows, offsets
@@ -104,7 +105,7 @@ class TrainerSpec(Generic[P]):
     worker_bytes: Callable[[TrainingSet, P], int] = _not_known
 
 
-def rows_by_label(labels: LabelRows) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def rows_by_label(labels: LabelRows) -> tuple[I64, I32]:
     """Return (ptr int64[n_labels + 1], rows int32[..]): the rows that carry each label, ascending."""
     order = np.argsort(labels.indices, kind="stable")
     rows = np.repeat(np.arange(labels.n_rows, dtype=np.int32), np.diff(labels.indptr))[order]

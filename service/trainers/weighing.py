@@ -1,20 +1,12 @@
 """Weighing features by how rare they are, for rows that only say which features they have."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I32
 from model_store.ensemble import Chunk
 from service.base.rows import SparseRows
-
-Idf = Literal["auto", "yes", "no"]
-
-IDF_ABOUT = (
-    "train as if features were weighed by inverse document frequency; auto: when rows only say which "
-    "features they have, by values that are equal within a row"
-)
-"""What a trainer's parameter `idf` does, which `weigh` takes."""
 
 _ALIKE = 1e-6
 """Values of a row that differ by no more than this share are the same number scaled to the row's length."""
@@ -28,9 +20,9 @@ class Weighed(NamedTuple):
     """
 
     rows: SparseRows
-    scale: NDArray[np.float32] | None
+    scale: F32 | None
 
-    def plain(self, features: NDArray[np.int32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    def plain(self, features: I32, weights: F32) -> F32:
         """Return the weights that give the rows as they were what these give `rows`; one feature a weight."""
         return weights if self.scale is None else weights * self.scale[features]
 
@@ -56,7 +48,7 @@ def weigh(rows: SparseRows, idf: str) -> Weighed:
     heed the frequencies, as tf-idf does, doing so twice costs precision: `auto` leaves all rows as they are
     unless the values of every row are equal in size (docs/trainers/label-tree.md has figures).
 
-    idf  one of IDF
+    idf  auto, yes or no
 
     Cost: a pass over the values, and a copy of them when they change. Deterministic.
     """
@@ -71,7 +63,7 @@ def weigh(rows: SparseRows, idf: str) -> Weighed:
     return Weighed(rows._replace(values=rows.values * scale[rows.indices]), scale)
 
 
-def _alike(rows: SparseRows, sizes: NDArray[np.float32]) -> bool:
+def _alike(rows: SparseRows, sizes: F32) -> bool:
     """Return whether the values of each row but zeros are equal in size."""
     at = np.flatnonzero(sizes)
     of_row = np.searchsorted(rows.indptr, at, "right") - 1

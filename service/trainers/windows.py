@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from model_store.compiled.handles import I64
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.trainers.source import Census, RowSource, TrainingSet, all_rows
@@ -30,7 +31,7 @@ STAGE = "shuffle"
 _DEAL, _VISIT = 7, 8
 """What the seeds of dealing, and of the order of windows, are derived from besides the training's."""
 
-_Deal = Callable[[int], NDArray[np.int64]]
+_Deal = Callable[[int], I64]
 """Returns the windows of the next n rows."""
 
 
@@ -68,7 +69,7 @@ def dealt(source: RowSource, seed: int, progress: Progress) -> Iterator[RowWindo
     n_windows = max(1, -(-census.n_entries // WINDOW_ENTRIES_MAX))
     random = np.random.Generator(np.random.PCG64(derived_seed(seed, _DEAL)))
 
-    def deal(n_rows: int) -> NDArray[np.int64]:
+    def deal(n_rows: int) -> I64:
         # one draw a row: the same windows whatever the parts
         return (random.random(n_rows) * n_windows).astype(np.int64)
 
@@ -170,7 +171,7 @@ class _SpilledWindows(RowWindows):
         return TrainingSet(rows, LabelRows(none, ids, self._sizes[1]))
 
 
-def _by_window(window: NDArray[np.int64], n_windows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _by_window(window: I64, n_windows: int) -> tuple[I64, I64]:
     """Return the rows by window, ascending in each, and where those of each window begin."""
     return np.argsort(window, kind="stable"), offsets(np.bincount(window, minlength=n_windows))
 

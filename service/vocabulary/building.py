@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64, U8
 from model_store.errors import Corrupt
 from service.base.rows import offsets
 from service.vocabulary.trie import CONCEPTS_A_NAME_MAX, NAME_WORDS_MAX, NameTrie
@@ -24,17 +25,17 @@ class Names(NamedTuple):
     is_qualified  uint8[n]
     """
 
-    words: NDArray[np.int32]
-    concepts: NDArray[np.int32]
-    kinds: NDArray[np.uint8]
-    is_qualified: NDArray[np.uint8]
+    words: I32
+    concepts: I32
+    kinds: U8
+    is_qualified: U8
 
     def take(self, chosen: NDArray[Any]) -> Names:
         """Return some of the names."""
         return Names(*(array[chosen] for array in self))
 
 
-def build_trie(names: Names, n_words: int) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
+def build_trie(names: Names, n_words: int) -> tuple[dict[str, NDArray[Any]], I64]:
     """Return the arrays of the trie by their fields' names, and which of the names it has, in its order.
 
     Of names of a concept that are the same sequence it has the one that its kind puts first, the shorter one
@@ -79,21 +80,21 @@ def build_trie(names: Names, n_words: int) -> tuple[dict[str, NDArray[Any]], NDA
     return arrays, order
 
 
-def _sets(words: NDArray[np.int32]) -> NDArray[np.int32]:
+def _sets(words: I32) -> I32:
     """Return the distinct words of each name, ascending, NONE behind the last one."""
     found = np.sort(words, axis=1)
     found[:, 1:][found[:, 1:] == found[:, :-1]] = NONE
     return np.sort(found, axis=1)
 
 
-def _nodes(sets: NDArray[np.int32], n_words: int) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
+def _nodes(sets: I32, n_words: int) -> tuple[dict[str, NDArray[Any]], I64]:
     """Return the arrays of the nodes, level after level, and the node of each set; the sets are sorted."""
     n = len(sets)
     leaf, node = np.zeros(n, np.int64), np.zeros(n, np.int64)
     differs = np.zeros(n, bool)
     differs[0] = True
-    words: list[NDArray[np.int32]] = []
-    n_children: list[NDArray[np.int64]] = []
+    words: list[I32] = []
+    n_children: list[I64] = []
     n_nodes = 0
     for depth in range(sets.shape[1]):
         column = sets[:, depth]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.decorators import nonallocating_inlined as reading
-from model_store.compiled.handles import Handle, struct_at
+from model_store.compiled.handles import F32, I32, I64, U8, Handle, struct_at
 from service.base.rows import RowArrays
 from service.vocabulary.search import (
     ADJACENT,
@@ -118,20 +118,14 @@ class _Candidates(NamedTuple):
     slots     int32[2^i]   places by concept, as `slot_of` finds them
     """
 
-    concepts: NDArray[np.int32]
-    features: NDArray[np.float32]
-    best: NDArray[np.int64]
-    slots: NDArray[np.int32]
+    concepts: I32
+    features: F32
+    best: I64
+    slots: I32
 
 
 @kernel
-def name_rows(
-    utf8: NDArray[np.uint8],
-    word_ptr: NDArray[np.int64],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    trie_at: Handle,
-) -> RowArrays:
+def name_rows(utf8: U8, word_ptr: I64, start: I64, end: I64, trie_at: Handle) -> RowArrays:
     """Return a row for each text: (indptr, indices, values); feature f of concept c is c * F + f.
 
     utf8, word_ptr, start, end  Words
@@ -152,28 +146,21 @@ def name_rows(
         _add_neighbours(trie, found)
         room = n + found.features.size
         if room > len(indices):
-            indices, values = _grown_ids(indices, n, 2 * room), _grown(values, n, 2 * room)
+            indices, values = _grown(indices, n, 2 * room), _grown(values, n, 2 * room)
         n = _write(found, indices, values, n)
         indptr[i + 1] = n
     return indptr, indices[:n], values[:n]
 
 
 @inlined
-def _grown_ids(array: NDArray[np.int32], n: int, room: int) -> NDArray[np.int32]:
-    more = np.empty(room, np.int32)
-    more[:n] = array[:n]
-    return more
-
-
-@inlined
-def _grown(array: NDArray[np.float32], n: int, room: int) -> NDArray[np.float32]:
-    more = np.empty(room, np.float32)
+def _grown(array: NDArray[Any], n: int, room: int) -> NDArray[Any]:
+    more = np.empty(room, array.dtype)
     more[:n] = array[:n]
     return more
 
 
 @reading
-def _closeness(match: NDArray[np.int32]) -> float:
+def _closeness(match: I32) -> float:
     return float(match[N_WORDS] / match[SPAN])
 
 
@@ -217,7 +204,7 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
 
 
 @reading
-def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: NDArray[np.int64]) -> bool:
+def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: I64) -> bool:
     """Return whether a name is better than the best one so far: words times closeness, kind, number."""
     mine, other = matches.found[m], matches.found[best[0]]
     gain = mine[N_WORDS] * _closeness(mine) - other[N_WORDS] * _closeness(other)
@@ -276,9 +263,7 @@ def _add_neighbours(trie: NameTrie, found: _Candidates) -> None:
 
 
 @inlined
-def _write(
-    found: _Candidates, indices_out: NDArray[np.int32], values_out: NDArray[np.float32], n: int
-) -> int:
+def _write(found: _Candidates, indices_out: I32, values_out: F32, n: int) -> int:
     """Write the features that are not 0, concepts ascending; return the place behind them."""
     keys = np.empty(len(found.concepts), np.int64)
     for c in range(len(keys)):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64, U8
 from model_store.label_info import NAME, NOTATION, UNDETERMINED, URI, Subject, is_language
 from service.base.errors import BadData, BadParameter
 from service.base.rows import offsets
@@ -32,8 +32,8 @@ class Links(NamedTuple):
     ids  int32[..]
     """
 
-    ptr: NDArray[np.int64]
-    ids: NDArray[np.int32]
+    ptr: I64
+    ids: I32
 
 
 class Concepts(NamedTuple):
@@ -51,8 +51,8 @@ class Concepts(NamedTuple):
     uris: list[str]
     keys: list[str]
     texts: list[str]
-    owners: NDArray[np.int32]
-    kinds: NDArray[np.uint8]
+    owners: I32
+    kinds: U8
     broader: Links
     related: Links
 
@@ -162,7 +162,7 @@ def _links(of_each: Iterable[Iterable[int]]) -> Links:
     return Links(offsets(np.array(sizes, np.int64)), np.frombuffer(ids, np.int32).copy())
 
 
-def _moved(links: Links, places: NDArray[np.int32], n: int) -> Links:
+def _moved(links: Links, places: I32, n: int) -> Links:
     """Return the links of concepts that have other numbers now, of n."""
     others: list[list[int]] = [[] for _ in range(n)]
     for i, at in enumerate(places.tolist()):

@@ -1,11 +1,9 @@
 """What makes rows of instances for an opened version, whatever its kind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from model_store.errors import Corrupt
-from model_store.manifest import COMBINED
+from model_store.manifest import CLEAN, COMBINED
 from model_store.members import proposing_of
 from model_store.version import Model
 from service.features import Featurizer, load_featurizer
@@ -39,7 +37,7 @@ def matcher_of(model: Model) -> NameMatcher | None:
         expected = f"{len(NAME_FEATURES)} features of names, as this release makes them: combine anew"
         raise Corrupt("ranker.proposing.npy[2]", expected, n_features)
     given: dict[str, Any] = {name: value for name, value in model.manifest.features.items() if name != "kind"}
-    matcher = NameMatcher(model.arrays, NameParameters(**given))
+    matcher = NameMatcher(model.arrays, NameParameters(**{CLEAN: False, **given}))
     if matcher.n_concepts > model.manifest.n_labels:
         raise Corrupt("names", f"at most {model.manifest.n_labels} concepts", matcher.n_concepts)
     return matcher

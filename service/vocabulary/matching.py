@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.handles import handle_of, read_only
+from model_store.compiled.handles import I64, handle_of, read_only
 from model_store.errors import Corrupt
 from model_store.names import NameTable
 from service.base.rows import SparseRows
@@ -17,7 +17,7 @@ from service.features.characters import in_blocks
 from service.features.tables import take_array, take_names
 from service.features.word_forms import STOPS as FEATURE_STOPS
 from service.features.word_forms import load_forms
-from service.features.words import Words, split_words
+from service.features.words import Words, split_words, texts_between
 from service.vocabulary.building import check_trie
 from service.vocabulary.candidates import NAME_FEATURES, name_rows
 from service.vocabulary.trie import NameTrie
@@ -91,11 +91,11 @@ class NameMatcher:
 
         However far apart their words stand. Where it has none, those that are the beginnings of its words.
         """
-        surfaces = split_words([text], self.parameters.lowercase, self.parameters.unicode)
-        each = _texts_of(surfaces)
+        surfaces = split_words([text], self.parameters.reading)
+        each = texts_between(surfaces.utf8, surfaces.start, surfaces.end)
         forms = words_of(each, self.parameters, self.forms)
         of_form: dict[str, list[int]] = {}
-        form_texts = _texts_of(forms)
+        form_texts = texts_between(forms.utf8, forms.start, forms.end)
         for i, (first, last) in enumerate(pairwise(forms.word_ptr.tolist())):
             for form in form_texts[first:last]:
                 of_form.setdefault(form, []).append(i)
@@ -121,15 +121,7 @@ class NameMatcher:
         trie = self._trie
         sequence = int(np.searchsorted(trie.name_ptr, name, side="right")) - 1
         ids = trie.sequence_words[trie.sequence_words_ptr[sequence] : trie.sequence_words_ptr[sequence + 1]]
-        spans = ((trie.offsets[i], trie.offsets[i + 1]) for i in ids.tolist())
-        return [trie.utf8[start:end].tobytes().decode() for start, end in spans]
-
-
-def _texts_of(words: Words) -> list[str]:
-    """Return words as texts."""
-    data = words.utf8.tobytes()
-    spans = zip(words.start.tolist(), words.end.tolist(), strict=True)
-    return [data[start:end].decode() for start, end in spans]
+        return texts_between(trie.utf8, trie.offsets[ids], trie.offsets[ids + 1])
 
 
 def _taken(arrays: Mapping[str, NDArray[Any]]) -> NameTrie:
@@ -144,7 +136,7 @@ def _taken(arrays: Mapping[str, NDArray[Any]]) -> NameTrie:
     return NameTrie(*table, **found)
 
 
-def _checked_handle(trie: NameTrie) -> NDArray[np.int64]:
+def _checked_handle(trie: NameTrie) -> I64:
     """Return the handle of a trie that kernels may read. Raises Corrupt."""
     try:
         handle = handle_of(trie)

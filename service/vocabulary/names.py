@@ -1,13 +1,12 @@
 """Names of concepts -> the arrays by which they are found in texts, and what is said of a concept found."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64
 from model_store.names import build_names as build_table
 from service.base.errors import BadData
 from service.base.rows import offsets, ranges
@@ -100,7 +99,7 @@ def _divided(text: str) -> tuple[str, str]:
     return text[: found.start()], found[1]
 
 
-def _counted(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> NDArray[np.int64]:
+def _counted(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> I64:
     """Return in how many texts each word of a vocabulary stands; words of texts are added to it."""
     if frequencies is None:
         return np.zeros(vocabulary.n, np.int64)
@@ -113,7 +112,7 @@ def _counted(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> NDA
     return counts
 
 
-def _ordered(vocabulary: Vocabulary, names_with: NDArray[np.int64]) -> tuple[NDArray[np.int32], list[str]]:
+def _ordered(vocabulary: Vocabulary, names_with: I64) -> tuple[I32, list[str]]:
     """Return the new id of each word, and the words in their order: those of few names first."""
     words = vocabulary.names(np.arange(vocabulary.n))
     counts = names_with.tolist()
@@ -123,7 +122,7 @@ def _ordered(vocabulary: Vocabulary, names_with: NDArray[np.int64]) -> tuple[NDA
     return new_ids, [words[i] for i in order]
 
 
-def _taken(lists: WordLists, chosen: NDArray[np.int64]) -> WordLists:
+def _taken(lists: WordLists, chosen: I64) -> WordLists:
     """Return some of the lists, without words that have no number."""
     sizes = np.diff(lists.ptr)[chosen]
     ids = lists.ids[ranges(lists.ptr[chosen], sizes)]

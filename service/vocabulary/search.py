@@ -1,14 +1,12 @@
 """Sets of words of a trie in a text, and how near each other their words stand: kernels."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
 from model_store.compiled.decorators import nonallocating_inlined as reading
+from model_store.compiled.handles import I32
 from service.vocabulary.text_words import TextWords, empty_slots, local_word, n_places, nearest_place, slot_of
 from service.vocabulary.trie import NAME_WORDS_MAX, NameTrie
 
@@ -44,8 +42,8 @@ class Matches(NamedTuple):
     cover   int32[n]     words of the longest sequence of two or more that stands over each word, 0: none
     """
 
-    found: NDArray[np.int32]
-    cover: NDArray[np.int32]
+    found: I32
+    cover: I32
 
 
 @inlined
@@ -87,7 +85,7 @@ def find_matches(trie: NameTrie, text: TextWords) -> Matches:
 
 
 @inlined
-def _with_parts(trie: NameTrie, text: TextWords, found: NDArray[np.int32]) -> NDArray[np.int32]:
+def _with_parts(trie: NameTrie, text: TextWords, found: I32) -> I32:
     """Return matches and behind them the names that are parts of words, in the order of the text."""
     n, m = 0, len(found)
     for i in range(len(text.parts)):
@@ -115,7 +113,7 @@ def _with_parts(trie: NameTrie, text: TextWords, found: NDArray[np.int32]) -> ND
 
 @reading
 def _push_children(
-    trie: NameTrie, text: TextWords, node: int, depth: int, stack: NDArray[np.int32], top: int
+    trie: NameTrie, text: TextWords, node: int, depth: int, stack: I32, top: int
 ) -> tuple[int, int]:
     """Push the children whose words the text has; return (the stack's size, how many were looked at)."""
     first, last = trie.child_ptr[node], trie.child_ptr[node + 1]
@@ -142,7 +140,7 @@ def _push_children(
 
 
 @reading
-def _measure(text: TextWords, path: NDArray[np.int32], k: int, match_out: NDArray[np.int32]) -> None:
+def _measure(text: TextWords, path: I32, k: int, match_out: I32) -> None:
     """Write how near each other the k distinct words of a path stand: all columns but three of a match."""
     anchor = path[0]
     for i in range(1, k):
@@ -202,7 +200,7 @@ def sequence_length(trie: NameTrie, sequence: int) -> int:
 
 
 @reading
-def _count_adjacent(trie: NameTrie, text: TextWords, sequence: int, cover: NDArray[np.int32]) -> int:
+def _count_adjacent(trie: NameTrie, text: TextWords, sequence: int, cover: I32) -> int:
     """Return how often the sequence stands in the text; note where, if it has two words or more."""
     length = sequence_length(trie, sequence)
     at, anchor = _anchor_of(trie, text, sequence)
@@ -220,7 +218,7 @@ def _count_adjacent(trie: NameTrie, text: TextWords, sequence: int, cover: NDArr
 
 
 @reading
-def count_inside(trie: NameTrie, text: TextWords, sequence: int, cover: NDArray[np.int32]) -> tuple[int, int]:
+def count_inside(trie: NameTrie, text: TextWords, sequence: int, cover: I32) -> tuple[int, int]:
     """Return how many of the places of a sequence are inside a longer one, and how many were looked at."""
     length = sequence_length(trie, sequence)
     at, anchor = _anchor_of(trie, text, sequence)

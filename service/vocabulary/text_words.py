@@ -1,14 +1,12 @@
 """The words of a text as numbers, by which the places of each are found at once: kernels."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
 from model_store.compiled.decorators import nonallocating_inlined as reading
+from model_store.compiled.handles import F32, I32, I64, U8
 from model_store.names import hash_byte, hash_end, hash_start, probe, probe_hash
 from service.vocabulary.trie import NameTrie
 
@@ -31,17 +29,17 @@ class TextWords(NamedTuple):
     shares      float32[n]    bytes of the part / bytes of the word
     """
 
-    ids: NDArray[np.int32]
-    words: NDArray[np.int32]
-    places_ptr: NDArray[np.int32]
-    places: NDArray[np.int32]
-    slots: NDArray[np.int32]
-    parts: NDArray[np.int32]
-    shares: NDArray[np.float32]
+    ids: I32
+    words: I32
+    places_ptr: I32
+    places: I32
+    slots: I32
+    parts: I32
+    shares: F32
 
 
 @inlined
-def empty_slots(n: int) -> NDArray[np.int32]:
+def empty_slots(n: int) -> I32:
     """Return an empty hash table for n keys: half of it stays empty, its size is a power of two."""
     size = 2
     while size < 2 * n:
@@ -50,7 +48,7 @@ def empty_slots(n: int) -> NDArray[np.int32]:
 
 
 @reading
-def slot_of(slots: NDArray[np.int32], keys: NDArray[np.int32], key: int) -> int:
+def slot_of(slots: I32, keys: I32, key: int) -> int:
     """Return the slot that holds the place of a key among `keys`, or the empty one where it would stand."""
     mask = len(slots) - 1
     slot = (((np.int64(key) * _MIX) & _SLOT_BITS) >> 8) & mask
@@ -60,9 +58,7 @@ def slot_of(slots: NDArray[np.int32], keys: NDArray[np.int32], key: int) -> int:
 
 
 @inlined
-def number_words(
-    trie: NameTrie, utf8: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]
-) -> TextWords:
+def number_words(trie: NameTrie, utf8: U8, start: I64, end: I64) -> TextWords:
     """Return the words of a text, word i of which is utf8[start[i]:end[i]]."""
     n, d = len(start), 0
     ids, local, words = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
@@ -94,7 +90,7 @@ def number_words(
 
 
 @reading
-def _part_of(trie: NameTrie, utf8: NDArray[np.uint8], start: int, end: int) -> tuple[int, int]:
+def _part_of(trie: NameTrie, utf8: U8, start: int, end: int) -> tuple[int, int]:
     """Return (part, its bytes) of the word utf8[start:end]; (-1, 0): it has none."""
     last, n = end, 0
     while last > start and n < REST_CHARACTERS_MIN:

@@ -5,8 +5,6 @@ the words on its path. The order of words ids is that of the edges, so that the 
 looks at those names alone whose rarest word the text has.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle

@@ -8,12 +8,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64
 from service.base.rows import Growing, offsets
 from service.features.characters import in_blocks
 from service.features.parameters import WordParameters
 from service.features.vocabulary import Vocabulary
 from service.features.word_forms import WordForms, fit_forms
-from service.features.words import NgramSpans, Words, split_words
+from service.features.words import NgramSpans, Words, split_words, texts_between
 
 GROUP = "names"
 """What the names of the arrays begin with."""
@@ -35,7 +36,7 @@ class WordFrequencies(NamedTuple):
     """
 
     words: list[str]
-    counts: NDArray[np.int64]
+    counts: I64
     n_texts: int
 
 
@@ -46,13 +47,13 @@ class WordLists(NamedTuple):
     ids  int32[..]     -1: a word too long to have a number
     """
 
-    ptr: NDArray[np.int64]
-    ids: NDArray[np.int32]
+    ptr: I64
+    ids: I32
 
 
 def words_of(texts: Sequence[str], parameters: NameParameters, forms: WordForms | None) -> Words:
     """Return the words of texts, as features of words have them."""
-    words = split_words(texts, parameters.lowercase, parameters.unicode)
+    words = split_words(texts, parameters.reading)
     return words if forms is None else forms.of(words)
 
 
@@ -77,7 +78,7 @@ def count_words(texts: Sequence[str], parameters: NameParameters) -> WordFrequen
     )
 
 
-def n_lists_with(lists: WordLists, n_words: int) -> NDArray[np.int64]:
+def n_lists_with(lists: WordLists, n_words: int) -> I64:
     """Return in how many lists each word stands, int64[n_words]."""
     rows = np.repeat(np.arange(len(lists.ptr) - 1), np.diff(lists.ptr))
     known = lists.ids >= 0
@@ -88,8 +89,6 @@ def n_lists_with(lists: WordLists, n_words: int) -> NDArray[np.int64]:
 def kept_frequencies(arrays: Mapping[str, NDArray[Any]]) -> WordFrequencies:
     """Return the frequencies that the arrays of `build_names` keep: for another vocabulary."""
     counts = arrays[f"{GROUP}/frequencies"].astype(np.int64)
-    utf8, at = arrays[f"{WORDS}/utf8"].tobytes(), arrays[f"{WORDS}/offsets"]
-    kept = np.flatnonzero(counts)
-    spans = zip(at[kept].tolist(), at[kept + 1].tolist(), strict=True)
-    words = [utf8[start:end].decode() for start, end in spans]
+    kept, at = np.flatnonzero(counts), arrays[f"{WORDS}/offsets"]
+    words = texts_between(arrays[f"{WORDS}/utf8"], at[kept], at[kept + 1])
     return WordFrequencies(words, counts[kept], int(arrays[f"{GROUP}/n_texts"][0]))

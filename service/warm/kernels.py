@@ -43,7 +43,8 @@ from service.trainers import TRAINERS
 from service.vocabulary.concepts import concepts_of
 from service.vocabulary.words import NameParameters, count_words
 from service.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker, renumbered
-from service.workflows.evaluate import evaluate
+from service.workflows.evaluate import evaluate_rows
+from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.near_rows import near_of
 from service.workflows.train import TrainRequest, estimate_size, train_and_publish
 from service.workflows.tune import TuneRequest, tune
@@ -147,7 +148,7 @@ def warm(job: WarmUpJob) -> None:
     if "features.kind=tfidf" in job.parameters:
         serve_model(_combined(model, job.data))
     served = serve_model(model)
-    evaluate(model, job.data)
+    evaluate_rows(model, read_labelled(model, job.data, no_progress))
     block = LineBlock(1, [b'{"indices": [0], "values": [1]}'])
     for options in (Options(), Options(exact=True), Options(threshold=0.5)):
         answer_block(block, served, to_options(options, served), Limits())

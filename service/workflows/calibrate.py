@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.checks import ENSEMBLE, LABELS
+from model_store.compiled.handles import F32, Bools
 from model_store.extras import Calibration, calibration_arrays
 from model_store.manifest import CALIBRATION, DataInfo
-from model_store.origin import MADE_FOR, ORIGIN, REPORT, origin_array, parent_of, read_report, report_array
+from model_store.origin import ORIGIN, REPORT, origin_array, parent_of, read_report, report_array
 from model_store.store import Store
-from model_store.version import Draft, Model
+from model_store.version import Draft, Model, draft_of
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
 from service.evaluation import PredictedRows
@@ -105,16 +105,14 @@ def fit_to_rows(model: Model, labelled: Labelled, threads: int, on_progress: OnP
     return fit
 
 
-def _half_of(n_rows: int) -> NDArray[np.bool_]:
+def _half_of(n_rows: int) -> Bools:
     """Return which rows are in the first half: chosen at random, the same for the same number of rows."""
     in_first = np.zeros(n_rows, np.bool_)
     in_first[np.random.default_rng(0).permutation(n_rows)[: n_rows // 2]] = True
     return in_first
 
 
-def _by_other_half(
-    scores: NDArray[np.float32], are_true: NDArray[np.bool_], in_first: NDArray[np.bool_]
-) -> NDArray[np.float32]:
+def _by_other_half(scores: F32, are_true: Bools, in_first: Bools) -> F32:
     """Return the scores, those of each half calibrated by a fit to the other; as they are without one."""
     honest = scores.copy()
     for fitted in (in_first, ~in_first):
@@ -145,28 +143,6 @@ def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any
     extra[ORIGIN] = origin_array({**origin, CALIBRATION: about})
     metrics = {name: value for name, value in draft.metrics.items() if name not in F_MEASURES}
     return replace(draft, metrics=metrics, extra=extra)
-
-
-def draft_of(model: Model) -> Draft:
-    """Return a draft of what a version is, but for the job that made it."""
-    manifest = model.manifest
-    own = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
-    own |= {f"{LABELS}/{name}" for name in model.labels._fields}
-    return Draft(
-        kind=manifest.kind,
-        link=manifest.link,
-        weights=manifest.weights,
-        n_features=manifest.n_features,
-        trainer=manifest.trainer,
-        seed=manifest.seed,
-        data=manifest.data,
-        metrics=manifest.metrics,
-        features=manifest.features,
-        ensemble=model.ensemble,
-        labels=model.labels,
-        extra={name: array for name, array in model.arrays.items() if name not in own | {MADE_FOR}},
-        members=manifest.members,
-    )
 
 
 def calibrate_and_publish(

@@ -40,11 +40,7 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
     alpha.png (features used by depth, and the ratio to the depth above). Raises BadInput without matplotlib,
     and where there can be no such directory.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        fault = f"{out}: expected a directory, or a place to make one, found: {error.strerror}"
-        raise BadInput(fault) from error
+    _make_directory(out)
     drawn = []
     forest, size = report.get("forest"), report.get("size")
     if forest:
@@ -69,6 +65,15 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
         if deeper:
             drawn.append(_lines(out / "alpha.png", title, deeper, "depth", ["alpha"], "alpha"))
     return drawn
+
+
+def _make_directory(out: Path) -> None:
+    """Make a directory where there is none. Raises BadInput."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fault = f"{out}: expected a directory, or a place to make one, found: {error.strerror}"
+        raise BadInput(fault) from error
 
 
 _LEVELS_DRAWN = 3
@@ -210,38 +215,27 @@ def prepare_files(table: Path | None, page: Path | None) -> None:
     """Make the directory of a page. Raises BadInput where a file cannot be written: before it is measured."""
     if table is not None:
         check_label_table(table)
-    if page is None:
-        return
-    new_chart()
-    try:
-        page.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(
-            f"--report: expected a directory, or a place to make one, found: {error.strerror}: {page}"
-        ) from error
+    if page is not None:
+        new_chart()
+        _make_directory(page)
 
 
 def write_files(
     table: Path | None, page: Path | None, subject: PageSubject, evaluation: Evaluation
 ) -> dict[str, str]:
-    """Write the files that are wanted; return their names, by what they are. Raises as `write_page`."""
+    """Write the files that are wanted; return their names, by what they are.
+
+    Raises BadInput without matplotlib, OSError.
+    """
     written: dict[str, str] = {}
     if table is not None:
         write_label_table(table, label_lines(subject.names, evaluation))
         written["per_label"] = str(table)
     if page is not None:
-        written["report"] = str(write_page(page, subject, evaluation))
+        file = page / FILE_NAME
+        file.write_text(page_of(subject, evaluation), encoding="utf-8")
+        written["report"] = str(file)
     return written
-
-
-def write_page(out: Path, subject: PageSubject, evaluation: Evaluation) -> Path:
-    """Write the page of an evaluation, its sweep included, into a directory; return the file.
-
-    Raises BadInput without matplotlib, OSError.
-    """
-    file = out / FILE_NAME
-    file.write_text(page_of(subject, evaluation), encoding="utf-8")
-    return file
 
 
 def page_of(subject: PageSubject, evaluation: Evaluation) -> str:

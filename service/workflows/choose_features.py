@@ -6,8 +6,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I64
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
 from model_store.version import Draft, Model, model_of
@@ -116,7 +116,7 @@ def _parameters(given: dict[str, Any], auto: AutoParameters) -> FeatureParameter
     return parameters_of({**shared, **given})
 
 
-def divide(n_rows: int, rows_max: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
     """Return the rows that are held out, a fifth of those that are drawn, and those to learn from; ascending.
 
     Neighbours in a file are often alike, as the packages of one program: they are held out in blocks, for

@@ -36,7 +36,6 @@ from service.workflows.combined_parts import (
     NamesToMatch,
     check_members,
     combined_parts,
-    name_of_member,
     name_parameters_for,
     no_ranker,
     renumbered,
@@ -191,7 +190,7 @@ def _with_near(parts: CombinedParts, dataset: Dataset, seed: int) -> CombinedPar
     member, warnings = parts.members[0], list(parts.warnings)
     if dataset.sha256 != member.manifest.data.sha256:
         warnings.append(
-            f"{dataset.source}, whose rows rank candidates, is not what {name_of_member(member)} "
+            f"{dataset.source}, whose rows rank candidates, is not what {member.manifest.shown} "
             "was trained on"
         )
     labels = renumbered(dataset, parts.labels).labels
@@ -221,7 +220,7 @@ def _fitted(
     def figures(ranked: PredictedRows) -> dict[str, float]:
         return ranking_figures(ranked, labelled.labels, labelled.unknown)
 
-    alone = {name_of_member(member): figures(_of_member(found, i)) for i, member in enumerate(parts.members)}
+    alone = {member.manifest.shown: figures(_of_member(found, i)) for i, member in enumerate(parts.members)}
     report: dict[str, Any] = {"rows": labelled.n_rows, "ranker": kind}
     report |= {"combined": figures(by_folds), "members": alone}
     if reranked is not None:
@@ -255,7 +254,7 @@ def _warnings(members: Sequence[Model], labelled: Labelled) -> list[str]:
     """Return what may be wrong with the rows that the ranker is fitted to."""
     assert labelled.source is not None
     found = [
-        f"{name_of_member(member)} was trained on these rows: its scores are better there than "
+        f"{member.manifest.shown} was trained on these rows: its scores are better there than "
         "elsewhere, and the ranker trusts it too much"
         for member in members
         if member.manifest.data.sha256 == labelled.source.sha256

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.checks import LABEL_COUNTS
+from model_store.compiled.handles import I32, I64
 from model_store.ensemble import no_trees
 from model_store.manifest import COMBINED, MEMBERS_MAX, WORD_FORMS, Parameter, TrainerInfo, member_prefix
 from model_store.members import (
@@ -52,8 +53,8 @@ class CombinedParts:
 
     members: Sequence[Model]
     labels: NameTable
-    maps: list[NDArray[np.int32]]
-    counts: NDArray[np.int64]
+    maps: list[I32]
+    counts: I64
     n_rows: int
     proposing: Proposing
     warnings: list[str]
@@ -76,7 +77,7 @@ class CombinedParts:
             features = self.name_parameters.model_dump(exclude_none=True)
             n_features += NameMatcher(self.name_arrays, self.name_parameters).n_features
         own: dict[str, Parameter] = {
-            "members": [name_of_member(member) for member in self.members],
+            "members": [member.manifest.shown for member in self.members],
             "candidates": self.proposing.candidates,
             "beam_width": self.proposing.beam_width,
         }
@@ -153,9 +154,7 @@ def name_parameters_for(members: Sequence[Model], language: str | None) -> NameP
         return NameParameters()
 
 
-def _counted(
-    members: Sequence[Model], maps: Sequence[NDArray[np.int32]], n_labels: int
-) -> tuple[NDArray[np.int64], int]:
+def _counted(members: Sequence[Model], maps: Sequence[I32], n_labels: int) -> tuple[I64, int]:
     """Return the training rows of each label, int64[n_labels], and of all; a file counts once."""
     counts, n_rows = np.zeros(n_labels, np.int64), 0
     seen = set()
@@ -195,16 +194,11 @@ def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
     )
 
 
-def name_of_member(member: Model) -> str:
-    """Return a version's name, as commands have it: model@version."""
-    return f"{member.manifest.model}@{member.manifest.version}"
-
-
 def check_members(members: Sequence[Model], language: str | None, has_names: bool) -> None:
     """Raise BadParameter for versions that cannot be combined."""
     if not 1 <= len(members) <= MEMBERS_MAX:
         raise BadParameter(f"member: expected 1 to {MEMBERS_MAX} of them, found {len(members)}")
-    names = [name_of_member(member) for member in members]
+    names = [member.manifest.shown for member in members]
     for number, member in enumerate(members):
         manifest, shown = member.manifest, f"member {names[number]}"
         if names[number] in names[:number]:
@@ -227,6 +221,6 @@ def check_members(members: Sequence[Model], language: str | None, has_names: boo
         for member in members:
             if member.manifest.features["kind"] in (RawParameters.kind, NamedParameters.kind):
                 raise BadParameter(
-                    f"member {name_of_member(member)}: expected one that takes texts, or members whose "
+                    f"member {member.manifest.shown}: expected one that takes texts, or members whose "
                     f"features are all the same, found features of kind {member.manifest.features['kind']}"
                 )

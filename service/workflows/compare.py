@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I64
 from model_store.names import NameTable, find_names
 from model_store.version import Model
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
@@ -33,12 +33,7 @@ class Contender(NamedTuple):
     """An opened version, and its tuned thresholds, float32[K], if it has some."""
 
     model: Model
-    thresholds: NDArray[np.float32] | None
-
-    @property
-    def shown(self) -> str:
-        """Return NAME@VERSION."""
-        return f"{self.model.manifest.model}@{self.model.manifest.version}"
+    thresholds: F32 | None
 
 
 class CompareRequest(NamedTuple):
@@ -81,7 +76,7 @@ def compare(
     ids = _joined(a.model.labels, b.model.labels)
     n_new = int((ids >= a.model.labels.n_names).sum())
     _check_windows(a, b, n_new)
-    untuned = [side.shown for side in (a, b) if side.thresholds is None]
+    untuned = [side.model.manifest.shown for side in (a, b) if side.thresholds is None]
     sides = [_predicted(side, not untuned, request, on_progress) for side in (a, b)]
     _check_rows(sides[0], sides[1], request.data)
     figures = [row_figures(side.ranked, side.labelled.truth) for side in sides]
@@ -95,8 +90,8 @@ def compare(
     )
     n_both = len(ids) - n_new
     return {
-        "a": a.shown,
-        "b": b.shown,
+        "a": a.model.manifest.shown,
+        "b": b.model.manifest.shown,
         "rows": sides[0].labelled.rows.n_rows,
         "resamples": request.resamples,
         "seed": request.seed,
@@ -112,7 +107,7 @@ def compare(
     }
 
 
-def _joined(a: NameTable, b: NameTable) -> NDArray[np.int64]:
+def _joined(a: NameTable, b: NameTable) -> I64:
     """Return ids for the labels of b: a's for those that a knows, the next ones for the others."""
     ids = find_names(a, b.utf8, b.offsets).astype(np.int64)
     is_new = ids < 0
@@ -127,13 +122,14 @@ def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
         same = n_new == 0 and a.model.labels.n_names == b.model.labels.n_names
         if not same or kinds[0] != kinds[1]:
             raise BadData(
-                f"expected two models of next words that know the same words, found {a.shown} and {b.shown}"
+                f"expected two models of next words that know the same words, found "
+                f"{a.model.manifest.shown} and {b.model.manifest.shown}"
             )
 
 
 def _predicted(side: Contender, decides: bool, request: CompareRequest, on_progress: OnProgress) -> _Side:
     def show(phase: str, done: int, total: int) -> None:
-        on_progress(f"{phase} {side.shown}", done, total)
+        on_progress(f"{phase} {side.model.manifest.shown}", done, total)
 
     labelled = read_labelled(side.model, request.data, show, request.columns)
     predictor = make_predictor(side.model)
@@ -159,9 +155,7 @@ def _check_rows(a: _Side, b: _Side, data: Path) -> None:
         )
 
 
-def _decisions(
-    a: _Side, b: _Side, ids: NDArray[np.int64], n_new: int, empty: EmptyConvention
-) -> DecisionPair:
+def _decisions(a: _Side, b: _Side, ids: I64, n_new: int, empty: EmptyConvention) -> DecisionPair:
     """Return the decisions of both over the labels that either knows; `ids` are those of b's labels."""
     n_known = a.labelled.labels.n_labels
     true_a, true_b = (
@@ -179,7 +173,7 @@ def _decisions(
     )
 
 
-def _decided(side: _Side, ids: NDArray[np.int64]) -> DecidedLabels:
+def _decided(side: _Side, ids: I64) -> DecidedLabels:
     assert side.decided is not None
     rows, labels = _pairs(side.decided)
     is_true = mark_true(side.decided, side.labelled.labels)
@@ -187,5 +181,5 @@ def _decided(side: _Side, ids: NDArray[np.int64]) -> DecidedLabels:
     return DecidedLabels(rows[is_true], named[is_true], rows, named)
 
 
-def _pairs(rows: PredictedRows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _pairs(rows: PredictedRows) -> tuple[I64, I64]:
     return np.repeat(np.arange(len(rows.ptr) - 1), np.diff(rows.ptr)), rows.labels.astype(np.int64)

@@ -2,17 +2,15 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32
 from model_store.extras import has_rerank
 from model_store.manifest import has_calibration
 from model_store.version import Model
-from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows, Report, evaluation_report
 from service.evaluation.fmeasure import LabelCounts, count_labels
 from service.evaluation.fmeasure import empty_convention as empty_convention
@@ -33,7 +31,7 @@ from service.inference.parts import joined, labels_of, predict_chunked_parts, pr
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
+from service.workflows.labelled import Labelled, OnProgress, no_progress
 
 TOP_R = 5
 """What rankings are measured on, and what is timed."""
@@ -68,30 +66,9 @@ class Evaluation(NamedTuple):
 
     report: dict[str, Any]
     counts: LabelCounts
-    thresholds: NDArray[np.float32]
+    thresholds: F32
     reliability: list[ReliabilityBin]
     sweep: list[ThresholdPoint]
-
-
-def evaluate(
-    model: Model,
-    data: Path,
-    threads: int = 1,
-    on_progress: OnProgress = no_progress,
-    *,
-    thresholds: NDArray[np.float32] | None = None,
-    empty: EmptyConvention = USUAL_EMPTY,
-    columns: TableColumns = DEFAULT_COLUMNS,
-) -> dict[str, Any]:
-    """Measure an opened version on a labelled file; return the keys of `xylem evaluate --json`.
-
-    Rankings are the first TOP_R of the default beam; F-measures are of the labels at `thresholds`,
-    float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`; `columns` are those of a
-    table; `us_per_row` is of a batch, on one
-    thread, the median of some runs. `note` is there where F-measures say nothing. Raises BadInput.
-    """
-    labelled = read_labelled(model, data, on_progress, columns)
-    return evaluate_rows(model, labelled, threads, on_progress, thresholds=thresholds, empty=empty).report
 
 
 def evaluate_rows(
@@ -100,11 +77,15 @@ def evaluate_rows(
     threads: int = 1,
     on_progress: OnProgress = no_progress,
     *,
-    thresholds: NDArray[np.float32] | None = None,
+    thresholds: F32 | None = None,
     empty: EmptyConvention = USUAL_EMPTY,
     sweep: bool = False,
 ) -> Evaluation:
-    """Return what `evaluate` does, of labelled rows that are at hand, and what is behind it.
+    """Measure an opened version on labelled rows; return the keys of `xylem evaluate --json`, and the rest.
+
+    Rankings are the first TOP_R of the default beam; F-measures are of the labels at `thresholds`,
+    float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`; `us_per_row` is of a batch, on one
+    thread, the median of some runs. `note` is there where F-measures say nothing.
 
     `sweep` asks for the precision and recall of one threshold for all labels, which is an exact search more.
     """
@@ -134,19 +115,6 @@ def evaluate_rows(
         bins,
         _sweep(predictor, labelled, threads, on_progress) if sweep else [],
     )
-
-
-def measure(
-    model: Model,
-    data: Path,
-    threads: int,
-    on_progress: OnProgress,
-    thresholds: NDArray[np.float32] | None,
-    columns: TableColumns = DEFAULT_COLUMNS,
-) -> Report:
-    """Return what `evaluate` does, but for the speed, which takes time to measure. Raises BadInput."""
-    labelled = read_labelled(model, data, on_progress, columns)
-    return _measure(model, labelled, threads, on_progress, thresholds, USUAL_EMPTY).report
 
 
 def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
@@ -192,13 +160,15 @@ class ValidFigures(NamedTuple):
     kept: dict[str, Any]
 
 
-def valid_figures(model: Model, valid: Labelled, threads: int, on_progress: OnProgress) -> ValidFigures:
-    """Return what a version keeps of the figures on a validation file.
+def valid_figures(
+    model: Model, valid: Labelled, threads: int, on_progress: OnProgress, thresholds: F32 | None = None
+) -> ValidFigures:
+    """Return what a version keeps of the figures on a validation file, decided at its thresholds, if any.
 
     Its metrics are all that are in percent, but for F-measures of a version that re-ranks: see RERANKED.
     """
-    report, _, ranked, decided = _measure(model, valid, threads, on_progress, None, USUAL_EMPTY)
-    left_out = F_MEASURES if _scores_are_no_probabilities(model) else ()
+    report, _, ranked, decided = _measure(model, valid, threads, on_progress, thresholds, USUAL_EMPTY)
+    left_out = F_MEASURES if thresholds is None and _scores_are_no_probabilities(model) else ()
     metrics = {key: value for key, value in report.items() if type(value) is float and key not in left_out}
     first = PredictedRows(ranked.ptr, ranked.labels)
     counts = model.arrays.get("labels/counts")
@@ -220,7 +190,7 @@ def _measure(
     labelled: Labelled,
     threads: int,
     on_progress: OnProgress,
-    thresholds: NDArray[np.float32] | None,
+    thresholds: F32 | None,
     empty: EmptyConvention,
 ) -> _Measured:
     predictor = make_predictor(model)
@@ -251,7 +221,7 @@ def _rank(predictor: Searcher, labelled: Labelled, threads: int) -> Predictions:
 def _reaching(
     predictor: Searcher,
     labelled: Labelled,
-    least: NDArray[np.float32] | float,
+    least: F32 | float,
     threads: int,
     phase: str,
     on_progress: OnProgress,

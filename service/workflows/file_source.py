@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64
 from model_store.manifest import DataInfo
 from model_store.names import NameTable, build_names
 from service.base.errors import BadData
@@ -44,7 +44,7 @@ class FileSource:
     def __init__(self, stream: DataStream, features: Mapping[str, Any], on_progress: OnProgress) -> None:
         self.stream = stream
         self.reads: Reads = "once" if stream.is_read_once else "passes"
-        self.final_ids: NDArray[np.int32] | None = None
+        self.final_ids: I32 | None = None
         self.n_empty = 0
         self._features = dict(features)
         self._on_progress = on_progress
@@ -148,7 +148,7 @@ def _raw_rows(named: list[dict[str, float]], first: int) -> SparseRows:
     )
 
 
-def _added(sums: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[np.int64]:
+def _added(sums: I64, more: I64) -> I64:
     """Return the sum of two arrays, the shorter one continued with zeros."""
     total = np.zeros(max(len(sums), len(more)), np.int64)
     total[: len(sums)] += sums
@@ -156,7 +156,7 @@ def _added(sums: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[np.int64
     return total
 
 
-def _placed(sums: NDArray[np.int64], ids: NDArray[np.int64] | NDArray[np.int32]) -> NDArray[np.int64]:
+def _placed(sums: I64, ids: I64 | I32) -> I64:
     """Return the sums by final id: ids[i] is that of the provisional id i."""
     placed = np.zeros(len(ids), np.int64)
     placed[ids[: len(sums)]] = sums

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32
 from model_store.names import NameTable
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows, offsets
@@ -117,11 +117,7 @@ def _with_matrix(checked: InMemoryInstances, labels: object, model: NameTable | 
 
 
 def _dataset(
-    checked: InMemoryInstances,
-    labels: LabelRows,
-    unknown: NDArray[np.int32],
-    names: list[str] | None,
-    said: object,
+    checked: InMemoryInstances, labels: LabelRows, unknown: I32, names: list[str] | None, said: object
 ) -> Dataset:
     return Dataset(
         source=SOURCE,

@@ -20,7 +20,7 @@ from service.trainers.regrowing import extend_trees, refit_trees
 from service.trainers.source import TrainingSet
 from service.trainers.spec import Trained
 from service.vocabulary.featurizers import featurizer_of
-from service.workflows.combined_parts import name_of_member, renumbered
+from service.workflows.combined_parts import renumbered
 from service.workflows.kept_rows import join_rows, read_kept
 from service.workflows.labelled import OnProgress
 from service.workflows.prepared import PreparedRows
@@ -36,7 +36,7 @@ def prepare_on(base: Model, request: TrainRequest, on_progress: OnProgress) -> P
     Where `request.extends`, these are old rows and new ones, and labels that are new come after the others.
     Raises BadInput for a version that cannot go on, and for files that cannot be used.
     """
-    shown, manifest = name_of_member(base), base.manifest
+    shown, manifest = base.manifest.shown, base.manifest
     what = "extend" if request.extends else "from"
     _check_base(base, request, what)
     dataset = _read(request, 0, on_progress)
@@ -83,7 +83,7 @@ def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
 
 def _check_base(base: Model, request: TrainRequest, what: str) -> None:
     """Raise BadParameter for a version that cannot go on so."""
-    shown, manifest = name_of_member(base), base.manifest
+    shown, manifest = base.manifest.shown, base.manifest
     if manifest.kind == COMBINED:
         raise BadParameter(
             f"{what}: expected a version of trees, found {shown}, a combined one: take its member, and "
@@ -126,7 +126,7 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
     carried = sorted({names[label] for label in np.unique(new.labels.indices).tolist()})
     ids = find_all(model.labels, carried)
     added = [name for name, known in zip(carried, ids.tolist(), strict=True) if known < 0]
-    shown, n_labels = name_of_member(model), model.manifest.n_labels
+    shown, n_labels = model.manifest.shown, model.manifest.n_labels
     if not added:
         raise BadData(
             f"{new.source}: expected labels that {shown} does not have, found {len(carried)}, which it has"
@@ -151,5 +151,5 @@ def _old_rows(
     warning = None
     if all(dataset.sha256 != model.manifest.data.sha256 for dataset in datasets):
         files = ", ".join(dataset.source for dataset in datasets)
-        warning = f"{files}: not what {name_of_member(model)} was trained on"
+        warning = f"{files}: not what {model.manifest.shown} was trained on"
     return TrainingSet.join([_rows_for(dataset, table, featurizer) for dataset in datasets]), warning

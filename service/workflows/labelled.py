@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64
 from model_store.manifest import DataInfo
 from model_store.names import NameTable
 from model_store.version import Model
@@ -39,9 +39,9 @@ class Labelled(NamedTuple):
 
     rows: SparseRows
     labels: LabelRows
-    unknown: NDArray[np.int32]
+    unknown: I32
     source: DataInfo | None = None
-    ptr: NDArray[np.int64] | None = None
+    ptr: I64 | None = None
     unknown_names: Sequence[str] = ()
 
     @property
@@ -62,10 +62,7 @@ def read_labelled(
     columns: TableColumns = DEFAULT_COLUMNS,
     chunk_characters: int | None = None,
 ) -> Labelled:
-    """Read a labelled file for an opened version; `columns` of a table. Raises BadInput.
-
-    chunk_characters  of a chunk, into which longer texts are divided; None: none is
-    """
+    """Read a labelled file for an opened version, as `read_labelled_with`. Raises BadInput."""
     featurizer = featurizer_of(model)
     return read_labelled_with(model.labels, featurizer, data, on_progress, columns, chunk_characters)
 
@@ -79,6 +76,9 @@ def read_labelled_with(
     chunk_characters: int | None = None,
 ) -> Labelled:
     """Read a labelled file as rows of a featurizer's features, labels with their ids. Raises BadInput.
+
+    columns           of a table
+    chunk_characters  of a chunk, into which longer texts are divided; None: none is
 
     For windows of words the texts of the file are all: their words are the labels.
     """

@@ -1,19 +1,18 @@
 """Near rows drawn from training rows: some of each label, and of each row what is largest."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from model_store.compiled.handles import F32, F64, I32, I64
 from model_store.near import NEAR_FEATURES, OTHERS_MAX, ROWS_MAX, ZERO, NearRows, near_arrays
 from model_store.version import Model
 from service.base.errors import BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows, offsets, ranges
 from service.vocabulary.featurizers import featurizer_of
-from service.workflows.ranker import Candidates, gains, precisions, rank_by_folds
+from service.workflows.ranker import Candidates, gain_of, precisions, rank_by_folds
 
 FEATURES_MAX = 24
 """Features that are kept of a row, those of the largest values: products with whole rows rank no better."""
@@ -48,21 +47,19 @@ def near_of(member: Model, dataset: Dataset, labels: LabelRows, seed: int) -> di
 
 
 def near_or_not(
-    kind: str, found: Candidates, margins: NDArray[np.float64], seed: int
-) -> tuple[Candidates, NDArray[np.float64], dict[str, Any]]:
+    kind: str, found: Candidates, margins: F64, seed: int
+) -> tuple[Candidates, F64, dict[str, Any]]:
     """Return candidates and margins by folds: as they are, or without near rows where these gain nothing.
 
     And what was measured: whether near rows are "kept", precisions "alone", without them, and "ranked".
     """
     plain = found._replace(features=np.ascontiguousarray(found.features[:, : -len(NEAR_FEATURES)]))
     before = rank_by_folds(kind, plain, seed)
-    alone, ranked = precisions(plain, before), precisions(found, margins)
-    is_kept = gains(alone, ranked)
-    measured = {"kept": is_kept, "rows": len(found.ptr) - 1, "alone": alone, "ranked": ranked}
-    return (found, margins, measured) if is_kept else (plain, before, measured)
+    measured = gain_of(precisions(plain, before), precisions(found, margins), len(found.ptr) - 1)
+    return (found, margins, measured) if measured["kept"] else (plain, before, measured)
 
 
-def place_near(near: NearRows, old: NDArray[np.int32]) -> NearRows:
+def place_near(near: NearRows, old: I32) -> NearRows:
     """Return near rows of other labels: label i was old[i], each once; below 0: it is new, and has none."""
     is_old = old >= 0
     new = np.full(len(near.label_ptr) - 1, -1, np.int32)
@@ -82,9 +79,7 @@ def place_near(near: NearRows, old: NDArray[np.int32]) -> NearRows:
     )
 
 
-def _renumbered(
-    counts: NDArray[np.int64], labels: NDArray[np.int32], new: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _renumbered(counts: I64, labels: I32, new: I32) -> tuple[I64, I64]:
     """Return the offsets of lists of labels once each is new[label], and places that are left, ascending."""
     owner, found = np.repeat(np.arange(len(counts)), counts), new[labels]
     order = np.lexsort((found, owner))
@@ -124,14 +119,14 @@ def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
     )
 
 
-def _voted(labels: LabelRows) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def _voted(labels: LabelRows) -> tuple[I64, I32]:
     """Return the labels of rows, as offsets and labels; none of rows of more than LABELS_MAX."""
     counts = np.diff(labels.indptr)
     kept = np.where(counts <= LABELS_MAX, counts, 0)
     return offsets(kept), labels.indices[ranges(labels.indptr[:-1], kept)]
 
 
-def _drawn(labels: LabelRows, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _drawn(labels: LabelRows, seed: int) -> tuple[I64, I64]:
     """Return the offsets of the labels' rows, int64[K + 1], and the rows, ascending within a label."""
     row = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr))
     lot = np.random.default_rng(seed).permutation(len(row))
@@ -143,9 +138,7 @@ def _drawn(labels: LabelRows, seed: int) -> tuple[NDArray[np.int64], NDArray[np.
     return offsets(np.minimum(counts, ROWS_MAX)), row[chosen]
 
 
-def _true_together(
-    labels: LabelRows,
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+def _true_together(labels: LabelRows) -> tuple[I64, I32, F32]:
     """Return which labels were most often true together with each, OTHERS_MAX at most, and in which share.
 
     A share is n / (rows of the label + SMOOTHING), so that one row says little.

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.checks import LABEL_COUNTS
+from model_store.compiled.handles import I32
 from model_store.label_info import URI
 from model_store.manifest import CALIBRATION, COMBINED
 from model_store.members import NO_LABEL, assemble_ranker, map_name, proposing_of
@@ -30,7 +31,7 @@ from service.vocabulary.concepts import Concepts, read_concepts
 from service.vocabulary.featurizers import matcher_of
 from service.vocabulary.names import build_names as build_name_arrays
 from service.vocabulary.words import kept_frequencies
-from service.workflows.combined_parts import CombinedParts, name_of_member
+from service.workflows.combined_parts import CombinedParts
 from service.workflows.label_info import read_label_info
 from service.workflows.labelled import OnProgress, no_progress
 from service.workflows.near_rows import place_near
@@ -76,7 +77,7 @@ def set_vocabulary(
     version is among the concepts; and as `read_concepts` does.
     """
     model = store.open(name, reference)
-    manifest, shown = model.manifest, name_of_member(model)
+    manifest, shown = model.manifest, model.manifest.shown
     if manifest.kind != COMBINED or not proposing_of(model.arrays).name_features:
         raise BadParameter(f"{shown}: expected a combined version with a vocabulary, found one without")
     said = manifest.trainer.parameters
@@ -151,9 +152,7 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     return replace(draft, data=manifest.data, metrics=manifest.metrics, extra=extra)
 
 
-def _near(
-    arrays: Mapping[str, NDArray[Any]], to_new: NDArray[np.int32], n_labels: int
-) -> dict[str, NDArray[Any]]:
+def _near(arrays: Mapping[str, NDArray[Any]], to_new: I32, n_labels: int) -> dict[str, NDArray[Any]]:
     """Return the near rows of labels that have other numbers now, of n_labels; none where there are none."""
     if not has_near(arrays):
         return {}

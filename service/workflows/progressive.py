@@ -7,8 +7,8 @@ part of the first pass began, not by those of the row before; the start values a
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32
 from model_store.ensemble import TreeEnsemble
 from service.base.errors import BadData
 from service.base.rows import LabelRows
@@ -39,7 +39,7 @@ class _Learner(NamedTuple):
 
     start: Start
     counters: Counters
-    thresholds: NDArray[np.float32]
+    thresholds: F32
 
 
 class ProgressiveThresholds:

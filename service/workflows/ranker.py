@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, F64, I32, I64, Bools
 from model_store.members import Ranker
 from service.base.errors import BadData, BadParameter
 from service.base.rows import LabelRows, offsets
-from service.evaluation.ranking import PredictedRows, mark_true
+from service.evaluation.ranking import PredictedRows, mark_true, row_sums
 from service.inference.combined_predictor import CombinedPredictor
 from service.workflows.labelled import Labelled, OnProgress
 
@@ -57,10 +58,10 @@ class Candidates(NamedTuple):
     are_true  bool[m]
     """
 
-    ptr: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    features: NDArray[np.float32]
-    are_true: NDArray[np.bool_]
+    ptr: I64
+    labels: I32
+    features: F32
+    are_true: Bools
 
 
 def candidates_of(predictor: CombinedPredictor, labelled: Labelled, on_progress: OnProgress) -> Candidates:
@@ -77,7 +78,7 @@ def candidates_of(predictor: CombinedPredictor, labelled: Labelled, on_progress:
     return Candidates(ptr, joined, np.concatenate(features), are_true)
 
 
-def fit_ranker(kind: str, found: Candidates, rows: NDArray[np.int64], seed: int) -> Ranker:
+def fit_ranker(kind: str, found: Candidates, rows: I64, seed: int) -> Ranker:
     """Return the ranker of some rows' candidates: "boosted" or "linear".
 
     Raises BadParameter where scikit-learn is not installed, BadData where no candidate is true, or all are.
@@ -96,7 +97,7 @@ def fit_ranker(kind: str, found: Candidates, rows: NDArray[np.int64], seed: int)
         return fit(x, y, seed, is_large)
 
 
-def rank_by_folds(kind: str, found: Candidates, seed: int) -> NDArray[np.float64]:
+def rank_by_folds(kind: str, found: Candidates, seed: int) -> F64:
     """Return the margin of each candidate by a ranker that was fitted to the other folds, float64[m].
 
     Folds are of rows, drawn by the seed.
@@ -112,7 +113,7 @@ def rank_by_folds(kind: str, found: Candidates, seed: int) -> NDArray[np.float64
     return margins
 
 
-def margins_of(ranker: Ranker, x: NDArray[np.float32]) -> NDArray[np.float64]:
+def margins_of(ranker: Ranker, x: F32) -> F64:
     """Return the ranker's margins of candidates, as `service.kernels.search.combined` adds them up."""
     margins = x.astype(np.float64) @ ranker.linear[:-1] + ranker.linear[-1]
     rows = np.arange(len(x))
@@ -125,11 +126,11 @@ def margins_of(ranker: Ranker, x: NDArray[np.float32]) -> NDArray[np.float64]:
                 break
             node = after
         margins += ranker.value[node]
-    found: NDArray[np.float64] = margins
+    found: F64 = margins
     return found
 
 
-def precisions(found: Candidates, margins: NDArray[np.float64]) -> dict[str, float]:
+def precisions(found: Candidates, margins: F64) -> dict[str, float]:
     """Return P@1, P@3 and P@5 of rows ranked by margins, of equals the first candidate first; in percent."""
     n_rows = len(found.ptr) - 1
     row = np.repeat(np.arange(n_rows), np.diff(found.ptr))
@@ -139,19 +140,20 @@ def precisions(found: Candidates, margins: NDArray[np.float64]) -> dict[str, flo
     return {f"P@{k}": round(float(hits[place < k].sum()) * 100 / (k * n_rows), 2) for k in (1, 3, 5)}
 
 
-def gains(before: dict[str, float], after: dict[str, float]) -> bool:
-    """Return whether precisions are so much greater that near rows are kept."""
-    return max(round(after[name] - before[name], 2) for name in ("P@1", "P@5")) >= GAIN_MIN
+def gain_of(alone: dict[str, float], ranked: dict[str, float], n_rows: int) -> dict[str, Any]:
+    """Return what a report says of a ranking anew: whether it is "kept", the rows, and both precisions."""
+    gain = max(round(ranked[name] - alone[name], 2) for name in ("P@1", "P@5"))
+    return {"kept": gain >= GAIN_MIN, "rows": n_rows, "alone": alone, "ranked": ranked}
 
 
-def _of_rows(found: Candidates, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def _of_rows(found: Candidates, rows: I64) -> tuple[F32, Bools]:
     is_taken = np.zeros(len(found.ptr) - 1, np.bool_)
     is_taken[rows] = True
     taken = np.repeat(is_taken, np.diff(found.ptr))
     return found.features[taken], found.are_true[taken]
 
 
-def _fit_linear(x: NDArray[np.float32], y: NDArray[np.bool_], seed: int, is_large: bool) -> Ranker:
+def _fit_linear(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
     linear_model = _sklearn("sklearn.linear_model")
     mean, scale = x.mean(0, np.float64), x.std(0, np.float64)
     scale[scale == 0] = 1.0
@@ -160,7 +162,7 @@ def _fit_linear(x: NDArray[np.float32], y: NDArray[np.bool_], seed: int, is_larg
     return _ranker(np.append(weights, model.intercept_[0] - weights @ mean), [])
 
 
-def _fit_boosted(x: NDArray[np.float32], y: NDArray[np.bool_], seed: int, is_large: bool) -> Ranker:
+def _fit_boosted(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
     ensemble, options = _sklearn("sklearn.ensemble"), _BOOSTED | (_OF_MANY_ROWS if is_large else {})
     model = ensemble.HistGradientBoostingClassifier(**options, random_state=seed).fit(x, y)
     constant = np.zeros(x.shape[1] + 1)
@@ -175,7 +177,7 @@ def _fit_boosted(x: NDArray[np.float32], y: NDArray[np.bool_], seed: int, is_lar
     return ranker
 
 
-def _ranker(linear: NDArray[np.float64], trees: list[NDArray[Any]]) -> Ranker:
+def _ranker(linear: F64, trees: list[NDArray[Any]]) -> Ranker:
     """Return a ranker of scikit-learn's trees, renumbered: the two children of a node follow each other."""
     parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("feature", "threshold", "child", "value")}
     sizes, first = [0], 0
@@ -238,28 +240,21 @@ def _sklearn(module: str) -> Any:
         ) from None
 
 
-def ranking_figures(found: PredictedRows, labels: LabelRows, unknown: NDArray[np.int32]) -> dict[str, float]:
+def ranking_figures(found: PredictedRows, labels: LabelRows, unknown: I32) -> dict[str, float]:
     """Return P@1, P@3, P@5, F1@5 and nDCG@10 of rankings, in percent.
 
     F1@5 is the mean over the rows of F1 of the first five labels, as `annif eval` has it; nDCG@10 that of the
     first ten, divided by what a row's labels could give. Labels that the model does not know count as missed.
     """
-    are_true = mark_true(found, labels)
-    n_true = np.diff(labels.indptr) + unknown
-    sums = dict.fromkeys(("P@1", "P@3", "P@5", "F1@5", "nDCG@10"), 0.0)
-    gains = 1 / np.log2(np.arange(2, TOP + 2))
-    for row, (first, last) in enumerate(zip(found.ptr[:-1].tolist(), found.ptr[1:].tolist(), strict=True)):
-        hits = np.zeros(TOP)
-        hits[: min(TOP, last - first)] = are_true[first : min(last, first + TOP)]
-        for k in (1, 3, 5):
-            sums[f"P@{k}"] += hits[:k].sum() / k
-        sums["F1@5"] += 2 * hits[:5].sum() / (min(5, last - first) + n_true[row]) if n_true[row] else 0.0
-        if n_true[row]:
-            sums["nDCG@10"] += hits @ gains / gains[: min(TOP, n_true[row])].sum()
-    return {name: 100.0 * float(total) / labels.n_rows for name, total in sums.items()}
+    sums, _ = row_sums(found, labels, unknown, TOP)
+    n_true, n_found = np.diff(labels.indptr) + unknown, np.minimum(np.diff(found.ptr), 5)
+    of_rows = {f"P@{k}": sums.hits[:, k - 1] / k for k in (1, 3, 5)}
+    of_rows["F1@5"] = 2 * sums.hits[:, 4] / np.maximum(n_found + n_true, 1)
+    of_rows["nDCG@10"] = sums.gain[:, TOP - 1] / sums.ideal[:, TOP - 1]
+    return {name: 100.0 * float(values.mean()) for name, values in of_rows.items()}
 
 
-def best_of(found: Candidates, margins: NDArray[np.float64]) -> PredictedRows:
+def best_of(found: Candidates, margins: F64) -> PredictedRows:
     """Return the first TOP candidates of each row by their margins; of equals the smaller label."""
     rows = np.repeat(np.arange(len(found.ptr) - 1), np.diff(found.ptr))
     order = np.lexsort((found.labels, -margins, rows))

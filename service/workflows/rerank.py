@@ -5,15 +5,13 @@ labels for them (stacking: Wolpert 1992, "Stacked generalization"). What is publ
 of one member, trained on all rows. It is kept only where the held-out rows gain by it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I64
 from model_store.manifest import TrainerInfo
 from model_store.version import Draft, Model, model_of
 from service.base.errors import BadParameter
@@ -29,7 +27,7 @@ from service.workflows.ranker import (
     Candidates,
     candidates_of,
     fit_ranker,
-    gains,
+    gain_of,
     precisions,
     rank_by_folds,
 )
@@ -57,11 +55,7 @@ class Reranked(NamedTuple):
 
 
 def rerank(
-    draft: Draft,
-    dataset: Dataset,
-    train_part: Callable[[Dataset], Draft],
-    seed: int,
-    on_progress: OnProgress,
+    draft: Draft, dataset: Dataset, train_part: Callable[[Dataset], Draft], seed: int, on_progress: OnProgress
 ) -> Reranked:
     """Return a trained model with a ranker of its candidates, or the draft itself where that gains nothing.
 
@@ -87,9 +81,8 @@ def rerank(
     joined = _join(found)
     member = precisions(joined, -joined.features[:, 1].astype(np.float64))
     ranked = precisions(joined, rank_by_folds("boosted", joined, seed))
-    is_kept = gains(member, ranked)
-    report: dict[str, Any] = {"kept": is_kept, "rows": len(joined.ptr) - 1, "alone": member, "ranked": ranked}
-    if not is_kept:
+    report = gain_of(member, ranked, len(joined.ptr) - 1)
+    if not report["kept"]:
         on_progress("rerank", wanted + 1, wanted + 1)
         return Reranked(draft, report)
     ranker = fit_ranker("boosted", joined, np.arange(len(joined.ptr) - 1), seed)
@@ -97,7 +90,7 @@ def rerank(
     return Reranked(_combined(draft, dataset, seed, ranker), report)
 
 
-def divide(n_rows: int, seed: int) -> list[NDArray[np.int64]]:
+def divide(n_rows: int, seed: int) -> list[I64]:
     """Return PARTS parts of the rows, ascending, of blocks of neighbours that the seed deals."""
     block = max(1, min(BLOCK_ROWS, n_rows // (2 * PARTS)))
     n_blocks = -(-n_rows // block)

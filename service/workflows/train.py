@@ -53,7 +53,7 @@ from service.workflows.ranker import check_installed
 from service.workflows.request import Chosen
 from service.workflows.request import TrainRequest as TrainRequest
 from service.workflows.rerank import rerank
-from service.workflows.rounding import round_weights
+from service.workflows.weights import round_weights
 
 FITTED = "scores were fitted to the validation rows: xylem evaluate measures them on others"
 """Why a version that was calibrated has no F-measures after training."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection
 
+from model_store.compiled.handles import F32, I64
 from model_store.version import Model
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
@@ -149,8 +149,8 @@ class _Task(NamedTuple):
     predictor: Searcher
     valid: Labelled
     estimates: Estimates
-    bounds: NDArray[np.float32]
-    label_counts: NDArray[np.int64] | None
+    bounds: F32
+    label_counts: I64 | None
     n_training_rows: int
     read: Start
 
@@ -246,11 +246,7 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
 
 
 def _ask(
-    predictor: Searcher,
-    valid: Labelled,
-    floor: NDArray[np.float32],
-    request: TuneRequest,
-    on_progress: OnProgress,
+    predictor: Searcher, valid: Labelled, floor: F32, request: TuneRequest, on_progress: OnProgress
 ) -> Estimates:
     """Return the estimates of the validation rows whose score is at least a label's floor, float32[K]."""
     keeper = EstimateKeeper(floor, request.estimates_max)
@@ -270,7 +266,7 @@ def _choose_kappa(task: _Task, request: TuneRequest, on_progress: OnProgress) ->
     """Return the best kappa for the first method; OFO is replayed on the estimates for it."""
     method, empty, read = request.methods[0], request.empty, task.read
 
-    def find(estimates: Estimates, truth: LabelRows, bounds: NDArray[np.float32]) -> NDArray[np.float32]:
+    def find(estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
         if method != "ofo":
             return _find(method, estimates, truth, bounds, read, empty)
         return replay(estimates, truth, bounds, _start(request, estimates, truth, bounds, read))
@@ -296,9 +292,7 @@ def _tune(task: _Task, method: Method, request: TuneRequest, on_progress: OnProg
     return Tuned(method, empty, task.read, thresholds, count_at(estimates, truth, thresholds))
 
 
-def _start(
-    request: TuneRequest, estimates: Estimates, truth: LabelRows, bounds: NDArray[np.float32], read: Start
-) -> Start:
+def _start(request: TuneRequest, estimates: Estimates, truth: LabelRows, bounds: F32, read: Start) -> Start:
     """Return the start values of OFO: those given, or the best of the grid."""
     if request.start is None:
         return choose_start(estimates, truth, bounds, read, request.empty)
@@ -306,13 +300,8 @@ def _start(
 
 
 def _find(
-    method: Method,
-    estimates: Estimates,
-    truth: LabelRows,
-    bounds: NDArray[np.float32],
-    read: Start,
-    empty: EmptyConvention,
-) -> NDArray[np.float32]:
+    method: Method, estimates: Estimates, truth: LabelRows, bounds: F32, read: Start, empty: EmptyConvention
+) -> F32:
     """Return the thresholds of a method other than OFO, float32[K]."""
     thresholds, one = fta(estimates, truth, bounds, read, empty)
     if method == "fta-one":
@@ -328,11 +317,11 @@ def learn(
     rows: SparseRows,
     truth: LabelRows,
     start: Start,
-    label_counts: NDArray[np.int64] | None,
+    label_counts: I64 | None,
     n_rows: int,
     on_progress: OnProgress,
     counters: Counters | None = None,
-) -> tuple[Counters, NDArray[np.float32]]:
+) -> tuple[Counters, F32]:
     """Run OFO over rows, each predicted under the thresholds that hold then; return counters and thresholds.
 
     Source: Jasinska et al. 2016, algorithm 2. The same predictions, in the same order, as feedback makes:

@@ -20,17 +20,18 @@ import pytest
 
 from model_store.origin import ORIGIN
 from model_store.store import Store
+from model_store.version import draft_of
 from service.base.errors import BadInput
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers import Trained, estimate, parse_parameters, train
 from service.trainers.registry import TRAINERS
 from service.trainers.windows import STAGE
-from service.workflows.calibrate import calibrate_and_publish, draft_of
+from service.workflows.calibrate import calibrate_and_publish
 from service.workflows.choose_features import trial_model
-from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import serving, settings_of
+from tests.measured import evaluate
 from tests.oracles.problems import to_labels, to_rows
 
 N_FEATURES = 40

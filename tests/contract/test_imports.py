@@ -94,7 +94,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.importers": {
         "service.features",
         "service.datasets",
-        "service.workflows.weight_types",
+        "service.workflows.weights",
         "model_store",
     },
     "service.inference": {"service.kernels", "service.features", "model_store"},

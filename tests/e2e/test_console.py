@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from model_store.label_info import Subject, build_label_info
+from model_store.store import Store
 from tests.browser import CHROMIUM, Browser
-from tests.servers import ServerProcess
+from tests.servers import ServerProcess, wait_for
 
 KEY = "correct-horse-battery-staple"
 WORDS = ("red", "green", "blue", "black", "white", "brown")
@@ -183,9 +185,11 @@ def a_text_is_predicted_and_explained(browser: Browser) -> None:
     browser.click("#predictions li:nth-child(2) .label-name")
     browser.wait("!document.querySelector('#why-heading').textContent.includes('green')")
     browser.wait("document.querySelector('#why .marked .takes-4')?.textContent === 'GREEN'")
-    browser.fill("#deny", "green")
+    browser.fill("#deny", "GREEN")
+    browser.click("#deny-button")
     browser.wait("document.querySelector('#predictions').children.length === 5")
-    browser.fill("#deny", "")
+    browser.click("#deny-chosen button")
+    browser.wait("document.querySelector('#predictions').children.length === 6")
     browser.fill("#threshold", "tuned")
     browser.wait("document.querySelector('#predictions').children.length === 1")
     browser.fill("#threshold", "")
@@ -224,9 +228,9 @@ def a_correction_moves_thresholds(browser: Browser, server: ServerProcess) -> No
     before = server.ask("GET", path)[1]
     browser.click("#predictions li:first-child input")
     browser.fill("#add-label", "wh")
-    browser.wait("document.querySelector('#label-names option')?.value === 'white'")
+    browser.wait("document.querySelector('#add-label-names option')?.value === 'white'")
     browser.fill("#add-label", "white")
-    browser.click("#add-button")
+    browser.click("#add-label-button")
     browser.click("#send-correction")
     browser.wait("document.querySelector('#moved table tbody tr')")
     after = server.ask("GET", path)[1]
@@ -314,6 +318,53 @@ def labels_are_searched_and_explained(browser: Browser, server: ServerProcess) -
     browser.click("#page-labels input[type=checkbox]")
     browser.wait(f"document.querySelectorAll('#page-labels tbody tr').length === {len(few)}")
     assert browser.run("document.querySelectorAll('#page-labels .badge').length") == len(few)
+
+
+def labels_are_called_by_their_names(browser: Browser, server: ServerProcess) -> None:
+    """Names are found, shown and denied; what is sent are labels, which stand where the pointer is."""
+    assert isinstance(server.process.args, list)
+    store = Store(Path(str(server.process.args[3])))
+    hues = ("hue 0", "hue 1", "hue 2", "hue 3", "hue 4")
+    names = [{"fi": f"v\u00e4ri {word}", "en": f"the colour {word}"} for word in WORDS]
+    subjects = [
+        Subject(word, None, called, others=[("en", False, hue)])
+        for word, called, hue in zip(WORDS, names, hues, strict=False)
+    ]
+    store.put_label_info("colours", build_label_info(subjects))
+    wait_for(lambda: bool(server.ask("GET", "/v1/models/colours/labels?limit=1")[1]["languages"]))
+    go(browser, "predict")
+    browser.fill("#model", "colours")
+    browser.wait("!document.querySelector('#language-field').hidden")
+    browser.fill("#language", "fi")
+    browser.fill("#text", "a black thing")
+    browser.wait("document.querySelector('#predictions .name').textContent === 'v\u00e4ri black'")
+    assert browser.run("document.querySelector('#predictions .label-name').title").startswith("black: ")
+    browser.click("#predictions li:first-child .label-name")
+    browser.wait("document.querySelector('#why-heading').textContent === 'Why v\u00e4ri black'")
+    assert browser.run("document.querySelector('#why-text code').textContent") == "black"
+    browser.fill("#language", "en")
+    browser.wait("document.querySelector('#predictions .name').textContent === 'the colour black'")
+    browser.fill("#deny", "hue 3")  # another name of black
+    browser.wait("document.querySelector('#deny-names option')?.value === 'the colour black'")
+    browser.fill("#deny", "The colour BLACK")
+    browser.click("#deny-button")
+    browser.wait("document.querySelector('#deny-chosen .name')?.textContent === 'the colour black'")
+    browser.wait("document.querySelector('#predictions').children.length === 5")
+    browser.fill("#top", "2")
+    browser.wait("document.querySelector('#predictions').children.length === 2")
+    browser.fill("#add-label", "colour blue")
+    browser.wait("document.querySelector('#add-label-names option')?.value === 'the colour blue'")
+    browser.fill("#add-label", "the colour blue")
+    browser.click("#add-label-button")
+    browser.wait("document.querySelector('#add-label').value === ''")
+    browser.press("JSON")
+    body = json.loads(browser.text("dialog pre"))
+    assert (body["deny_labels"], body["language"]) == (["black"], "en")
+    browser.click("dialog .close")
+    browser.click("#deny-chosen button")
+    browser.fill("#top", "10")
+    browser.fill("#language", "")
+    browser.wait("document.querySelector('#predictions .name').textContent === 'black'")
 
 
 def server_labels(server: ServerProcess) -> list[str]:
@@ -470,6 +521,7 @@ def test_a_visit(browser: Browser, server: ServerProcess, tmp_path: Path) -> Non
     a_version_is_promoted_and_rolled_back_with_a_reason(browser, server)
     two_versions_are_compared(browser, server)
     labels_are_searched_and_explained(browser, server)
+    labels_are_called_by_their_names(browser, server)
     a_key_is_made_and_revoked(browser, server)
     health_draws_the_latencies(browser)
     fields_become_instances_and_figures_are_read(browser)

@@ -7,6 +7,7 @@ import io
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,9 +58,9 @@ SCHEMA_2: dict[str, dict[str, Any]] = {
     "softmax-matrices": {"n_labels": 5, "dim": 6, "n_places": 2, "n_turned": 6},
 }
 SCHEMA_3: dict[str, Any] = {
-    "text-unicode": TfidfParameters(ngram_max=2),
-    "text-chars": CharsParameters(char_min_df=1),
-    "text-words-chars": WordsCharsParameters(char_min_df=1),
+    "text-unicode": TfidfParameters(ngram_max=2, clean=False),
+    "text-chars": CharsParameters(char_min_df=1, clean=False),
+    "text-words-chars": WordsCharsParameters(char_min_df=1, clean=False),
 }
 CALIBRATED: dict[str, dict[str, Any]] = {
     "calibrated-one-tree": {"n_labels": 12, "n_trees": 1},
@@ -72,41 +73,46 @@ CALIBRATED: dict[str, dict[str, Any]] = {
     },
 }
 WORD_FORMS: dict[str, Any] = {
-    "text-stop-words": TfidfParameters(ngram_max=2, stop_words="golden.txt"),
-    "text-stems": WordsCharsParameters(char_min_df=1, stem="en"),
+    "text-stop-words": TfidfParameters(ngram_max=2, stop_words="golden.txt", clean=False),
+    "text-stems": WordsCharsParameters(char_min_df=1, stem="en", clean=False),
 }
 NEEDED = {"text-stems": "snowballstemmer"}
 """The library that a version cannot be read without."""
 
-MEMBERS = [TfidfParameters(ngram_max=2), CharsParameters(char_min_df=1)]
+MEMBERS = [TfidfParameters(ngram_max=2, clean=False), CharsParameters(char_min_df=1, clean=False)]
+SCHEMA_6: dict[str, Any] = {
+    "text-clean": TfidfParameters(ngram_max=2),
+    "text-clean-chars": WordsCharsParameters(char_min_df=1),
+}
 LABELS = [f"label::{i}" for i in range(9)]
 NAMES = ["red café", "blue", "北京大学", "green tea", "cafe red", "none", "of them", "is there", "at all"]
 """What a combined version holds, what its labels are and how they are called."""
 
 TEXTS = ["a red café", "北京大学 red", "blue ไม่ดี cafe\u0301"]
-"""What the features of schema 3 and 4 are fitted to; a reader that reads them otherwise answers otherwise."""
+"""What the features of schema 3 to 5 are fitted to; a reader that reads them otherwise answers otherwise."""
+
+SET_IN_LINES = ["a re-\n d ca\u00adf\u00e9", "\ufb01ne bl\u2010 \r\nue", "red-\nBlue fi-\n\ufb01"]
+"""The same of schema 6."""
 
 
 def text_draft(parameters: Any) -> Draft:
-    """A draft whose features are those of TEXTS."""
+    """A draft whose features are those of TEXTS, or of SET_IN_LINES where they are cleaned."""
     if getattr(parameters, "stop_words", None):
         parameters = parameters.model_copy(
             update={"stop_words": str(HERE / "schema-4" / parameters.stop_words)}
         )
     fit: Any = fit_tfidf if type(parameters) is TfidfParameters else fit_chars
-    featurizer, _ = fit(TEXTS, parameters)
+    featurizer, _ = fit(SET_IN_LINES if parameters.clean else TEXTS, parameters)
     draft = small_draft(22, n_labels=9, arity=3, share=0.3, n_features=featurizer.n_features)
     arrays = {**draft.extra, **featurizer.arrays()}
     return replace(draft, features=featurizer.config(), extra=arrays)
 
 
-def combined_draft() -> Draft:
+def combined_draft(each: Sequence[Any], words: NameParameters) -> Draft:
     """A combined version of two members, with names and near rows; its ranker is made by hand."""
-    members = [
-        replace(model_of(text_draft(parameters)), labels=build_names(LABELS)) for parameters in MEMBERS
-    ]
+    members = [replace(model_of(text_draft(parameters)), labels=build_names(LABELS)) for parameters in each]
     subjects = [Subject(label, None, {"en": name}) for label, name in zip(LABELS, NAMES, strict=True)]
-    names = NamesToMatch(concepts_of(subjects), NameParameters(), count_words(TEXTS, NameParameters()))
+    names = NamesToMatch(concepts_of(subjects), words, count_words(TEXTS, words))
     parts = combined_parts(members, names, candidates=5, beam_width=3)
     labels = LabelRows(np.arange(4), np.arange(3, dtype=np.int32), len(LABELS))
     rows = featurizer_of(members[0]).transform_texts(TEXTS)
@@ -135,7 +141,11 @@ DRAFTS: dict[int, dict[str, Draft]] = {
             if name not in NEEDED or find_spec(NEEDED[name])
         },
     },
-    5: {"combined": combined_draft()},
+    5: {"combined": combined_draft(MEMBERS, NameParameters(clean=False))},
+    6: {
+        **{name: text_draft(parameters) for name, parameters in SCHEMA_6.items()},
+        "combined-clean": combined_draft([*SCHEMA_6.values()], NameParameters()),
+    },
 }
 """The versions of each schema."""
 
@@ -157,7 +167,8 @@ def answers(model: Model) -> dict[str, Any]:
     predictor, manifest = make_predictor(model), model.manifest
     rows = rows_of(predictor.n_features)
     if manifest.features["kind"] != "raw":
-        rows = featurizer_of(model).transform_texts(TEXTS)
+        texts = SET_IN_LINES if manifest.features.get("clean") else TEXTS
+        rows = featurizer_of(model).transform_texts(texts)
     found = predictor.predict(rows, PredictOptions(top_r=4, exact=True))
     return {"ptr": found.ptr.tolist(), "labels": found.labels.tolist(), "scores": found.scores.tolist()}
 

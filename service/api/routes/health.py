@@ -34,7 +34,7 @@ async def livez() -> Alive:
     responses=answers(503, "Not ready", content("application/json", Readiness)),
 )
 async def readyz(services: Wired, response: Response) -> Readiness:
-    """Ready once the kernels are compiled and the models verified; so is an empty store.
+    """Ready once the kernels are compiled and the models verified; with an empty store at once.
 
     A model that is open answers before. `waits_for` says how many kernels there are while they are compiled.
 

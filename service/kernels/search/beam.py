@@ -12,8 +12,6 @@ same scorer adds the same numbers in the same order, and the heaps keep the same
 in which they are offered.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

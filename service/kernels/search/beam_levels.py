@@ -15,8 +15,6 @@ trees. So the best labels of any tree give a bound that few leaves reach, and on
 computed.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined

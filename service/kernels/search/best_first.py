@@ -12,8 +12,6 @@ dropped. A label whose mean reaches its threshold reaches it in some tree, so th
 candidates and their means decide.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -4,8 +4,6 @@ The map rises, also as it is computed: labels stay in the order that the search 
 need no map at all once they are logarithms of the model's own scores, which is what searches compare.
 """
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 import numpy as np

@@ -5,8 +5,6 @@ call leads to. Who makes a call writes the fixed parts once and keeps it; rows, 
 call to call, for little: three small kernels write them.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

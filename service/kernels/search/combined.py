@@ -5,8 +5,6 @@ The members' traversals are called by their addresses, as they are. Training ask
 candidates that serving ranks: both are made here.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows of features -> dense rows, by the embedding of a model (`model_store.extras`)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Why a label has its probability, and why a row reached a leaf of a decision tree: the nodes on the
 path, and what each feature of the row added there."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined

@@ -5,8 +5,6 @@ write. What these three do is in kernels of their own, which are called by their
 interpreter would run as long as they do, because a search leaves nothing of it in the caches.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from numba import types

@@ -4,8 +4,6 @@ One look-up in the map takes the place of two in the chunk's bit sets, and finds
 order.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

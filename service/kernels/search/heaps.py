@@ -7,8 +7,6 @@ Conventions: `scores` float32[capacity], `ids` int32[capacity], the first `size`
 function returns the new size.
 """
 
-from __future__ import annotations
-
 from numpy import float32, int32
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Features of a candidate by the training rows near to the row that is answered (`model_store.near`)."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ A sparse word holds a child's position and its weight in one load: uint64 for fl
 bfloat16, uint16 for int8. Dense rows hold weights only: float32, uint16 for bfloat16, or int8.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ block. A row alone goes down all trees at once, so that there is always a next c
 are the scorer's, so a row's answer has the same bits alone and in any block.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -9,8 +9,6 @@ same. A label that the trees give the score P is scored P^alpha * exp(-gamma / 2
 the row at length 1, mu the mean of the label's training rows.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined

@@ -15,8 +15,6 @@ added at once, a feature without a row as the zeros that follow the last row. Th
 begins with 0 is never -0, so that adding 0 or -0 leaves it as it is.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 import numpy as np

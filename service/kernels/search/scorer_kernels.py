@@ -1,7 +1,5 @@
 """The kernels behind `scoring`: the scorer, compiled for each type of weights."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -9,8 +9,6 @@ Links make the logarithms of probabilities of margins: Lin, Liu and Lin 2024 sec
 no exponential at all.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

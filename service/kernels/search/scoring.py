@@ -4,8 +4,6 @@ So a traversal is compiled once, not once for each type of weights: it reads non
 nanoseconds, which one node of a decision tree would feel.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

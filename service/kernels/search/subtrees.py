@@ -1,8 +1,6 @@
 """What the labels below a node say about it: is any of them allowed, which threshold is the
 least, which weight the greatest. Thresholds move in place."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np

@@ -3,8 +3,6 @@
 What a traversal needs besides is in `beam_workspace`, `routing_workspace` and `scores`.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import NamedTuple
 

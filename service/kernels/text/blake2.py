@@ -3,8 +3,6 @@
 Source: RFC 7693. Only what these need: one key for many messages, whose block is absorbed once.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

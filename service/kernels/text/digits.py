@@ -6,8 +6,6 @@ orjson's: `0.25`, `1e-7`, `120.0`, `1e+13`, so that a kernel and the library wri
 Decimal numbers are read out of bytes, too.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Predictions as JSON, their ids signed, without the interpreter's lock."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Bring compressed rows into the one form that everything else relies on: sorted, without repeats, finite."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ It is a part of what JSON allows. The data end with END and a byte that is nothi
 as expected leads to that last byte: no step goes past it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

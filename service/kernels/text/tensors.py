@@ -6,8 +6,6 @@ and 1 if it comes as binary data. IDENTITY and IDENTITY_END say where in the req
 none. The writer says where the answer's JSON and its binary data end: JSON_END and BINARY_END.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel

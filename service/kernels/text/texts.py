@@ -25,12 +25,15 @@ from service.kernels.text.sparse_json import (
     skip_blanks,
 )
 
-QUOTE, _BACKSLASH, _BLANK, _U = 34, 92, 32, 117
+QUOTE, _BACKSLASH, _BLANK, _HYPHEN, _U = 34, 92, 32, 45, 117
 _ESCAPED = np.frombuffer(b'"\\/bfnrt', np.uint8)
 _MEANT = np.frombuffer(b'"\\/\b\f\n\r\t', np.uint8)
 
 UTF8_A_CHARACTER = 4
 """Bytes of a character, at most."""
+
+LINE_END = -2
+"""In place of what a character becomes: the character, but after a hyphen the text is for Python."""
 
 NO_CODE = -2
 """In place of a code point: what stands here is no character of a string."""
@@ -156,8 +159,8 @@ class BodyTexts(NamedTuple):
     """What a kernel needs to read the texts of a body, and to make their rows.
 
     rows_by         the address of the kernel that makes them, for kernels that call it; table: what it takes
-    ready           int32[codes]  what a character becomes, -1: that is for Python, as are codes from here on;
-                    [0]: no texts are read
+    ready           int32[codes]  what a character becomes, or LINE_END; -1: that is for Python, as are codes
+                    from here on; [0]: no texts are read
     utf8            uint8[..]     where the texts are made ready, UTF8_A_CHARACTER bytes a character
     text_ptr        int64[n + 1]  where they begin and end
     characters_max  of all texts
@@ -247,9 +250,21 @@ def _make_ready(code: int, texts: BodyTexts, at: int, n_characters: int) -> tupl
     It is not when there is no room for so many, or what it becomes is for Python.
     """
     ready = int(np.int64(texts.ready[code])) if 0 <= code < len(texts.ready) else _LEFT
-    if ready < 0 or n_characters > texts.characters_max:
+    if n_characters > texts.characters_max:
         return at, False
+    if ready < 0:
+        if ready != LINE_END or _ends_in_hyphen(texts.utf8, at):
+            return at, False
+        ready = code
     return encode(ready, texts.utf8, at), True
+
+
+@inlined
+def _ends_in_hyphen(utf8: U8, at: int) -> bool:
+    """Return whether a hyphen, and maybe blanks, stand before utf8[at]."""
+    while at > 0 and utf8[at - 1] <= _BLANK:
+        at -= 1
+    return bool(at > 0 and utf8[at - 1] == _HYPHEN)
 
 
 @kernel

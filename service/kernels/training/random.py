@@ -1,7 +1,5 @@
 """Random numbers inside kernels: a stream that depends on its seed alone, not on thread or machine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Follower: brings the thresholds of served versions up to what the database has, a few times a second."""
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

@@ -9,8 +9,6 @@ A candidate is put, scored and taken away by changes in the log of its version, 
 that all replicas have the same.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ what they did, without the interpreter between them. A kernel that hands the int
 microseconds at a time, as one call an event did, starves the threads that wait for it.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeAlias
 

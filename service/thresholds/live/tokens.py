@@ -5,8 +5,6 @@ version, epoch, expiry in seconds since 1970, a serial number; little-endian), t
 bytes of a MAC: BLAKE2b with a key of 32 bytes, a MAC by itself (RFC 7693) and faster than HMAC.
 """
 
-from __future__ import annotations
-
 import binascii
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """Sparse estimates: of every row, the labels whose score is not too low to matter; the power to read them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -12,8 +12,6 @@ that threshold itself where it is one of them: without true rows, or without est
 to go by.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

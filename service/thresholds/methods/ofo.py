@@ -17,8 +17,6 @@ Source: Jasinska et al. 2016 section 4.3, algorithm 2, and equation (5) for the 
   only when it exceeds it (> in section 4.3): that is what the engine's traversal does everywhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

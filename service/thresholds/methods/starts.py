@@ -12,8 +12,6 @@ Kappa (section 6.2): kappa_j = max(1 / c, nu_j), c validated over a list. Here k
 (`ofo.LEAST`), so the list's values of c above 100 are left out: they say the same as 100.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeAlias
 

@@ -8,8 +8,6 @@ Scores    compressed by zlib: four times int64[K]
 All numbers are little-endian.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

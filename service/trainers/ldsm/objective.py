@@ -4,14 +4,12 @@ A *direction set* is a set of children as an integer, bit m for child m. What th
 is kept as sums, the same numbers without divisions: `totals`[m] = C_v P_m and `sums`[k, m] = l_v[k] P_m^k.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel, nonallocating_inlined
+from model_store.compiled.handles import F64, I32, U16
 from service.kernels.search.scorer import place
 from service.kernels.training.problem import NodeLabels
 
@@ -31,14 +29,14 @@ class Tally(NamedTuple):
     values  float64[2^M]   workspace: J of each direction set, without the multi-way penalty
     """
 
-    seen: NDArray[np.float64]
-    totals: NDArray[np.float64]
-    sums: NDArray[np.float64]
-    n_sent: NDArray[np.float64]
-    linear: NDArray[np.float64]
-    pairs: NDArray[np.float64]
-    added: NDArray[np.float64]
-    values: NDArray[np.float64]
+    seen: F64
+    totals: F64
+    sums: F64
+    n_sent: F64
+    linear: F64
+    pairs: F64
+    added: F64
+    values: F64
 
 
 @inlined
@@ -60,7 +58,7 @@ def empty_tally(n_labels: int, n_children: int) -> Any:
 
 
 @nonallocating_inlined
-def _add_gaps(tally: Tally, sums: NDArray[np.float64], first: Integer, size: float, weight: float) -> None:
+def _add_gaps(tally: Tally, sums: F64, first: Integer, size: float, weight: float) -> None:
     """Add weight * sum over j < l of |gap_jl + size (s_j - s_l)| to J, s_m saying whether m gets the row.
 
     The children's sums begin at sums[first]. With
@@ -146,7 +144,7 @@ def count_share(tally: Tally, labels: NodeLabels, i: Integer, child: int, share:
 
 
 @kernel
-def count_labels(labels: NodeLabels, directions: NDArray[np.uint16], n_children: int) -> NDArray[np.int32]:
+def count_labels(labels: NodeLabels, directions: U16, n_children: int) -> I32:
     """Return int32[k, n_children]: how many rows with each label go to each child."""
     counts = np.zeros((len(labels.used), n_children), np.int32)
     for i in range(len(directions)):
@@ -158,7 +156,7 @@ def count_labels(labels: NodeLabels, directions: NDArray[np.uint16], n_children:
 
 @kernel
 def split_quality(
-    labels: NodeLabels, counts: NDArray[np.int32], lambda1: float, lambda2: float
+    labels: NodeLabels, counts: I32, lambda1: float, lambda2: float
 ) -> tuple[float, float, float]:
     """Return J, the balancedness factor beta and the purity factor alpha of a split.
 

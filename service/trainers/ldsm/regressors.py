@@ -5,14 +5,12 @@ Weights are float32[m + 1, 8], row m being the bias, as in `solver`. The value o
 is h(x) = 1 / (1 + exp(-w . x - b)); a row goes to every child with h > 0.5, so with a margin above 0.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel, nonallocating_inlined, nonallocating_kernel
+from model_store.compiled.handles import F32, I32, U8, U64
 from model_store.compiled.vectors import EIGHT, add_scaled8, load8, store8, zero8
 from service.kernels.search.scorer import place
 from service.kernels.training.problem import NodeLabels, Problem
@@ -74,11 +72,11 @@ class Regressors(NamedTuple):
     squares  float32[m + 1, 8]  NAG: the sum of each weight's squared gradients; SGD: float32[0, 8]
     """
 
-    weights: NDArray[np.float32]
-    margins: NDArray[np.float32]
-    steps: NDArray[np.float32]
-    scales: NDArray[np.float32]
-    squares: NDArray[np.float32]
+    weights: F32
+    margins: F32
+    steps: F32
+    scales: F32
+    squares: F32
 
 
 @nonallocating_inlined
@@ -154,7 +152,7 @@ def _logistic(margin: float) -> Any:
 
 
 @kernel
-def begin_regressors(problem: Problem, learning: Learning, state: NDArray[np.uint64]) -> Regressors:
+def begin_regressors(problem: Problem, learning: Learning, state: U64) -> Regressors:
     """Return regressors with random weights and no bias."""
     n_used = len(problem.used)
     regressors = Regressors(
@@ -195,7 +193,7 @@ def _pass_over(
     regressors: Regressors,
     learning: Learning,
     lambda1: float,
-    order: NDArray[np.int32],
+    order: I32,
     visits: tuple[int, int],
     length: float,
     normal: float,
@@ -228,12 +226,7 @@ def _pass_over(
 
 @kernel
 def train_regressors(
-    problem: Problem,
-    labels: NodeLabels,
-    learning: Learning,
-    lambda1: float,
-    state: NDArray[np.uint64],
-    stop: NDArray[np.uint8],
+    problem: Problem, labels: NodeLabels, learning: Learning, lambda1: float, state: U64, stop: U8
 ) -> Regressors:
     """Train the regressors of a node.
 

@@ -1,13 +1,11 @@
 """LdSM: the split that the trained regressors of a node make, and the rows and labels of its children."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, F64, I32, I64, U8, U16, U64
 from service.base.rows import LabelRows, SparseRows
 from service.kernels.training.problem import Problem, localise, localise_labels, pack_tile
 from service.trainers.ldsm.objective import (
@@ -41,13 +39,13 @@ class Split(NamedTuple):
     """
 
     n_children: int
-    weights: NDArray[np.float32]
-    features: NDArray[np.int32]
-    directions: NDArray[np.uint16]
-    sizes: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    counts: NDArray[np.int32]
-    quality: NDArray[np.float64]
+    weights: F32
+    features: I32
+    directions: U16
+    sizes: I64
+    labels: I32
+    counts: I32
+    quality: F64
     n_retries: int
 
 
@@ -59,12 +57,12 @@ class Examples(NamedTuple):
 
     rows: SparseRows
     labels: LabelRows
-    feature_rank: NDArray[np.int32]
-    label_rank: NDArray[np.int32]
+    feature_rank: I32
+    label_rank: I32
 
 
 @kernel
-def route_rows(problem: Problem, regressors: Regressors, n_children: int) -> NDArray[np.uint16]:
+def route_rows(problem: Problem, regressors: Regressors, n_children: int) -> U16:
     """Return the direction set of each row: every child with a margin above 0, else that of the greatest.
 
     Source: LdSM, algorithm 5 (CreateChildren). Equal margins: the lowest child.
@@ -85,7 +83,7 @@ def route_rows(problem: Problem, regressors: Regressors, n_children: int) -> NDA
 
 
 @inlined
-def _rows_per_child(directions: NDArray[np.uint16], n_children: int) -> Any:
+def _rows_per_child(directions: U16, n_children: int) -> Any:
     sizes = np.zeros(n_children, np.int64)
     for chosen in directions:
         for m in range(n_children):
@@ -94,12 +92,7 @@ def _rows_per_child(directions: NDArray[np.uint16], n_children: int) -> Any:
 
 
 @kernel
-def _drop_empty_children(
-    sizes: NDArray[np.int64],
-    weights: NDArray[np.float32],
-    directions: NDArray[np.uint16],
-    counts: NDArray[np.int32],
-) -> int:
+def _drop_empty_children(sizes: I64, weights: F32, directions: U16, counts: I32) -> int:
     """Move the children that get rows to the front; return how many they are."""
     n_kept = 0
     for m in range(len(sizes)):
@@ -118,13 +111,7 @@ def _drop_empty_children(
 
 
 @kernel
-def split_node(
-    examples: Examples,
-    rows: NDArray[np.int32],
-    learning: Learning,
-    state: NDArray[np.uint64],
-    stop: NDArray[np.uint8],
-) -> Split:
+def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, stop: U8) -> Split:
     """Train a node on its rows and send them to its children.
 
     Source: LdSM, algorithms 4 and 5. Deviations: features and labels are renumbered to those that occur in
@@ -178,19 +165,19 @@ class Children(NamedTuple):
     priorities   int64[n_children]  sum - max of the counts: 0 when one label says all (LdSM, algorithm 1)
     """
 
-    features: NDArray[np.int32]
-    weight_ptr: NDArray[np.int64]
-    child: NDArray[np.int32]
-    weight: NDArray[np.float32]
-    rows: NDArray[np.int32]
-    label_ptr: NDArray[np.int64]
-    label: NDArray[np.int32]
-    counts: NDArray[np.int32]
-    priorities: NDArray[np.int64]
+    features: I32
+    weight_ptr: I64
+    child: I32
+    weight: F32
+    rows: I32
+    label_ptr: I64
+    label: I32
+    counts: I32
+    priorities: I64
 
 
 @kernel
-def _kept_features(split: Split) -> NDArray[np.int64]:
+def _kept_features(split: Split) -> I64:
     """Return the places of the features with weights that are not 0, by ascending feature."""
     n_features = len(split.features)
     kept = np.empty(n_features, np.int64)
@@ -205,7 +192,7 @@ def _kept_features(split: Split) -> NDArray[np.int64]:
 
 
 @kernel
-def share_out(rows: NDArray[np.int32], split: Split) -> Children:
+def share_out(rows: I32, split: Split) -> Children:
     """Return the children of a split that has some.
 
     rows  int32[n], ascending: the node's

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from model_store.compiled.handles import F32, I32, U8
 from model_store.ensemble import Chunk, Tree
 from service.base.errors import BadData
 from service.base.faults import fault
 from service.base.parameters import Parameters
 from service.base.rows import LabelRows, SparseRows
+from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
 from service.trainers.ldsm.report import LdsmShape, SplitFacts, report_of
 from service.trainers.ldsm.split import Examples, Split, share_out, split_node
@@ -22,7 +23,7 @@ from service.trainers.representations import rerank_arrays, squared_lengths
 from service.trainers.size import SizeEstimate
 from service.trainers.source import RowSource, TrainingSet, all_rows
 from service.trainers.spec import Trained, TrainerSpec, spreads
-from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
+from service.trainers.weighing import Weighed, weigh
 from service.trainers.work import Tools, derived_seed
 
 STAGE = "trees"
@@ -37,9 +38,7 @@ _OPTIMISERS = {"sgd": SGD, "nag": NAG}
 class LdsmParameters(Parameters):
     """Parameters of `ldsm`; the defaults, chosen on held-out training rows, are for rows of length 1."""
 
-    trees: int = Field(
-        default=50, ge=1, le=1000, description="trees of the ensemble; their scores are averaged"
-    )
+    trees: DecisionTrees = 50
     arity: int = Field(default=4, ge=2, le=CHILDREN_MAX, description="children of a node (M)")
     max_nodes: int = Field(
         default=0,
@@ -48,16 +47,14 @@ class LdsmParameters(Parameters):
         description="a tree grows no further than so many nodes (T_max); 0: 2000, or twice the labels "
         "where that is more, to 65,536",
     )
-    max_depth: int = Field(default=32, ge=1, le=1000, description="most splits between the root and a leaf")
+    max_depth: MaxDepth = 32
     max_copies: float = Field(
         default=32.0,
         ge=1.0,
         le=1000.0,
         description="a tree's leaves hold at most so many times the training rows: bounds memory and time",
     )
-    leaf_labels: int = Field(
-        default=100, ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones"
-    )
+    leaf_labels: LeafLabels = 100
     min_rows: int = Field(default=2, ge=2, le=1_000_000, description="a node of fewer rows is not split")
     lambda1: float = Field(
         default=2.0, ge=0.0, le=1000.0, description="weight of the class integrity in the objective J"
@@ -77,29 +74,15 @@ class LdsmParameters(Parameters):
         le=1000,
         description="passes over a node's rows; over more than 5000, n of them: epochs * sqrt(5000 / n)",
     )
-    prune: float = Field(
-        default=0.3, ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all"
-    )
-    idf: Idf = Field(default="auto", description=IDF_ABOUT)
+    prune: Prune = 0.3
+    idf: Idf = "auto"
     shares: Literal["rows", "labels"] = Field(
         default="rows",
         description="a leaf's value for a label: its share of the leaf's rows, or of their labels",
     )
-    rerank: Literal["no", "yes"] = Field(
-        default="no", description="re-rank the labels of the trees by the labels' mean rows"
-    )
-    alpha: float = Field(
-        default=0.6,
-        ge=0.0,
-        le=1.0,
-        description="share of the trees in the re-ranked score; 1: the trees alone",
-    )
-    gamma: float = Field(
-        default=30.0,
-        ge=0.0,
-        le=1e6,
-        description="how fast the score falls with the distance from a label's mean row",
-    )
+    rerank: Rerank = "no"
+    alpha: Alpha = 0.6
+    gamma: Gamma = 30.0
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
@@ -126,7 +109,7 @@ class LdsmParameters(Parameters):
         )
 
 
-Histogram = tuple[NDArray[np.int32], NDArray[np.int32]]
+Histogram = tuple[I32, I32]
 """Labels, ascending, and how many of a node's rows carry each."""
 
 _NOTHING: Histogram = np.empty(0, np.int32), np.empty(0, np.int32)
@@ -161,9 +144,7 @@ class _Growth:
     waiting  heap of (-priority, id, rows) of the nodes that may be split
     """
 
-    def __init__(
-        self, examples: Examples, rows: NDArray[np.int32], parameters: LdsmParameters, seed: int
-    ) -> None:
+    def __init__(self, examples: Examples, rows: I32, parameters: LdsmParameters, seed: int) -> None:
         self.examples = examples
         self.parameters = parameters
         self.learning = parameters.learning()
@@ -172,13 +153,13 @@ class _Growth:
         self.rows_held = len(rows)
         self.nodes: list[_Node] = []
         self.splits: list[SplitFacts] = []
-        self.waiting: list[tuple[int, int, NDArray[np.int32]]] = []
+        self.waiting: list[tuple[int, int, I32]] = []
         labels, counts = np.unique(examples.labels.indices, return_counts=True)
         self.nodes_max = parameters.most_nodes(len(labels))
         histogram = labels.astype(np.int32), counts.astype(np.int32)
         self._add(0, rows, histogram, int(counts.sum() - counts.max()))
 
-    def grow(self, stop: NDArray[np.uint8]) -> None:
+    def grow(self, stop: U8) -> None:
         """Split the node of the highest priority until nothing is left to split, or a limit is reached.
 
         Deviations: a node whose priority is 0 (one label says all) is not split, the root included; a split
@@ -196,14 +177,14 @@ class _Growth:
                 self.rows_held = held
                 self._add_children(node, rows, split)
 
-    def _add(self, depth: int, rows: NDArray[np.int32], histogram: Histogram, priority: int) -> None:
+    def _add(self, depth: int, rows: I32, histogram: Histogram, priority: int) -> None:
         """Add a leaf, and let it wait when it may be split."""
         p = self.parameters
         if priority and len(rows) >= p.min_rows and depth < p.max_depth:
             heapq.heappush(self.waiting, (-priority, len(self.nodes), rows))
         self.nodes.append(_Node(depth, len(rows), histogram))
 
-    def _add_children(self, node: _Node, rows: NDArray[np.int32], split: Split) -> None:
+    def _add_children(self, node: _Node, rows: I32, split: Split) -> None:
         children = share_out(rows, split)
         bias = split.weights[-1, : split.n_children].copy()
         node.chunk = Chunk(*children[:4], bias)
@@ -238,7 +219,7 @@ class _Growth:
         shape = LdsmShape(len(nodes), len(leaves), max(node.depth for node in leaves), self.rows_held)
         return _Grown(tree, shape, self.splits)
 
-    def _values(self, node: _Node) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def _values(self, node: _Node) -> tuple[I32, F32]:
         """Return the labels of a leaf and their shares; equal counts: the smaller labels are kept."""
         labels, counts = node.histogram
         whole = node.n_rows if self.parameters.shares == "rows" else int(counts.sum())
@@ -266,7 +247,7 @@ class _Grow:
 
     weighed: Weighed
     labels: LabelRows
-    labelled: NDArray[np.int32]
+    labelled: I32
     parameters: LdsmParameters
     seed: int
 
@@ -276,7 +257,7 @@ class _Grow:
         ranks = np.zeros(rows.n_features, np.int32), np.zeros(self.labels.n_labels, np.int32)
         return Examples(rows, self.labels, *ranks)
 
-    def run(self, number: int, examples: Examples, stop: NDArray[np.uint8]) -> _Grown:
+    def run(self, number: int, examples: Examples, stop: U8) -> _Grown:
         """Return the result of an item."""
         growth = _Growth(examples, self.labelled, self.parameters, derived_seed(self.seed, number))
         growth.grow(stop)

@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I32, I64
 from model_store.ensemble import Chunk
 from service.base.rows import offsets, ranges
 from service.evaluation.tree_criteria import (
@@ -26,11 +26,11 @@ _GROWTH_POINTS = 100
 class LeafCounts(NamedTuple):
     """What was counted at the leaves of a tree, by position: int64[leaves] rows, and those of each label."""
 
-    rows: NDArray[np.int64]
+    rows: I64
     labels: NodeCounts
 
 
-def breadth_first(tree: OnlineTree) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def breadth_first(tree: OnlineTree) -> tuple[I64, I32]:
     """Return (the nodes breadth-first, child_ptr of model_store.ensemble.Tree)."""
     left, right = tree.left, tree.right
     level = np.array([tree.state[ROOT]])
@@ -44,7 +44,7 @@ def breadth_first(tree: OnlineTree) -> tuple[NDArray[np.int64], NDArray[np.int32
     return order, child_ptr.astype(np.int32)
 
 
-def counted_at(tree: OnlineTree, leaves: NDArray[np.int64]) -> LeafCounts:
+def counted_at(tree: OnlineTree, leaves: I64) -> LeafCounts:
     """Return what the leaves have counted while the tree grew."""
     n = int(tree.classes.used[leaves].sum())
     leaf, label, count = np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n)
@@ -52,7 +52,7 @@ def counted_at(tree: OnlineTree, leaves: NDArray[np.int64]) -> LeafCounts:
     return LeafCounts(tree.n_rows[leaves], counts_of(len(leaves), leaf, label, count))
 
 
-def recounted_at(tree: OnlineTree, leaves: NDArray[np.int64], data: TrainingSet) -> LeafCounts:
+def recounted_at(tree: OnlineTree, leaves: I64, data: TrainingSet) -> LeafCounts:
     """Return what the leaves count of these rows, which go down the tree as it is now."""
     rows, labels = data
     reached = np.empty(rows.n_rows, np.int32)
@@ -66,7 +66,7 @@ def recounted_at(tree: OnlineTree, leaves: NDArray[np.int64], data: TrainingSet)
     return LeafCounts(n_rows, counts_of(len(leaves), np.repeat(leaf, n_labels), labels.indices, ones))
 
 
-def chunks_of(tree: OnlineTree, order: NDArray[np.int64]) -> list[Chunk | None]:
+def chunks_of(tree: OnlineTree, order: I64) -> list[Chunk | None]:
     """Return the scorers of each node's children (none of the left, h of the right), None for a leaf."""
     inner = order[tree.left[order] != LEAF]
     used = tree.weights.used[inner].astype(np.int64)
@@ -87,11 +87,7 @@ def chunks_of(tree: OnlineTree, order: NDArray[np.int64]) -> list[Chunk | None]:
 
 
 def report_of(
-    tree: OnlineTree,
-    child_ptr: NDArray[np.int32],
-    counts: NodeCounts,
-    rows: NDArray[np.int64],
-    points: list[dict[str, float]],
+    tree: OnlineTree, child_ptr: I32, counts: NodeCounts, rows: I64, points: list[dict[str, float]]
 ) -> dict[str, Any]:
     """Return what a training tells of the tree; rows int64[n] by node, points noted while it grew."""
     growth = criteria_by_splits(child_ptr, counts)
@@ -112,14 +108,14 @@ def report_of(
     }
 
 
-def spread(child_ptr: NDArray[np.int32], leaves: NodeCounts) -> NodeCounts:
+def spread(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
     """Return counts by node from counts by position among the leaves."""
     n_entries = np.zeros(len(child_ptr) - 1, np.int64)
     n_entries[np.diff(child_ptr) == 0] = np.diff(leaves.ptr)
     return leaves._replace(ptr=offsets(n_entries))
 
 
-def rows_of_nodes(child_ptr: NDArray[np.int32], at_leaves: NDArray[np.int64]) -> NDArray[np.int64]:
+def rows_of_nodes(child_ptr: I32, at_leaves: I64) -> I64:
     """Return int64[n]: the rows of each node, from those of the leaves by position."""
     rows = np.zeros(len(child_ptr) - 1, np.int64)
     rows[np.diff(child_ptr) == 0] = at_leaves
@@ -128,9 +124,7 @@ def rows_of_nodes(child_ptr: NDArray[np.int32], at_leaves: NDArray[np.int64]) ->
     return rows
 
 
-def histograms_of(
-    child_ptr: NDArray[np.int32], counts: NodeCounts, rows: NDArray[np.int64], n_kept: int
-) -> list[tuple[NDArray[np.int32], NDArray[np.float32]] | None]:
+def histograms_of(child_ptr: I32, counts: NodeCounts, rows: I64, n_kept: int) -> list[tuple[I32, F32] | None]:
     """Return the label shares of each leaf, None for others: the commonest n_kept labels, equal ones by id.
 
     A leaf that no row reached answers as the nearest node above it that some did.
@@ -152,7 +146,7 @@ def histograms_of(
     best = best[np.lexsort((label[best], leaf[best]))]
     share = (count[best] / np.maximum(1, rows[of])[leaf[best]]).astype(np.float32)
     ends = np.cumsum(np.minimum(n_entries, n_kept)).tolist()
-    found: list[tuple[NDArray[np.int32], NDArray[np.float32]] | None] = [None] * len(rows)
+    found: list[tuple[I32, F32] | None] = [None] * len(rows)
     for node, first, last in zip(leaves.tolist(), [0, *ends], ends, strict=False):
         found[node] = label[best[first:last]], share[first:last]
     return found

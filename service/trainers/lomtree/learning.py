@@ -20,15 +20,13 @@ values of a node, and those of a feature, lie together, and are asked for while 
 memory is allocated. Deterministic.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
+from model_store.compiled.handles import F32, F64, I32, I64
 from service.trainers.lomtree.tables import (
     fetch,
     find,
@@ -69,11 +67,11 @@ MOVE_MAX = 2.0
 class Row(NamedTuple):
     """A row to learn: features[first:last] with their values, and labels[first_label:last_label]."""
 
-    features: NDArray[np.int32]
-    values: NDArray[np.float32]
+    features: I32
+    values: F32
     first: Integer
     last: Integer
-    labels: NDArray[np.int32]
+    labels: I32
     first_label: Integer
     last_label: Integer
 
@@ -81,9 +79,9 @@ class Row(NamedTuple):
 class Scratch(NamedTuple):
     """Workspace for the features of a row: slots, values over scales, and their rates."""
 
-    slot: NDArray[np.int64]
-    scaled: NDArray[np.float64]
-    rate: NDArray[np.float64]
+    slot: I64
+    scaled: F64
+    rate: F64
 
 
 def make_scratch(longest: int) -> Scratch:
@@ -188,12 +186,7 @@ def train_node(
 
 @inlined
 def score_of(
-    tree: OnlineTree,
-    node: Integer,
-    features: NDArray[np.int32],
-    values: NDArray[np.float32],
-    first: Integer,
-    last: Integer,
+    tree: OnlineTree, node: Integer, features: I32, values: F32, first: Integer, last: Integer
 ) -> Any:
     """Return h(x) of a node."""
     score = np.float64(tree.bias[node, WEIGHT])
@@ -305,12 +298,12 @@ def _learn(tree: OnlineTree, budget: Budget, row: Row, scratch: Scratch) -> None
 def learn_rows(
     tree: OnlineTree,
     budget: Budget,
-    indptr: NDArray[np.int64],
-    features: NDArray[np.int32],
-    values: NDArray[np.float32],
-    label_ptr: NDArray[np.int64],
-    labels: NDArray[np.int32],
-    order: NDArray[np.int32],
+    indptr: I64,
+    features: I32,
+    values: F32,
+    label_ptr: I64,
+    labels: I32,
+    order: I32,
     scratch: Scratch,
 ) -> None:
     """Learn from the rows in `order`, one after the other; rows without labels are passed over.

@@ -1,24 +1,16 @@
 """What a tree that has learnt leaves behind: its weights, the leaves of rows, and what its leaves counted."""
 
-from __future__ import annotations
-
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel, nonallocating_kernel
+from model_store.compiled.handles import F32, F64, I32, I64
 from service.trainers.lomtree.learning import score_of
 from service.trainers.lomtree.tree import COUNT, LEAF, ROOT, SCALE, WEIGHT, OnlineTree
 
 
 @nonallocating_kernel
 def route_rows(
-    tree: OnlineTree,
-    indptr: NDArray[np.int64],
-    features: NDArray[np.int32],
-    values: NDArray[np.float32],
-    rows: NDArray[np.int32],
-    waiting: NDArray[np.int64],
-    leaf_out: NDArray[np.int32],
+    tree: OnlineTree, indptr: I64, features: I32, values: F32, rows: I32, waiting: I64, leaf_out: I32
 ) -> None:
     """Write the leaf of every row: right where h(x) > 0.
 
@@ -52,12 +44,7 @@ def route_rows(
 
 @kernel
 def pack_weights(
-    tree: OnlineTree,
-    nodes: NDArray[np.int64],
-    room: NDArray[np.int64],
-    n_out: NDArray[np.int64],
-    feature_out: NDArray[np.int32],
-    weight_out: NDArray[np.float32],
+    tree: OnlineTree, nodes: I64, room: I64, n_out: I64, feature_out: I32, weight_out: F32
 ) -> None:
     """Write the weights of nodes that are not 0, by ascending feature.
 
@@ -92,13 +79,7 @@ def pack_weights(
 
 
 @nonallocating_kernel
-def count_leaves(
-    tree: OnlineTree,
-    leaves: NDArray[np.int64],
-    leaf_out: NDArray[np.int64],
-    label_out: NDArray[np.int32],
-    count_out: NDArray[np.float64],
-) -> None:
+def count_leaves(tree: OnlineTree, leaves: I64, leaf_out: I64, label_out: I32, count_out: F64) -> None:
     """Write what the nodes `leaves` have counted: entries (position in `leaves`, label, rows), in no order.
 
     The outputs have room for the sum of tree.classes.used over the leaves.

@@ -9,8 +9,6 @@ A slot holds a key and its three values side by side, and lies within a cache li
 miss, and `fetch` asks for it beforehand.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
+from model_store.compiled.handles import I32, I64, U8
 from model_store.compiled.vectors import prefetch
 
 Integer = int | np.int64
@@ -53,16 +52,16 @@ class Pool(NamedTuple):
     value   float[P, 4]   what belongs to the key; the last column is where `key` lies
     """
 
-    start: NDArray[np.int64]
-    used: NDArray[np.int32]
-    bits: NDArray[np.int32]
-    free: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    key: NDArray[np.int32]
+    start: I64
+    used: I32
+    bits: I32
+    free: I64
+    counts: I64
+    key: I32
     value: NDArray[Any]
 
 
-def aligned(n_bytes: int) -> NDArray[np.uint8]:
+def aligned(n_bytes: int) -> U8:
     """Return memory, not touched yet, that begins on a cache line."""
     raw = np.empty(n_bytes + LINE_BYTES, np.uint8)
     start = -raw.ctypes.data % LINE_BYTES
@@ -100,7 +99,7 @@ def _place(key: Integer, bits: Integer) -> Any:
 
 
 @inlined
-def fetch(pool: Pool, table: Integer, keys: NDArray[np.int32], first: Integer, last: Integer) -> None:
+def fetch(pool: Pool, table: Integer, keys: I32, first: Integer, last: Integer) -> None:
     """Ask for the cache lines at which the search for keys[first:last] begins."""
     bits, start = np.int64(pool.bits[table]), pool.start[table]
     if bits >= 0:
@@ -218,7 +217,7 @@ def release(pool: Pool, table: Integer) -> None:
     pool.used[table] = 0
 
 
-def items(pool: Pool, table: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
+def items(pool: Pool, table: int) -> tuple[I32, NDArray[Any]]:
     """Return (keys ascending, their values) of a table, copied."""
     if pool.bits[table] < 0:
         return np.empty(0, np.int32), np.empty((0, N_VALUES), pool.value.dtype)

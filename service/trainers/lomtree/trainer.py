@@ -6,13 +6,14 @@ from math import ceil, exp
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from model_store.compiled.handles import I32
 from model_store.ensemble import Tree
 from service.base.parameters import Parameters
 from service.base.rows import LabelRows
 from service.evaluation.tree_criteria import leaf_criteria, sum_to_inner_nodes
+from service.trainers.fields import LeafLabels
 from service.trainers.lomtree.finish import (
     LeafCounts,
     breadth_first,
@@ -75,9 +76,7 @@ class LomtreeParameters(Parameters):
         description="a leaf takes the place of the least-used one when it has so many times its rows "
         "with labels other than the commonest",
     )
-    leaf_labels: int = Field(
-        default=100, ge=1, le=1_000_000, description="labels that a leaf answers with, its commonest ones"
-    )
+    leaf_labels: LeafLabels = 100
     memory_mb: int = Field(
         default=1024,
         ge=1,
@@ -111,7 +110,7 @@ class OnlineLomtree:
         """Return how many rows have been learnt, those without labels not counted."""
         return int(self._tree.state[N_ROWS])
 
-    def learn(self, data: TrainingSet, order: NDArray[np.int32] | None = None) -> Iterator[int]:
+    def learn(self, data: TrainingSet, order: I32 | None = None) -> Iterator[int]:
         """Learn from the rows, one after the other; yields now and then how many are done.
 
         order  int32[..]: which rows, in which order; None: all as they stand
@@ -139,11 +138,7 @@ class OnlineLomtree:
             yield done
 
     def finish(
-        self,
-        n_labels: int,
-        n_features: int,
-        ids: NDArray[np.int32] | None = None,
-        recount: TrainingSet | None = None,
+        self, n_labels: int, n_features: int, ids: I32 | None = None, recount: TrainingSet | None = None
     ) -> Trained:
         """Return the tree as it is; learning may go on after.
 
@@ -241,7 +236,7 @@ class LabelOrder:
         ]
 
 
-def _variation(one: NDArray[np.int32], other: NDArray[np.int32]) -> float:
+def _variation(one: I32, other: I32) -> float:
     n = 1 + int(max(one.max(), other.max()))
     shares = [np.bincount(part, minlength=n) / len(part) for part in (one, other)]
     return float(np.abs(shares[0] - shares[1]).sum()) / 2
@@ -275,7 +270,7 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
 
 def _in_turn(
     source: RowSource, parameters: LomtreeParameters, tools: Tools
-) -> Iterator[tuple[TrainingSet, NDArray[np.int32] | None]]:
+) -> Iterator[tuple[TrainingSet, I32 | None]]:
     """Yield rows with the order in which they are learnt; None: as they stand."""
     if source.reads == "once" or parameters.order == "given":
         for _ in range(1 if source.reads == "once" else parameters.passes):

@@ -1,14 +1,12 @@
 """The tree of LOMtree: its nodes, which leaves may split, and how they come by children."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
+from model_store.compiled.handles import F32, F64, I32, I64
 from model_store.compiled.vectors import prefetch
 from service.trainers.lomtree.tables import (
     LINE_BYTES,
@@ -77,21 +75,21 @@ class OnlineTree(NamedTuple):
     classes     what is known of each class at each node, float64 (l, n, m) by label
     """
 
-    parent: NDArray[np.int32]
-    left: NDArray[np.int32]
-    right: NDArray[np.int32]
-    least: NDArray[np.int64]
-    n_rows: NDArray[np.int64]
-    n_counted: NDArray[np.int64]
-    most: NDArray[np.int64]
-    most_label: NDArray[np.int32]
-    score: NDArray[np.float64]
-    n_scored: NDArray[np.int64]
-    bias: NDArray[np.float32]
-    norm: NDArray[np.float64]
-    n_trained: NDArray[np.int64]
-    nodes: NDArray[np.int64]
-    state: NDArray[np.int64]
+    parent: I32
+    left: I32
+    right: I32
+    least: I64
+    n_rows: I64
+    n_counted: I64
+    most: I64
+    most_label: I32
+    score: F64
+    n_scored: I64
+    bias: F32
+    norm: F64
+    n_trained: I64
+    nodes: I64
+    state: I64
     weights: Pool
     classes: Pool
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.build import build_ensemble
+from model_store.compiled.handles import I32, I64
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from service.base.rows import offsets
 from service.executors.local import Crew
@@ -105,7 +105,7 @@ class _Shown:
         self._trees = trees
         self._ensemble: TreeEnsemble | None = None
 
-    def pieces(self, gone: int, window: TrainingSet, order: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
+    def pieces(self, gone: int, window: TrainingSet, order: I32) -> Iterator[I32]:
         """Yield the order of a window, after `gone` rows before it, in pieces, each after it was shown."""
         end = gone + len(order)
         cuts = sorted({gone, end, *(begin for begin in self._begins if gone < begin < end)})
@@ -157,11 +157,7 @@ def _epoch(
 
 
 def _descend(
-    window: TrainingSet,
-    orders: list[NDArray[np.int32]],
-    growing: list[_Growing],
-    descent: Descent,
-    crew: Crew,
+    window: TrainingSet, orders: list[I32], growing: list[_Growing], descent: Descent, crew: Crew
 ) -> None:
     """Train every shard of every tree on the rows of a window, each tree in an order of its own."""
 
@@ -184,7 +180,7 @@ def _descend(
     crew.run(work, items, lambda item, result: None)
 
 
-def _deal(shape: Shape, census: Census) -> NDArray[np.int32]:
+def _deal(shape: Shape, census: Census) -> I32:
     """Return the shard of each inner node, -1 at leaves; the next largest goes where least work is."""
     visits = np.minimum(_below(shape, census.label_rows), census.n_rows)
     visits[0] = census.n_rows
@@ -199,14 +195,14 @@ def _deal(shape: Shape, census: Census) -> NDArray[np.int32]:
     return shard
 
 
-def _below(shape: Shape, of_label: NDArray[np.int64]) -> NDArray[np.int64]:
+def _below(shape: Shape, of_label: I64) -> I64:
     """Return the sum over the labels under each node."""
     sums = offsets(of_label[shape.labels])
-    below: NDArray[np.int64] = sums[shape.last] - sums[shape.first]
+    below: I64 = sums[shape.last] - sums[shape.first]
     return below
 
 
-def _room(shape: Shape, shard: NDArray[np.int32], census: Census) -> _Room:
+def _room(shape: Shape, shard: I32, census: Census) -> _Room:
     """Return room for all pairs that can occur: a node meets no feature that none of its rows has."""
     pairs = np.minimum(_below(shape, census.label_nonzeros), census.n_features)
     pairs[0] = min(census.n_nonzeros, census.n_features)
@@ -228,7 +224,7 @@ def _scaled(room: _Room, share: float) -> _Room:
     return _Room(slots, [int(n * share) for n in room.words])
 
 
-def _topology(shape: Shape, shard: NDArray[np.int32], n_labels: int) -> Topology:
+def _topology(shape: Shape, shard: I32, n_labels: int) -> Topology:
     is_leaf = np.diff(shape.child_ptr) == 0
     leaf = np.full(n_labels, -1, np.int32)
     leaf[shape.labels[shape.first[is_leaf]]] = np.flatnonzero(is_leaf)

@@ -15,14 +15,12 @@ The classifiers of a node's children are updated together, on the rows that carr
 at a root on all rows: the root's own classifier, P(any label), is folded into those of its children.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, I32, I64, U8, U64
 from service.base.rows import LabelRows, SparseRows
 
 Integer = int | np.int64
@@ -43,10 +41,10 @@ class Topology(NamedTuple):
     shard      int32[N]      the shard that has the weights of an inner node's children; -1 at leaves
     """
 
-    child_ptr: NDArray[np.int32]
-    parent: NDArray[np.int32]
-    leaf: NDArray[np.int32]
-    shard: NDArray[np.int32]
+    child_ptr: I32
+    parent: I32
+    leaf: I32
+    shard: I32
 
 
 class Shard(NamedTuple):
@@ -61,12 +59,12 @@ class Shard(NamedTuple):
                              or slots were full
     """
 
-    keys: NDArray[np.uint64]
-    place: NDArray[np.int64]
-    pool: NDArray[np.float32]
-    bias: NDArray[np.float32]
-    steps: NDArray[np.int64]
-    used: NDArray[np.int64]
+    keys: U64
+    place: I64
+    pool: F32
+    bias: F32
+    steps: I64
+    used: I64
 
 
 class Marks(NamedTuple):
@@ -78,10 +76,10 @@ class Marks(NamedTuple):
     step    float32[..]    a number for each child of a node
     """
 
-    visit: NDArray[np.int32]
-    path: NDArray[np.int32]
-    place: NDArray[np.int64]
-    step: NDArray[np.float32]
+    visit: I32
+    path: I32
+    place: I64
+    step: F32
 
 
 @inlined
@@ -105,7 +103,7 @@ def _find(shard: Shard, key: np.uint64, width: Integer) -> Any:
 
 
 @inlined
-def _mark(tree: Topology, labels: NDArray[np.int32], now: int, marks: Marks) -> int:
+def _mark(tree: Topology, labels: I32, now: int, marks: Marks) -> int:
     """Mark the root and the nodes at and above the leaves of the labels; return how many."""
     marks.visit[0] = now
     marks.path[0] = 0
@@ -126,8 +124,8 @@ def _update(
     shard: Shard,
     node: int,
     now: int,
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
+    indices: I32,
+    values: F32,
     base: np.uint64,
     rate: float,
     penalty: float,
@@ -160,7 +158,7 @@ def _update(
 
 
 @inlined
-def _workspace(tree: Topology, indptr: NDArray[np.int64]) -> Marks:
+def _workspace(tree: Topology, indptr: I64) -> Marks:
     n_nodes = len(tree.parent)
     longest = np.int64(0)
     for row in range(len(indptr) - 1):
@@ -180,13 +178,13 @@ def _workspace(tree: Topology, indptr: NDArray[np.int64]) -> Marks:
 def train_shard(
     rows: SparseRows,
     labels: LabelRows,
-    order: NDArray[np.int32],
+    order: I32,
     tree: Topology,
     shard: Shard,
     number: int,
     rate: float,
     penalty: float,
-    stop: NDArray[np.uint8],
+    stop: U8,
 ) -> None:
     """Go through rows in the order given, taking the steps of the nodes that belong to shard `number`.
 
@@ -215,9 +213,7 @@ def train_shard(
                 _update(tree, shard, node, k + 1, indices, values, base, rate, penalty, marks)
 
 
-def used_keys(
-    keys: NDArray[np.uint64], place: NDArray[np.int64]
-) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+def used_keys(keys: U64, place: I64) -> tuple[U64, I64]:
     """Return the keys of a shard that are not empty, ascending, and the places of their weights."""
     slots = np.flatnonzero(keys != NEW)
     slots = slots[np.argsort(keys[slots])]

@@ -17,6 +17,7 @@ from service.base.parameters import Parameters
 from service.base.rows import LabelRows, SparseRows
 from service.trainers.classifiers import Members, Solving, members_of, solver_bytes
 from service.trainers.clustering import balanced_shape
+from service.trainers.fields import CostDecay, Eps, Idf, LabelTrees, LeafSize, MaxEpochs, Prune, RareDecay
 from service.trainers.label_tree import exact_vectors, grow
 from service.trainers.plt.descent import Descent, train_trees
 from service.trainers.regrowing import Regrowth
@@ -25,7 +26,7 @@ from service.trainers.shape import Shape, huffman_shape, random_shape
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.source import Census, MemorySource, RowSource, TrainingSet, all_rows
 from service.trainers.spec import Trained, TrainerSpec, rows_by_label
-from service.trainers.weighing import IDF_ABOUT, Idf, weigh
+from service.trainers.weighing import weigh
 from service.trainers.work import Tools
 
 
@@ -40,63 +41,38 @@ class PltParameters(Parameters):
         default=16,
         ge=2,
         le=4096,
-        description="most children of a node (kmeans: above the labels, a power of two)",
+        description="most children of a node; kmeans: above the labels, a power of two",
     )
-    leaf_size: int = Field(
-        default=100, ge=1, le=1_000_000, description="kmeans: parts of no more labels are not divided"
-    )
-    trees: int = Field(
-        default=1, ge=1, le=100, description="trees of the ensemble; their probabilities are averaged"
-    )
+    leaf_size: LeafSize = 100
+    trees: LabelTrees = 1
     solver: Literal["batch", "sgd"] = Field(
-        default="batch", description="how node classifiers are trained; sgd can stream"
+        default="batch",
+        description="how node classifiers are trained: batch, with the parameters from cost to idf; or sgd, "
+        "which can stream, with those from epochs to memory_mib",
     )
     cost: float = Field(
-        default=4.0,
-        ge=1e-6,
-        le=1e6,
-        description="batch: weight of the loss against the penalty (C), at the root",
+        default=4.0, ge=1e-6, le=1e6, description="weight of the loss against the penalty (C), at the root"
     )
-    cost_decay: float = Field(
-        default=0.25,
-        ge=0.0,
-        le=1.0,
-        description="batch: a node of n of the root's N has the cost C * (N / n)^cost_decay",
-    )
-    rare_decay: float = Field(
-        default=0.15,
-        ge=0.0,
-        le=1.0,
-        description="batch: a child with p of its node's n rows has the cost of the node times (n / "
-        "p)^rare_decay",
-    )
-    eps: float = Field(
-        default=0.1,
-        ge=1e-4,
-        le=10.0,
-        description="batch: a classifier is done when no dual gradient is larger",
-    )
-    max_epochs: int = Field(
-        default=100, ge=1, le=100_000, description="batch: a classifier is given up after so many passes"
-    )
-    idf: Idf = Field(default="auto", description=f"batch: {IDF_ABOUT}")
-    epochs: int = Field(default=10, ge=1, le=1000, description="sgd: passes over the rows")
+    cost_decay: CostDecay = 0.25
+    rare_decay: RareDecay = 0.15
+    eps: Eps = 0.1
+    max_epochs: MaxEpochs = 100
+    idf: Idf = "auto"
+    epochs: int = Field(default=10, ge=1, le=1000, description="passes over the rows")
     rate: float = Field(
         default=0.5,
         ge=1e-6,
         le=1e3,
-        description="sgd: the first step g; step t of a node is g / (1 + l2 * g * t)",
+        description="the first step g; step t of a node is g / (1 + l2 * g * t)",
     )
-    l2: float = Field(default=1e-5, ge=0.0, le=1e3, description="sgd: weight of the penalty, lambda")
+    l2: float = Field(default=1e-5, ge=0.0, le=1e3, description="weight of the penalty, lambda")
     memory_mib: int = Field(
         default=4096,
         ge=1,
         le=1 << 24,
-        description="sgd: weights take no more; late features are left out then",
+        description="weights take no more; late features are left out then",
     )
-    prune: float = Field(
-        default=0.1, ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all"
-    )
+    prune: Prune = 0.1
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from model_store.compiled.handles import F32, I32, U8
 from model_store.ensemble import Chunk, Tree
 from service.base.parameters import Parameters
 from service.base.rows import SparseRows
 from service.evaluation.propensity import A, B, propensities
+from service.evaluation.tree_criteria import shares_by_depth
+from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
 from service.trainers.representations import rerank_arrays
 from service.trainers.size import SizeEstimate
 from service.trainers.source import RowSource, TrainingSet, all_rows
 from service.trainers.spec import Trained, TrainerSpec, spreads
-from service.trainers.weighing import IDF_ABOUT, Idf, weigh
+from service.trainers.weighing import weigh
 from service.trainers.work import Tools, derived_seed
 
 STAGE = "trees"
@@ -33,14 +36,10 @@ class ForestParameters(Parameters):
     `cost` and `eps` were chosen on held-out training rows.
     """
 
-    trees: int = Field(
-        default=50, ge=1, le=1000, description="trees of the ensemble; their scores are averaged"
-    )
+    trees: DecisionTrees = 50
     max_leaf: int = Field(default=10, ge=1, le=1_000_000, description="a node of no more rows is not split")
-    max_depth: int = Field(default=64, ge=1, le=1000, description="most splits between the root and a leaf")
-    leaf_labels: int = Field(
-        default=100, ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones"
-    )
+    max_depth: MaxDepth = 64
+    leaf_labels: LeafLabels = 100
     cost: float = Field(
         default=0.45,
         ge=1e-6,
@@ -56,10 +55,8 @@ class ForestParameters(Parameters):
     max_steps: int = Field(
         default=10, ge=1, le=10_000, description="a separator is given up after so many Newton steps"
     )
-    prune: float = Field(
-        default=0.0, ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all"
-    )
-    idf: Idf = Field(default="auto", description=IDF_ABOUT)
+    prune: Prune = 0.0
+    idf: Idf = "auto"
 
     def growth(self, rows: SparseRows) -> Growth:
         """Return how the trees are grown on rows: `cost` is divided by their typical value."""
@@ -68,7 +65,7 @@ class ForestParameters(Parameters):
             self.max_leaf, self.max_depth, self.leaf_labels, cost, self.eps, self.max_steps, self.prune
         )
 
-    def worths(self, data: TrainingSet) -> NDArray[np.float32]:
+    def worths(self, data: TrainingSet) -> F32:
         """Return what each label is worth in the splits' nDCG, float32[K], > 0."""
         return np.ones(data.labels.n_labels, np.float32)
 
@@ -90,23 +87,11 @@ class PfastreXmlParameters(ForestParameters):
     propensity_b: float = Field(
         default=B, ge=0.0, le=1e6, description="constant B of the propensities of labels"
     )
-    rerank: Literal["yes", "no"] = Field(
-        default="yes", description="re-rank the labels of the trees by the labels' mean rows"
-    )
-    alpha: float = Field(
-        default=0.5,
-        ge=0.0,
-        le=1.0,
-        description="share of the trees in the re-ranked score; 1: the trees alone",
-    )
-    gamma: float = Field(
-        default=30.0,
-        ge=0.0,
-        le=1e4,
-        description="how fast the score falls with the distance from a label's mean row",
-    )
+    rerank: Rerank = "yes"
+    alpha: Alpha = 0.5
+    gamma: Gamma = 30.0
 
-    def worths(self, data: TrainingSet) -> NDArray[np.float32]:
+    def worths(self, data: TrainingSet) -> F32:
         """Return 1 / propensity of each label, float32[K], >= 1."""
         counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
         known = propensities(counts, data.rows.n_rows, self.propensity_a, self.propensity_b)
@@ -128,7 +113,7 @@ def typical_value(rows: SparseRows) -> float:
     return float((sizes**3).sum()) / squares if squares else 1.0
 
 
-def _rows(data: TrainingSet, label_weight: NDArray[np.float32]) -> TrainingRows:
+def _rows(data: TrainingSet, label_weight: F32) -> TrainingRows:
     discount = 1.0 / np.log2(np.arange(data.labels.n_labels) + 2.0)
     ideal = np.concatenate([[0.0], np.cumsum(discount)])
     return TrainingRows(*data, label_weight, discount, ideal)
@@ -141,14 +126,14 @@ class _Grow:
     result: ClassVar[Any] = Grown
 
     rows: TrainingRows
-    labelled: NDArray[np.int32]
+    labelled: I32
     growth: Growth
     seed: int
 
     def workspace(self) -> None:
         """Return nothing: a tree brings its own."""
 
-    def run(self, number: int, workspace: None, stop: NDArray[np.uint8]) -> Grown:
+    def run(self, number: int, workspace: None, stop: U8) -> Grown:
         """Return the result of an item."""
         grown: Grown = grow_tree(
             self.rows, self.labelled.copy(), self.growth, derived_seed(self.seed, number), stop
@@ -157,11 +142,7 @@ class _Grow:
 
 
 def grow_forest(
-    data: TrainingSet,
-    parameters: ForestParameters,
-    label_weight: NDArray[np.float32],
-    n_trees: int,
-    tools: Tools,
+    data: TrainingSet, parameters: ForestParameters, label_weight: F32, n_trees: int, tools: Tools
 ) -> list[Grown]:
     """Grow the first n_trees trees, each on all rows that carry labels; the threads take a tree at a time.
 
@@ -188,14 +169,14 @@ def tree_bytes(rows: SparseRows) -> int:
     return 8 * len(rows.indices) + 150 * rows.n_rows
 
 
-def tree_of(grown: Grown, leaf_weight: NDArray[np.float32]) -> Tree:
+def tree_of(grown: Grown, leaf_weight: F32) -> Tree:
     """Return the tree that the store takes: a leaf's value is a label's share of its rows * leaf_weight."""
     n_nodes = len(grown.n_rows)
     is_inner = np.diff(grown.child_ptr) > 0
     share = grown.leaf_count / np.repeat(grown.n_rows, np.diff(grown.leaf_ptr))
     value = (share * leaf_weight[grown.leaf_label]).astype(np.float32)
     chunks: list[Chunk | None] = [None] * n_nodes
-    histograms: list[tuple[NDArray[np.int32], NDArray[np.float32]] | None] = [None] * n_nodes
+    histograms: list[tuple[I32, F32] | None] = [None] * n_nodes
     for node in range(n_nodes):
         if is_inner[node]:
             of_node = slice(grown.weight_ptr[node], grown.weight_ptr[node + 1])
@@ -245,20 +226,8 @@ def estimate_forest(data: TrainingSet, parameters: ForestParameters, tools: Tool
     n_weights = len(first.weight)
     n_features, n_labels = len(np.unique(data.rows.indices)), len(np.unique(data.labels.indices))
     bound = n_weights + (parameters.trees - 1) * (int(SPARE * n_weights) + n_features)
-    return SizeEstimate.of(bound, n_features, n_labels, _alphas(first))
-
-
-def _alphas(grown: Grown) -> tuple[float, ...]:
-    """Return the mean share of its parent's features that an inner node has, for each depth from 1."""
-    inner = np.flatnonzero(np.diff(grown.child_ptr))
-    parent = np.searchsorted(grown.child_ptr, inner, "right") - 1
-    depth = np.zeros(len(grown.n_rows), np.int64)
-    sums: dict[int, list[float]] = {}
-    for node, above in zip(inner[1:].tolist(), parent[1:].tolist(), strict=True):
-        depth[node] = depth[above] + 1
-        share = float(grown.n_used[node] / max(1, grown.n_used[above]))
-        sums.setdefault(int(depth[node]), []).append(share)
-    return tuple(sum(sums[d]) / len(sums[d]) for d in sorted(sums))
+    sums, n_nodes = shares_by_depth(first.child_ptr, first.n_used, np.ones(len(first.n_used))).T
+    return SizeEstimate.of(bound, n_features, n_labels, tuple((sums / n_nodes).tolist()))
 
 
 FASTXML = TrainerSpec(

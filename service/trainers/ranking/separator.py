@@ -9,15 +9,13 @@ Source of all steps: Yuan, Ho, Lin 2012, "An improved GLMNET for L1-regularized 
 13), the algorithm of LIBLINEAR's solver 6. Everything is float64 but the values of the rows.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, F64, I32, I64, U8, U64
 from service.kernels.training.random import random_below
 
 PASSES_MAX = 10
@@ -45,20 +43,14 @@ class Columns(NamedTuple):
     feature  int32[m]      -1 at the last
     """
 
-    ptr: NDArray[np.int64]
-    row: NDArray[np.int32]
-    value: NDArray[np.float32]
-    feature: NDArray[np.int32]
+    ptr: I64
+    row: I32
+    value: F32
+    feature: I32
 
 
 @kernel
-def columns_of(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    rows: NDArray[np.int32],
-    counts: NDArray[np.int32],
-) -> Columns:
+def columns_of(indptr: I64, indices: I32, values: F32, rows: I32, counts: I32) -> Columns:
     """Return the columns of some rows.
 
     counts  int32[n_features], workspace: zero at the call and on return
@@ -113,16 +105,16 @@ class _State(NamedTuple):
     pull       float64[n]  bend * move
     """
 
-    weight: NDArray[np.float64]
-    target: NDArray[np.float64]
-    gradient: NDArray[np.float64]
-    curvature: NDArray[np.float64]
-    order: NDArray[np.int32]
-    margin: NDArray[np.float64]
-    slope: NDArray[np.float64]
-    bend: NDArray[np.float64]
-    move: NDArray[np.float64]
-    pull: NDArray[np.float64]
+    weight: F64
+    target: F64
+    gradient: F64
+    curvature: F64
+    order: I32
+    margin: F64
+    slope: F64
+    bend: F64
+    move: F64
+    pull: F64
 
 
 @inlined
@@ -132,7 +124,7 @@ def _softplus(x: float) -> float:
 
 
 @inlined
-def _bend_rows(state: _State, side: NDArray[np.uint8], cost: NDArray[np.float64]) -> None:
+def _bend_rows(state: _State, side: U8, cost: F64) -> None:
     """Compute the derivatives of each row's loss, and forget the last move."""
     for i in range(len(side)):
         share = 1.0 / (1.0 + math.exp(-state.margin[i]))
@@ -184,9 +176,7 @@ def _differentiate(columns: Columns, state: _State, slack: float) -> tuple[int, 
 
 
 @inlined
-def _descend(
-    columns: Columns, state: _State, n_active: int, enough: float, random: NDArray[np.uint64]
-) -> int:
+def _descend(columns: Columns, state: _State, n_active: int, enough: float, random: U64) -> int:
     """Minimise the quadratic model over the first n_active columns by coordinate descent; return the passes.
 
     Each pass is in random order. Columns far from leaving 0 are passed over until the others are done.
@@ -241,7 +231,7 @@ def _descend(
 
 
 @inlined
-def _step(state: _State, side: NDArray[np.uint8], cost: NDArray[np.float64]) -> bool:
+def _step(state: _State, side: U8, cost: F64) -> bool:
     """Go from weight towards target as far as lowers the objective enough; return whether it could."""
     promised, norm = 0.0, 0.0
     for j in range(len(state.weight)):
@@ -271,14 +261,8 @@ def _step(state: _State, side: NDArray[np.uint8], cost: NDArray[np.float64]) -> 
 
 @kernel
 def solve_separator(
-    columns: Columns,
-    side: NDArray[np.uint8],
-    cost: NDArray[np.float64],
-    eps: float,
-    steps_max: int,
-    random: NDArray[np.uint64],
-    stop: NDArray[np.uint8],
-) -> tuple[NDArray[np.float64], int]:
+    columns: Columns, side: U8, cost: F64, eps: float, steps_max: int, random: U64, stop: U8
+) -> tuple[F64, int]:
     """Return the weights of the columns (the constant term last) and the Newton steps taken.
 
     side       uint8[n]    0 or 1

@@ -1,13 +1,12 @@
 """Growing a binary decision tree whose splits rank labels well: FastXML's, in one call."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, F64, I32, I64, U8, U64
 from service.base.rows import LabelRows, SparseRows
 from service.kernels.training.problem import localise_labels
 from service.kernels.training.random import next_random
@@ -29,21 +28,14 @@ class Gains(NamedTuple):
     used   int32[k]      label of each rank, ascending
     """
 
-    ptr: NDArray[np.int64]
-    label: NDArray[np.int32]
-    gain: NDArray[np.float64]
-    used: NDArray[np.int32]
+    ptr: I64
+    label: I32
+    gain: F64
+    used: I32
 
 
 @kernel
-def gains_of(
-    label_ptr: NDArray[np.int64],
-    labels: NDArray[np.int32],
-    rows: NDArray[np.int32],
-    label_weight: NDArray[np.float32],
-    ideal: NDArray[np.float64],
-    seen: NDArray[np.int32],
-) -> Gains:
+def gains_of(label_ptr: I64, labels: I32, rows: I32, label_weight: F32, ideal: F64, seen: I32) -> Gains:
     """Return the gains of the labels of `rows`.
 
     Source: Prabhu, Varma 2014, equation 1 (label_weight 1), and Jain et al. 2016, section 4 (1 / propensity):
@@ -64,9 +56,7 @@ def gains_of(
 
 
 @inlined
-def _rank(
-    gains: Gains, side: NDArray[np.uint8], discount: NDArray[np.float64], lead_out: NDArray[np.float64]
-) -> float:
+def _rank(gains: Gains, side: U8, discount: F64, lead_out: F64) -> float:
     """Rank the labels of each side by falling gain (ties: smaller label first); return the sum of DCGs.
 
     lead_out  float64[k]  how much higher the second side discounts each label than the first
@@ -87,9 +77,7 @@ def _rank(
 
 
 @kernel
-def split_by_ranking(
-    gains: Gains, discount: NDArray[np.float64], side: NDArray[np.uint8], totals_out: NDArray[np.float64]
-) -> int:
+def split_by_ranking(gains: Gains, discount: F64, side: U8, totals_out: F64) -> int:
     """Alternate between the best ranking of each side and the best side of each row; return the rounds.
 
     Source: Prabhu, Varma 2014, section 4.2, algorithm 2 with w = 0: equation 7 (the ranking that is best for
@@ -118,7 +106,7 @@ def split_by_ranking(
 
 
 @kernel
-def toss_sides(side_out: NDArray[np.uint8], state: NDArray[np.uint64]) -> None:
+def toss_sides(side_out: U8, state: U64) -> None:
     """Give each row a random side."""
     for i in range(len(side_out)):
         side_out[i] = next_random(state) >> np.uint64(63)
@@ -138,9 +126,9 @@ class TrainingRows(NamedTuple):
 
     rows: SparseRows
     labels: LabelRows
-    label_weight: NDArray[np.float32]
-    discount: NDArray[np.float64]
-    ideal: NDArray[np.float64]
+    label_weight: F32
+    discount: F64
+    ideal: F64
 
 
 class Growth(NamedTuple):
@@ -178,30 +166,30 @@ class Grown(NamedTuple):
     leaf_count  int32[..]     rows of the leaf that carry the label
     """
 
-    child_ptr: NDArray[np.int32]
-    n_rows: NDArray[np.int32]
-    n_used: NDArray[np.int32]
-    weight_ptr: NDArray[np.int64]
-    feature: NDArray[np.int32]
-    weight: NDArray[np.float32]
-    bias: NDArray[np.float32]
-    leaf_ptr: NDArray[np.int64]
-    leaf_label: NDArray[np.int32]
-    leaf_count: NDArray[np.int32]
+    child_ptr: I32
+    n_rows: I32
+    n_used: I32
+    weight_ptr: I64
+    feature: I32
+    weight: F32
+    bias: F32
+    leaf_ptr: I64
+    leaf_label: I32
+    leaf_count: I32
 
 
 class _Split(NamedTuple):
     """A separator: ascending features, their weights, constant term; side of each row; features looked at."""
 
-    feature: NDArray[np.int32]
-    weight: NDArray[np.float32]
+    feature: I32
+    weight: F32
     bias: np.float32
-    side: NDArray[np.uint8]
+    side: U8
     n_used: int
 
 
 @inlined
-def _alike(labels: LabelRows, order: NDArray[np.int32]) -> bool:
+def _alike(labels: LabelRows, order: I32) -> bool:
     """Return whether all rows carry the same labels."""
     first, n = labels.indptr[order[0]], labels.indptr[order[0] + 1] - labels.indptr[order[0]]
     for row in order:
@@ -216,13 +204,7 @@ def _alike(labels: LabelRows, order: NDArray[np.int32]) -> bool:
 
 @kernel
 def _split(
-    data: TrainingRows,
-    order: NDArray[np.int32],
-    growth: Growth,
-    random: NDArray[np.uint64],
-    counts: NDArray[np.int32],
-    seen: NDArray[np.int32],
-    stop: NDArray[np.uint8],
+    data: TrainingRows, order: I32, growth: Growth, random: U64, counts: I32, seen: I32, stop: U8
 ) -> _Split:
     """Split the rows of a node; all on one side when no attempt could do better."""
     n_rows = len(order)
@@ -262,7 +244,7 @@ def _split(
 
 
 @inlined
-def _part(order: NDArray[np.int32], side: NDArray[np.uint8]) -> int:
+def _part(order: I32, side: U8) -> int:
     """Put the rows of the first side before those of the second, in their order; return how many."""
     second = order[side == 1]
     n_first = 0
@@ -275,9 +257,7 @@ def _part(order: NDArray[np.int32], side: NDArray[np.uint8]) -> int:
 
 
 @kernel
-def _count_labels(
-    labels: LabelRows, order: NDArray[np.int32], n_most: int, seen: NDArray[np.int32]
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _count_labels(labels: LabelRows, order: I32, n_most: int, seen: I32) -> tuple[I32, I32]:
     """Return the n_most labels that most rows carry (ties: smaller label first), ascending; how many."""
     nnz = 0
     for row in order:
@@ -302,12 +282,12 @@ def _count_labels(
 class _Pairs(NamedTuple):
     """Keys and their values, in arrays that may be longer."""
 
-    key: NDArray[np.int32]
+    key: I32
     value: NDArray[Any]
 
 
 @kernel
-def _put(pairs: _Pairs, n: int, key: NDArray[np.int32], value: NDArray[Any]) -> _Pairs:
+def _put(pairs: _Pairs, n: int, key: I32, value: NDArray[Any]) -> _Pairs:
     """Put more pairs after the first n; return the arrays, or longer copies that hold them all."""
     n_after = n + len(key)
     if n_after > len(pairs.key):
@@ -321,9 +301,7 @@ def _put(pairs: _Pairs, n: int, key: NDArray[np.int32], value: NDArray[Any]) -> 
 
 
 @kernel
-def grow_tree(
-    data: TrainingRows, order: NDArray[np.int32], growth: Growth, seed: int, stop: NDArray[np.uint8]
-) -> Grown:
+def grow_tree(data: TrainingRows, order: I32, growth: Growth, seed: int, stop: U8) -> Grown:
     """Grow a tree on the rows of `order`.
 
     Source: Prabhu, Varma 2014, algorithms 1 and 2 with one update of w a node, as the authors' code does.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F64, I32, I64, U8
 from service.trainers.softmax.dealing import Rule, capacity_of, deal, make_dealing
 from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
 
@@ -21,14 +21,12 @@ class _Places(NamedTuple):
     of    int64[n, 5]  its number, -1 so far without; level; labels that are none; the node above; branch
     """
 
-    span: NDArray[np.int64]
-    of: NDArray[np.int64]
+    span: I64
+    of: I64
 
 
 @inlined
-def _number(
-    labels: NDArray[np.int32], n_nodes: int, places: _Places, made: SoftmaxTree
-) -> tuple[int, NDArray[np.uint8]]:
+def _number(labels: I32, n_nodes: int, places: _Places, made: SoftmaxTree) -> tuple[int, U8]:
     """Number the nodes that have no number, and write the tree; see `assign_labels`."""
     is_used, is_new = np.zeros(len(made.child), np.uint8), np.zeros(len(made.child), np.uint8)
     slot = places.of[:, _SLOT]
@@ -60,14 +58,14 @@ def _number(
 
 @kernel
 def assign_labels(
-    labels: NDArray[np.int32],
-    share: NDArray[np.float64],
+    labels: I32,
+    share: F64,
     rule: Rule,
     tree: SoftmaxTree,
     network: Network,
     statistics: LabelStatistics,
     made: SoftmaxTree,
-) -> tuple[int, NDArray[np.uint8]]:
+) -> tuple[int, U8]:
     """Deal all labels anew from the root down, into `made`; return how many nodes it has room for and uses.
 
     labels  int32[n], n >= 2, those with a leaf, the most frequent first
@@ -114,23 +112,3 @@ def assign_labels(
         members[low:high] = sorted_members[low:high]
         t += 1
     return _number(labels, n_nodes, places, made)
-
-
-@kernel
-def deal_labels(
-    labels: NDArray[np.int32],
-    share: NDArray[np.float64],
-    n_pads: int,
-    node: int,
-    level: int,
-    rule: Rule,
-    tree: SoftmaxTree,
-    network: Network,
-    statistics: LabelStatistics,
-) -> NDArray[np.int64]:
-    """Return the child that each label of one node is dealt to, int64[as many]; see `assign_labels`."""
-    n_children = tree.child.shape[1]
-    work = make_dealing(len(labels), n_children)
-    capacity = capacity_of(len(labels), n_children, level, rule)
-    deal(labels, share, n_pads, node, capacity, rule, tree, network, statistics, work)
-    return work.child

@@ -10,14 +10,12 @@ label keeps its child unless another promises more by `margin` standard errors o
 frequent labels get leaves of their own first (`alone`), as in Huffman's tree.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
+from model_store.compiled.handles import F32, F64, I32, I64
 from service.trainers.softmax.known import branch_at, probabilities_of
 from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
 
@@ -61,18 +59,18 @@ class Dealing(NamedTuple):
     room        float64[1]: of this mass or more, a child takes no further label
     """
 
-    p: NDArray[np.float32]
-    g: NDArray[np.float32]
-    d: NDArray[np.float32]
-    n_rows: NDArray[np.int64]
-    own: NDArray[np.int64]
-    best: NDArray[np.int64]
-    heap: NDArray[np.int64]
-    child: NDArray[np.int64]
-    size: NDArray[np.int64]
-    mass: NDArray[np.float64]
-    left: NDArray[np.int64]
-    room: NDArray[np.float64]
+    p: F32
+    g: F32
+    d: F32
+    n_rows: I64
+    own: I64
+    best: I64
+    heap: I64
+    child: I64
+    size: I64
+    mass: F64
+    left: I64
+    room: F64
 
 
 @inlined
@@ -161,7 +159,7 @@ def _sift_down(at: int, n: int, work: Dealing) -> None:
 
 @inlined
 def _affinities(
-    labels: NDArray[np.int32],
+    labels: I32,
     node: int,
     tree: SoftmaxTree,
     network: Network,
@@ -191,9 +189,7 @@ def _affinities(
 
 
 @inlined
-def _gradients(
-    labels: NDArray[np.int32], share: NDArray[np.float64], n_known: int, rule: Rule, work: Dealing
-) -> None:
+def _gradients(labels: I32, share: F64, n_known: int, rule: Rule, work: Dealing) -> None:
     """Write the gradients of J by p_{j|i}, but for 2 / M, of the labels in the heap."""
     n_children = work.p.shape[1]
     total = 0.0
@@ -213,9 +209,7 @@ def _gradients(
 
 
 @inlined
-def _keep_places(
-    labels: NDArray[np.int32], share: NDArray[np.float64], n_known: int, rule: Rule, work: Dealing
-) -> None:
+def _keep_places(labels: I32, share: F64, n_known: int, rule: Rule, work: Dealing) -> None:
     """Let labels that no child promises enough come first, the most frequent first: g is 1 and their share.
 
     The standard error of a share p of n rows is the root of p (1 - p) / n.
@@ -237,13 +231,7 @@ def _keep_places(
 
 
 @inlined
-def _deal_greedily(
-    labels: NDArray[np.int32],
-    share: NDArray[np.float64],
-    n_known: int,
-    capacity: int,
-    work: Dealing,
-) -> None:
+def _deal_greedily(labels: I32, share: F64, n_known: int, capacity: int, work: Dealing) -> None:
     """Deal the labels in the heap, the best pair first; a label whose child has filled looks anew."""
     n_children = work.p.shape[1]
     for k in range(n_known):
@@ -265,9 +253,7 @@ def _deal_greedily(
 
 
 @inlined
-def _deal_evenly(
-    labels: NDArray[np.int32], share: NDArray[np.float64], n_pads: int, capacity: int, work: Dealing
-) -> None:
+def _deal_evenly(labels: I32, share: F64, n_pads: int, capacity: int, work: Dealing) -> None:
     """Deal the labels that have no child, in their order, to the open child of least mass, then the pads."""
     n_children = work.p.shape[1]
     for i in range(len(labels) + n_pads):
@@ -290,13 +276,7 @@ def _deal_evenly(
 
 @inlined
 def _is_alone(
-    labels: NDArray[np.int32],
-    n_alone: int,
-    left: float,
-    share: NDArray[np.float64],
-    capacity: int,
-    n_children: int,
-    least: float,
+    labels: I32, n_alone: int, left: float, share: F64, capacity: int, n_children: int, least: float
 ) -> bool:
     """Return whether the next label gets a leaf of its own; `left` is the share of it and all that follow."""
     if least == 0 or capacity == 0 or len(labels) <= n_children:
@@ -307,9 +287,7 @@ def _is_alone(
 
 
 @inlined
-def _deal_alone(
-    labels: NDArray[np.int32], n_alone: int, node: int, tree: SoftmaxTree, rule: Rule, work: Dealing
-) -> None:
+def _deal_alone(labels: I32, n_alone: int, node: int, tree: SoftmaxTree, rule: Rule, work: Dealing) -> None:
     """Give the first labels a child each, that where they are if they can have it, and close these."""
     for i in range(n_alone):
         own = branch_at(labels[i], node, tree) if rule.margin > 0 else -1
@@ -346,8 +324,8 @@ def make_dealing(n: int, n_children: int) -> Dealing:
 
 @inlined
 def deal(
-    labels: NDArray[np.int32],
-    share: NDArray[np.float64],
+    labels: I32,
+    share: F64,
     n_pads: int,
     node: int,
     capacity: int,

@@ -1,11 +1,9 @@
 """What is known of a label at a node: the probabilities of the node's children for the label's rows."""
 
-from __future__ import annotations
-
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
+from model_store.compiled.handles import F32
 from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
 
 
@@ -29,7 +27,7 @@ def probabilities_of(
     tree: SoftmaxTree,
     network: Network,
     statistics: LabelStatistics,
-    p_out: NDArray[np.float32],
+    p_out: F32,
 ) -> int:
     """Write p_{j|i} of a label at a node, float32[M]; return of how many rows it is, 0 where nobody knows it.
 
@@ -48,14 +46,7 @@ def probabilities_of(
 
 
 @inlined
-def _softmax_of(
-    node: int,
-    label: int,
-    tree: SoftmaxTree,
-    network: Network,
-    means: NDArray[np.float32],
-    p_out: NDArray[np.float32],
-) -> None:
+def _softmax_of(node: int, label: int, tree: SoftmaxTree, network: Network, means: F32, p_out: F32) -> None:
     """Write softmax(W_n mean + b_n) of a label's mean representation, 0 where there is no child."""
     greatest = np.float32(-np.inf)
     for j in range(len(p_out)):

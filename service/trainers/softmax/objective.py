@@ -4,12 +4,10 @@ Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees an
 Classification and Density Estimation", equation 6, definitions 1 and 2, lemmas 2 and 3.
 """
 
-from __future__ import annotations
-
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import F64, I32
 from service.trainers.softmax.known import probabilities_of
 from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
 
@@ -19,12 +17,8 @@ MASS, OBJECTIVE, GREATEST, PURITY = range(4)
 
 @kernel
 def measure_nodes(
-    labels: NDArray[np.int32],
-    share: NDArray[np.float64],
-    tree: SoftmaxTree,
-    network: Network,
-    statistics: LabelStatistics,
-) -> NDArray[np.float64]:
+    labels: I32, share: F64, tree: SoftmaxTree, network: Network, statistics: LabelStatistics
+) -> F64:
     """Return float64[N, 4], a node's mass, J, J* and alpha; 0 where no label below it is known.
 
     labels  int32[n], those with a leaf

@@ -3,8 +3,8 @@
 import itertools
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, F64, I32, I64
 from model_store.ensemble import Chunk, Tree
 from service.base.errors import BadParameter
 from service.kernels.training.cluster import add_embedded, kmeans
@@ -44,7 +44,7 @@ def first_shape(tree: str, arity: int, source: RowSource, tools: Tools) -> Shape
     return even_shape(halved.labels, arity)
 
 
-def even_shape(labels: NDArray[np.int32], arity: int) -> Shape:
+def even_shape(labels: I32, arity: int) -> Shape:
     """Return the tree of fewest levels that divides labels, in their order, into parts of even size.
 
     Nodes above the leaves are as full as can be, the root is the least so.
@@ -67,9 +67,7 @@ def even_shape(labels: NDArray[np.int32], arity: int) -> Shape:
 STAGE = "clustering"
 
 
-def label_vectors(
-    source: RowSource, labels: NDArray[np.int32], embedding: NDArray[np.float32], are_words: bool
-) -> NDArray[np.float32]:
+def label_vectors(source: RowSource, labels: I32, embedding: F32, are_words: bool) -> F32:
     """Return where labels lie among the embeddings, float32[len(labels), d]; each of length 1, or 0.
 
     Reads the rows once, unless labels are words.
@@ -85,13 +83,7 @@ def label_vectors(
     return _of_length_one(sums[labels])
 
 
-def clustered_shape(
-    vectors: NDArray[np.float32],
-    labels: NDArray[np.int32],
-    counts: NDArray[np.int64],
-    arity: int,
-    tools: Tools,
-) -> Shape:
+def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: Tools) -> Shape:
     """Return the tree of fewest levels whose nodes have labels of like vectors.
 
     vectors  float32[K', d], each of length 1 or 0
@@ -110,7 +102,7 @@ def clustered_shape(
     found = [np.array([0, n])]
     bounds, levels = found[0], []
 
-    def divide(part: tuple[int, int, int, int]) -> NDArray[np.int64]:
+    def divide(part: tuple[int, int, int, int]) -> I64:
         start, stop, room, seed_here = part
         here = members[start:stop]
         clusters = here.copy()
@@ -133,9 +125,7 @@ def clustered_shape(
     return join(labels[members], levels)
 
 
-def _centres(
-    vectors: NDArray[np.float32], members: NDArray[np.int32], ends: NDArray[np.int64]
-) -> NDArray[np.float32]:
+def _centres(vectors: F32, members: I32, ends: I64) -> F32:
     """Return the sum of each cluster's vectors, of length 1; 0 of an empty one."""
     found = np.zeros((len(ends) - 1, vectors.shape[1]))
     for cluster in range(len(ends) - 1):
@@ -143,16 +133,14 @@ def _centres(
     return _of_length_one(found)
 
 
-def _of_length_one(vectors: NDArray[np.float64]) -> NDArray[np.float32]:
+def _of_length_one(vectors: F64) -> F32:
     """Return vectors divided by their lengths; those of length 0 as they are."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    found: NDArray[np.float32] = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    found: F32 = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
     return found
 
 
-def _fill(
-    vectors: NDArray[np.float32], centres: NDArray[np.float32], counts: NDArray[np.int64], room: int
-) -> NDArray[np.int64]:
+def _fill(vectors: F32, centres: F32, counts: I64, room: int) -> I64:
     """Return each vector's cluster: the nearest, of equal ones the first, that has fewer than `room`."""
     likeness = np.einsum("nd,cd->nc", vectors, centres)  # its order of sums does not hang on the processor
     free = np.zeros(len(centres), np.float32)
@@ -194,7 +182,7 @@ def topology_of(shape: Shape, arity: int, n_labels: int) -> SoftmaxTree:
 def empty_topology(n_nodes: int, arity: int, n_labels: int) -> SoftmaxTree:
     """Return a topology without any node or leaf: all -1."""
 
-    def none(*shape: int) -> NDArray[np.int32]:
+    def none(*shape: int) -> I32:
         return np.full(shape, -1, np.int32)
 
     nodes = none(n_nodes, arity), none(n_nodes), none(n_nodes), none(n_nodes)
@@ -218,7 +206,7 @@ def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
     return Tree(np.array(child_ptr, np.int32), np.array(labels, np.int32), chunks)
 
 
-def _chunk(network: Network, node: int, here: NDArray[np.int64], dim: int) -> Chunk:
+def _chunk(network: Network, node: int, here: I64, dim: int) -> Chunk:
     n = len(here)
     weight = np.ascontiguousarray(network.weights[node, here, :dim].T)
     return Chunk(

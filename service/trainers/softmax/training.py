@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.build import padded
+from model_store.compiled.handles import F32, I32, I64, U64
 from model_store.ensemble import LANES
 from model_store.extras import EMBEDDING, Embedding
 from service.base.errors import BadParameter
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
     """
 
     data: TrainingSet
-    order: NDArray[np.int32]
+    order: I32
     first: float
     last: float
     n_before: int
@@ -113,7 +113,7 @@ def train_softmax(
 
 def train_embeddings(
     source: RowSource, parameters: SoftmaxParameters, topology: SoftmaxTree, tools: Tools
-) -> NDArray[np.float32]:
+) -> F32:
     """Return the embeddings alone of a training on a fixed tree, float32[V, dim]. Raises BadParameter."""
     state, _ = _descend(source, parameters, topology, None, tools)
     _check_finite(state.network, parameters.descent().rate)
@@ -207,7 +207,7 @@ def _told(update: dict[str, Any]) -> str:
     return f"J {share:.0%} of the most, {update['share_moved']:.0%} of labels moved"
 
 
-def _run(piece: Piece, state: LearningState, steps: Steps, random: NDArray[np.uint64], tools: Tools) -> float:
+def _run(piece: Piece, state: LearningState, steps: Steps, random: U64, tools: Tools) -> float:
     """Train on a piece, in a thread that an interrupt stops; return the sum of the losses."""
     found: list[float] = []
 
@@ -274,7 +274,7 @@ def _check_memory(parameters: SoftmaxParameters, padded: int, n_words: int, n_ch
         )
 
 
-def _shape_report(tree: SoftmaxTree, counts: NDArray[np.int64]) -> dict[str, float]:
+def _shape_report(tree: SoftmaxTree, counts: I64) -> dict[str, float]:
     """Return the mean depth of a label drawn from the rows, and what no tree of this arity can be below."""
     depth = np.where(tree.leaf_node >= 0, tree.level[np.maximum(tree.leaf_node, 0)] + 1, 0)
     share = counts[counts > 0] / counts.sum()

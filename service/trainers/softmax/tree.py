@@ -7,14 +7,12 @@ probability softmax_j(W_n r + b_n); a label's probability is the product along i
 after the other: the same bits for the same rows in the same order.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, F64, I32, I64, U8, U64
 from model_store.compiled.vectors import vadd, vbroadcast, vload, vmul, vstore
 from model_store.ensemble import LANES
 from service.base.rows import LabelRows, SparseRows
@@ -35,12 +33,12 @@ class SoftmaxTree(NamedTuple):
     leaf_branch  int32[K]     which of its children the leaf is
     """
 
-    child: NDArray[np.int32]
-    parent: NDArray[np.int32]
-    branch: NDArray[np.int32]
-    level: NDArray[np.int32]
-    leaf_node: NDArray[np.int32]
-    leaf_branch: NDArray[np.int32]
+    child: I32
+    parent: I32
+    branch: I32
+    level: I32
+    leaf_node: I32
+    leaf_branch: I32
 
 
 class Network(NamedTuple):
@@ -56,10 +54,10 @@ class Network(NamedTuple):
                                   factor, R = D by a matrix
     """
 
-    weights: NDArray[np.float32]
-    bias: NDArray[np.float32]
-    embedding: NDArray[np.float32]
-    transition: NDArray[np.float32]
+    weights: F32
+    bias: F32
+    embedding: F32
+    transition: F32
 
 
 class LabelStatistics(NamedTuple):
@@ -71,10 +69,10 @@ class LabelStatistics(NamedTuple):
     seen    int64[K]          how many rows that is of
     """
 
-    sums: NDArray[np.float32]
-    counts: NDArray[np.float32]
-    means: NDArray[np.float32]
-    seen: NDArray[np.int64]
+    sums: F32
+    counts: F32
+    means: F32
+    seen: I64
 
 
 class Steps(NamedTuple):
@@ -93,15 +91,15 @@ class Steps(NamedTuple):
 class _Scratch(NamedTuple):
     """Workspace of a step, float32[..]: representation, its gradient, a node's softmax, an embedding."""
 
-    r: NDArray[np.float32]
-    gradient: NDArray[np.float32]
-    p: NDArray[np.float32]
-    turned: NDArray[np.float32]
-    lanes: NDArray[np.float32]
+    r: F32
+    gradient: F32
+    p: F32
+    turned: F32
+    lanes: F32
 
 
 @inlined
-def _dot(left: NDArray[np.float32], at: int, right: NDArray[np.float32], lanes: NDArray[np.float32]) -> Any:
+def _dot(left: F32, at: int, right: F32, lanes: F32) -> Any:
     """Return the inner product of left[at : at + D] and right, in lanes that are added pairwise."""
     total = vmul(vload(left, at), vload(right, 0))
     for tile in range(LANES, len(right), LANES):
@@ -116,7 +114,7 @@ def _dot(left: NDArray[np.float32], at: int, right: NDArray[np.float32], lanes: 
 
 
 @inlined
-def _add_to(out: NDArray[np.float32], scale: float, x: NDArray[np.float32], at: int) -> None:
+def _add_to(out: F32, scale: float, x: F32, at: int) -> None:
     """Add scale * x[at : at + D] to `out`."""
     factor = vbroadcast(np.float32(scale))
     for tile in range(0, len(out), LANES):
@@ -124,13 +122,7 @@ def _add_to(out: NDArray[np.float32], scale: float, x: NDArray[np.float32], at: 
 
 
 @inlined
-def _move(
-    x: NDArray[np.float32],
-    squares: NDArray[np.float32],
-    rate: float,
-    scale: float,
-    direction: NDArray[np.float32],
-) -> None:
+def _move(x: F32, squares: F32, rate: float, scale: float, direction: F32) -> None:
     """Step x by rate * scale * direction; with sums of squares, each element's rate is over their root."""
     if len(squares) == 0:
         _add_to(x, rate * scale, direction, 0)
@@ -142,7 +134,7 @@ def _move(
 
 
 @inlined
-def _turn(network: Network, feature: int, lanes: NDArray[np.float32], out: NDArray[np.float32]) -> Any:
+def _turn(network: Network, feature: int, lanes: F32, out: F32) -> Any:
     """Write what a feature adds to the representation for a value of 1; return its row of the embedding."""
     n_words, dim = network.embedding.shape
     word, position = feature % n_words, feature // n_words
@@ -159,13 +151,7 @@ def _turn(network: Network, feature: int, lanes: NDArray[np.float32], out: NDArr
 
 
 @inlined
-def _represent(
-    network: Network,
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    is_mean: bool,
-    work: _Scratch,
-) -> Any:
+def _represent(network: Network, indices: I32, values: F32, is_mean: bool, work: _Scratch) -> Any:
     """Write the representation of a row; return what its features' values were multiplied with."""
     work.r[:] = np.float32(0.0)
     total = np.float32(0.0)
@@ -182,9 +168,7 @@ def _represent(
 
 
 @inlined
-def _softmax(
-    network: Network, child: NDArray[np.int32], node: int, r: NDArray[np.float32], work: _Scratch
-) -> None:
+def _softmax(network: Network, child: I32, node: int, r: F32, work: _Scratch) -> None:
     """Write the probabilities of a node's children, 0 where there is none, into p."""
     n_children, dim = child.shape[1], len(r)
     greatest = np.float32(-np.inf)
@@ -285,14 +269,14 @@ def _scratch(n_children: int, dim: int) -> _Scratch:
 def train_rows(
     rows: SparseRows,
     labels: LabelRows,
-    order: NDArray[np.int32],
+    order: I32,
     tree: SoftmaxTree,
     network: Network,
     squares: Network,
     statistics: LabelStatistics,
     steps: Steps,
-    state: NDArray[np.uint64],
-    stop: NDArray[np.uint8],
+    state: U64,
+    stop: U8,
 ) -> float:
     """Take a step on each row of `order`, in that order; return the sum of -log p of the labels drawn.
 
@@ -335,7 +319,7 @@ def train_rows(
 
 @kernel
 def add_representations(
-    rows: SparseRows, labels: LabelRows, network: Network, is_mean: bool, sums_out: NDArray[np.float64]
+    rows: SparseRows, labels: LabelRows, network: Network, is_mean: bool, sums_out: F64
 ) -> None:
     """Add the representation of each row to the sum of each of its labels, float64[K, D]."""
     work = _scratch(1, network.embedding.shape[1])

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I32, I64, Bools
 from service.trainers.softmax.assignment import assign_labels
 from service.trainers.softmax.dealing import Rule
 from service.trainers.softmax.objective import GREATEST, MASS, OBJECTIVE, PURITY, measure_nodes
@@ -56,7 +56,7 @@ def bring_up_to_date(state: LearningState, source: RowSource, is_mean: bool) -> 
     means[:] = sums / np.maximum(seen, 1)[:, None]
 
 
-def levels_of(state: LearningState, counts: NDArray[np.int64]) -> list[dict[str, float]]:
+def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
     """Return a line for each level of a tree: means over its nodes, weighted by the rows of known labels.
 
     objective  J (equation 6)
@@ -81,7 +81,7 @@ def levels_of(state: LearningState, counts: NDArray[np.int64]) -> list[dict[str,
     return lines
 
 
-def deal_anew(state: LearningState, counts: NDArray[np.int64], rule: Rule) -> tuple[LearningState, int]:
+def deal_anew(state: LearningState, counts: I64, rule: Rule) -> tuple[LearningState, int]:
     """Deal the labels to the nodes anew; return the state on the new tree, and how many labels moved."""
     tree, network, squares, statistics = state
     carried = np.flatnonzero(counts)
@@ -106,7 +106,7 @@ def deal_anew(state: LearningState, counts: NDArray[np.int64], rule: Rule) -> tu
     return LearningState(made, network, squares, statistics), int(moved.sum())
 
 
-def _placed(old: NDArray[np.float32], is_new: NDArray[np.bool_]) -> NDArray[np.float32]:
+def _placed(old: F32, is_new: Bools) -> F32:
     """Return the rows of old numbers as they were, those of new ones 0."""
     found = np.zeros((len(is_new), *old.shape[1:]), np.float32)
     n = min(len(old), len(is_new))
@@ -116,7 +116,7 @@ def _placed(old: NDArray[np.float32], is_new: NDArray[np.bool_]) -> NDArray[np.f
 
 
 def _forget(
-    statistics: LabelStatistics, old: SoftmaxTree, new: SoftmaxTree, is_new: NDArray[np.bool_]
+    statistics: LabelStatistics, old: SoftmaxTree, new: SoftmaxTree, is_new: Bools
 ) -> LabelStatistics:
     """Return the sums of labels at nodes that are still on their paths; all others begin anew."""
     arity = new.child.shape[1]
@@ -133,7 +133,7 @@ def _forget(
     return statistics._replace(sums=sums, counts=counts)
 
 
-def _paths(tree: SoftmaxTree, depth: int) -> NDArray[np.int32]:
+def _paths(tree: SoftmaxTree, depth: int) -> I32:
     """Return int32[K, depth]: the node of each label at each level, -1 beyond its leaf."""
     paths = np.full((len(tree.leaf_node), depth), -1, np.int32)
     node = tree.leaf_node.copy()

@@ -232,8 +232,8 @@ def test_names_of_labels(tmp_path: Path) -> None:
         (b"", "", "expected the names of labels, found an empty file"),
         (b"a\n\nb\nc\nd\n", ":2", "expected a name of at least one byte"),
         (b"a\nb\nc\nd\na\n", ":5", "expected distinct names, found one that occurs twice: 'a'"),
-        (b"a\nb\nc\x00\nd\ne\n", ":3", "expected no control characters"),
-        (b"a\n\xff\nc\nd\ne\n", ":2", "expected UTF-8, found other bytes"),
+        (b"a\nb\nc\x01\nd\ne\n", ":3", "expected no control characters"),
+        (b"a\n\xff\nc\nd\ne\n", ":2", "expected UTF-8, found byte 0xff"),
         (b"a\n" + b"x" * 4097 + b"\nc\nd\ne\n", ":2", "expected at most 4096 bytes"),
     ],
 )

@@ -17,10 +17,21 @@ from model_store.names import name_of
 from service.base.errors import BadData
 from service.datasets.reader import read_texts
 from service.features import load_featurizer
-from service.features.characters import MARK, SPACE, UNSPACED, WORD, classes, encoded, ready_codes
+from service.features.characters import (
+    MARK,
+    SPACE,
+    UNSPACED,
+    WORD,
+    TextReading,
+    classes,
+    cleaned,
+    encoded,
+    ready_codes,
+)
 from service.features.context import ContextFeaturizer, fit_context, tokens_of
 from service.features.parameters import ContextParameters
 from service.features.words import find_ngrams, split_words
+from service.kernels.text.texts import LINE_END
 from tests.oracles.text_tokens import word_ngrams, word_runs
 
 ODD = [
@@ -47,7 +58,7 @@ scripts = st.text(alphabet="ab _é\u0301日本ก็ี่ម្កहि\u3000�
 
 
 def found(all_texts: list[str], lowercase: bool, unicode: bool = False) -> list[list[str]]:
-    words = split_words(all_texts, lowercase, unicode)
+    words = split_words(all_texts, TextReading(lowercase, unicode, False))
     whole = words.utf8.tobytes()
     spelt = [whole[a:b].decode() for a, b in zip(words.start.tolist(), words.end.tolist(), strict=True)]
     return [spelt[first:last] for first, last in itertools.pairwise(words.word_ptr.tolist())]
@@ -58,7 +69,7 @@ def expected(all_texts: list[str], lowercase: bool) -> list[list[str]]:
 
 
 def ngrams(text: str, unicode: bool, ngram_min: int, ngram_max: int) -> list[str]:
-    words = split_words([text], True, unicode)
+    words = split_words([text], TextReading(True, unicode, False))
     spans, whole = find_ngrams(words, ngram_min, ngram_max), words.utf8.tobytes()
     assert spans.row_ptr.tolist() == [0, len(spans.start)]
     return [whole[a:b].decode() for a, b in zip(spans.start.tolist(), spans.end.tolist(), strict=True)]
@@ -131,32 +142,65 @@ def test_scripts_without_blanks_are_known() -> None:
         assert bool(classes(True)[ord(character)] & UNSPACED) == (character != "가")
 
 
-READY = {chosen: ready_codes(*chosen) for chosen in itertools.product((True, False), repeat=2)}
+ALL = TextReading(True, True, True)
+READINGS = [ALL, ALL._replace(lowercase=False), ALL._replace(unicode=False), ALL._replace(clean=False)]
+READY = {reading: ready_codes(reading) for reading in READINGS}
 
 
-@pytest.mark.parametrize(("lowercase", "unicode"), READY)
-def test_a_character_becomes_what_it_becomes_in_any_text(lowercase: bool, unicode: bool) -> None:
-    found = READY[lowercase, unicode].tolist()
+@pytest.mark.parametrize("reading", READY)
+def test_a_character_becomes_what_it_becomes_in_any_text(reading: TextReading) -> None:
+    found = READY[reading].tolist()
     for code, ready in enumerate(found):
-        text, _ = encoded([chr(code)], lowercase, unicode)
-        assert ready == -1 or chr(ready).encode() == text.tobytes(), hex(code)
+        text, _ = encoded([chr(code)], reading)
+        became = code if ready == LINE_END else ready
+        assert became == -1 or chr(became).encode() == text.tobytes(), hex(code)
 
 
 @settings(deadline=None, max_examples=300)
 @given(st.data(), st.sampled_from(sorted(READY)))
-def test_beside_others_too(data: st.DataObject, chosen: tuple[bool, bool]) -> None:
+def test_beside_others_too(data: st.DataObject, chosen: TextReading) -> None:
     """Composition and lower case look at neighbours: no character that is not -1 makes them do so."""
     ready = READY[chosen]
     character = st.characters(max_codepoint=len(ready) - 1).filter(lambda c: ready[ord(c)] >= 0)
     text = data.draw(st.text(character, max_size=12))
-    utf8, _ = encoded([text], *chosen)
+    utf8, _ = encoded([text], chosen)
     assert "".join(chr(ready[ord(c)]) for c in text).encode() == utf8.tobytes()
 
 
 def test_what_is_left_to_python_and_what_is_not() -> None:
-    ready = READY[True, True]
+    ready = READY[ALL]
     assert all(ready[ord(c)] >= 0 for c in "aZ09 \t\x00ÄéßЖΩ’…€™語가ع😀")
-    assert all(ready[ord(c)] < 0 for c in "İΣ\u0301\u1161\u212b\ud800")
+    assert all(ready[ord(c)] < 0 for c in "İΣ\u0301\u1161\u212b\ud800\u00ad\u2010ﬁ\r\n")
+    assert all(READY[True, True, False][ord(c)] >= 0 for c in "\u00ad\u2010ﬁ\r\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("exam-\nple", "example"),
+        ("exam- \r\n\t ple", "example"),
+        ("exam\u2010\n\nple", "example"),
+        ("exam\u00ad\nple", "example"),
+        ("e\u0301-\nx", "e\u0301x"),
+        ("of-\nﬁce", "office"),
+        ("ex\u00adam\u00adple", "example"),
+        ("ﬀ ﬁ ﬂ ﬃ ﬄ ﬅ ﬆ", "ff fi fl ffi ffl st st"),
+        ("a-\nb-\nc", "abc"),
+        *(
+            (same, same)
+            for same in ["exam- ple", "Nord-\nOstsee", "12-\nmal", "a -\nb", "a--\nb", "-\na", "a-\n"]
+        ),
+        *((same, same) for same in ["UTF-\n8", "a-\nDž", "x²", "Ⅳ", "well-known\nwords"]),
+    ],
+)
+def test_what_setting_in_lines_did_is_undone(text: str, clean: str) -> None:
+    assert cleaned(text) == clean
+
+
+def test_blanks_behind_a_hyphen_take_time_that_grows_with_their_number() -> None:
+    for blanks in (" " * 10**6, "\n" * 10**6, " \n" * 10**6):
+        assert cleaned(f"a-{blanks}.") == f"a-{blanks}."
+        assert cleaned(f"a-\n{blanks}b") == "ab"
 
 
 TEXTS = ["The cat sat, the cat SAT.", "a dog's life", "", "the the"]

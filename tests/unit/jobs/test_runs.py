@@ -23,8 +23,8 @@ from service.jobs.promotion import judge_conditions
 from service.jobs.requests import PromotionCondition
 from service.jobs.sources import split_lines
 from service.thresholds.store.state import ThresholdDatabase
-from service.workflows.evaluate import measure
-from service.workflows.labelled import no_progress
+from service.workflows.evaluate import valid_figures
+from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.jobs_helpers import N_LABELS, TRAINING, Desk, settings_for, write_data
 
@@ -45,7 +45,8 @@ def evaluated(directory: Path) -> dict[str, Any]:
     store = Store(settings.store)
     data = directory / "data" / "train.jsonl"
     train_and_publish(store, "m", TrainRequest("label-tree", data, parameters=("trees=1",)))
-    return measure(store.open("m"), data, 1, no_progress, None)
+    model = store.open("m")
+    return valid_figures(model, read_labelled(model, data, no_progress), 1, no_progress).metrics
 
 
 class Place:

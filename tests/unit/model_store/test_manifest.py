@@ -148,8 +148,8 @@ def test_array_names(name: str) -> None:
 
 
 def test_another_schema_has_its_own_refusal() -> None:
-    with pytest.raises(UnsupportedSchema, match="schema_version: expected 1 to 5, found 6"):
-        parsed({"schema_version": 6, "whatever": None})
+    with pytest.raises(UnsupportedSchema, match="schema_version: expected 1 to 6, found 7"):
+        parsed({"schema_version": 7, "whatever": None})
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,15 @@ def test_forms_of_words_are_of_schema_4(name: str) -> None:
         parsed({**GOOD, "schema_version": 3, "features": features})
     with pytest.raises(Corrupt, match="schema_version: expected 3 for such features and arrays, found 4"):
         parsed({**GOOD, "schema_version": 4, "features": {"kind": "tfidf", "unicode": True}})
+
+
+def test_cleaned_texts_are_of_schema_6() -> None:
+    features = {"kind": "tfidf", "clean": True}
+    assert parsed({**GOOD, "schema_version": 6, "features": features}).schema_version == 6
+    with pytest.raises(Corrupt, match="schema_version: expected 6 for such features and arrays, found 1"):
+        parsed({**GOOD, "features": features})
+    with pytest.raises(Corrupt, match="schema_version: expected 1 for such features and arrays, found 6"):
+        parsed({**GOOD, "schema_version": 6})
 
 
 def test_other_features_are_not_of_schema_3() -> None:

@@ -11,12 +11,14 @@ import xylem
 from model_store.manifest import has_calibration
 from model_store.origin import ORIGIN, REPORT, content_digest, read_origin, read_report
 from model_store.store import Store
+from model_store.version import draft_of
 from service.base.errors import BadData, BadInput, BadParameter
-from service.workflows.calibrate import calibrate_and_publish, draft_of
-from service.workflows.evaluate import F_MEASURES, evaluate
+from service.workflows.calibrate import calibrate_and_publish
+from service.workflows.evaluate import F_MEASURES
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Run
 from tests.jobs_helpers import write_data
+from tests.measured import evaluate
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,6 @@ from service.workflows.compare import CompareRequest, Contender, compare
 from service.workflows.evaluate import (
     F_MEASURES,
     NAMES_MAX,
-    evaluate,
     evaluate_rows,
     list_unknown,
     valid_figures,
@@ -32,6 +31,7 @@ from service.workflows.evaluate import (
 from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Run
+from tests.measured import evaluate
 
 WORDS = ("red", "green", "blue")
 

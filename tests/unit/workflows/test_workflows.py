@@ -16,11 +16,11 @@ from service.inference import parts as inference_parts
 from service.trainers import TRAINERS, parse_parameters
 from service.warm import kernels as warm
 from service.workflows import evaluate as measuring
-from service.workflows.evaluate import evaluate
 from service.workflows.request import from_json, parse
-from service.workflows.rounding import WEIGHED
 from service.workflows.train import TrainRequest, estimate_size, train_and_publish
+from service.workflows.weights import WEIGHED
 from tests.conftest import Run
+from tests.measured import evaluate
 
 COLOURS = ("red", "green", "blue", "white")
 

@@ -17,12 +17,12 @@ from model_store.errors import StoreError
 from model_store.origin import ORIGIN
 from model_store.store import Store
 from service.base.errors import BadInput
-from service.workflows.evaluate import evaluate
 from service.workflows.from_memory import dataset_from_memory as dataset_of
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.combined_models import documents, publish_combined
 from tests.datasets_helpers import check_dataset
 from tests.jobs_helpers import write_data
+from tests.measured import evaluate
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -9,11 +9,11 @@ import pytest
 
 from model_store.store import Store
 from service.db.engine import Database
-from service.workflows.evaluate import evaluate
 from service.workflows.tune import TuneRequest, tune_and_keep
 from tests.alias_helpers import deny
 from tests.combined_models import documents, publish_combined, write
 from tests.conftest import serving, settings_of
+from tests.measured import evaluate
 
 TEXT = "an old salt mine above a river boat"
 

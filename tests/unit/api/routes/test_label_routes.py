@@ -85,8 +85,10 @@ def test_labels_are_searched_ordered_and_shown_in_pages(named: Store, in_process
 
 def test_labels_are_found_and_told_by_their_names(named: Store, in_process: Run) -> None:
     subjects = [
-        Subject("a/b", "1", {"fi": "Puu", "en": "tree"}),
-        Subject("12", None, {"en": "Fluß"}, ["a/b"]),
+        Subject(
+            "a/b", "1", {"fi": "Puu", "en": "tree"}, others=[("en", True, "oak"), ("en", False, "Ash tree")]
+        ),
+        Subject("12", None, {"en": "Fluß"}, ["a/b"], others=[("sv", False, "flod")]),
         Subject("<b>", None, {"und": "KOIRA"}),
         Subject("x" * 300, None, {"fi": "hauva", "und": "koira"}),
         Subject("of no label", None, {"fi": "koirat"}),
@@ -117,6 +119,9 @@ def test_labels_are_found_and_told_by_their_names(named: Store, in_process: Run)
         assert await found("koira", label_info=True) == {"<b>", "x" * 300}
         assert await found("FLUSS", language="en") == {"12"}
         assert await found("puu", language="en") == set()
+        assert await found("ash", language="en") == await found("OAK", label_info=True) == {"a/b"}
+        assert await found("ash", language="fi") == await found("flod", label_info=True) == set()
+        assert "ash" not in json.dumps(await get(client, path, label_info=True)).lower()
         assert await found("a/b", language="en") == {"a/b"}
         assert await get(client, path, language="de") == (422, "unsupported-option")
 

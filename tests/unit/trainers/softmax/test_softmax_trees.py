@@ -36,8 +36,8 @@ from service.trainers.softmax.updates import settle
 from service.trainers.source import MemorySource, TrainingSet, count
 from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
-from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, train_and_publish
+from tests.measured import evaluate
 from tests.oracles.problems import to_labels, to_rows
 
 

@@ -1,4 +1,4 @@
-"""A draft with its weights in fewer bits, and what that costs in its metrics."""
+"""The types in which weights are stored, a draft with its weights in fewer bits, and what that costs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,20 +7,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.build import to_bfloat16
-from model_store.ensemble import Weights
+from model_store.build import store_weights, to_bfloat16
+from model_store.ensemble import TreeEnsemble, Weights
 from model_store.extras import EMBEDDING
+from model_store.manifest import WEIGHTS
 from model_store.version import Draft, model_of
+from service.base.errors import BadParameter
 from service.trainers import TrainingSet
 from service.workflows.evaluate import valid_figures
 from service.workflows.labelled import Labelled, OnProgress
-from service.workflows.weight_types import store_as
 
 WEIGHED = ("P@1", "P@3", "P@5", "nDCG@5")
 """By these figures is it told what storing weights in fewer bits costs."""
 
 WEIGHED_ROWS = 10_000
 """On so many training rows at most, where there is no validation file."""
+
+
+def weight_type(name: str) -> Weights:
+    """Return the type that has this name. Raises BadParameter."""
+    for weights in WEIGHTS:
+        if name == weights:
+            return weights
+    raise BadParameter(f"--weights: expected one of {', '.join(WEIGHTS)}, found {name!r}")
+
+
+def store_as(ensemble: TreeEnsemble, weights: Weights) -> TreeEnsemble:
+    """Return a float32 ensemble with its weights in a type. Raises BadParameter where a node is too wide."""
+    try:
+        return store_weights(ensemble, weights)
+    except ValueError as error:
+        raise BadParameter(f"--weights {weights}: {error}") from error
 
 
 def round_weights(

@@ -1,0 +1,13 @@
+"""A version measured on a file, as `xylem evaluate` does."""
+
+from pathlib import Path
+from typing import Any
+
+from model_store.version import Model
+from service.workflows.evaluate import evaluate_rows
+from service.workflows.labelled import no_progress, read_labelled
+
+
+def evaluate(model: Model, data: Path, threads: int = 1, **options: Any) -> dict[str, Any]:
+    """Return the keys of `xylem evaluate --json`; options as `evaluate_rows` has them."""
+    return evaluate_rows(model, read_labelled(model, data, no_progress), threads, **options).report
