@@ -190,9 +190,7 @@ def take(
 
     Raises Corrupt when it is missing or another one. Reads no data.
     """
-    if name not in arrays:
-        raise Corrupt("manifest.json: arrays", f"an array {name}", "none")
-    array = arrays[name]
+    array = _found(arrays, name)
     fits = array.ndim == len(shape) and all(
         size is None or size == found for size, found in zip(shape, array.shape, strict=True)
     )
@@ -202,6 +200,12 @@ def take(
     view = array.view()
     view.flags.writeable = False  # one compiled form of every kernel, and nobody writes by mistake
     return view
+
+
+def _found(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
+    if name not in arrays:
+        raise Corrupt("manifest.json: arrays", f"an array {name}", "none")
+    return arrays[name]
 
 
 def has_group(arrays: Iterable[str], group: str) -> bool:
@@ -222,7 +226,7 @@ def take_group(
         size = sizes.get(field)
         if isinstance(size, str):
             other, _, more = size.partition("+")
-            size = getattr(arrays.get(f"{group}/{other}"), "size", 0) + int(more or 0)
+            size = _found(arrays, f"{group}/{other}").size + int(more or 0)
         shape = (size, *(None,) * (kind.dims - 1))
         found.append(take(arrays, f"{group}/{field}", np.dtype(kind.dtype).name, shape))
     return struct(*found)

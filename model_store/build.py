@@ -123,7 +123,7 @@ def build_ensemble(
     """
     if not trees:
         raise ValueError("expected at least one tree, found none")
-    tree_of, local_of = _forest_order(trees)
+    tree_of, local_of = forest_order(trees)
     n_nodes = len(tree_of)
     n_children = np.empty(n_nodes, np.int64)
     node_label = np.empty(n_nodes, np.int32)
@@ -156,7 +156,7 @@ def build_ensemble(
     return store_weights(ensemble, weights)
 
 
-def _forest_order(trees: list[Tree]) -> tuple[I64, I64]:
+def forest_order(trees: list[Tree]) -> tuple[I64, I64]:
     """Return (tree, node of the tree) for every node of the forest, breadth-first.
 
     A level of a tree is a range of its breadth-first ids, so the forest's order is: level by level, tree by

@@ -52,6 +52,10 @@ class SparseRows(NamedTuple):
         return SparseRows(indptr, self.indices[at], self.values[at], self.n_features)
 
 
+NO_ROWS = SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 1)
+"""Of what is asked for before there are rows."""
+
+
 class LabelRows(NamedTuple):
     """The true labels of instances as compressed sparse rows of ids.
 

@@ -30,6 +30,7 @@ def application() -> typer.Typer:
     from service.cli import aliases, combine, denied, feedback, jobs, keys, labels, models, remote, schedules
     from service.cli.derive import calibrate, import_vectorizer
     from service.cli.evaluate import compare, evaluate
+    from service.cli.extend import extend
     from service.cli.predict import predict, score
     from service.cli.serve import serve, worker
     from service.cli.thresholds import thresholds
@@ -51,6 +52,7 @@ def application() -> typer.Typer:
         score,
         calibrate,
         combine.combine,
+        extend,
         thresholds,
         estimate,
     )

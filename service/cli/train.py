@@ -28,8 +28,9 @@ from service.cli.options import (
     grouped,
     in_panel,
     n_threads,
+    parse_reference,
 )
-from service.db.of_store import ready_database
+from service.db.of_store import opened_database, ready_database
 
 if TYPE_CHECKING:
     from model_store.store import Store
@@ -87,6 +88,19 @@ Resume = Annotated[
 WeightType = Annotated[
     str, typer.Option("--weights", help="Store weights as float32, bfloat16 or int8; its cost is told.")
 ]
+KeepRows = Annotated[
+    bool,
+    typer.Option("--keep-rows", help="Keep the rows with the version, so that xylem extend needs no --rows."),
+]
+FromVersion = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="NAME[@VERSION]",
+        help="Go on from a version of label-tree, ovr or plt: its trees, features and parameters stay, "
+        "classifiers begin with its weights.",
+    ),
+]
 LabelNames = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="For numeric data files: line i + 1 is the name of label i."),
@@ -125,6 +139,8 @@ class NewVersion(NamedTuple):
     weights: WeightType = "float32"
     label_names: LabelNames = None
     label_info: LabelInfo = None
+    keep_rows: KeepRows = False
+    from_version: FromVersion = None
 
 
 class HeldOut(NamedTuple):
@@ -195,6 +211,8 @@ def train(
         stream=streaming.stream,
         calibrate=held_out.calibrate,
         rerank=held_out.rerank,
+        keep_rows=new.keep_rows,
+        base=None if new.from_version is None else parse_reference(new.from_version),
         ray=work.ray,
         steps=store / STEPS_DIR / new.model if work.ray or work.resume else None,
         resume=work.resume,
@@ -207,12 +225,29 @@ def train(
         report = train_and_publish(opened, new.model, request, show, kept_in)
     if info is not None:
         report = with_label_info(opened, report, info)
+    if new.from_version is not None:
+        keep_thresholds(opened, report)
+    print_report(report, store, json)
+
+
+def print_report(report: TrainReport, store: Path, json: bool) -> None:
+    """Print what was published, and warn of what may be wrong with it."""
     for warning in report.warnings or ():
         typer.echo(f"xylem: warning: {warning}", err=True)
     if json:
         print_json({name: value for name, value in report._asdict().items() if value is not None})
         return
     print_facts(f"Published {report.model}@{report.version} in {store}", _facts_of(report))
+
+
+def keep_thresholds(store: Store, report: TrainReport) -> None:
+    """Give a version that goes on from another that one's thresholds, where there are any and they fit."""
+    from service.thresholds.store.state import ThresholdDatabase
+    from service.workflows.extend import carry_thresholds
+
+    with opened_database(store.root, create=False) as database:
+        if database is not None:
+            carry_thresholds(store, report.model, report.version, ThresholdDatabase(database))
 
 
 @contextmanager
@@ -237,6 +272,8 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
         "peak memory": mebibytes(report.peak_memory_bytes),
         "model": mebibytes(report.model_bytes),
     }
+    if grown := report.grown:
+        facts.update({name.replace("_", " "): f"{count:,}" for name, count in grown.items()})
     if report.features:
         facts.update(_features_tried(report.features))
     if report.metrics:

@@ -7,16 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS, padded_width
+from model_store.decoding import chunk_of
 from model_store.ensemble import TreeEnsemble
 from model_store.names import find_name
 from model_store.version import Model
 from service.base.errors import UnknownLabel, UnsupportedOption
 from service.features import feature_names
 from service.features.tables import FeatureNames
-
-_GROUP_BLOCKS = 1 << (GROUP_BITS - BLOCK_BITS)
-_BLOCK_FEATURES = 1 << BLOCK_BITS
 
 
 class LeafWeights(NamedTuple):
@@ -65,65 +62,14 @@ def strongest(weights: NDArray[np.float32], top: int) -> NDArray[np.int64]:
 
 def _of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
     parent = int(ensemble.parent[leaf])
-    first_child = int(ensemble.child_ptr[parent])
-    n_children = int(ensemble.child_ptr[parent + 1]) - first_child
-    chunk, position = int(ensemble.node_chunk[parent]), leaf - first_child
-    features, is_dense = _features(ensemble, chunk)
-    weights = np.zeros(len(features), np.float32)
-    weights[is_dense] = _dense_weights(ensemble, chunk, position, n_children)
-    weights[~is_dense] = _sparse_weights(ensemble, chunk, position)
-    if len(ensemble.node_scale):
-        weights *= ensemble.node_scale[leaf]
-    used = weights != 0
+    chunk, position = chunk_of(ensemble, parent), leaf - int(ensemble.child_ptr[parent])
+    own = chunk.child == position
+    features = np.repeat(chunk.features, np.diff(chunk.row_ptr))[own]
     depth, node = 0, leaf
     while ensemble.parent[node] >= 0:
         node, depth = int(ensemble.parent[node]), depth + 1
-    bias = float(ensemble.node_bias[leaf])
-    return LeafWeights(tree, leaf, depth, n_children - 1, bias, features[used], weights[used])
-
-
-def _features(ensemble: TreeEnsemble, chunk: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the features that a chunk has a row for, ascending, and whether that row is dense."""
-    blocks = ensemble.blocks[ensemble.block_ptr[chunk] : ensemble.block_ptr[chunk + 1]]
-    groups, places = np.nonzero(_bits(ensemble.directory[chunk, :, 0]))
-    number = groups * _GROUP_BLOCKS + places
-    block, place = np.nonzero(_bits(blocks[:, 0]))
-    features = (number[block] * _BLOCK_FEATURES + place).astype(np.int32)
-    return features, _bits(blocks[:, 1])[block, place]
-
-
-def _bits(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Return the bits of words, the lowest first, bool[n, 32]."""
-    as_bytes = np.ascontiguousarray(words, "<u4").view(np.uint8)
-    return np.unpackbits(as_bytes, bitorder="little").reshape(-1, 32).astype(np.bool_)
-
-
-def _dense_weights(ensemble: TreeEnsemble, chunk: int, position: int, n_children: int) -> NDArray[np.float32]:
-    """Return a child's weight in each dense row of a chunk, not yet scaled."""
-    width = padded_width(n_children)
-    rows = ensemble.dense[ensemble.dense_ptr[chunk] : ensemble.dense_ptr[chunk + 1]].reshape(-1, width)
-    return _as_float(rows[:, position])
-
-
-def _sparse_weights(ensemble: TreeEnsemble, chunk: int, position: int) -> NDArray[np.float32]:
-    """Return a child's weight in each sparse row of a chunk, 0 where it has none, not yet scaled."""
-    words = ensemble.sparse[ensemble.sparse_ptr[chunk] : ensemble.sparse_ptr[chunk + 1]]
-    row_ptr = ensemble.row_ptr[ensemble.row_start[chunk] : ensemble.row_start[chunk + 1]]
-    half = 4 * words.itemsize  # bits: the child's position in the low half, its weight in the high one
-    low = words.dtype.type((1 << half) - 1)
-    mine = np.flatnonzero((words & low) == position)
-    bits = (words[mine] >> words.dtype.type(half)).astype(f"u{words.itemsize // 2}")
-    stored = {1: np.int8, 2: np.uint16, 4: np.float32}[bits.itemsize]
-    weights = np.zeros(len(row_ptr) - 1, np.float32)
-    weights[np.searchsorted(row_ptr, mine, "right") - 1] = _as_float(bits.view(stored))
-    return weights
-
-
-def _as_float(stored: NDArray[np.float32] | NDArray[np.uint16] | NDArray[np.int8]) -> NDArray[np.float32]:
-    """Return stored weights as numbers: float32, the upper halves of float32 (uint16), or steps (int8)."""
-    if stored.dtype == np.uint16:
-        return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return stored.astype(np.float32)
+    bias = float(chunk.bias[position])
+    return LeafWeights(tree, leaf, depth, len(chunk.bias) - 1, bias, features, chunk.weight[own])
 
 
 TOP = 20

@@ -29,6 +29,7 @@ from service.jobs.requests import (
     BatchJob,
     CombineJob,
     ConceptFields,
+    ExtendJob,
     FeedbackSource,
     FittingJob,
     HeldOutFeedback,
@@ -190,6 +191,8 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
     yield from _fitting_faults(request, data)
     yield from _files(data, label_names=request.label_names)
     yield from parameter_faults(request.trainer, request.parameters or {})
+    if request.base is not None:
+        yield from _fault_of(parse_named, request.base, "from")
     yield from _executor_faults(request)
     if request.calibrate and not request.measures:
         yield BadRequest("expected valid or split, to calibrate on, found neither").at("calibrate")
@@ -209,6 +212,14 @@ def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
     for i, member in enumerate(request.members or ()):
         yield from _fault_of(parse_named, member, f"members[{i}]")
     yield from _concept_faults(request)
+
+
+def _check_extend(request: ExtendJob, data: DataRoot) -> Faults:
+    yield from _publishing_faults(request, data)
+    yield from _files(data, data=request.data, label_names=request.label_names)
+    yield from _files(data, **{f"rows[{i}]": name for i, name in enumerate(request.rows or ())})
+    yield from _column_faults(request, request.data, request.valid_file, *(request.rows or ()))
+    yield from _fault_of(parse_ref, request.version, "version")
 
 
 def _check_vocabulary(request: VocabularyJob, data: DataRoot) -> Faults:
@@ -353,6 +364,7 @@ def _check_start_values(values: list[float]) -> None:
 KINDS: dict[str, JobKind] = {
     "training": JobKind(TrainingJob, _check_training, "service.jobs.training:run"),
     "combine": JobKind(CombineJob, _check_combine, "service.jobs.combine:run"),
+    "extend": JobKind(ExtendJob, _check_extend, "service.jobs.extend:run"),
     "vocabulary": JobKind(VocabularyJob, _check_vocabulary, "service.jobs.combine:run_vocabulary"),
     "threshold-tuning": JobKind(TuningJob, _check_tuning, "service.jobs.training:run_tuning"),
     "batch": JobKind(BatchJob, _check_batch, "service.jobs.batch:run"),

@@ -37,6 +37,7 @@ StartValues = Annotated[list[float], Field(min_length=2, max_length=2)]
 CONDITIONS_MAX = 32
 SOURCES_MAX = 32
 PARAMETERS_MAX = 100
+FILES_MAX = 16
 
 
 def _check_scalar(value: Any) -> bool | int | float | str | None:
@@ -191,6 +192,8 @@ class TrainingJob(FittingJob):
     label_names  for numeric data files: line i + 1 is the name of label i
     calibrate    whether scores are fitted to the validation rows, so that they are probabilities
     rerank       whether near training rows rank candidates anew, where held-out rows gain by it
+    keep_rows    whether the version keeps its training rows, so that labels can be added
+    base         "from": a version that it goes on from, as "NAME" or "NAME@VERSION"
     executor     ray: the steps are run by the nodes of the cluster at XYLEM_RAY_ADDRESS
     """
 
@@ -203,6 +206,21 @@ class TrainingJob(FittingJob):
     calibrate: bool = False
     rerank: bool = False
     executor: Literal["local", "ray"] = "local"
+    keep_rows: bool = False
+    base: Annotated[Name | None, Field(alias="from")] = None
+
+
+class ExtendJob(PublishingJob):
+    """Labels added to a version, without `version` to what `latest` names, and published.
+
+    data  labelled rows, some with labels that the version does not have
+    rows  the files that it was trained on; without them it must keep its rows
+    """
+
+    version: Version = None
+    data: Name
+    rows: Annotated[list[Name], Field(max_length=FILES_MAX)] = Field(default_factory=list)
+    label_names: Name | None = None
 
 
 class ConceptFields(RequestModel):

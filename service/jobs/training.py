@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Connection
 
 from model_store.errors import VersionNotFound
+from model_store.identifiers import parse_named
 from model_store.manifest import Manifest
 from model_store.moves import Cause
 from model_store.origin import read_report
@@ -32,6 +33,7 @@ from service.jobs.requests import (
 )
 from service.jobs.sources import join_sources, split_lines
 from service.thresholds.store.state import ThresholdDatabase
+from service.workflows.extend import carry_thresholds
 from service.workflows.labelled import OnProgress
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import OnKeep, request_of, tune_and_keep
@@ -74,7 +76,19 @@ R = TypeVar("R", bound=PublishingJob)
 
 def run(context: JobContext, request: TrainingJob) -> dict[str, Any]:
     """Do the job; return the figures of the version."""
-    return publish(context, request, _train)
+    found = publish(context, request, _train)
+    if request.base is not None:
+        carry(context)
+    return found
+
+
+def carry(context: JobContext) -> None:
+    """Give the version that the job has published the thresholds of the one before, if they fit."""
+    store, name = context.store, context.job.model
+    published = store.published(name, context.job.id)
+    if published is not None:
+        thresholds = ThresholdDatabase(context.database)
+        patiently(lambda: carry_thresholds(store, name, published.version, thresholds))
 
 
 def publish(context: JobContext, request: R, make: Callable[[Publication, R], Any]) -> dict[str, Any]:
@@ -171,6 +185,8 @@ def _train(made: Publication, request: TrainingJob) -> None:
         seed=request.seed,
         calibrate=request.calibrate,
         rerank=request.rerank,
+        keep_rows=request.keep_rows,
+        base=None if request.base is None else parse_named(request.base),
         threads=made.context.threads,
         **_steps(made.context, request),
         **made.marks(request),

@@ -1,6 +1,6 @@
 """The classifiers of a label tree: for each inner node, one against the rest for its children."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -9,6 +9,7 @@ import numpy as np
 from model_store.compiled.handles import F32, I32, I64, U8
 from model_store.ensemble import LANES, Chunk
 from service.base.rows import SparseRows, offsets, ranges
+from service.kernels.training.newton import refine
 from service.kernels.training.problem import (
     Problem,
     forget_rows,
@@ -73,6 +74,17 @@ class Members(NamedTuple):
     rows: I32
 
 
+class Again(NamedTuple):
+    """The children of a node whose classifiers are trained.
+
+    children  int32[n]  ascending
+    old       the weights that they go on from, child i of the chunk being children[i]; None: from nothing
+    """
+
+    children: I32
+    old: Chunk | None = None
+
+
 class _Piece(NamedTuple):
     """Some tiles of a node: first .. last - 1."""
 
@@ -97,8 +109,20 @@ def members_of(ptr: I64, rows: I32, labels: I32) -> Members:
     return Members(offsets(counts), rows[ranges(ptr[labels], counts)])
 
 
+def every_child(shape: Shape) -> dict[int, Again]:
+    """Return that all classifiers of a shape are trained, from nothing."""
+    counts = np.diff(shape.child_ptr)
+    return {node: Again(np.arange(counts[node], dtype=np.int32)) for node in shape.inner.tolist()}
+
+
 def train_classifiers(
-    rows: SparseRows, shape: Shape, members: Members, solving: Solving, tools: Tools, stage: str
+    rows: SparseRows,
+    shape: Shape,
+    members: Members,
+    solving: Solving,
+    tools: Tools,
+    stage: str,
+    trained: Mapping[int, Again] | None = None,
 ) -> list[Chunk | None]:
     """Return the chunk of every inner node of `shape`, None at its leaves.
 
@@ -106,22 +130,25 @@ def train_classifiers(
     Source: Lin, Liu and Lin 2024, section 2; solvers: `service.kernels.training.solver`. The same bits
     whatever the number of threads. Memory: the chunks, and for each thread the rows of a node and 128 bytes
     for each of them.
+
+    trained  by node: which children are, and from where they go on; a chunk has these alone, and other nodes
+             have none. None: `every_child`
     """
-    pieces = sorted(_pieces(shape, members, rows.n_rows), key=lambda piece: -_visits(shape, members, piece))
-    visits = [_visits(shape, members, piece) for piece in pieces]
-    total, gone = sum(visits), 0
-    solved: dict[int, dict[int, _Solved]] = {int(node): {} for node in shape.inner}
+    trained = every_child(shape) if trained is None else trained
+    solve = _Solve(rows, shape, members, solving, tools.seed, len(np.unique(members.rows)), trained)
+    pieces = sorted(solve.pieces(), key=lambda piece: -solve.visits(piece))
+    total, gone = sum(map(solve.visits, pieces)), 0
+    solved: dict[int, dict[int, _Solved]] = {node: {} for node in trained}
     chunks: list[Chunk | None] = [None] * len(shape.first)
-    solve = _Solve(rows, shape, members, solving, tools.seed, len(np.unique(members.rows)))
 
     def done(piece: _Piece, tiles: list[_Solved]) -> None:
         nonlocal gone
         of_node = solved[piece.node]
         of_node.update(zip(range(piece.first, piece.last), tiles, strict=True))
-        if len(of_node) == _n_tiles(shape, piece.node):
+        if len(of_node) == solve.n_tiles(piece.node):
             chunks[piece.node] = _chunk([of_node[tile] for tile in sorted(of_node)])
             del solved[piece.node]
-        gone += _visits(shape, members, piece)
+        gone += solve.visits(piece)
         tools.progress(stage, gone, total)
 
     tools.crew.steps(solve, pieces, done)
@@ -134,26 +161,6 @@ def solver_bytes(rows: SparseRows) -> int:
     That is its rows once more, of each row 88 bytes (64 of them margins of 16 children), of each feature 72.
     """
     return 8 * len(rows.indices) + 88 * rows.n_rows + 72 * rows.n_features
-
-
-def _n_tiles(shape: Shape, node: int) -> int:
-    return -(-int(shape.child_ptr[node + 1] - shape.child_ptr[node]) // LANES)
-
-
-def _visits(shape: Shape, members: Members, piece: _Piece) -> int:
-    """Return a bound on the row visits of an epoch."""
-    carried = members.ptr[members.end(shape, piece.node)] - members.ptr[shape.first[piece.node]]
-    return int(carried) * (piece.last - piece.first)
-
-
-def _pieces(shape: Shape, members: Members, n_rows: int) -> Iterator[_Piece]:
-    """Cut the nodes into pieces; the cut does not depend on the number of threads."""
-    for node in shape.inner.tolist():
-        n_tiles = _n_tiles(shape, node)
-        carried = _visits(shape, members, _Piece(node, 0, 1))
-        step = max(1, _PIECE // max(1, 10 * min(carried, n_rows)))
-        for first in range(0, n_tiles, step):
-            yield _Piece(node, first, min(n_tiles, first + step))
 
 
 def _aligned(n: int) -> F32:
@@ -176,6 +183,27 @@ class _Solve:
     solving: Solving
     seed: int
     n_root: int
+    trained: Mapping[int, Again]
+
+    def n_tiles(self, node: int) -> int:
+        """Return the number of a node's tiles."""
+        return -(-len(self.trained[node].children) // LANES)
+
+    def _carried(self, node: int) -> int:
+        members = self.members
+        return int(members.ptr[members.end(self.shape, node)] - members.ptr[self.shape.first[node]])
+
+    def visits(self, piece: _Piece) -> int:
+        """Return a bound on the row visits of an epoch."""
+        return self._carried(piece.node) * (piece.last - piece.first)
+
+    def pieces(self) -> Iterator[_Piece]:
+        """Cut the nodes into pieces; the cut does not depend on the number of threads."""
+        for node in self.trained:
+            n_tiles = self.n_tiles(node)
+            step = max(1, _PIECE // max(1, 10 * min(self._carried(node), self.rows.n_rows)))
+            for first in range(0, n_tiles, step):
+                yield _Piece(node, first, min(n_tiles, first + step))
 
     def workspace(self) -> tuple[I32, I32]:
         """Return what calls work in."""
@@ -184,6 +212,7 @@ class _Solve:
     def run(self, piece: _Piece, workspace: tuple[I32, I32], stop: U8) -> list[_Solved]:
         """Return the result of an item."""
         rows, shape, members, solving = self.rows, self.shape, self.members, self.solving
+        again = self.trained[piece.node]
         place, rank = workspace
         bounds = shape.child_bounds(piece.node)
         of_node = rows_of(members.ptr, members.rows, bounds[0], members.end(shape, piece.node), place)
@@ -196,21 +225,66 @@ class _Solve:
         for number in range(piece.first, piece.last):
             if stop[0]:
                 break
-            of_tile = bounds[number * LANES : (number + 1) * LANES + 1]
-            n_children = len(of_tile) - 1
-            positives(members.ptr, members.rows, of_tile, place, positive)
+            of_tile = again.children[number * LANES : (number + 1) * LANES]
+            n_children = len(of_tile)
+            positives(members.ptr, members.rows, bounds[of_tile], bounds[of_tile + 1], place, positive)
             lanes = np.arange(n_children, dtype=np.uint16)[:, None]
             costs = solving.costs_at(self.n_root, n_rows, np.count_nonzero(positive >> lanes & 1, axis=1))
             tile = Tile(positive, _aligned(n_used + 1), _aligned(n_rows), order, active)
             tile_seed = derived_seed(self.seed, piece.node, number)
-            how = solving.eps, solving.epochs_max, tile_seed, stop
-            _SOLVERS[solving.loss](problem, tile, n_children, costs, *how)
+            if _put_old(again, number, problem.used, ascending, tile.weights):
+                refine(problem, tile, costs, solving.loss == "logistic", stop)
+            else:
+                how = solving.eps, solving.epochs_max, tile_seed, stop
+                _SOLVERS[solving.loss](problem, tile, n_children, costs, *how)
             counts = np.empty(n_used, np.int32)
             lane, weight = pack_tile(tile.weights, ascending, n_children, solving.prune, counts)
             bias = tile.weights[n_used, :n_children].copy()
             solved.append(_Solved(problem.used[ascending], counts, lane, weight, bias))
         forget_rows(of_node, place)
         return solved
+
+
+def _put_old(
+    again: Again,
+    number: int,
+    used: I32,
+    ascending: I64,
+    weights_out: F32,
+) -> bool:
+    """Write the old weights of a tile's children in their places; return whether there are any."""
+    chunk, first = again.old, number * LANES
+    if chunk is None or not len(used):
+        return False
+    last = min(first + LANES, len(chunk.bias))
+    place = np.searchsorted(used, chunk.features, sorter=ascending)
+    rank = ascending[np.minimum(place, len(used) - 1)]
+    rank[used[rank] != chunk.features] = -1  # no row has the feature
+    of_weight = np.repeat(rank, np.diff(chunk.row_ptr))
+    here = (of_weight >= 0) & (chunk.child >= first) & (chunk.child < last)
+    weights_out[of_weight[here], chunk.child[here] - first] = chunk.weight[here]
+    weights_out[len(used), : last - first] = chunk.bias[first:last]
+    return True
+
+
+def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
+    """Return one chunk of children that several have, by their places in it.
+
+    parts  each with int32[C]: the place of each of its children, -1: it is left out
+    """
+    bias = np.zeros(n_children, np.float32)
+    features, children, weights = [], [], []
+    for chunk, place in parts:
+        bias[place[place >= 0]] = chunk.bias[place >= 0]
+        child = place[chunk.child]
+        features.append(np.repeat(chunk.features, np.diff(chunk.row_ptr))[child >= 0])
+        weights.append(chunk.weight[child >= 0])
+        children.append(child[child >= 0])
+    feature, child = np.concatenate(features), np.concatenate(children)
+    order = np.argsort(feature.astype(np.int64) * n_children + child, kind="stable")  # parts are sorted runs
+    found, starts = np.unique(feature[order], return_index=True)
+    row_ptr = np.append(starts, len(order)).astype(np.int64)
+    return Chunk(found, row_ptr, child[order], np.concatenate(weights)[order], bias)
 
 
 def _chunk(tiles: list[_Solved]) -> Chunk:

@@ -7,15 +7,18 @@ from math import sqrt
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from model_store.ensemble import Link, Tree
+from model_store.manifest import IDS_MAX
 from service.base.faults import fault
 from service.base.parameters import Parameters
-from service.base.rows import SparseRows
+from service.base.rows import LabelRows, SparseRows
 from service.trainers.classifiers import Members, Solving, members_of, solver_bytes, train_classifiers
 from service.trainers.clustering import balanced_shape, kmeans_shape
 from service.trainers.fields import CostDecay, Eps, Idf, LabelTrees, LeafSize, MaxEpochs, RareDecay
+from service.trainers.regrowing import Regrowth
 from service.trainers.representations import Representations, label_representations
 from service.trainers.shape import Shape, join
 from service.trainers.size import SizeEstimate, estimate_size
@@ -178,12 +181,31 @@ def estimate_label_tree(data: TrainingSet, parameters: ClassifierParameters, too
     return estimate_size(data.rows, shapes, tools)
 
 
+def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Regrowth:
+    """Return how trees get new labels and go on from old weights."""
+
+    def members(labels: LabelRows, shape: Shape) -> Members:
+        return members_of(*rows_by_label(labels), shape.labels)
+
+    def divide(vectors: Representations, labels: NDArray[np.int32], tools: Tools) -> Shape:
+        p = parameters
+        if not isinstance(p, LabelTreeParameters):
+            return join(labels, [])
+        if p.clustering == "balanced":
+            return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
+        return kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
+
+    most = 2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX
+    return Regrowth(parameters.solving(rows), parameters.idf, members, divide, most)
+
+
 LABEL_TREE = TrainerSpec(
     name="label-tree",
     about="linear classifiers in a tree of clustered labels: fast, small, accurate",
     parameters=LabelTreeParameters,
     fit=fit_label_tree,
     estimate=estimate_label_tree,
+    regrowth=regrow_label_tree,
     alone=spreads,
     worker_bytes=lambda data, p: solver_bytes(data.rows),
 )
@@ -194,6 +216,7 @@ OVR = TrainerSpec(
     parameters=OvrParameters,
     fit=fit_label_tree,
     estimate=estimate_label_tree,
+    regrowth=regrow_label_tree,
     alone=spreads,
     worker_bytes=lambda data, p: solver_bytes(data.rows),
 )

@@ -8,23 +8,27 @@ distribution. Nothing that is installed can take the place of a trainer of our o
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from model_store.ensemble import TreeEnsemble, Weights
+from model_store.manifest import Manifest
+from model_store.version import Model
 from service.base.errors import BadParameter
 from service.base.faults import did_you_mean
 from service.base.logs import log
 from service.base.parameters import Parameters
-from service.base.rows import LabelRows, SparseRows
+from service.base.rows import NO_ROWS, LabelRows, SparseRows
 from service.executors.local import Crew
 from service.trainers.label_tree import LABEL_TREE, OVR
 from service.trainers.ldsm.trainer import LDSM
 from service.trainers.lomtree.trainer import LOMTREE
 from service.trainers.plt.trainer import PLT
 from service.trainers.ranking.forest import FASTXML, PFASTREXML
+from service.trainers.regrowing import Regrown, Regrowth
 from service.trainers.softmax.trainers import HUFFMAN_TREE, LEARNED_TREE
 from service.trainers.source import MemorySource, OnRows, RowSource, TrainingSet, check_training_set
 from service.trainers.spec import Trained, TrainerSpec
@@ -49,6 +53,11 @@ TRAINERS: dict[str, TrainerSpec[Any]] = {
 _READS = {"rows": "trains in memory", "passes": "can stream", "once": "learns from standard input"}
 """What a trainer can do that reads rows so, the least demanding last."""
 
+
+Grow = Callable[[TreeEnsemble, Weights, TrainingSet, Regrowth, Tools], Regrown]
+"""What makes new trees of old ones: see `service.trainers.regrowing`."""
+
+_INSTEAD = {"lomtree": ", whose labels come with the rows of its stream: train it again on all rows"}
 
 GROUP = "xylem.trainers"
 
@@ -162,6 +171,41 @@ def fit(
     if isinstance(source, MemorySource):
         check_training_set(source.data)
     return spec.fit(source, parameters, tools)
+
+
+def check_regrowth(manifest: Manifest, what: str) -> Callable[[SparseRows], Regrowth]:
+    """Return how the trees of a version grow on, rows being given; `what` is wanted of it.
+
+    Raises BadParameter for a version whose trees do not.
+    """
+    name, said = manifest.trainer.name, dict(manifest.trainer.parameters)
+    spec = trainer(name) if name in TRAINERS or name in installed() else None
+    if spec is None or spec.regrowth is None:
+        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.regrowth is not None)
+        instead = _INSTEAD.get(name, "")
+        raise BadParameter(f"{what}: expected a version of {able}, found one of {name}{instead}")
+    grows = spec.regrowth
+    try:
+        parameters = spec.parameters.from_json(said)
+        grows(parameters, NO_ROWS)
+    except BadParameter as error:
+        raise BadParameter(f"{what}: parameters of {manifest.shown}: {error}") from None
+    return lambda rows: grows(parameters, rows)
+
+
+def regrow(
+    model: Model, data: TrainingSet, grow: Grow, crew: Crew, progress: Progress = no_progress
+) -> Regrown:
+    """Return the trees of a version with labels added, or going on from their weights.
+
+    data  its labels are the version's, and after them new ones
+    grow  `extend_trees` or `refit_trees`
+
+    Raises BadParameter for a version whose trees do not grow on.
+    """
+    how = check_regrowth(model.manifest, grow.__name__)(data.rows)
+    tools = Tools(model.manifest.seed, crew, progress)
+    return grow(model.ensemble, model.manifest.weights, data, how, tools)
 
 
 def train(

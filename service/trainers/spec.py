@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,13 @@ from model_store.build import build_ensemble
 from model_store.compiled.handles import I32, I64
 from model_store.ensemble import Kind, Link, Tree, TreeEnsemble
 from service.base.parameters import Parameters, Scalar
-from service.base.rows import LabelRows, offsets
+from service.base.rows import LabelRows, SparseRows, offsets
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Reads, RowSource, TrainingSet
 from service.trainers.work import Tools
+
+if TYPE_CHECKING:
+    from service.trainers.regrowing import Regrowth
 
 P = TypeVar("P", bound=Parameters)
 
@@ -82,6 +85,8 @@ class TrainerSpec(Generic[P]):
               again and again, "once" learns from rows as they come
     is_exact  whether probabilities are exact, and sum to 1 over the labels: they are not to be calibrated
     shows     whether rows are shown before they are learnt (`Tools.on_rows`)
+    regrowth  how its trees get new labels and go on from old weights, rows being given; it raises
+              BadParameter for parameters with which they do not. None: they never do
     alone     says why a training with these parameters is one process's work; None: its work is steps
               (`service.executors.steps`), which other machines may run
     worker_bytes  what the largest of its steps takes besides its fields and its result
@@ -95,6 +100,7 @@ class TrainerSpec(Generic[P]):
     reads: Reads = "rows"
     is_exact: bool = False
     shows: bool = False
+    regrowth: Callable[[P, SparseRows], Regrowth] | None = None
     alone: Callable[[P], str | None] = _row_by_row
     worker_bytes: Callable[[TrainingSet, P], int] = _not_known
 

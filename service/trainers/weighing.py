@@ -31,6 +31,13 @@ class Weighed(NamedTuple):
         features = np.repeat(chunk.features, np.diff(chunk.row_ptr))
         return chunk._replace(weight=self.plain(features, chunk.weight))
 
+    def weighed_chunk(self, chunk: Chunk) -> Chunk:
+        """Return the chunk that gives `rows` what this one gives the rows as they were."""
+        if self.scale is None:
+            return chunk
+        factors = self.scale[np.repeat(chunk.features, np.diff(chunk.row_ptr))]
+        return chunk._replace(weight=(chunk.weight / factors).astype(np.float32))
+
 
 def weigh(rows: SparseRows, idf: str) -> Weighed:
     """Multiply each feature by its inverse document frequency, ln((1 + n) / (1 + rows with it)) + 1.

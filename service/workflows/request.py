@@ -39,6 +39,10 @@ class TrainRequest:
     latest      whether `latest` moves to what is published; it always does to a first version
     calibrate   whether scores are fitted to the validation rows (`service.workflows.calibrate`)
     rerank      whether candidates are ranked anew, if that gains (`service.workflows.rerank`)
+    keep_rows   whether the rows are kept with the version, so that labels can be added (`xylem extend`)
+    base        a model's name and a version that it goes on from: its features, parameters and trees stay
+    extends     whether labels that the base does not have are added, learnt from `data`
+    rows        of what extends: files of the rows that the base was trained on; none: those that it keeps
     made_for    an id for which a version is published once: if there is one already, it stays the only one
     ray         the address of a Ray cluster whose nodes run the steps (`service.executors.ray.connect`)
     steps       a directory in which finished steps are kept until the version is published
@@ -59,6 +63,10 @@ class TrainRequest:
     latest: bool = True
     calibrate: bool = False
     rerank: bool = False
+    keep_rows: bool = False
+    base: tuple[str, str | int] | None = None
+    extends: bool = False
+    rows: Sequence[Path] = ()
     made_for: str | None = None
     ray: str | None = None
     steps: Path | None = None
@@ -107,6 +115,11 @@ class TrainRequest:
                 "rerank: expected rows in memory, and the ranker's scores, which are probabilities, found "
                 f"{found}"
             )
+        if self.base is not None and (self.stream or is_standard_input or self.rerank or finds_thresholds):
+            raise BadParameter("from: expected rows in memory and nothing fitted besides, found more")
+        if self.keep_rows and (self.stream or is_standard_input or self.rerank):
+            found = "--rerank" if self.rerank else "a stream"
+            raise BadParameter(f"keep_rows: expected rows in memory, of one version, found {found}")
         if self.ray is not None or self.resume:
             if self.stream or is_standard_input:
                 raise BadParameter("ray: expected rows in memory, found a stream")

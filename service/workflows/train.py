@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from model_store.ensemble import Weights
 from model_store.errors import StoreError
 from model_store.identifiers import check_model
 from model_store.manifest import TrainerInfo
@@ -29,6 +30,8 @@ from service.trainers import Trained, TrainingSet, estimate, fit
 from service.trainers.registry import trainer as find_trainer
 from service.workflows.calibrate import calibrated_draft, fit_to_rows
 from service.workflows.evaluate import note_on, valid_figures
+from service.workflows.going_on import go_on, origin_of, prepare_on
+from service.workflows.kept_rows import kept_rows
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
 from service.workflows.prepared import (
     PreparedRows,
@@ -58,6 +61,7 @@ class TrainReport(NamedTuple):
     calibration_error  before and after it was calibrated, where it was: see `CalibrationFit`
     thresholds  that were found beside the training: `ProgressiveThresholds.keep`, and their epoch
     rerank    P@1, P@3 and P@5 of held-out rows, "alone" and "ranked", and whether the ranker is "kept"
+    grown     of a training that goes on from a version: labels added, groups divided, classifiers trained
     """
 
     model: str
@@ -73,6 +77,7 @@ class TrainReport(NamedTuple):
     calibration_error: dict[str, float] | None = None
     thresholds: dict[str, Any] | None = None
     rerank: dict[str, Any] | None = None
+    grown: dict[str, Any] | None = None
 
 
 class _Outcome(NamedTuple):
@@ -87,6 +92,7 @@ class _Outcome(NamedTuple):
     train_seconds: float
     valid: Labelled | None = None
     found: ProgressiveThresholds | None = None
+    weights: Weights = "float32"
 
     @property
     def sample(self) -> TrainingSet | None:
@@ -139,12 +145,14 @@ def _train_and_publish(
     on_progress: OnProgress,
     kept_in: ThresholdDatabase | None,
 ) -> TrainReport:
-    origin = {"parent": parent_in(store, model), **request.origin}
+    base = None if request.base is None else store.open(*request.base)
+    parent = {"parent": parent_in(store, model)} if base is None else origin_of(base, request)
+    origin = {**parent, **request.origin}
     if request.valid is not None:
         check_readable(request.valid)
-    source = prepare(request, chosen, on_progress)
+    source = prepare(request, chosen, on_progress) if base is None else prepare_on(base, request, on_progress)
     found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
-    outcome = _trained(source, request, chosen, crew, on_progress, found)
+    outcome = _trained(source, request, chosen, crew, on_progress, found, base)
     finished = _finished(outcome, request, origin, on_progress)
     ranked = None
     if request.rerank:
@@ -166,6 +174,7 @@ def _train_and_publish(
         calibration_error=finished.calibration_error,
         thresholds=None if found is None else found.keep(model, manifest.version),
         rerank=ranked,
+        grown=None if base is None else outcome.trained.report,
     )
 
 
@@ -214,7 +223,12 @@ def _finished(
     report = version_report(trial, outcome.trained.report, outcome.sample, test) | outcome.notes()
     on_progress("report", 1, 1)
     draft, rounded = round_weights(
-        draft, request.weights, request.threads, valid, outcome.sample, on_progress
+        draft,
+        request.weights if outcome.weights == "float32" else "float32",
+        request.threads,
+        valid,
+        outcome.sample,
+        on_progress,
     )
     if kept is not None:
         report["validation"] = rounded or kept
@@ -266,7 +280,7 @@ def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
     return Draft(
         kind=trained.kind,
         link=trained.link,
-        weights="float32",
+        weights=outcome.weights,
         n_features=source.featurizer.n_features,
         trainer=TrainerInfo(request.trainer, trained.parameters),
         seed=request.seed,
@@ -278,6 +292,7 @@ def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
         extra={
             **source.featurizer.arrays(),
             "labels/counts": source.census.label_rows,
+            **(kept_rows(outcome.sample) if request.keep_rows and outcome.sample else {}),
             **trained.extra,
         },
     )
@@ -290,6 +305,7 @@ def _trained(
     crew: Crew | None,
     on_progress: OnProgress,
     found: ProgressiveThresholds | None = None,
+    base: Model | None = None,
 ) -> _Outcome:
     """Train on prepared rows; with rows in memory the validation file, if there is one, is read before."""
     valid = None
@@ -297,6 +313,10 @@ def _trained(
         names, featurizer = source.names, source.featurizer
         valid = read_labelled_with(names, featurizer, request.valid, on_progress, request.columns)
     start = time.perf_counter()
+    if base is not None:
+        assert isinstance(source, PreparedRows)
+        trained = go_on(base, source, request, crew or Crew(request.threads), on_progress)
+        return _Outcome(trained, source, time.perf_counter() - start, valid, weights=base.manifest.weights)
     how = request.seed, request.threads, on_progress, found, crew
     trained = fit(request.trainer, chosen.trainer, source, *how)
     if found is not None:

@@ -141,15 +141,17 @@ def _digits(n: int) -> int:
 
 
 @kernel
-def positives(label_ptr: I64, label_rows: I32, bounds: I64, place: I32, positive_out: U16) -> None:
+def positives(
+    label_ptr: I64, label_rows: I32, firsts: I64, lasts: I64, place: I32, positive_out: U16
+) -> None:
     """Write the set of children (bit c: child c of the tile) that each row is positive for.
 
-    bounds  int64[children of the tile + 1]  child c has the labels bounds[c] .. bounds[c + 1] - 1
+    firsts, lasts  int64[children of the tile]  child c has the labels firsts[c] .. lasts[c] - 1
     """
     positive_out[:] = 0
-    for c in range(len(bounds) - 1):
+    for c in range(len(firsts)):
         bit = np.uint16(1 << c)
-        for e in range(label_ptr[bounds[c]], label_ptr[bounds[c + 1]]):
+        for e in range(label_ptr[firsts[c]], label_ptr[lasts[c]]):
             positive_out[place[label_rows[e]] - 1] |= bit
 
 

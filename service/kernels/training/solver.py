@@ -72,7 +72,7 @@ class Tile(NamedTuple):
 
 
 @inlined
-def _margins(problem: Problem, tile: Tile, i: Integer) -> Any:
+def margins_of(problem: Problem, tile: Tile, i: Integer) -> Any:
     """Return w . x + b of row i for each child."""
     total = vload(tile.weights, (len(tile.weights) - 1) * LANES)
     for e in range(problem.indptr[i], problem.indptr[i + 1]):
@@ -82,7 +82,7 @@ def _margins(problem: Problem, tile: Tile, i: Integer) -> Any:
 
 
 @inlined
-def _add_row(problem: Problem, tile: Tile, i: Integer, step: Any) -> None:
+def add_row(problem: Problem, tile: Tile, i: Integer, step: Any) -> None:
     """Add step * (x, 1) of row i to the weights and bias of each child."""
     bias = (len(tile.weights) - 1) * LANES
     vstore(tile.weights, bias, vadd(vload(tile.weights, bias), step))
@@ -111,7 +111,7 @@ def _hinge_step(problem: Problem, tile: Tile, i: Integer, live: Integer, diagona
     zero = vbroadcast(0.0)
     y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
     alpha = vload(tile.alpha, i * LANES)
-    gradient = vsub(vmul(y, _margins(problem, tile, i)), vbroadcast(1.0))
+    gradient = vsub(vmul(y, margins_of(problem, tile, i)), vbroadcast(1.0))
     gradient = vadd(gradient, vmul(alpha, diagonal))
     bound = ~vgreater(alpha, zero)
     projected = vselect(live, vselect(bound, vmin(gradient, zero), gradient), zero)
@@ -120,7 +120,7 @@ def _hinge_step(problem: Problem, tile: Tile, i: Integer, live: Integer, diagona
     delta = vselect(live, vsub(target, alpha), zero)
     if vnonzero(delta):
         vstore(tile.alpha, i * LANES, vadd(alpha, delta))
-        _add_row(problem, tile, i, vmul(y, delta))
+        add_row(problem, tile, i, vmul(y, delta))
     return projected, bound & live & vgreater(gradient, above)
 
 
@@ -247,7 +247,7 @@ def _logistic_step(problem: Problem, tile: Tile, i: Integer, lanes: int, cost: A
     a = vselect(low, stored, vadd(cost, stored))
     other = vselect(low, vsub(cost, stored), vsub(zero, stored))
     q = vbroadcast(problem.squares[i] + np.float32(1))
-    slope = vmul(y, _margins(problem, tile, i))
+    slope = vmul(y, margins_of(problem, tile, i))
     middle = vmul(vmul(vbroadcast(0.5), q), vsub(other, a))
     swap = vgreater(zero, vadd(middle, slope))
     old = vselect(swap, other, a)
@@ -260,7 +260,7 @@ def _logistic_step(problem: Problem, tile: Tile, i: Integer, lanes: int, cost: A
         stored = vselect(moved, vselect(vgreater(a, other), vsub(zero, other), a), stored)
         vstore(tile.alpha, i * LANES, stored)
         step = vmul(y, vsub(z, old))
-        _add_row(problem, tile, i, vselect(swap, vsub(zero, step), step))
+        add_row(problem, tile, i, vselect(swap, vsub(zero, step), step))
     return size
 
 
@@ -285,7 +285,7 @@ def solve_logistic(
         tile.order[i] = i
         y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
         vstore(tile.alpha, i * LANES, alpha)
-        _add_row(problem, tile, i, vmul(y, alpha))
+        add_row(problem, tile, i, vmul(y, alpha))
     for epoch in range(epochs_max):
         shuffle(tile.order, n_rows, state)
         most = vbroadcast(0.0)

@@ -7,18 +7,20 @@ from dataclasses import replace
 from typing import Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from model_store.ensemble import Tree
 from service.base.errors import BadParameter
 from service.base.faults import fault
 from service.base.parameters import Parameters
-from service.base.rows import LabelRows
+from service.base.rows import LabelRows, SparseRows
 from service.trainers.classifiers import Members, Solving, members_of, solver_bytes
 from service.trainers.clustering import balanced_shape
 from service.trainers.fields import CostDecay, Eps, Idf, LabelTrees, LeafSize, MaxEpochs, Prune, RareDecay
 from service.trainers.label_tree import exact_vectors, grow
 from service.trainers.plt.descent import Descent, train_trees
+from service.trainers.regrowing import Regrowth
 from service.trainers.representations import Representations, projected_vectors
 from service.trainers.shape import Shape, huffman_shape, random_shape
 from service.trainers.size import SizeEstimate, estimate_size
@@ -173,6 +175,24 @@ def _assemble(trees: list[Tree], census: Census, parameters: PltParameters) -> T
     return Trained.of(trees, len(census.label_rows), census.n_features, "label-tree", "logistic", parameters)
 
 
+def regrow_plt(parameters: PltParameters, rows: SparseRows) -> Regrowth:
+    """Return how trees get new labels and go on from old weights: by the batch solver.
+
+    A group of a tree that is not clustered is divided by chance.
+    """
+    p = parameters
+    if p.solver == "sgd":
+        raise BadParameter("solver: expected batch, found sgd, whose weights are means over its steps")
+
+    def divide(vectors: Representations, labels: NDArray[np.int32], tools: Tools) -> Shape:
+        if p.tree == "kmeans":
+            return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
+        return random_shape(labels, p.arity, tools.seed)
+
+    usual = p.leaf_size if p.tree == "kmeans" else p.arity
+    return Regrowth(p.solving(), p.idf, _members, divide, 2 * usual)
+
+
 PLT = TrainerSpec(
     name="plt",
     about="probabilistic label trees: calibrated scores, and training on files that do not fit in memory",
@@ -181,6 +201,7 @@ PLT = TrainerSpec(
     estimate=estimate_plt,
     reads="passes",
     shows=True,
+    regrowth=regrow_plt,
     alone=lambda p: None if p.solver == "batch" else f"with solver={p.solver}, which learns row by row",
     worker_bytes=lambda data, p: solver_bytes(data.rows),
 )

@@ -230,6 +230,8 @@ def test_faults_of_the_other_kinds(data: DataRoot) -> None:
         "rerank",
     }
     vocabulary = {"model": "m", "vocabulary": "x", "by": "!", "thresholds": {}, "version": "A!"}
+    extend = {"model": "m", "data": "no", "rows": ["train.jsonl", ".."], "version": "v!", "thresholds": {}}
+    assert faults("extend", extend, data).keys() == {"data", "rows[1]", "thresholds", "version"}
     assert faults("vocabulary", vocabulary, data).keys() == {"vocabulary", "by", "thresholds", "version"}
     both = {"model": "m", "data": "rows.txt", "chunk_characters": 500, "exact": True}
     assert faults("batch", both, data).keys() == {"data", "chunk_characters"}

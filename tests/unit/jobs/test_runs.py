@@ -542,3 +542,25 @@ def test_a_batch_of_a_file_that_changes_fails(place: Place, monkeypatch: pytest.
     with pytest.raises(BadData, match="changed"):
         place.run(job_id)  # which would go on with another file
     assert not (place.settings.store / "jobs" / job_id / RESULT).exists()
+
+
+@pytest.mark.parametrize("phase", [None, "classifiers", "publish"])
+def test_labels_are_added_once_and_tuned_thresholds_stay(place: Place, phase: str | None) -> None:
+    tune = {"valid": "valid.jsonl", "thresholds": {"method": "sto"}}
+    place.run(place.submit("training", {**TRAINING, **tune, "model": "kept", "keep_rows": True}))
+    line = {"text": "word0 word1", "labels": ["label0", "brand new"]}
+    (place.data / "new.jsonl").write_text(json.dumps(line) + "\n")
+    request = {"model": "kept", "data": "new.jsonl"}
+    job_id = place.submit("extend", request)
+    if phase is not None:
+        with pytest.raises(Killed):
+            run_job(place.claimed(job_id, die_at(phase)))
+        place.desk.end_lease(job_id)
+    done = place.run(job_id)
+    assert done.version == 2 and place.store.versions("kept") == (1, 2)
+    model = place.store.open("kept")
+    assert model.manifest.version == 2 and name_of(model.labels, N_LABELS) == "brand new"
+    before, after = (ThresholdDatabase(place.desk.database).load("kept", n) for n in (1, 2))
+    assert before is not None and after is not None and len(after.thresholds) == N_LABELS + 1
+    assert after.thresholds[:N_LABELS].tolist() == before.thresholds.tolist()
+    assert len(model.arrays["rows/indptr"]) == 1 + model.manifest.data.rows

@@ -30,7 +30,7 @@ ODD_TEXTS = ["a text editor", "", "TERMINAL\ud83d\ude00 zzz", "北京 e\u0301dit
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> ServedVersion:
     store = Store(tmp_path)
     manifest = publish_model(store, "model", request.param)
-    assert manifest.schema_version == 3
+    assert manifest.schema_version == 6
     return serve_model(store.open("model"))
 
 

@@ -80,7 +80,7 @@ def test_positives_of_a_tile():
     found = rows_of(members.ptr, members.rows, 0, 17, place)
     bounds = np.array([0, 1, 1, 5, 17])
     positive = np.full(len(found), 0xFFFF, np.uint16)
-    positives(members.ptr, members.rows, bounds, place, positive)
+    positives(members.ptr, members.rows, bounds[:-1], bounds[1:], place, positive)
     for c in range(4):
         expected = carried[found][:, order[bounds[c] : bounds[c + 1]]].any(axis=1)
         assert (positive >> c & 1).astype(bool).tolist() == expected.tolist()

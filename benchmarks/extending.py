@@ -1,0 +1,102 @@
+"""Labels taken out of a data set, and added again: precision and processor time, beside training again.
+
+python -m benchmarks.extending --train train.jsonl --test test.jsonl [--labels N ...] [--seeds N]
+"""
+
+import argparse
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import TreeEnsemble
+from service.base.rows import LabelRows, offsets
+from service.executors.local import Crew
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import make_predictor
+from service.trainers.registry import train, trainer
+from service.trainers.regrowing import extend_trees
+from service.trainers.source import TrainingSet
+from service.trainers.work import Tools
+from service.workflows.choose_features import trial_model
+from service.workflows.labelled import Labelled, no_progress, read_labelled_with
+from service.workflows.prepared import prepare_in_memory
+from service.workflows.request import TrainRequest
+
+NAME = "label-tree"
+
+
+def main() -> None:
+    """Print a line for each number of labels and each seed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--test", type=Path, required=True)
+    parser.add_argument("--labels", type=int, nargs="+", default=[100, 500])
+    parser.add_argument("--seeds", type=int, default=1)
+    asked = parser.parse_args()
+    request = TrainRequest(NAME, asked.train)
+    source = prepare_in_memory(request, request.chosen(), no_progress)
+    test = read_labelled_with(source.names, source.featurizer, asked.test, no_progress)
+    print("labels  seed  rows  with new: before, added, again  others: before, added, again  time, share")
+    for n_new in asked.labels:
+        for seed in range(asked.seeds):
+            print(n_new, seed, *_measured(source.data, test, n_new, seed))
+
+
+def _measured(data: TrainingSet, test: Labelled, n_new: int, seed: int) -> tuple[Any, ...]:
+    """Return the rows with new labels, the precisions, and the share of a training's processor time."""
+    n_labels = data.labels.n_labels
+    in_both = (np.bincount(part.indices, minlength=n_labels) for part in (data.labels, test.labels))
+    new = np.random.default_rng(7).choice(np.flatnonzero(np.minimum(*in_both)), n_new, replace=False)
+    is_new = np.zeros(n_labels, np.bool_)
+    is_new[new] = True
+    number = np.argsort(np.argsort(is_new, kind="stable")).astype(np.int32)
+    whole, of_test = (_renumbered(part, number, n_labels) for part in (data.labels, test.labels))
+    without = _renumbered(data.labels, number, n_labels - n_new)
+    parameters, grows = TrainRequest(NAME, Path()).chosen().trainer, trainer(NAME).regrowth
+    assert grows is not None
+    how, full = grows(parameters, data.rows), TrainingSet(data.rows, whole)
+    _, trained = _timed(lambda: train(NAME, parameters, data.rows, without, seed, 1))
+    seconds, trained = _timed(lambda: train(NAME, parameters, data.rows, without, seed, 1))
+    tools = Tools(seed, Crew(1))
+    _timed(lambda: extend_trees(trained.ensemble, "float32", full, how, tools))
+    added, grown = _timed(lambda: extend_trees(trained.ensemble, "float32", full, how, tools))
+    again = train(NAME, parameters, data.rows, whole, seed, 1)
+
+    def precisions(ensemble: TreeEnsemble, n: int) -> NDArray[np.float64]:
+        model = trial_model(replace(trained, ensemble=ensemble), n, data.rows.n_features)
+        found = make_predictor(model).predict_batch(test.rows, PredictOptions(top_r=5), 1)
+        rows = np.repeat(np.arange(test.n_rows), np.diff(found.ptr))
+        true = np.repeat(np.arange(test.n_rows), np.diff(of_test.indptr)) * n_labels + of_test.indices
+        hits = np.bincount(rows, np.isin(rows * n_labels + found.labels, true), test.n_rows) / 5
+        has_new = np.isin(np.arange(test.n_rows), true[of_test.indices >= n_labels - n_new] // n_labels)
+        return np.round([100 * hits[has_new].mean(), 100 * hits[~has_new].mean()], 2)
+
+    all_three = precisions(trained.ensemble, n_labels - n_new), precisions(grown.ensemble, n_labels)
+    figures = np.array([*all_three, precisions(again.ensemble, n_labels)]).T
+    n_rows = int(np.bincount(data.labels.indices, minlength=n_labels)[new].sum())
+    return n_rows, *figures.tolist(), f"{added:.2f} s", f"{100 * added / seconds:.0f}%"
+
+
+def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the processor time of a call, and its result."""
+    before = os.times()
+    found = work()
+    after = os.times()
+    return after.user + after.system - before.user - before.system, found
+
+
+def _renumbered(labels: LabelRows, number: NDArray[np.int32], n_labels: int) -> LabelRows:
+    """Return labels by other numbers, those from n_labels on left out."""
+    rows, ids = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr)), number[labels.indices]
+    order = np.lexsort((ids, rows))
+    order = order[ids[order] < n_labels]
+    return LabelRows(offsets(np.bincount(rows[order], minlength=labels.n_rows)), ids[order], n_labels)
+
+
+if __name__ == "__main__":
+    main()

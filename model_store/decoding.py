@@ -1,0 +1,104 @@
+"""A built ensemble read again: the shapes of its trees, and its chunks as a trainer leaves them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS, padded_width
+from model_store.ensemble import Chunk, TreeEnsemble
+
+_GROUP_BLOCKS = 1 << (GROUP_BITS - BLOCK_BITS)
+_BLOCK_FEATURES = 1 << BLOCK_BITS
+
+
+class OldTree(NamedTuple):
+    """The shape of a tree of an ensemble, its nodes numbered as in `Tree`.
+
+    nodes  int64[n]  their numbers in the ensemble, ascending
+    """
+
+    child_ptr: NDArray[np.int32]
+    node_label: NDArray[np.int32]
+    nodes: NDArray[np.int64]
+
+
+def trees_of(ensemble: TreeEnsemble) -> list[OldTree]:
+    """Return the shapes of the trees of an ensemble."""
+    n_trees, parent = int(ensemble.child_ptr[0]), ensemble.parent
+    tree_of = np.arange(len(parent))
+    while (above := parent[tree_of]).max() >= 0:
+        tree_of = np.where(above >= 0, above, tree_of)
+    counts = np.diff(ensemble.child_ptr)
+    found = []
+    for tree in range(n_trees):
+        nodes = np.flatnonzero(tree_of == tree)
+        child_ptr = (1 + np.concatenate([[0], np.cumsum(counts[nodes])])).astype(np.int32)
+        found.append(OldTree(child_ptr, ensemble.node_label[nodes], nodes))
+    return found
+
+
+def tree_digest(ensemble: TreeEnsemble) -> str:
+    """Return 64 hexadecimal digits: the same for two ensembles of the same nodes and labels at the leaves."""
+    parts = ensemble.child_ptr, ensemble.node_label
+    return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+
+
+def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
+    """Return the scorers of an inner node's children, as numbers; weights of 0 are left out.
+
+    Cost: a pass over the chunk.
+    """
+    first, last = int(ensemble.child_ptr[node]), int(ensemble.child_ptr[node + 1])
+    number = int(ensemble.node_chunk[node])
+    features, is_dense = _features(ensemble, number)
+    width = padded_width(last - first)
+    dense = ensemble.dense[ensemble.dense_ptr[number] : ensemble.dense_ptr[number + 1]].reshape(-1, width)
+    dense_row, dense_child = np.nonzero(dense[:, : last - first])
+    words = ensemble.sparse[ensemble.sparse_ptr[number] : ensemble.sparse_ptr[number + 1]]
+    sizes = np.diff(ensemble.row_ptr[ensemble.row_start[number] : ensemble.row_start[number + 1]])
+    half = 4 * words.itemsize  # bits: the child's position in the low half, its weight in the high one
+    low = words.dtype.type((1 << half) - 1)
+    bits = (words >> words.dtype.type(half)).astype(f"u{words.itemsize // 2}")
+    stored = {1: np.int8, 2: np.uint16, 4: np.float32}[bits.itemsize]
+    row = np.concatenate([np.flatnonzero(is_dense)[dense_row], np.repeat(np.flatnonzero(~is_dense), sizes)])
+    child = np.concatenate([dense_child, words & low]).astype(np.int32)
+    weight = np.concatenate([_as_float(dense[dense_row, dense_child]), _as_float(bits.view(stored))])
+    if len(ensemble.node_scale):
+        weight = weight * ensemble.node_scale[first:last][child]
+    order = np.argsort(row, kind="stable")
+    order = order[weight[order] != 0]
+    kept, row_ptr = np.unique(row[order], return_index=True)
+    return Chunk(
+        features[kept],
+        np.append(row_ptr, len(order)).astype(np.int64),
+        child[order],
+        weight[order],
+        ensemble.node_bias[first:last].copy(),
+    )
+
+
+def _features(ensemble: TreeEnsemble, chunk: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return the features that a chunk has a row for, ascending, and whether that row is dense."""
+    blocks = ensemble.blocks[ensemble.block_ptr[chunk] : ensemble.block_ptr[chunk + 1]]
+    groups, places = np.nonzero(_bits(ensemble.directory[chunk, :, 0]))
+    number = groups * _GROUP_BLOCKS + places
+    block, place = np.nonzero(_bits(blocks[:, 0]))
+    features = (number[block] * _BLOCK_FEATURES + place).astype(np.int32)
+    return features, _bits(blocks[:, 1])[block, place]
+
+
+def _bits(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Return the bits of words, the lowest first, bool[n, 32]."""
+    as_bytes = np.ascontiguousarray(words, "<u4").view(np.uint8)
+    return np.unpackbits(as_bytes, bitorder="little").reshape(-1, 32).astype(np.bool_)
+
+
+def _as_float(stored: NDArray[Any]) -> NDArray[np.float32]:
+    """Return stored weights as numbers: float32, the upper halves of float32 (uint16), or steps (int8)."""
+    if stored.dtype == np.uint16:
+        return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return stored.astype(np.float32)

@@ -1,0 +1,81 @@
+"""`xylem extend`: labels added to a version without training it again."""
+
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from service.base.files import file_path
+from service.cli.aliases import store_to_publish
+from service.cli.console import progress
+from service.cli.options import (
+    DEFAULT_STORE,
+    FORMATS,
+    Json,
+    Model,
+    StoreDir,
+    Table,
+    Threads,
+    grouped,
+    n_threads,
+    parse_reference,
+)
+from service.cli.train import LabelNames, Valid, keep_thresholds, print_report
+
+NewRows = Annotated[
+    Path,
+    typer.Option("--data", metavar="FILE", parser=file_path, help=f"Rows with the new labels: {FORMATS}."),
+]
+OldRows = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--rows",
+        metavar="FILE",
+        parser=file_path,
+        help="Rows that the version was trained on, unless it keeps them (train --keep-rows); may repeat.",
+    ),
+]
+
+
+class Learnt(NamedTuple):
+    """The rows that are learnt, and those that the result is measured on."""
+
+    data: NewRows
+    rows: OldRows = None
+    valid: Valid = None
+    label_names: LabelNames = None
+
+
+@grouped
+def extend(
+    model: Model,
+    learnt: Learnt,
+    table: Table,
+    threads: Threads = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Publish a version with labels that it did not have, learnt from a few rows, without training it again.
+
+    For versions of label-tree, ovr, and plt with the batch solver. New labels take ids after the old ones;
+    what does not concern them stays to the bit, calibration and tuned thresholds too.
+    """
+    from service.workflows.extend import extend_and_publish
+    from service.workflows.train import TrainRequest
+
+    rows = learnt.rows or []
+    request = TrainRequest(
+        "",
+        learnt.data,
+        learnt.valid,
+        label_names=learnt.label_names,
+        columns=table.columns(learnt.data, *rows, learnt.valid),
+        threads=n_threads(threads),
+        base=parse_reference(model),
+        rows=rows,
+    )
+    home = store_to_publish(store, "xylem extend")
+    with progress(json) as show:
+        report = extend_and_publish(home, parse_reference(model).name, request, show)
+    keep_thresholds(home, report)
+    print_report(report, store, json)

@@ -1,0 +1,60 @@
+"""`xylem extend`: labels added to a version, and thresholds that go on with its next one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from model_store.checks import LABEL_COUNTS
+from model_store.decoding import tree_digest
+from model_store.origin import read_origin
+from model_store.store import Store
+from service.thresholds.methods.ofo import lower_bounds, no_counts, thresholds_of
+from service.thresholds.store.codec import Tuned
+from service.thresholds.store.state import ThresholdDatabase
+from service.workflows.kept_rows import read_kept
+from service.workflows.labelled import OnProgress, no_progress
+from service.workflows.train import TrainReport, TrainRequest, train_and_publish
+
+
+def extend_and_publish(
+    store: Store, model: str, request: TrainRequest, on_progress: OnProgress = no_progress
+) -> TrainReport:
+    """Publish a version with labels that its base does not have; the trainer is the base's.
+
+    Ids, names, features, calibration and all weights that no new label needs stay to the bit. Raises as
+    `train_and_publish`.
+    """
+    assert request.base is not None
+    base = store.open(*request.base)
+    keep_rows, trainer = read_kept(base) is not None, base.manifest.trainer.name
+    wanted = replace(
+        request, trainer=trainer, seed=base.manifest.seed, extends=True, keep_rows=keep_rows, parameters=()
+    )
+    return train_and_publish(store, model, wanted, on_progress)
+
+
+def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDatabase) -> bool:
+    """Give a version the thresholds of its parent, if they fit, unless it has some.
+
+    They do where labels were added, which begin as untuned ones do, and where the trees are the same.
+    Returns whether it did. Raises DatabaseUnavailable and StoreError.
+    """
+    model = store.open(name, version)
+    parent = read_origin(model.arrays).get("parent") or {}
+    if parent.get("model") != name or kept_in.load(name, version) is not None:
+        return False
+    tuned, n_labels = kept_in.load(name, int(parent["version"])), model.manifest.n_labels
+    if tuned is None:
+        return False
+    n_old = len(tuned.thresholds)
+    before = store.open(name, int(parent["version"])).ensemble
+    if n_labels == n_old and tree_digest(before) != tree_digest(model.ensemble):
+        return False
+    counters = no_counts(n_labels)
+    bounds = lower_bounds(model.arrays.get(LABEL_COUNTS), model.manifest.data.rows, n_labels)
+    thresholds = thresholds_of(counters, tuned.start, bounds)
+    thresholds[:n_old] = tuned.thresholds
+    for mine, old in zip(counters, tuned.counters, strict=True):
+        mine[:n_old] = old
+    kept_in.save(name, version, Tuned(tuned.method, tuned.convention, tuned.start, thresholds, counters))
+    return True

@@ -1,0 +1,62 @@
+"""Training rows that a version keeps, so that it can be extended, and old rows and new ones together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from model_store.version import Model
+from service.base.rows import LabelRows, SparseRows, offsets
+from service.trainers.source import TrainingSet
+
+ROWS = "rows"
+"""How the names of these arrays begin."""
+
+_PARTS = ("indptr", "indices", "values", "label_ptr", "label_idx")
+
+
+def kept_rows(data: TrainingSet) -> dict[str, NDArray[Any]]:
+    """Return the arrays that keep training rows with a version."""
+    rows, labels = data
+    found: tuple[NDArray[Any], ...] = (*rows[:3], *labels[:2])
+    return {f"{ROWS}/{name}": array for name, array in zip(_PARTS, found, strict=True)}
+
+
+def read_kept(model: Model) -> TrainingSet | None:
+    """Return the training rows that a version keeps, None if it keeps none."""
+    if f"{ROWS}/{_PARTS[0]}" not in model.arrays:
+        return None
+    indptr, indices, values, label_ptr, label_idx = (model.arrays[f"{ROWS}/{name}"] for name in _PARTS)
+    manifest = model.manifest
+    rows = SparseRows(indptr, indices, values, manifest.n_features)
+    return TrainingSet(rows, LabelRows(label_ptr, label_idx, manifest.n_labels))
+
+
+def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
+    """Return old and new rows; a new row that is an old one, to the bit, gives that its labels.
+
+    Otherwise the document that shows what a new label is would be, without it, one of what it is not.
+    """
+    data = TrainingSet.join([old, new])
+    rows, labels = data
+    weights = np.random.default_rng(0).random(rows.n_features)
+    sums = (
+        sparse.csr_array((rows.values, rows.indices, rows.indptr), (rows.n_rows, rows.n_features)) @ weights
+    )
+    into, first = np.arange(rows.n_rows), dict[bytes, int]()
+    for row in np.flatnonzero(np.isin(sums, sums[old.n_rows :]) & (np.diff(rows.indptr) > 0)).tolist():
+        part = slice(rows.indptr[row], rows.indptr[row + 1])
+        key = rows.indices[part].tobytes() + rows.values[part].tobytes()
+        if row < old.n_rows:
+            first.setdefault(key, row)
+        else:
+            into[row] = first.get(key, row)
+    carrier = np.repeat(into, np.diff(labels.indptr)).astype(np.int64)
+    pairs = np.unique(carrier * labels.n_labels + labels.indices)
+    carrier, label = np.divmod(pairs, labels.n_labels)
+    indptr = offsets(np.bincount(carrier, minlength=rows.n_rows))
+    merged = LabelRows(indptr, label.astype(np.int32), labels.n_labels)
+    return TrainingSet(rows, merged).take(np.flatnonzero(into == np.arange(rows.n_rows)))
