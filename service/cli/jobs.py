@@ -79,7 +79,7 @@ def list_jobs(
         typer.Option(
             "--kind",
             metavar="KIND",
-            help="Only those of a kind: training, combine, vocabulary, threshold-tuning or batch.",
+            help="Only those of a kind: training, combine, extend, vocabulary, threshold-tuning or batch.",
         ),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many, the newest.")] = 100,

@@ -7,16 +7,14 @@ from typing import Any
 from model_store.identifiers import LATEST
 from service.jobs.context import JobContext
 from service.jobs.requests import ExtendJob
-from service.jobs.training import Publication, carry, publish
+from service.jobs.training import Publication, publish
 from service.workflows.extend import extend_and_publish
 from service.workflows.train import TrainRequest
 
 
 def run(context: JobContext, request: ExtendJob) -> dict[str, Any]:
     """Add labels to a version; return the figures of the version that was published."""
-    found = publish(context, request, _extend)
-    carry(context)  # an earlier run may have died before it did
-    return found
+    return publish(context, request, _extend)
 
 
 def _extend(made: Publication, request: ExtendJob) -> None:
@@ -33,4 +31,3 @@ def _extend(made: Publication, request: ExtendJob) -> None:
         **made.marks(request),
     )
     extend_and_publish(made.store, request.model, wanted, made.on_progress)
-    carry(made.context)

@@ -56,7 +56,7 @@ LIST_MAX = 1000
 
 _ID_BYTES = 12
 
-PUBLISHING = ("training", "combine", "vocabulary")
+PUBLISHING = ("training", "combine", "extend", "vocabulary")
 """Kinds of jobs that publish a version."""
 
 FOLLOW_SECONDS = 0.5

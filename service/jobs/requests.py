@@ -163,6 +163,11 @@ class PublishingJob(TableFields):
         """Whether there are validation rows."""
         return self.valid is not None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether it goes on from a version, whose thresholds may fit."""
+        return False
+
 
 class FittingJob(PublishingJob):
     """What publishes a version that is fitted to the rows of `data`: a file, or several and feedback.
@@ -209,6 +214,11 @@ class TrainingJob(FittingJob):
     keep_rows: bool = False
     base: Annotated[Name | None, Field(alias="from")] = None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether it goes on from a version, whose thresholds may fit."""
+        return self.base is not None
+
 
 class ExtendJob(PublishingJob):
     """Labels added to a version, without `version` to what `latest` names, and published.
@@ -221,6 +231,11 @@ class ExtendJob(PublishingJob):
     data: Name
     rows: Annotated[list[Name], Field(max_length=FILES_MAX)] = Field(default_factory=list)
     label_names: Name | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it goes on from a version, whose thresholds may fit."""
+        return True
 
 
 class ConceptFields(RequestModel):

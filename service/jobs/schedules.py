@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from model_store.errors import Conflict
+from model_store.identifiers import LATEST
 from service.base.errors import (
     BadFields,
     BadRequest,
@@ -42,7 +43,6 @@ LOOK_SECONDS = 1.0
 
 CRON_MAX = 128
 _CRON_FIELDS = 5
-_LATEST = "latest"
 
 
 class Schedules:
@@ -180,7 +180,7 @@ def _alias_of(kind: str, request: Mapping[str, Any]) -> str | None:
     """Return the alias that jobs of a request are to move; None: they move none."""
     if kind not in PUBLISHING:
         return None
-    alias: str | None = (request.get("promotion") or {}).get("alias", _LATEST)
+    alias: str | None = (request.get("promotion") or {}).get("alias", LATEST)
     return alias
 
 

@@ -76,19 +76,7 @@ R = TypeVar("R", bound=PublishingJob)
 
 def run(context: JobContext, request: TrainingJob) -> dict[str, Any]:
     """Do the job; return the figures of the version."""
-    found = publish(context, request, _train)
-    if request.base is not None:
-        carry(context)
-    return found
-
-
-def carry(context: JobContext) -> None:
-    """Give the version that the job has published the thresholds of the one before, if they fit."""
-    store, name = context.store, context.job.model
-    published = store.published(name, context.job.id)
-    if published is not None:
-        thresholds = ThresholdDatabase(context.database)
-        patiently(lambda: carry_thresholds(store, name, published.version, thresholds))
+    return publish(context, request, _train)
 
 
 def publish(context: JobContext, request: R, make: Callable[[Publication, R], Any]) -> dict[str, Any]:
@@ -108,6 +96,9 @@ def publish(context: JobContext, request: R, make: Callable[[Publication, R], An
     if request.thresholds is not None:
         assert valid is not None
         _tune(context, files, version, request.thresholds, valid, request.columns())
+    elif request.goes_on:
+        store, thresholds = context.store, ThresholdDatabase(context.database)
+        patiently(lambda: carry_thresholds(store, context.job.model, version, thresholds))
     if rule is not None and rule.alias is not None:
         promote_if(context, rule, version, valid, request.columns())
     return {
@@ -129,10 +120,10 @@ def _notes(context: JobContext, version: int) -> dict[str, Any]:
 def _rule(request: PublishingJob) -> PromotionRule | None:
     """Return the rule by which an alias moves after publication; None: `latest` moves with it.
 
-    A rule without an alias moves none. A version whose thresholds are still to be tuned is not served as
-    `latest` before they are.
+    A rule without an alias moves none. A version whose thresholds are still to be tuned, or to be taken from
+    the one that it goes on from, is not served as `latest` before it has them.
     """
-    if request.promotion is None and request.thresholds is not None:
+    if request.promotion is None and (request.thresholds is not None or request.goes_on):
         return PromotionRule()
     return request.promotion
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from model_store.checks import LABEL_COUNTS
 from model_store.decoding import tree_digest
+from model_store.manifest import has_calibration
 from model_store.origin import read_origin
 from model_store.store import Store
 from service.thresholds.methods.ofo import lower_bounds, no_counts, thresholds_of
@@ -36,8 +37,9 @@ def extend_and_publish(
 def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDatabase) -> bool:
     """Give a version the thresholds of its parent, if they fit, unless it has some.
 
-    They do where labels were added, which begin as untuned ones do, and where the trees are the same.
-    Returns whether it did. Raises DatabaseUnavailable and StoreError.
+    They do where labels were added, which begin as untuned ones do, and where the trees are the same; not
+    where scores of one of them are calibrated alone. Returns whether it did. Raises DatabaseUnavailable and
+    StoreError.
     """
     model = store.open(name, version)
     parent = read_origin(model.arrays).get("parent") or {}
@@ -46,9 +48,10 @@ def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDa
     tuned, n_labels = kept_in.load(name, int(parent["version"])), model.manifest.n_labels
     if tuned is None:
         return False
-    n_old = len(tuned.thresholds)
-    before = store.open(name, int(parent["version"])).ensemble
-    if n_labels == n_old and tree_digest(before) != tree_digest(model.ensemble):
+    n_old, before = len(tuned.thresholds), store.open(name, int(parent["version"]))
+    if has_calibration(before.arrays) != has_calibration(model.arrays):
+        return False
+    if n_labels == n_old and tree_digest(before.ensemble) != tree_digest(model.ensemble):
         return False
     counters = no_counts(n_labels)
     bounds = lower_bounds(model.arrays.get(LABEL_COUNTS), model.manifest.data.rows, n_labels)

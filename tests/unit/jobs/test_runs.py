@@ -564,3 +564,24 @@ def test_labels_are_added_once_and_tuned_thresholds_stay(place: Place, phase: st
     assert before is not None and after is not None and len(after.thresholds) == N_LABELS + 1
     assert after.thresholds[:N_LABELS].tolist() == before.thresholds.tolist()
     assert len(model.arrays["rows/indptr"]) == 1 + model.manifest.data.rows
+
+
+def test_a_version_that_goes_on_is_tuned_if_asked_and_else_judged_at_the_thresholds_it_takes(
+    place: Place,
+) -> None:
+    tune = {"valid": "valid.jsonl", "thresholds": {"method": "sto"}}
+    place.run(place.submit("training", {**TRAINING, **tune, "model": "kept", "keep_rows": True}))
+    kept_in, seen = ThresholdDatabase(place.desk.database), []
+    going_on = {**TRAINING, "model": "kept", "parameters": {}, "from": "kept", "keep_rows": True}
+
+    def at(phase: str) -> None:
+        if place.store.versions("kept") == (1, 2):  # it is measured
+            seen.append(kept_in.load("kept", 2) is not None)
+
+    place.run(place.submit("training", {**going_on, "promotion": rule("latest", ("P@1", -100.0))}), at)
+    assert seen and all(seen)
+    (place.data / "new.jsonl").write_text('{"text": "word0 word1", "labels": ["brand new"]}\n')
+    anew = {"valid": "valid.jsonl", "thresholds": {"method": "ofo", "start": [3.0, 7.0]}}
+    place.run(place.submit("extend", {"model": "kept", "data": "new.jsonl", **anew}))
+    found = kept_in.load("kept", 3)
+    assert found is not None and (found.method, found.start[:2]) == ("ofo", (3.0, 7.0))

@@ -175,6 +175,8 @@ def test_an_alias_has_one_schedule(place: Place, monkeypatch: Any) -> None:
     for job in (TRAINING, {**TRAINING, "promotion": {"if": [{"metric": "P@1"}]}}):
         with pytest.raises(Conflict, match=f"latest, found that {first['id']} is another"):
             create("training", job, cron="0 4 * * *")
+    with pytest.raises(Conflict, match="another"):
+        create("extend", {"model": "m", "data": "train.jsonl"}, cron="0 4 * * *")
     for job in (stable, kept, kept, {**TRAINING, "model": "other"}):
         create("training", job, cron="0 4 * * *")
     for _ in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ from model_store.origin import read_origin
 from model_store.store import Store
 from service.base.errors import BadInput
 from service.base.rows import LabelRows, SparseRows
+from service.db.of_store import ready_database
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
+from service.thresholds.methods.ofo import Start, no_counts
+from service.thresholds.store.codec import Tuned
+from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import TrainingSet
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.calibrate import calibrate_and_publish
-from service.workflows.extend import extend_and_publish
+from service.workflows.extend import carry_thresholds, extend_and_publish
 from service.workflows.kept_rows import join_rows
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
 from tests.conftest import Command
@@ -84,6 +89,21 @@ def test_a_new_label_is_answered_and_the_next_one_too(home: Path) -> None:
         assert model.arrays[array].tolist() == old.arrays[array].tolist()
     origin = read_origin(model.arrays)
     assert origin["parent"]["version"] == first.version and "calibration" in origin
+
+
+def test_thresholds_of_calibrated_scores_are_not_for_scores_that_are_not(home: Path) -> None:
+    store, valid = Store(home / "store"), _write(home / "valid.jsonl", _rows(150))
+    calibrate_and_publish(store, "tree", 1, valid)
+    base = store.open("tree")
+    tuned = Tuned("ofo", "zero", Start(1.0, 2.0), np.full(12, 0.25, np.float32), no_counts(12))
+    with ready_database(store.root) as database:
+        kept_in = ThresholdDatabase(database)
+        kept_in.save("tree", base.manifest.version, tuned)
+        going_on = TrainRequest("label-tree", home / "old.jsonl", base=("tree", base.manifest.version))
+        plain = train_and_publish(store, "tree", going_on)
+        assert not carry_thresholds(store, "tree", plain.version, kept_in)
+        again = train_and_publish(store, "tree", replace(going_on, valid=valid, calibrate=True))
+        assert carry_thresholds(store, "tree", again.version, kept_in)
 
 
 def test_the_rows_may_come_from_files(home: Path, tmp_path: Path) -> None:
