@@ -18,10 +18,11 @@ def run(context: JobContext, request: ExtendJob) -> dict[str, Any]:
 
 
 def _extend(made: Publication, request: ExtendJob) -> None:
+    assert made.data is not None
     find = made.files.find
     wanted = TrainRequest(
         "",
-        find(request.data),
+        made.data,
         made.valid,
         label_names=None if request.label_names is None else find(request.label_names, "label_names"),
         columns=request.columns(),

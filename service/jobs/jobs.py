@@ -121,10 +121,16 @@ class Jobs:
         if request.get("executor") == "ray" and self._ray_address is None:
             fault = "expected local, as XYLEM_RAY_ADDRESS is not set, found ray"
             raise BadFields([BadRequest(fault).at("executor")])
+        store = Store(self._store)
         for name in feedback_models(request):
-            if not Store(self._store).versions(name):
+            versions = store.versions(name)
+            if not versions:
                 fault = f"expected feedback to a model of the store, found {name!r}"
-                raise BadFields([BadRequest(fault).at("data")])
+            elif store.manifest(name, versions[-1]).features["kind"] == "raw":
+                fault = f"expected feedback of texts or named features, found {name}, a model of sparse rows"
+            else:
+                continue
+            raise BadFields([BadRequest(fault).at("data")])
         return request, model
 
     def add(

@@ -215,10 +215,10 @@ def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
 
 
 def _check_extend(request: ExtendJob, data: DataRoot) -> Faults:
-    yield from _publishing_faults(request, data)
-    yield from _files(data, data=request.data, label_names=request.label_names)
+    yield from _fitting_faults(request, data)
+    yield from _files(data, label_names=request.label_names)
     yield from _files(data, **{f"rows[{i}]": name for i, name in enumerate(request.rows or ())})
-    yield from _column_faults(request, request.data, request.valid_file, *(request.rows or ()))
+    yield from _column_faults(request, *_names(request), *(request.rows or ()))
     yield from _fault_of(parse_ref, request.version, "version")
 
 

@@ -220,15 +220,14 @@ class TrainingJob(FittingJob):
         return self.base is not None
 
 
-class ExtendJob(PublishingJob):
+class ExtendJob(FittingJob):
     """Labels added to a version, without `version` to what `latest` names, and published.
 
-    data  labelled rows, some with labels that the version does not have
+    data  labelled rows, some with labels that the version does not have; `seed` is of their split
     rows  the files that it was trained on; without them it must keep its rows
     """
 
     version: Version = None
-    data: Name
     rows: Annotated[list[Name], Field(max_length=FILES_MAX)] = Field(default_factory=list)
     label_names: Name | None = None
 

@@ -14,6 +14,7 @@ from service.jobs.kinds import check_request
 from service.thresholds.live.events import event_keys
 from service.thresholds.store.feedback_rows import add_rows
 from tests.jobs_helpers import N_LABELS, TRAINING
+from tests.small_models import small_draft
 from tests.unit.jobs.test_runs import Place, rule, trained  # noqa: F401
 
 FEEDBACK = {"feedback": {"model": "m", "days": 30}}
@@ -113,3 +114,20 @@ def test_what_is_wrong_with_data_is_told_at_its_place(
     told = {fault.path: str(fault) for fault in caught.value.faults}
     assert found in told.get(path, ""), told
     assert len(told) == 1 + ("seed" in changes)
+
+
+def test_an_extension_learns_from_files_and_feedback_and_holds_the_newest_out(place: Place) -> None:
+    place.run(place.submit("training", {**TRAINING, "model": "kept", "keep_rows": True}))
+    keep_rows(place, 40)
+    (place.data / "new.jsonl").write_text('{"text": "word0 word1", "labels": ["brand new"]}\n' * 5)
+    body = {"model": "kept", "data": ["new.jsonl", FEEDBACK], "valid": {"feedback": 0.25}}
+    job = place.run(place.submit("extend", body))
+    assert job.result is not None and job.result["labels"] == N_LABELS + 1
+    model = place.store.open("kept", 2)
+    assert model.arrays["labels/counts"].sum() == 200 + 5 + 30 and model.manifest.metrics
+
+
+def test_feedback_of_sparse_rows_is_refused_as_data(place: Place) -> None:
+    place.store.publish("sparse", small_draft(1))
+    with pytest.raises(BadFields, match="found sparse, a model of sparse rows"):
+        place.submit("training", {**TRAINING, "data": [{"feedback": {"model": "sparse"}}]})

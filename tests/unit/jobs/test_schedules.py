@@ -28,7 +28,7 @@ class Place:
 
     def __init__(self, directory: Path, url: str) -> None:
         settings = settings_for(directory, database_url=url, feedback_rows=True)
-        Store(settings.store).publish("m", small_draft(1))
+        Store(settings.store).publish("m", small_draft(1, features={"kind": "named"}))
         self.desk = Desk(settings, url)
         self.schedules = Schedules(self.desk.database, self.desk.settings)
         self.n_rows = 0
