@@ -1,4 +1,4 @@
-"""Fields, items and results of steps: arrays in NamedTuples, lists, dicts and dataclasses; results as bytes."""
+"""Fields, items and results of steps: arrays in tuples, lists, dicts and dataclasses; results as bytes."""
 
 import dataclasses
 import hashlib
