@@ -118,6 +118,9 @@ class Jobs:
         from service.jobs.kinds import check_request  # trainers and readers: not before they are needed
 
         request, model = check_request(kind, body, self.data, self._limits)
+        n_bytes = len(_kept(request).encode())
+        if n_bytes > REQUEST_BYTES_MAX:
+            raise LimitExceeded(f"expected a request of at most {REQUEST_BYTES_MAX} bytes, found {n_bytes}")
         if request.get("executor") == "ray" and self._ray_address is None:
             fault = "expected local, as XYLEM_RAY_ADDRESS is not set, found ray"
             raise BadFields([BadRequest(fault).at("executor")])
@@ -146,14 +149,10 @@ class Jobs:
         traceparent  the span of the request that makes it
 
         Raises IdempotencyConflict for a key that came with another request, Overloaded when as many jobs wait
-        as may (limit jobs_queued_max), LimitExceeded, BadRequest for a key of other characters, and
-        DatabaseUnavailable.
+        as may (limit jobs_queued_max), BadRequest for a key of other characters, and DatabaseUnavailable.
         """
         _check_key(idempotency_key)
-        said = json.dumps(request, sort_keys=True, separators=(",", ":"))
-        if len(said.encode()) > REQUEST_BYTES_MAX:
-            fault = f"expected a request of at most {REQUEST_BYTES_MAX} bytes, found {len(said.encode())}"
-            raise LimitExceeded(fault)
+        said = _kept(request)
         digest = hashlib.sha256(f"{kind}\n{said}".encode()).hexdigest()
         with self._database.write() as connection:
             take_turns(connection)
@@ -315,6 +314,10 @@ def submitted_json(submitted: Submitted) -> Mapping[str, Any]:
     """Return what a submission is answered with."""
     job = submitted.job
     return {"id": job.id, "kind": job.kind, "state": job.state}
+
+
+def _kept(request: Mapping[str, Any]) -> str:
+    return json.dumps(request, sort_keys=True, separators=(",", ":"))
 
 
 def _check_key(key: str | None) -> None:

@@ -22,7 +22,7 @@ from service.base.errors import (
 from service.jobs.job import Job, JobProgress, PromotionVerdict
 from service.jobs.leases import Claim, ClaimLost
 from tests.databases import database_url, postgresql  # noqa: F401
-from tests.jobs_helpers import Desk, settings_for
+from tests.jobs_helpers import TRAINING, Desk, settings_for
 
 
 @pytest.fixture
@@ -71,9 +71,10 @@ def test_a_key_stands_for_one_request(desk: Desk) -> None:
             desk.jobs.add("training", "m", {}, key)
 
 
-def test_a_request_that_is_too_long_is_refused(desk: Desk) -> None:
-    with pytest.raises(LimitExceeded):
-        desk.jobs.add("training", "m", {"a": "x" * (64 << 10)})
+def test_a_request_that_is_too_long_is_refused(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.jobs.jobs.REQUEST_BYTES_MAX", 50)
+    with pytest.raises(LimitExceeded, match="at most 50 bytes"):
+        desk.jobs.submit("training", TRAINING)
 
 
 def test_no_more_jobs_wait_than_may(desk: Desk) -> None:

@@ -204,3 +204,9 @@ def test_times_are_those_of_utc(monkeypatch: Any) -> None:
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_a_body_that_is_too_long_for_a_job_is_no_schedule(place: Place, monkeypatch: Any) -> None:
+    monkeypatch.setattr("service.jobs.jobs.REQUEST_BYTES_MAX", 50)
+    with pytest.raises(LimitExceeded, match="at most 50 bytes"):  # else it would hold up all that come after
+        place.schedules.create_schedule("training", TRAINING, cron="0 3 * * *")
