@@ -261,9 +261,9 @@ def test_files_that_are_no_lines_or_damaged_are_refused_by_name(
     damaged = packed.copy()
     damaged[60:90] = bytes(byte ^ 0x5A for byte in damaged[60:90])
     for name, data, said in (
-        ("damaged.jsonl.gz", damaged, "expected a gzip file, found a damaged one"),
-        ("cut.jsonl.gz", packed[:-20], "expected a gzip file, found a damaged one"),
-        ("lines.jsonl.gz", b"{}\n", "expected a gzip file, found a damaged one"),
+        ("damaged.jsonl.gz", damaged, "expected whole gzip data, found damage"),
+        ("cut.jsonl.gz", packed[:-20], "expected whole gzip data, found"),
+        ("lines.jsonl.gz", b"{}\n", "expected gzip data, as the suffix .gz says, found other data"),
         ("packed.jsonl", packed, "expected no compression, found gzip data: let the file's name end in .gz"),
     ):
         file = tmp_path / name

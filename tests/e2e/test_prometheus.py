@@ -281,6 +281,8 @@ def test_prometheus_scrapes_it_and_every_panel_asks_for_what_is_there(
     assert always - names <= {  # nothing has happened yet that they tell of
         "xylem_errors_total",
         "xylem_feedback_events_total",
+        "xylem_feedback_rows",
+        "xylem_feedback_rows_dropped_total",
         "xylem_job_oldest_seconds",
         "xylem_job_seconds_total",
         "xylem_jobs",

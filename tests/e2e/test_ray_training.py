@@ -191,6 +191,6 @@ def test_a_job_is_run_by_the_cluster_where_there_is_one(cluster: Cluster, tmp_pa
     with working(desk.settings, desk.database):
         wait_for(lambda: desk.jobs.get(job_id).has_ended)
     job = desk.jobs.get(job_id)
-    assert (job.state, job.version) == ("succeeded", 1), (job, desk.jobs.log(job_id))
+    assert (job.state, job.version) == ("succeeded", 1), (job, desk.jobs.log_text(job_id))
     assert Store(desk.settings.store).manifest("m", 1).data.rows == 200
     desk.database.close()
