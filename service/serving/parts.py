@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from model_store.compiled.handles import U8
 from model_store.errors import StoreError
 from model_store.manifest import manifest_digest
 from model_store.store import Store
@@ -120,9 +118,7 @@ class AnswerParts:
             served, parse_options(self.query.encode(), self.limits), self.limits, explain=self.explain
         )
 
-    def run(
-        self, item: Part, workspace: Callable[[LineBlock], Answered], stop: NDArray[np.uint8]
-    ) -> PartDone:
+    def run(self, item: Part, workspace: Callable[[LineBlock], Answered], stop: U8) -> PartDone:
         """Write the answers of a part. Raises BadData for a file that cannot be read."""
         n_rows = n_bad = 0
         with ExitStack() as stack:

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, U8
 from model_store.compiled.vectors import (
     vadd,
     vbroadcast,
@@ -42,7 +42,7 @@ _SHARE = 0.01
 
 
 @inlined
-def _dot(a: NDArray[np.float32], b: NDArray[np.float32]) -> Any:
+def _dot(a: F32, b: F32) -> Any:
     """Return the inner product of each child's column."""
     total = vbroadcast(0.0)
     for f in range(len(a)):
@@ -51,19 +51,19 @@ def _dot(a: NDArray[np.float32], b: NDArray[np.float32]) -> Any:
 
 
 @inlined
-def _add_scaled(a: NDArray[np.float32], factor: Any, b: NDArray[np.float32]) -> None:
+def _add_scaled(a: F32, factor: Any, b: F32) -> None:
     """Add factor * b to a, a factor for each child."""
     for f in range(len(a)):
         vstore(a, f * LANES, vadd(vload(a, f * LANES), vmul(factor, vload(b, f * LANES))))
 
 
 @inlined
-def _with(tile: Tile, weights: NDArray[np.float32]) -> Tile:
+def _with(tile: Tile, weights: F32) -> Tile:
     return Tile(tile.positive, weights, tile.alpha, tile.order, tile.active)
 
 
 @inlined
-def _slope(problem: Problem, tile: Tile, i: int, cost: NDArray[np.float32], logistic: bool) -> Any:
+def _slope(problem: Problem, tile: Tile, i: int, cost: F32, logistic: bool) -> Any:
     """Return -d loss / d margin of row i, times y; write the second derivative in place of its alpha."""
     y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
     margins = vmul(y, margins_of(problem, tile, i))
@@ -83,13 +83,7 @@ def _slope(problem: Problem, tile: Tile, i: int, cost: NDArray[np.float32], logi
 
 
 @kernel
-def refine(
-    problem: Problem,
-    tile: Tile,
-    cost: NDArray[np.float32],
-    logistic: bool,
-    stop: NDArray[np.uint8],
-) -> None:
+def refine(problem: Problem, tile: Tile, cost: F32, logistic: bool, stop: U8) -> None:
     """Bring the weights of a tile nearer to the optimum; its loss is logistic, or the squared hinge.
 
     Cost: every row is read once, and once for each of PASSES; memory of three times the weights.
