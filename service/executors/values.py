@@ -1,4 +1,4 @@
-"""Fields, items and results of steps: arrays in NamedTuples, lists and dataclasses; and results as bytes."""
+"""Fields, items and results of steps: arrays in tuples, lists, dicts and dataclasses; results as bytes."""
 
 import dataclasses
 import hashlib
@@ -21,6 +21,8 @@ def mapped(value: Any, of_array: Callable[[Array], Array]) -> Any:
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     if isinstance(value, list):
         return [mapped(part, of_array) for part in value]
+    if isinstance(value, dict):
+        return {key: mapped(part, of_array) for key, part in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = (field.name for field in dataclasses.fields(value))
         return dataclasses.replace(value, **{name: mapped(getattr(value, name), of_array) for name in fields})
@@ -87,6 +89,8 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
         return value
     if isinstance(value, tuple | list):
         return [_layout(part, arrays) for part in value]
+    if isinstance(value, dict):
+        return [[key, _layout(part, arrays)] for key, part in value.items()]
     if dataclasses.is_dataclass(value):
         return [_layout(getattr(value, field.name), arrays) for field in dataclasses.fields(value)]
     if hasattr(value, "model_dump_json"):  # a trainer's parameters
