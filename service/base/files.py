@@ -130,6 +130,16 @@ def is_pattern(path: Path) -> bool:
     return _PATTERN.search(str(path)) is not None
 
 
+def is_directory(path: Path) -> bool:
+    """Tell whether a path is a directory; a pattern, and what cannot be looked at, is none."""
+    if isinstance(path, RemotePath) and is_pattern(path):
+        return False
+    try:
+        return path.is_dir()
+    except faults_of(path):  # who reads it is told why
+        return False
+
+
 def names_in(directory: Path) -> set[str]:
     """Return the names of files in a directory; none of one that is not there. Raises BadParameter."""
     try:
@@ -146,19 +156,20 @@ def names_in(directory: Path) -> set[str]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file to write that is at `path` when the block has ended well: all of it, or nothing.
-
-    Its directory is made. Raises BadParameter where it cannot be written.
-    """
+    """Yield a file as `unfinished` does. Raises BadParameter where it cannot be written."""
     try:
-        with _unfinished(path) as file:
+        with unfinished(path) as file:
             yield file
     except OSError as error:
         raise BadParameter(f"{path}: expected to write it, found: {said_by(error)}") from None
 
 
 @contextmanager
-def _unfinished(path: Path) -> Iterator[BinaryIO]:
+def unfinished(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write that is at `path` when the block has ended well: all of it, or nothing.
+
+    Its directory is made. Raises OSError.
+    """
     if isinstance(path, RemotePath):
         with NamedTemporaryFile() as local:
             yield cast(BinaryIO, local)

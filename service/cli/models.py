@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.base.errors import BadInput, BadParameter
+from service.base.files import unfinished
 from service.cli.aliases import cause_of, store_to_publish, what_is_beside
 from service.cli.console import mebibytes, print_facts, print_json, print_line, print_result, print_table
 from service.cli.denied import denying
@@ -192,15 +193,11 @@ def export_model(
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
     _check_place(file)
-    unfinished = file.with_name(f"{file.name}.unfinished")
     try:
-        with unfinished.open("wb") as out:
+        with unfinished(file) as out:
             opened.export(name, version, out, label_info=True)
-        unfinished.replace(file)
     except OSError as error:  # a write that fails does not know the name
         raise OSError(error.errno, error.strerror, str(file)) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
     n_bytes = file.stat().st_size
     line = f"{name}@{version} -> {file} ({mebibytes(n_bytes)})"
     print_result(json, line, model=name, version=version, file=str(file), bytes=n_bytes)

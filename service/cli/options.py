@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from service.base.columns import TableColumns, columns_of, is_table, refuse_without_table
+from service.base.columns import TableColumns, columns_of, refuse_without_table
 from service.base.errors import BadParameter
 from service.base.files import file_path
 
@@ -184,7 +184,7 @@ class Table(NamedTuple):
         """Return the columns that are named, others as they look in a file. Raises BadInput."""
         from service.datasets.guess import guess_columns
 
-        return guess_columns(file, *self) if is_table(file) else self.columns(file)
+        return guess_columns(file, *self)
 
 
 @in_panel("Work")

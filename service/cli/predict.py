@@ -14,7 +14,7 @@ import typer
 from orjson import loads
 
 from service.base.errors import BadData, BadParameter
-from service.base.files import file_path
+from service.base.files import file_path, is_directory, unfinished
 from service.cli.answer_files import AnswerFiles, Wanted
 from service.cli.console import complain, print_result, print_table, progress
 from service.cli.options import (
@@ -233,9 +233,8 @@ class ResultFiles:
                 complain(f"{file.with_suffix('.txt')}: {found['error']['detail']}")
                 continue
             rows = (f"{each['label']}\t{each['score']:.4f}\n" for each in found["labels"])
-            part = file.with_name(f".{file.name}.part")
-            part.write_text("".join(rows), encoding="utf-8")
-            part.replace(file)
+            with unfinished(file) as out:
+                out.write("".join(rows).encode())
             self.n_written += 1
 
 
@@ -251,7 +250,7 @@ def _names_of(data: str) -> list[str]:
 
 def _is_corpus(path: Path) -> bool:
     """Tell whether a path is a directory of documents. Raises BadData for one that has other data, too."""
-    if not path.is_dir():
+    if not is_directory(path):
         return False
     from service.datasets.annif import CorpusDirectory
     from service.datasets.files import open_data
@@ -297,9 +296,7 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
 
     def answers(source: Source) -> Iterator[Answered]:
         with opened_learning(store, create=False) as learning:
-            served = open_version(opened_model, learning, infos=LabelInfos(opened_store))
-            if denied:
-                served = with_denied(served, denied)
+            served = with_denied(open_version(opened_model, learning, infos=LabelInfos(opened_store)), denied)
             if options.threshold == TUNED:
                 if learning is not None:
                     learning.catch_up(served.thresholds)
@@ -383,8 +380,7 @@ def score(
     limits = read_settings().limits
     opened_store, (name, reference) = Store(store), parse_reference(model)
     served = open_version(opened_store.open(name, reference))
-    if denied := denied_by(opened_store, name, reference):
-        served = with_denied(served, denied)
+    served = with_denied(served, denied_by(opened_store, name, reference))
 
     def answer(block: LineBlock) -> Answered:
         return score_block(block, served, limits)

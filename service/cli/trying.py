@@ -11,11 +11,14 @@ import typer
 
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData
+from service.base.files import file_path
 from service.cli.aliases import store_to_publish
 from service.cli.console import complain, print_json, print_line, progress
 from service.cli.options import DEFAULT_STORE, FORMATS, Json, StoreDir, Table, Work, grouped, n_threads
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help=f"Texts with labels: {FORMATS}.")]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", parser=file_path, help=f"Texts with labels: {FORMATS}.")
+]
 ModelName = Annotated[
     str | None, typer.Option("--model", metavar="NAME", help="The model; by the file's name if left out.")
 ]
@@ -80,7 +83,9 @@ def _guess(columns: TableColumns) -> str:
 
 def _name_of(file: Path) -> str:
     """Return a model's name for a file's."""
-    stem = re.sub(r"[^a-z0-9._-]+", "-", file.absolute().name.lower().split(".")[0]).strip("-._")
+    from service.datasets.files import source_of
+
+    stem = re.sub(r"[^a-z0-9._-]+", "-", source_of(file).lower().split(".")[0]).strip("-._")
     return stem[:63] or "first"
 
 

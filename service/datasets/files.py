@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from service.base.columns import TABLES
 from service.base.errors import BadData, XylemError
-from service.base.files import RemotePath, faults_of, is_pattern, plain_name, said_by
+from service.base.files import RemotePath, faults_of, is_directory, is_pattern, plain_name, said_by
 from service.datasets.annif import DOCUMENT, CorpusDirectory
 from service.datasets.stream import DataFile, Progress
 
@@ -78,7 +78,7 @@ class DataFiles(DataFile):
 
 def open_data(path: Path, on_progress: Progress | None = None) -> DataFile:
     """Return what reads a file, the documents of a directory, or many files as one. Raises BadData."""
-    if _is_dir(path) and not isinstance(path, RemotePath) and _has_documents(path):
+    if is_directory(path) and not isinstance(path, RemotePath) and _has_documents(path):
         return CorpusDirectory(path, on_progress)
     files = find_files(path)
     if len(files) == 1 and files[0].path == path:
@@ -103,7 +103,7 @@ def find_files(path: Path) -> list[FoundFile]:
     pattern. Of a directory, files of the formats count that begin with neither `.` nor `_`. Raises BadData
     where there are none.
     """
-    is_dir = _is_dir(path)
+    is_dir = is_directory(path)
     try:
         if not is_dir and (not is_pattern(path) or (not isinstance(path, RemotePath) and path.exists())):
             return [FoundFile(path, 0)]
@@ -156,15 +156,6 @@ def _listed(path: Path, *, is_dir: bool) -> list[FoundFile]:
 
 def _is_data(path: Path) -> bool:
     return not path.name.startswith(_NOT_DATA) and Path(plain_name(path)).suffix in SUFFIXES
-
-
-def _is_dir(path: Path) -> bool:
-    if isinstance(path, RemotePath) and is_pattern(path):
-        return False
-    try:
-        return path.is_dir()
-    except faults_of(path):  # what cannot be looked at: reading it says why
-        return False
 
 
 def _has_documents(path: Path) -> bool:

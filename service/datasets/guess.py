@@ -6,10 +6,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from service.base.columns import DEFAULT_COLUMNS, TableColumns, TextColumn, columns_of
+from service.base.columns import (
+    DEFAULT_COLUMNS,
+    TABLES,
+    TableColumns,
+    TextColumn,
+    columns_of,
+    refuse_without_table,
+)
 from service.base.errors import BadData
 from service.datasets.annif import is_corpus
 from service.datasets.delimited import DELIMITERS, delimited_rows
+from service.datasets.files import open_data
 from service.datasets.stream import DataFile
 from service.datasets.tables import ParquetTable
 
@@ -36,14 +44,21 @@ def guess_columns(
 ) -> TableColumns:
     """Return the columns of a table that are read; what is not None is what was said, as in `columns_of`.
 
+    Of many files the first is looked at; of what is no table nothing is guessed.
+
     The delimiter is the one by which the most rows have as many cells as the header. Columns go by their
     names; else the one with the most words is the text, and the one whose cells repeat the most, but are not
     all equal, has the labels. Raises BadData, and BadParameter.
     """
     found = columns_of(texts, labels, separator, delimiter)
-    if path.name.removesuffix(".gz").endswith(".tsv") and is_corpus(path):
+    file = next(open_data(path).each())
+    path = file.path
+    if file.kind not in TABLES:
+        refuse_without_table(found, path)
         return found
-    mark, cells = _parquet(path) if path.suffix == ".parquet" else _delimited(path, found.delimiter)
+    if file.kind == ".tsv" and is_corpus(path):
+        return found
+    mark, cells = _parquet(path) if file.kind == ".parquet" else _delimited(path, found.delimiter)
     known = {name.lower(): name for name in cells}
     chosen = labels or next((known[name] for name in LABELS if name in known), None)
     others = [name for name in cells if name and name != chosen]
@@ -67,7 +82,7 @@ def _parquet(path: Path) -> Table:
 
 def _delimited(path: Path, said: str) -> Table:
     next(DataFile(path).blocks(), None)  # what cannot be read is told
-    own = DELIMITERS[Path(path.name.removesuffix(".gz")).suffix]
+    own = DELIMITERS[DataFile(path).kind]
     best: tuple[float, int, str, list[list[str]]] = (-1.0, 0, said or own, [[]])
     for mark in [said] if said else dict.fromkeys((own, *DELIMITERS.values(), ";", "|")):
         try:

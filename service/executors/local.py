@@ -20,7 +20,7 @@ class Crew:
         self.stop = np.zeros(1, np.uint8)
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
-        """Run `step` on every item, as `run`; each thread has a workspace of its own."""
+        """Run `step` on every item, as `run`, in any order; each thread has a workspace of its own."""
         local = threading.local()
 
         def work(item: T) -> R:

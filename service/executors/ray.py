@@ -214,7 +214,7 @@ class RayCrew(Crew):
         self._looked_at = -math.inf
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
-        """Run `step` on every item, as `Executor.steps`.
+        """Run `step` on every item, as `Crew.steps`.
 
         A step whose process or node dies is begun again elsewhere. Raises what a step raises, and Unavailable
         where it dies RETRIES times more, or no node is left. An interrupt ends what runs.

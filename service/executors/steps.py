@@ -1,6 +1,5 @@
 """What a step is: a piece of a work that depends on nothing but its fields and its item."""
 
-from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -28,10 +27,3 @@ class Step(Protocol[T_contra, R_co]):
 
     def run(self, item: T_contra, workspace: Any, stop: NDArray[np.uint8]) -> R_co:
         """Return the result of an item. Once stop[0] is 1 it ends early, and its result is dropped."""
-
-
-class Executor(Protocol):
-    """Runs the items of a step, each at least once, in any order."""
-
-    def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
-        """Run `step` on every item, and call `done(item, result)` once for each, in the caller's thread."""

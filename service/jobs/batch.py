@@ -64,8 +64,8 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
         context.on_progress("open", 0, 1)
         opened_model, infos = context.store.open(job.model, version), LabelInfos(context.store)
         served = open_version(opened_model, learning, context.settings.limits, infos)
-        if denied := denied_by(context.store, job.model, str(request.version or DEFAULT_ALIAS)):
-            served = with_denied(served, denied)
+        denied = denied_by(context.store, job.model, str(request.version or DEFAULT_ALIAS))
+        served = with_denied(served, denied)
         if request.threshold == TUNED:  # those of now
             learning.catch_up(served.thresholds)
             served.thresholds.is_known = True

@@ -24,9 +24,11 @@ def with_denied(
 ) -> ServedVersion:
     """Return what serves a version under an alias that denies labels. O(nodes).
 
-    names           of labels; the version need not have them
+    names           of labels; the version need not have them; of none, `served` is what is returned
     limits, stages  as `serve_model` takes them
     """
+    if not names:
+        return served
     denied = denied_in(served, names)
     fast = fast_requests(
         served.opened,

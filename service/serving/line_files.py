@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from service.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
 from service.base.errors import BadData
-from service.base.files import file_path, plain_name
+from service.base.files import file_path, is_directory, plain_name
 
 if TYPE_CHECKING:
     from service.serving.lines import Answered, LineBlock
@@ -64,7 +64,7 @@ def opened(
         yield Source(sys.stdin.buffer, sys.stdin.buffer, 0, is_plain)
         return
     path = file_path(data)
-    if is_table(path) or path.is_dir():
+    if is_table(path) or is_directory(path):
         from service.datasets.tables import TableLines  # and kernels: `xylem --help` needs neither
 
         with TableLines(path, columns) as table:

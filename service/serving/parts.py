@@ -109,8 +109,7 @@ class AnswerParts:
         """Return what answers a block of lines, by the mapped version."""
         store = Store(Path(self.store))
         served = open_version(store.open(self.model, self.version), infos=LabelInfos(store))
-        if self.denied:
-            served = with_denied(served, self.denied)
+        served = with_denied(served, self.denied)
         if self.tuned is not None:
             served.thresholds.replace(*self.tuned)
         served.thresholds.is_known = True

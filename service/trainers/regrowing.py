@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from model_store.build import build_ensemble, forest_order
+from model_store.compiled.handles import I32, I64, Bools
 from model_store.decoding import OldTree, chunk_of, trees_of
 from model_store.ensemble import Chunk, Tree, TreeEnsemble, Weights
 from service.base.rows import LabelRows
@@ -37,7 +38,7 @@ class Regrowth(NamedTuple):
     solving: Solving
     idf: str
     members: Callable[[LabelRows, Shape], Members]
-    divide: Callable[[Representations, NDArray[np.int32], Tools], Shape]
+    divide: Callable[[Representations, I32, Tools], Shape]
     group_most: int
 
 
@@ -97,9 +98,7 @@ def refit_trees(
     return Regrown(made, 0, n_trained)
 
 
-def _join(
-    old: OldTree, new: NDArray[np.int32], vectors: Representations
-) -> dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]]:
+def _join(old: OldTree, new: I32, vectors: Representations) -> dict[int, tuple[I32, I32]]:
     """Return, by the nodes of groups that new labels join, the labels of the group and those that join.
 
     Of a group's centre, the normalised sum of its labels' vectors, the one of the largest cosine; of equal
@@ -123,10 +122,10 @@ class _Place(NamedTuple):
     """The shape of a tree with new labels in it; `source` int64[n]: the old tree's node, -1 for a new one."""
 
     shape: Shape
-    source: NDArray[np.int64]
+    source: I64
 
 
-def _place(old: OldTree, joins: dict[int, NDArray[np.int32]], divided: dict[int, Shape]) -> _Place:
+def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> _Place:
     """Return the tree with new labels after the others of their groups, which may be divided."""
     parts = {
         node: OldTree(part.child_ptr, part.node_label, np.empty(0, np.int64))
@@ -156,7 +155,7 @@ def _regrown(
     weighed: Weighed,
     labels: LabelRows,
     how: Regrowth,
-    wanted: NDArray[np.bool_],
+    wanted: Bools,
     tools: Tools,
 ) -> tuple[TreeEnsemble, int]:
     """Return the ensemble whose trees have other places, trained above the labels that are wanted.
@@ -191,11 +190,7 @@ def _regrown(
 
 
 def _trained(
-    shape: Shape,
-    at: NDArray[np.int64],
-    changed: NDArray[np.bool_],
-    were: dict[int, Chunk],
-    weighed: Weighed,
+    shape: Shape, at: I64, changed: Bools, were: dict[int, Chunk], weighed: Weighed
 ) -> dict[int, Again]:
     """Return which classifiers are trained; old ones go on, unless there are new ones at their node."""
     trained = {}
@@ -212,8 +207,8 @@ def _trained(
 
 def _assembled(
     shape: Shape,
-    at: NDArray[np.int64],
-    changed: NDArray[np.bool_],
+    at: I64,
+    changed: Bools,
     were: dict[int, Chunk],
     trained: dict[int, Again],
     solved: list[Chunk | None],
@@ -233,14 +228,14 @@ def _assembled(
     return Tree(shape.child_ptr, shape.node_label, chunks)
 
 
-def _counts(shape: Shape, marked: NDArray[Any]) -> NDArray[np.int64]:
+def _counts(shape: Shape, marked: NDArray[Any]) -> I64:
     """Return how many of the marked labels, in the order of the leaves, are under each node."""
     sums = np.concatenate([[0], np.cumsum(marked)])
-    found: NDArray[np.int64] = sums[shape.last] - sums[shape.first]
+    found: I64 = sums[shape.last] - sums[shape.first]
     return found
 
 
-def _inverse(places: NDArray[Any], n: int) -> NDArray[np.int32]:
+def _inverse(places: NDArray[Any], n: int) -> I32:
     """Return int32[n]: the index at which each number below n stands among `places`, -1 where it does not."""
     found = np.full(n, -1, np.int32)
     there = np.flatnonzero(places >= 0)

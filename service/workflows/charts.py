@@ -5,6 +5,7 @@ matplotlib, an extra, is imported when they are drawn.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from collections.abc import Iterable, Sequence
@@ -17,6 +18,7 @@ import orjson
 
 from model_store.names import NameTable, name_of
 from service.base.errors import BadInput, BadParameter
+from service.base.files import unfinished
 from service.evaluation.kept_figures import Band
 from service.evaluation.probabilities import ReliabilityBin, ThresholdPoint
 from service.evaluation.ranking import KS
@@ -356,20 +358,14 @@ def label_lines(
 
 def write_label_table(file: Path, lines: Iterable[LabelLine]) -> None:
     """Write lines in the format of the suffix; the file is there whole or not at all. Raises OSError."""
-    unfinished = file.with_name(f"{file.name}.unfinished")
-    try:
+    with unfinished(file) as out:
         if file.suffix == ".jsonl":
-            with unfinished.open("wb") as out:
-                out.writelines(orjson.dumps(dict(zip(COLUMNS, line, strict=True))) + b"\n" for line in lines)
+            out.writelines(orjson.dumps(dict(zip(COLUMNS, line, strict=True))) + b"\n" for line in lines)
         else:
-            with unfinished.open("w", encoding="utf-8", newline="") as table:
-                delimiter = "," if file.suffix == ".csv" else "\t"
-                writer = csv.writer(table, delimiter=delimiter, lineterminator="\n")
-                writer.writerow(COLUMNS)
-                writer.writerows(lines)
-        unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)
+            delimiter = "," if file.suffix == ".csv" else "\t"
+            writer = csv.writer(codecs.getwriter("utf-8")(out), delimiter=delimiter, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            writer.writerows(lines)
 
 
 def _percent(part: int, whole: int) -> float | None:

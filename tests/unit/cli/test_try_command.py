@@ -91,6 +91,25 @@ def test_parquet_is_guessed_and_lists_as_text_are_told(tmp_path: Path) -> None:
             guessed(path, delimiter=wrong)
 
 
+def test_tables_that_are_packed_or_many_are_guessed(tmp_path: Path, run_here: Run) -> None:
+    import pyarrow as pa
+
+    (tmp_path / "many").mkdir()
+    rows = [(text, "|".join(labels)) for text, labels in rows_of(60)]
+    plain = write_table(tmp_path / "a.csv", ("Text", "Farben"), rows, ";").read_bytes()
+    for number in range(2):
+        with pa.CompressedOutputStream(str(tmp_path / "many" / f"{number}.csv.zst"), "zstd") as packed:
+            packed.write(plain)
+    for name in ("many/0.csv.zst", "many/*.zst", "many"):
+        assert guessed(tmp_path / name) == guessed(tmp_path / "a.csv")
+    done = run_here("try", tmp_path / "many" / "*.csv*", "--no-serve", store=tmp_path / "store")
+    assert done.returncode == 0 and "labels of 'Farben'" in " ".join(done.stdout.split()), done.stderr
+    assert Store(tmp_path / "store").versions("many") == (1,)
+    (tmp_path / "rows.jsonl").write_text("{}")
+    with pytest.raises(BadParameter, match="columns: expected a file that ends in"):
+        guessed(tmp_path / "rows.jsonl", label_column="x")
+
+
 @pytest.mark.parametrize(
     ("rows", "fault"),
     [

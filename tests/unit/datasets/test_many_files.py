@@ -17,6 +17,7 @@ from service.datasets import check_readable, read_dataset
 from service.datasets.files import find_files
 from service.datasets.parts import DataStream
 from service.datasets.reader import read_texts
+from service.serving.line_files import opened
 
 ROWS = [{"text": f"alpha {i} beta", "labels": [f"l{i % 7}", f"l{i % 3}"]} for i in range(900)]
 LINES = [json.dumps(row).encode() + b"\n" for row in ROWS]
@@ -142,6 +143,30 @@ def test_names_of_nothing_that_can_be_read(folder: Path, tmp_path: Path, name: s
     with pytest.raises(BadInput, match=fault) as refused:
         read_dataset(file_path(name) if "://" in name else tmp_path / name)
     assert "secret" not in str(refused.value)
+
+
+class Refusing(fsspec.AbstractFileSystem):
+    """An object store whose driver has errors of its own."""
+
+    class Denied(Exception):
+        """No right to look."""
+
+    def info(self, path: str, **_: object) -> dict[str, object]:
+        """Refuse."""
+        raise self.Denied("no credentials")
+
+    _open = ls = info
+
+
+def test_a_driver_without_credentials_is_told_in_a_sentence() -> None:
+    fsspec.register_implementation("refusing", Refusing, clobber=True)
+    with pytest.raises(BadData, match="expected a readable file, found: Denied: no credentials"):
+        read_dataset(file_path("refusing://bucket/rows.jsonl"))
+    with (
+        pytest.raises(BadData, match="expected a readable file, found: Denied"),
+        opened("refusing://bucket/rows.jsonl"),
+    ):
+        pass
 
 
 def test_a_name_with_signs_of_a_pattern_is_a_name_where_it_is_there(tmp_path: Path) -> None:
