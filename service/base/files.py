@@ -115,8 +115,7 @@ def n_bytes_of(path: Path) -> int:
 
 def said_by(error: Exception) -> str:
     """Return what an error of the disk or of a driver says, short."""
-    text = getattr(error, "strerror", None)
-    text = text or (error if isinstance(error, OSError) else f"{type(error).__name__}: {error}")
+    text = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
     return str(text).split("\n", 1)[0][:200]
 
 
