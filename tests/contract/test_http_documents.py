@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openapi_spec_validator import validate
 
 import model_store.errors
 import service.api.door.problems as problems
@@ -92,6 +93,10 @@ def test_codes_are_unique_and_input_faults_are_4xx() -> None:
             | model_store.errors.BadNames
             | model_store.errors.BadSplit,
         )
+
+
+def test_the_openapi_document_is_valid() -> None:
+    validate(openapi())
 
 
 def test_the_openapi_document_has_every_route_that_the_contract_names() -> None:

@@ -26,7 +26,7 @@ class FeedbackEvent(RequestModel):
         description="an event counts once, however often its id is sent", json_schema_extra={"minLength": 1}
     )
     labels: LabelList = Field(description="the true labels, all of them")
-    instance: Instance = Field(default=cast(AnyInstance, None))
+    instance: Instance = Field(default_factory=lambda: cast(AnyInstance, None))
     prediction_id: str = Field(default="", description="of the prediction that the labels are for")
 
     @model_validator(mode="after")
