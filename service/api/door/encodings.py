@@ -135,7 +135,9 @@ class PackedAnswer(GZipResponder):
     async def send_with_compression(self, message: Message) -> None:
         """Send a message; files of which clients may ask for parts go as they are."""
         if message["type"] == "http.response.start":
-            self._has_parts = "accept-ranges" in Headers(raw=message["headers"])
+            headers = Headers(raw=message["headers"])
+            is_held_back = not _IN_THREADS and "content-length" not in headers  # streams, by old releases
+            self._has_parts = "accept-ranges" in headers or is_held_back
         if self._has_parts:
             await self.send(message)
         else:
