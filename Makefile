@@ -77,13 +77,13 @@ soak: $(VENV)/.dev  ## the reliability runs at full size (hours), with seeds tha
 faults: $(VENV)/.dev  ## kills, full and slow disks, clocks that jump, a network that breaks, under load (an hour; ROUNDS=60)
 	SEED=drawn $(BIN)/python -m pytest -m soak --timeout=0 -s tests/campaign
 
-# Kernels are compiled for these versions first: a few minutes. The oldest starlette packs no streams.
+# Kernels are compiled for these versions first: a few minutes.
 lowest: $(VENV)/.dev  ## a short suite with the lowest versions that pyproject.toml allows
 	$(PYTHON) -m venv $(VENV)-lowest
 	$(BIN)/python tests/lowest.py > $(VENV)-lowest/requirements.txt
 	$(VENV)-lowest/bin/python -m pip --disable-pip-version-check --no-input -q install --only-binary :all: -r $(VENV)-lowest/requirements.txt hatchling editables
 	$(VENV)-lowest/bin/python -m pip --disable-pip-version-check --no-input -q install --no-deps --no-build-isolation -e .
-	$(VENV)-lowest/bin/python -m pytest $(LOWEST_TESTS) -k "not postgresql and not packed_batch"
+	$(VENV)-lowest/bin/python -m pytest $(LOWEST_TESTS) -k "not postgresql"
 
 peers: $(VENV)/.dev ## install the other libraries, and import the models that they train
 	$(BIN)/python -m pytest -m peers -rs

@@ -6,8 +6,7 @@ gzip (RFC 1952) is the one coding, both ways. zlib does it; answers of routes ar
 import asyncio
 import zlib
 from collections.abc import Iterable
-from inspect import signature
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipResponder
@@ -117,27 +116,17 @@ class Unpacking:
         return piece
 
 
-_IN_THREADS: dict[str, Any] = (
-    {"thread_minimum_size": _THREAD_BYTES}
-    if "thread_minimum_size" in signature(GZipResponder.__init__).parameters
-    else {}
-)
-"""Long pieces are packed in a thread, where the release of starlette can do so."""
-
-
 class PackedAnswer(GZipResponder):
     """An app whose answers from PACKED_FROM bytes on are packed; streams piece by piece, as they are sent."""
 
     def __init__(self, app: ASGIApp) -> None:
-        super().__init__(app, PACKED_FROM, _LEVEL, **_IN_THREADS)
+        super().__init__(app, PACKED_FROM, _LEVEL, thread_minimum_size=_THREAD_BYTES)
         self._has_parts = False
 
     async def send_with_compression(self, message: Message) -> None:
         """Send a message; files of which clients may ask for parts go as they are."""
         if message["type"] == "http.response.start":
-            headers = Headers(raw=message["headers"])
-            is_held_back = not _IN_THREADS and "content-length" not in headers  # streams, by old releases
-            self._has_parts = "accept-ranges" in headers or is_held_back
+            self._has_parts = "accept-ranges" in Headers(raw=message["headers"])
         if self._has_parts:
             await self.send(message)
         else:
