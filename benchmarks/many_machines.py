@@ -30,7 +30,7 @@ from service.executors.local import Crew
 from service.executors.ray import BUNDLE_MAX, BUNDLE_SECONDS, RayCrew, connect
 from service.executors.values import n_bytes
 from service.trainers import fit, parse_parameters
-from service.trainers.classifiers import _Solve, _visits
+from service.trainers.classifiers import _Solve
 from service.trainers.clustering import _Halve
 from service.trainers.source import MemorySource, TrainingSet
 
@@ -71,7 +71,7 @@ class Recording(Crew):
             done(item, result)
             found.append(Item(ended - began, sent + n_bytes(result), time.process_time() - ended))
             if isinstance(step, _Solve):
-                self.visits += _visits(step.shape, step.members, item)
+                self.visits += step.visits(item)
                 self.visit_seconds += ended - began
         self.phases.append(Phase(type(step).__name__.strip("_"), n_bytes(step), found))
 

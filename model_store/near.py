@@ -26,13 +26,15 @@ ROWS_MAX = 64
 OTHERS_MAX = 32
 """Labels that are kept of those true together with a label, at most."""
 
+NEAREST = (10, 50, 200)
+"""Rows that vote: the nearest ones, so many; ascending."""
+
 NEAR_FEATURES = (
     "greatest cosine",
     "mean of the three greatest",
     "sum of cubes",
     "mean cosine",
-    "votes",
-    "share of all votes",
+    *(f"{what} of the {n} nearest" for n in NEAREST for what in ("votes", "share of all votes")),
     "greatest cosine of a vote",
     "expected by the best labels",
     "share of the greatest cosine",
@@ -43,14 +45,16 @@ NEAR_FEATURES = (
 
 Four are of the cosines between the row that is answered and the label's rows. The mean cosine is the product
 with the centroid of these rows, which so needs no arrays of its own. Each is 0 where a label has no rows; of
-two rows the third greatest is 0. Then the NEAREST of all candidates' rows vote for all labels that they bear,
-by the cube of their cosines: their votes for the label, these as a share of all that they have, and the
-greatest of these cosines. Then the mean, by score, of how often the label was true where the first member's
+two rows the third greatest is 0. Then the NEAREST of all rows vote for all labels that they bear, by the cube
+of their cosines: the votes for the label, these as a share of all votes, and the greatest cosine of a row
+that votes for it. Then the mean, by score, of how often the label was true where the first member's
 best labels were. The last three are divided by the greatest that a candidate of this row has.
 """
 
-NEAREST = 50
-"""Rows that vote, at most."""
+POSTINGS_MAX = 256
+"""Rows of a feature, at most: those where it weighs most (champion lists: Manning, Raghavan and Schütze 2008,
+"Introduction to Information Retrieval", section 7.1.3). So answers take no longer where there are more rows.
+"""
 
 ZERO = 128
 """What stands for 0 among the values."""
@@ -58,13 +62,14 @@ ZERO = 128
 
 @handle
 class NearRows(NamedTuple):
-    """Rows of K labels in the columns of the first member's features.
+    """n rows of K labels as an inverted index: the lists of F columns of the first member's features.
 
-    label_ptr  int64[K + 1]  label l bears rows label_row[label_ptr[l] : label_ptr[l + 1]], ROWS_MAX at most
+    label_ptr  int64[K + 1]  label l has rows label_row[label_ptr[l] : label_ptr[l + 1]], ROWS_MAX at most
     label_row  int32[..]     ascending within a label
-    row_ptr    int64[n + 1]  row r has features feature[row_ptr[r] : row_ptr[r + 1]]
-    feature    int32[..]     ascending within a row, below the number of the first member's columns
-    value      uint8[..]     (value - ZERO) * scale[r] is what a row of length 1 has there
+    feature    int32[F]      ascending, below the number of the first member's columns
+    feature_ptr  int64[F + 1]  its rows are row[feature_ptr[i] : feature_ptr[i + 1]], POSTINGS_MAX at most
+    row        int32[..]     ascending within a feature
+    value      uint8[..]     (value - ZERO) * scale[r] is what row r, at length 1, has of the feature
     scale      float32[n]    0 or more
     row_label_ptr  int64[n + 1]  row r votes for row_label[row_label_ptr[r] : row_label_ptr[r + 1]]
     row_label      int32[..]     ascending within a row: its labels, none where they are too many
@@ -75,8 +80,9 @@ class NearRows(NamedTuple):
 
     label_ptr: I64_1
     label_row: I32_1
-    row_ptr: I64_1
     feature: I32_1
+    feature_ptr: I64_1
+    row: I32_1
     value: U8_1
     scale: F32_1
     row_label_ptr: I64_1
@@ -100,7 +106,7 @@ def no_near(n_labels: int) -> NearRows:
     """Return what a version without near rows has: none of any label."""
     ids, numbers, ptr = np.empty(0, np.int32), np.empty(0, np.float32), np.zeros(n_labels + 1, np.int64)
     values = np.empty(0, np.uint8)
-    rows = NearRows(ptr, ids, ptr[:1], ids, values, numbers, ptr[:1], ids, ptr, ids, numbers)
+    rows = NearRows(ptr, ids, ids, ptr[:1], ids, values, numbers, ptr[:1], ids, ptr, ids, numbers)
     return NearRows(*(read_only(array) for array in rows))
 
 
@@ -108,8 +114,8 @@ def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows
     """Return the near rows of a version, read-only; raise Corrupt. Reads no data."""
     if not has_near(arrays):
         return no_near(n_labels)
-    sizes: dict[str, int | str] = {"label_ptr": n_labels + 1, "other_ptr": n_labels + 1, "value": "feature"}
-    sizes |= {"row_ptr": "scale+1", "row_label_ptr": "scale+1", "other_share": "other_label"}
+    sizes: dict[str, int | str] = {"label_ptr": n_labels + 1, "other_ptr": n_labels + 1, "value": "row"}
+    sizes |= {"feature_ptr": "feature+1", "row_label_ptr": "scale+1", "other_share": "other_label"}
     return take_group(arrays, NEAR, NearRows, **sizes)
 
 
@@ -126,16 +132,20 @@ def check_near(near: NearRows, n_columns: int) -> None:
     n_rows = len(near.scale)
     n_labels = len(near.label_ptr) - 1
     check_lists(NEAR, near, "label_ptr", "label_row", n_rows)
-    check_lists(NEAR, near, "row_ptr", "feature", n_columns)
+    check_lists(NEAR, near, "feature_ptr", "row", n_rows)
     check_lists(NEAR, near, "row_label_ptr", "row_label", n_labels)
     check_lists(NEAR, near, "other_ptr", "other_label", n_labels)
     for name, ptr, most in (
         ("label_ptr", near.label_ptr, ROWS_MAX),
         ("other_ptr", near.other_ptr, OTHERS_MAX),
+        ("feature_ptr", near.feature_ptr, POSTINGS_MAX),
     ):
         longest = int(np.diff(ptr).max(initial=0))
         if longest > most:
-            raise Corrupt(file_name(f"{NEAR}/{name}"), f"at most {most} of a label", longest)
+            raise Corrupt(file_name(f"{NEAR}/{name}"), f"at most {most} in a list", longest)
+    columns = near.feature.astype(np.int64)
+    if len(columns) and (columns[0] < 0 or columns[-1] >= n_columns or (np.diff(columns) <= 0).any()):
+        raise Corrupt(file_name(f"{NEAR}/feature"), f"ascending columns from 0 to {n_columns - 1}", "others")
     for name, values, greatest in (("scale", near.scale, np.inf), ("other_share", near.other_share, 1)):
         is_bad = (values < 0) | (values > greatest)
         if is_bad.any():

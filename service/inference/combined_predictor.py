@@ -8,7 +8,7 @@ import numpy as np
 
 from model_store.compiled.handles import F32, I32, U8, handle, handle_of
 from model_store.members import MEMBER_FEATURES, Proposing, assemble_ranker, map_name, proposing_of
-from model_store.near import NEAREST, ROWS_MAX, assemble_near, has_near
+from model_store.near import NEAREST, assemble_near, has_near
 from model_store.version import Model
 from service.base.rows import SparseRows
 from service.features.combined import CombinedFeaturizer, members_of
@@ -188,13 +188,13 @@ def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
     n_rows, n_columns = (len(parts.near.scale), parts.featurizer.blocks[0].end) if parts.has_near else (0, 0)
     return NearSearch(
         *parts.near,
-        dense=np.zeros(n_columns, np.float32),
+        n_columns=n_columns,
         features=np.empty((n_candidates if parts.has_near else 0, N_NEAR), np.float32),
         best=np.empty(BEST, np.int32),
         cosine=np.full(n_rows, UNSEEN),
-        seen=np.empty(min(n_rows, n_candidates * ROWS_MAX), np.int32),
-        best_cosine=np.empty(NEAREST, np.float32),
-        best_row=np.empty(NEAREST, np.int32),
+        seen=np.empty(n_rows, np.int32),
+        best_cosine=np.empty(NEAREST[-1], np.float32),
+        best_row=np.empty(NEAREST[-1], np.int32),
     )
 
 

@@ -1,4 +1,4 @@
-"""Near rows drawn from training rows: some of each label, and of each row what is largest."""
+"""Near rows drawn from training rows: some of each label and others, and of each row what is largest."""
 
 from typing import Any
 
@@ -7,12 +7,15 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from model_store.compiled.handles import F32, F64, I32, I64
-from model_store.near import NEAR_FEATURES, OTHERS_MAX, ROWS_MAX, ZERO, NearRows, near_arrays
+from model_store.near import NEAR_FEATURES, OTHERS_MAX, POSTINGS_MAX, ROWS_MAX, ZERO, NearRows, near_arrays
 from model_store.version import Model
 from service.base.errors import BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows, offsets, ranges
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.ranker import Candidates, gain_of, precisions, rank_by_folds
+
+KEPT_ROWS = 1 << 16
+"""Rows that are kept beside those of labels: all vote, so that more of them find nearer ones."""
 
 FEATURES_MAX = 24
 """Features that are kept of a row, those of the largest values: products with whole rows rank no better."""
@@ -55,6 +58,8 @@ def near_or_not(
     """
     plain = found._replace(features=np.ascontiguousarray(found.features[:, : -len(NEAR_FEATURES)]))
     before = rank_by_folds(kind, plain, seed)
+    if not np.ptp(found.features[:, -len(NEAR_FEATURES) :], axis=0).any():  # no row is near: a gain is chance
+        margins = before
     measured = gain_of(precisions(plain, before), precisions(found, margins), len(found.ptr) - 1)
     return (found, margins, measured) if measured["kept"] else (plain, before, measured)
 
@@ -88,35 +93,51 @@ def _renumbered(counts: I64, labels: I32, new: I32) -> tuple[I64, I64]:
 
 
 def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
-    """Return at most ROWS_MAX rows of each label, drawn by the seed; a row of several labels is kept once.
+    """Return at most ROWS_MAX rows of each label, drawn by the seed, and others until there are KEPT_ROWS.
 
     Cosines with them are of the whole rows' lengths, and of the features that are kept. Cost: sorts of the
     rows and of their features.
     """
     label_ptr, drawn = _drawn(labels, seed)
-    used, label_row = np.unique(drawn, return_inverse=True)
+    is_used = np.zeros(rows.n_rows, np.bool_)
+    is_used[drawn] = True
+    others = np.random.default_rng(seed).permutation(np.flatnonzero(~is_used))
+    is_used[others[: max(0, KEPT_ROWS - int(is_used.sum()))]] = True
+    used = np.flatnonzero(is_used)
     kept = rows.take(used)
     values = kept.values.astype(np.float64)
-    lengths = np.sqrt(np.add.reduceat(np.append(values**2, 0), kept.indptr[:-1]))
-    lengths[np.diff(kept.indptr) == 0] = 0
     of_row = np.repeat(np.arange(len(used)), np.diff(kept.indptr))
+    lengths = np.sqrt(np.bincount(of_row, values**2, len(used)))
     sizes = np.abs(values)
-    order = np.lexsort((kept.indices, -sizes, of_row))
-    place = np.arange(len(order)) - kept.indptr[of_row]
-    chosen = np.sort(order[place < FEATURES_MAX])  # by row and feature again
-    of_row, largest = of_row[chosen], np.zeros(len(used))
-    np.maximum.at(largest, of_row, sizes[chosen])
+    chosen = _first_of_each(of_row, np.lexsort((kept.indices, -sizes, of_row)), FEATURES_MAX)
+    of_row, values, features = of_row[chosen], values[chosen], kept.indices[chosen]
+    largest = np.zeros(len(used))
+    np.maximum.at(largest, of_row, np.abs(values))
     step = np.where(largest > 0, largest / _LARGEST, 1)
-    value = np.rint(values[chosen] / step[of_row]) + ZERO
+    scale = np.divide(step, lengths, out=np.zeros(len(used)), where=lengths > 0)
+    weights = np.abs(values) * (scale / step)[of_row]
+    listed = _first_of_each(features, np.lexsort((of_row, -weights, features)), POSTINGS_MAX)
+    listed = listed[np.lexsort((of_row[listed], features[listed]))]
+    feature, n_rows = np.unique(features[listed], return_counts=True)
+    value = np.rint(values[listed] / step[of_row[listed]]) + ZERO
     return NearRows(
         label_ptr,
-        label_row.astype(np.int32),
-        offsets(np.bincount(of_row, minlength=len(used))),
-        kept.indices[chosen],
+        np.searchsorted(used, drawn).astype(np.int32),
+        feature.astype(np.int32),
+        offsets(n_rows),
+        of_row[listed].astype(np.int32),
         value.astype(np.uint8),
-        np.divide(step, lengths, out=np.zeros(len(used)), where=lengths > 0).astype(np.float32),
+        scale.astype(np.float32),
         *(*_voted(labels.take(used)), *_true_together(labels)),
     )
+
+
+def _first_of_each(groups: NDArray[Any], order: I64, most: int) -> I64:
+    """Return the places of the first `most` of each group, whose members follow each other in `order`."""
+    ordered = groups[order]
+    begins = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
+    place = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
+    return order[place < most]
 
 
 def _voted(labels: LabelRows) -> tuple[I64, I32]:
@@ -130,10 +151,8 @@ def _drawn(labels: LabelRows, seed: int) -> tuple[I64, I64]:
     """Return the offsets of the labels' rows, int64[K + 1], and the rows, ascending within a label."""
     row = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr))
     lot = np.random.default_rng(seed).permutation(len(row))
-    order = np.lexsort((lot, labels.indices))
     counts = np.bincount(labels.indices, minlength=labels.n_labels)
-    place = np.arange(len(order)) - offsets(counts)[labels.indices[order]]
-    chosen = order[place < ROWS_MAX]
+    chosen = _first_of_each(labels.indices, np.lexsort((lot, labels.indices)), ROWS_MAX)
     chosen = chosen[np.lexsort((row[chosen], labels.indices[chosen]))]
     return offsets(np.minimum(counts, ROWS_MAX)), row[chosen]
 
@@ -153,7 +172,7 @@ def _true_together(labels: LabelRows) -> tuple[I64, I32, F32]:
     label, other, n = together.row[others], together.col[others], together.data[others]
     order = np.lexsort((other, -n, label))
     found = np.bincount(label, minlength=labels.n_labels)
-    order = order[np.arange(len(order)) - offsets(found)[label[order]] < OTHERS_MAX]
+    order = _first_of_each(label, order, OTHERS_MAX)
     order = order[np.lexsort((other[order], label[order]))]
     share = n[order] / (counts[label[order]] + SMOOTHING)
     ptr = offsets(np.minimum(found, OTHERS_MAX))

@@ -43,12 +43,12 @@ from service.kernels.search.near_rows import (
     BEST,
     N_NEAR,
     NearSearch,
-    clear_row,
     compare_candidates,
     count_votes,
     expect_candidates,
+    first_from,
     measure_candidates,
-    spread_row,
+    measure_rows,
 )
 from service.kernels.search.subtrees import log_of
 from service.kernels.search.workspace import Entries, Workspace
@@ -217,7 +217,7 @@ def _propose(rows: Rows, row: int, search: Search, costs: NDArray[np.int64], own
     if own.n_named == 0:
         return n
     low, high = rows.indptr[row], rows.indptr[row + 1]
-    for at in range(_first_from(rows.indices, low, high, own.names_first), high):
+    for at in range(first_from(rows.indices, low, high, own.names_first), high):
         label = (rows.indices[at] - own.names_first) // own.n_named
         if len(search.allowed) > 0 and search.allowed[label] == 0:
             continue
@@ -231,8 +231,8 @@ def _propose(rows: Rows, row: int, search: Search, costs: NDArray[np.int64], own
 def _search_member(rows: Rows, row: int, search: Search, member: Member) -> None:
     """Have a member answer its part of a row."""
     end = rows.indptr[row + 1]
-    low = _first_from(rows.indices, rows.indptr[row], end, member.first)
-    high = _first_from(rows.indices, low, end, member.last)
+    low = first_from(rows.indices, rows.indptr[row], end, member.first)
+    high = first_from(rows.indices, low, end, member.last)
     for i in range(low, high):
         member.indices[i - low] = rows.indices[i] - member.first
     member.indptr[1] = high - low
@@ -244,18 +244,6 @@ def _search_member(rows: Rows, row: int, search: Search, member: Member) -> None
     link, beam_width, top_r, is_sure, _, weight, log_threshold = asked
     write_struct(Search, member.search, (link, beam_width, top_r, is_sure, allowed, weight, log_threshold))
     _search(member.address, (member.call,))
-
-
-@inlined
-def _first_from(indices: NDArray[np.int32], low: int, high: int, column: int) -> int:
-    """Return the first place from `low` to `high` whose column is `column` or more."""
-    while low < high:
-        middle = (low + high) >> 1
-        if indices[middle] < column:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @inlined
@@ -296,7 +284,7 @@ def _describe(rows: Rows, row: int, first: int, last: int, own: CombinedWorkspac
                 x[k + rows.indices[at] - column] = rows.values[at]
                 at += 1
         x[k + own.n_named] = own.usage[label]
-        if len(near.dense) > 0:
+        if near.n_columns > 0:
             for f in range(N_NEAR):
                 x[k + own.n_named + 1 + f] = near.features[i, f]
 
@@ -304,20 +292,19 @@ def _describe(rows: Rows, row: int, first: int, last: int, own: CombinedWorkspac
 @inlined
 def _prepare_near(rows: Rows, row: int, n: int, own: CombinedWorkspace, near: NearSearch) -> None:
     """Set what near rows say of the n candidates of a row, if there are near rows."""
-    if len(near.dense) == 0:
+    if near.n_columns == 0:
         return
-    spread_row(rows, row, near)
     for i in range(n):  # `slot` was cleared if the candidates were left by another call
         own.slot[own.candidate[i]] = i
     member = struct_at(Member, own.members[0])
     n_best = min(BEST, member.counts[0])
     for i in range(n_best):
         near.best[i] = member.to_label[member.labels[0, i]]
-    n_seen = measure_candidates(n, own.candidate, near)
+    n_seen = measure_rows(rows, row, near)
+    measure_candidates(n, own.candidate, near)
     count_votes(n, n_seen, own.slot, near)
     expect_candidates(n, own.slot, member.scores[0], n_best, near)
     compare_candidates(n, near)
-    clear_row(rows, row, near)
 
 
 @inlined

@@ -8,7 +8,7 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.handles import F32, F32_1, F32_2, I32, I32_1, I64_1, U8_1, handle
 from model_store.near import NEAR_FEATURES, NEAREST, ZERO
 from service.kernels.search.call import Rows
-from service.kernels.search.heaps import keep_best
+from service.kernels.search.heaps import keep_best, sort_best
 
 N_NEAR = len(NEAR_FEATURES)
 
@@ -18,9 +18,11 @@ BEST = 10
 UNSEEN = np.float32(-2.0)
 """In the place of a cosine that was not measured."""
 
-_VOTES, _EXPECTED, _COMPARED = 4, 7, (0, 2, 7)
-"""Among NEAR_FEATURES: the first that is of votes, what the best labels expect, those that are compared."""
-
+_VOTES = NEAR_FEATURES.index(f"votes of the {NEAREST[0]} nearest")
+_GREATEST = NEAR_FEATURES.index("greatest cosine of a vote")
+_EXPECTED = NEAR_FEATURES.index("expected by the best labels")
+_COMPARED = (0, 2, _EXPECTED)
+_MOST = NEAREST[-1]
 _ZERO, _MIDDLE = np.float32(0.0), np.float32(ZERO)
 _THIRD = np.float32(1 / 3)
 
@@ -29,19 +31,19 @@ _THIRD = np.float32(1 / 3)
 class NearSearch(NamedTuple):
     """The arrays of NearRows, and what a row takes.
 
-    dense  float32[columns of the first member]  the row that is answered, at length 1; zeros between rows
-           Empty where the version has no near rows: nothing is done then.
+    n_columns  of the first member; 0 where the version has no near rows: nothing is done then
     features  float32[candidates, N_NEAR]  NEAR_FEATURES of the candidates
     best   int32[BEST]  the first member's best labels
     cosine  float32[rows]  with the row that is answered; UNSEEN between rows
-    seen    int32[..]      rows of candidates, each once
-    best_cosine, best_row  [NEAREST]  the heap of rows
+    seen    int32[rows]    rows that have a feature of it, each once
+    best_cosine, best_row  [the greatest of NEAREST]  the nearest rows
     """
 
     label_ptr: I64_1
     label_row: I32_1
-    row_ptr: I64_1
     feature: I32_1
+    feature_ptr: I64_1
+    row: I32_1
     value: U8_1
     scale: F32_1
     row_label_ptr: I64_1
@@ -49,7 +51,7 @@ class NearSearch(NamedTuple):
     other_ptr: I64_1
     other_label: I32_1
     other_share: F32_1
-    dense: F32_1
+    n_columns: int
     features: F32_2
     best: I32_1
     cosine: F32_1
@@ -59,28 +61,107 @@ class NearSearch(NamedTuple):
 
 
 @inlined
-def spread_row(rows: Rows, row: int, near: NearSearch) -> None:
-    """Set `dense` to a row, divided by its length. Columns of other members and of names are passed over."""
-    low, high, n_columns = rows.indptr[row], rows.indptr[row + 1], len(near.dense)
-    squares = _ZERO
-    for at in range(low, high):
-        if rows.indices[at] >= n_columns:
-            break
-        squares += rows.values[at] * rows.values[at]
-    scale = np.float32(1.0) / np.sqrt(squares) if squares > _ZERO else _ZERO
-    for at in range(low, high):
-        if rows.indices[at] >= n_columns:
-            break
-        near.dense[rows.indices[at]] = rows.values[at] * scale
+def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
+    """Set the cosines between a row and all that have a feature of it; return how many these are, in `seen`.
+
+    Columns of other members and of names are passed over. Cost: a search and at most POSTINGS_MAX products
+    for each feature of the row.
+    """
+    low, high = rows.indptr[row], rows.indptr[row + 1]
+    squares, end = _ZERO, low
+    while end < high and rows.indices[end] < near.n_columns:
+        squares += rows.values[end] * rows.values[end]
+        end += 1
+    length = np.float32(1.0) / np.sqrt(squares) if squares > _ZERO else _ZERO
+    n_seen, place = 0, 0
+    for at in range(low, end):
+        place = first_from(near.feature, place, len(near.feature), rows.indices[at])
+        if place == len(near.feature) or near.feature[place] != rows.indices[at]:
+            continue
+        value = rows.values[at] * length
+        for i in range(near.feature_ptr[place], near.feature_ptr[place + 1]):
+            other = near.row[i]
+            if near.cosine[other] <= UNSEEN:
+                near.cosine[other] = _ZERO
+                near.seen[n_seen] = other
+                n_seen += 1
+            near.cosine[other] += value * ((np.float32(near.value[i]) - _MIDDLE) * near.scale[other])
+    return n_seen
 
 
 @inlined
-def clear_row(rows: Rows, row: int, near: NearSearch) -> None:
-    """Clear what `spread_row` has set."""
-    for at in range(rows.indptr[row], rows.indptr[row + 1]):
-        if rows.indices[at] >= len(near.dense):
-            break
-        near.dense[rows.indices[at]] = _ZERO
+def first_from(columns: I32, low: int, high: int, column: int) -> int:
+    """Return the first place from `low` on whose column is `column` or more; `high` if there is none."""
+    while low < high:
+        middle = (low + high) >> 1
+        if columns[middle] < column:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inlined
+def measure_candidates(n: int, candidate: I32, near: NearSearch) -> None:
+    """Set the first four of NEAR_FEATURES of the n candidates, by the cosines with their rows."""
+    for i in range(n):
+        greatest = second = third = cubes = total = _ZERO
+        begin, end = near.label_ptr[candidate[i]], near.label_ptr[candidate[i] + 1]
+        for own in range(begin, end):
+            cosine = near.cosine[near.label_row[own]]
+            if cosine <= UNSEEN:
+                continue
+            total += cosine
+            cubes += cosine * cosine * cosine
+            if cosine > greatest:
+                greatest, second, third = cosine, greatest, second
+            elif cosine > second:
+                second, third = cosine, second
+            elif cosine > third:
+                third = cosine
+        found = near.features[i]
+        found[0], found[1], found[2] = greatest, (greatest + second + third) * _THIRD, cubes
+        found[3] = total / np.float32(end - begin) if end > begin else _ZERO
+
+
+@inlined
+def count_votes(n: int, n_seen: int, slot: I32, near: NearSearch) -> None:
+    """Set the votes of the nearest of the rows that were seen, for the n candidates; forget the rows.
+
+    slot  the places of labels among the candidates, below 0 of others
+    """
+    n_near = 0
+    for j in range(n_seen):
+        row = near.seen[j]
+        if near.cosine[row] > _ZERO:
+            n_near = keep_best(near.best_cosine, near.best_row, n_near, _MOST, near.cosine[row], row)
+        near.cosine[row] = UNSEEN
+    sort_best(near.best_cosine, near.best_row, n_near)
+    for i in range(n):
+        near.features[i, _VOTES : _GREATEST + 1] = _ZERO
+    total, first = _ZERO, 0
+    for k, most in enumerate(NEAREST):
+        votes = _VOTES + 2 * k
+        for i in range(n if k > 0 else 0):
+            near.features[i, votes] = near.features[i, votes - 2]
+        for j in range(first, min(most, n_near)):
+            total += _vote(near.best_row[j], near.best_cosine[j], votes, slot, near)
+        first = min(most, n_near)
+        for i in range(n):
+            near.features[i, votes + 1] = near.features[i, votes] / total if total > _ZERO else _ZERO
+
+
+@inlined
+def _vote(row: int, cosine: np.float32, votes: int, slot: I32, near: NearSearch) -> np.float32:
+    """Have a row vote for its labels among the candidates; return its vote."""
+    vote = cosine * cosine * cosine
+    for at in range(near.row_label_ptr[row], near.row_label_ptr[row + 1]):
+        place = slot[near.row_label[at]]
+        if place >= 0:
+            found = near.features[place]
+            found[votes] += vote
+            found[_GREATEST] = max(found[_GREATEST], cosine)
+    return np.float32(vote)
 
 
 @inlined
@@ -103,70 +184,6 @@ def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSea
                 near.features[place, _EXPECTED] += scores[i] * near.other_share[at]
     for i in range(n):
         near.features[i, _EXPECTED] = near.features[i, _EXPECTED] / total if total > _ZERO else _ZERO
-
-
-@inlined
-def measure_candidates(n: int, candidate: I32, near: NearSearch) -> int:
-    """Set the first four of NEAR_FEATURES of the n candidates; return how many rows they have, in `seen`.
-
-    Cost: a product for each feature of the rows, each of which is measured once.
-    """
-    n_seen = 0
-    for i in range(n):
-        greatest = second = third = cubes = total = _ZERO
-        begin, end = near.label_ptr[candidate[i]], near.label_ptr[candidate[i] + 1]
-        for own in range(begin, end):
-            row = near.label_row[own]
-            if near.cosine[row] <= UNSEEN:
-                near.cosine[row] = _cosine(row, near)
-                near.seen[n_seen] = row
-                n_seen += 1
-            cosine = near.cosine[row]
-            total += cosine
-            cubes += cosine * cosine * cosine
-            if cosine > greatest:
-                greatest, second, third = cosine, greatest, second
-            elif cosine > second:
-                second, third = cosine, second
-            elif cosine > third:
-                third = cosine
-        said = near.features[i]
-        said[0], said[1], said[2] = greatest, (greatest + second + third) * _THIRD, cubes
-        said[3] = total / np.float32(end - begin) if end > begin else _ZERO
-    return n_seen
-
-
-@inlined
-def _cosine(row: int, near: NearSearch) -> np.float32:
-    product = _ZERO
-    for at in range(near.row_ptr[row], near.row_ptr[row + 1]):
-        product += near.dense[near.feature[at]] * (np.float32(near.value[at]) - _MIDDLE)
-    return np.float32(product * near.scale[row])
-
-
-@inlined
-def count_votes(n: int, n_seen: int, slot: I32, near: NearSearch) -> None:
-    """Set the votes of the nearest of the rows that were seen, for the n candidates; forget the rows."""
-    n_near, total = 0, _ZERO
-    for j in range(n_seen):
-        row = near.seen[j]
-        if near.cosine[row] > _ZERO:
-            n_near = keep_best(near.best_cosine, near.best_row, n_near, NEAREST, near.cosine[row], row)
-        near.cosine[row] = UNSEEN
-    for i in range(n):
-        near.features[i, _VOTES] = near.features[i, _VOTES + 2] = _ZERO
-    for j in range(n_near):
-        row, cosine = near.best_row[j], near.best_cosine[j]
-        vote = cosine * cosine * cosine
-        total += vote
-        for at in range(near.row_label_ptr[row], near.row_label_ptr[row + 1]):
-            place = slot[near.row_label[at]]
-            if place >= 0:
-                said = near.features[place]
-                said[_VOTES] += vote
-                said[_VOTES + 2] = max(said[_VOTES + 2], cosine)
-    for i in range(n):
-        near.features[i, _VOTES + 1] = near.features[i, _VOTES] / total if total > _ZERO else _ZERO
 
 
 @inlined

@@ -16,6 +16,7 @@ from model_store.near import (
     NEAR_FEATURES,
     NEAREST,
     OTHERS_MAX,
+    POSTINGS_MAX,
     ROWS_MAX,
     ZERO,
     NearRows,
@@ -72,9 +73,10 @@ def dense(rows: SparseRows) -> np.ndarray:
 def dense_near(near: NearRows) -> np.ndarray:
     """Return the rows that are kept, float64[n, D]."""
     found = np.zeros((len(near.scale), N_FEATURES))
-    for i, scale in enumerate(near.scale):
-        for at in range(near.row_ptr[i], near.row_ptr[i + 1]):
-            found[i, near.feature[at]] = (int(near.value[at]) - ZERO) * scale
+    for i, feature in enumerate(near.feature):
+        for at in range(near.feature_ptr[i], near.feature_ptr[i + 1]):
+            row = near.row[at]
+            found[row, feature] = (int(near.value[at]) - ZERO) * near.scale[row]
     return found
 
 
@@ -157,14 +159,42 @@ def test_rows_are_drawn_for_each_label_and_keep_their_largest_features(seed: int
     assert np.array_equal(np.diff(near.label_ptr), np.minimum(counts, ROWS_MAX))
     assert counts.max() > ROWS_MAX > 0 == counts[1]
     whole, kept = dense(rows), dense_near(near)
+    listed = np.bincount(near.row, minlength=rows.n_rows)
+    assert len(kept) == len(whole) and np.diff(near.feature_ptr).max() < POSTINGS_MAX  # all rows are kept
     for row in np.flatnonzero(kept.any(1)):
-        is_kept = kept[row] != 0
-        source = whole[np.abs(whole[:, is_kept] - kept[row, is_kept]).max(1).argmin()]
+        is_kept, source = kept[row] != 0, whole[row]
         step = np.abs(source).max() / 127
         assert np.abs(source[is_kept] - kept[row, is_kept]).max() <= 0.51 * step
-        assert np.diff(near.row_ptr)[row] == min(FEATURES_MAX, (source != 0).sum())
+        assert listed[row] == min(FEATURES_MAX, (source != 0).sum())
         left_out = np.abs(source[~is_kept]).max(initial=0)
         assert left_out <= np.abs(source[is_kept]).min() + 0.51 * step  # what rounds to 0 is left out too
+
+
+def test_rows_of_a_feature_are_those_where_it_weighs_most(seed: int) -> None:
+    rows = random_rows(seed, 1500)
+    near = draw_near_rows(rows, random_labels(seed, 1500), seed)
+    whole, kept = np.abs(dense(rows)), dense_near(near) != 0
+    assert np.diff(near.feature_ptr).max() == POSTINGS_MAX
+    for feature, n_listed in zip(near.feature, np.diff(near.feature_ptr), strict=True):
+        is_among_largest = (whole > whole[:, [feature]]).sum(1) < FEATURES_MAX
+        left_out = whole[is_among_largest & ~kept[:, feature], feature]
+        if n_listed == POSTINGS_MAX:
+            assert left_out.max() <= whole[kept[:, feature], feature].min() + 1e-6
+
+
+def test_few_rows_are_kept_beside_those_of_labels(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    rows, labels = random_rows(seed, 300), random_labels(seed, 300)
+    monkeypatch.setattr("service.workflows.near_rows.KEPT_ROWS", 0)
+    near = draw_near_rows(rows, labels, seed)
+    assert len(near.scale) == len(np.unique(near.label_row)) < 300
+    whole, kept = dense(rows), dense_near(near)
+    is_true = np.zeros((300, N_LABELS), np.bool_)
+    is_true[np.repeat(np.arange(300), np.diff(labels.indptr)), labels.indices] = True
+    for label in range(N_LABELS):
+        for row in rows_of(near, label):
+            source = int((kept[row] @ whole.T).argmax())
+            assert is_true[source, label] or not kept[row].any()
+            assert voted_by(near, row) == np.flatnonzero(is_true[source]).tolist() or not kept[row].any()
 
 
 def test_features_of_candidates_are_those_of_a_slow_oracle(seed: int) -> None:
@@ -176,32 +206,33 @@ def test_features_of_candidates_are_those_of_a_slow_oracle(seed: int) -> None:
     single = make_predictor(
         model_of(small_draft(seed, n_labels=N_LABELS, n_features=N_FEATURES, features=RAW))
     )
-    n_seen = 0
+    n_votes = 0
     for row in [*range(rows.n_rows), 0, 1]:  # a row leaves nothing behind for the next
         labels, features = predictor.candidates(rows, row)
         expected = []
         cosine_of = kept @ asked[row]
-        seen = np.unique(np.concatenate([rows_of(near, label) for label in labels]))
-        seen = seen[np.lexsort((seen, -cosine_of[seen]))]
-        nearest = [int(one) for one in seen if cosine_of[one] > 0][:NEAREST]
-        total = sum(cosine_of[one] ** 3 for one in nearest)
+        order = np.lexsort((np.arange(len(kept)), -cosine_of))
+        nearest = [int(one) for one in order if cosine_of[one] > 1e-6][: NEAREST[-1]]
         for label in labels:
             cosines = np.sort(cosine_of[rows_of(near, label)])[::-1]
             positive = np.append(np.maximum(cosines, 0), np.zeros(3))[:3]
             mean = cosines.mean() if len(cosines) else 0
-            voters = [one for one in nearest if label in voted_by(near, one)]
-            votes = sum(cosine_of[one] ** 3 for one in voters)
-            greatest = max((cosine_of[one] for one in voters), default=0)
-            others = expected_by_best(near, single, row_of(rows, row), int(label))
-            own = positive[0], positive.mean(), (cosines**3).sum(), mean
-            expected.append((*own, votes, votes / total if total else 0, greatest, others))
-            n_seen += bool(len(voters) > 3)
-        told = np.array(expected)
-        best = np.maximum(told[:, [0, 2, 7]].max(0), 0)
-        shares = np.divide(told[:, [0, 2, 7]], best, out=np.zeros((len(told), 3)), where=best > 0)
-        found = features[:, -len(NEAR_FEATURES) :]
-        np.testing.assert_allclose(found, np.hstack([told, shares]), rtol=1e-4, atol=1e-5)
-    assert n_seen > 40 and len(seen) > NEAREST
+            found = [positive[0], positive.mean(), (cosines**3).sum(), mean]
+            for most in NEAREST:
+                voters = [one for one in nearest[:most] if label in voted_by(near, one)]
+                votes = sum(cosine_of[one] ** 3 for one in voters)
+                total = sum(cosine_of[one] ** 3 for one in nearest[:most])
+                found += [votes, votes / total if total else 0]
+            n_votes += bool(len(voters) > NEAREST[1])
+            found.append(max((cosine_of[one] for one in voters), default=0))
+            expected.append([*found, expected_by_best(near, single, row_of(rows, row), int(label))])
+        compared = np.array(expected)[:, [0, 2, -1]]
+        best = np.maximum(compared.max(0), 0)
+        shares = np.divide(compared, best, out=np.zeros(compared.shape), where=best > 0)
+        np.testing.assert_allclose(
+            features[:, -len(NEAR_FEATURES) :], np.hstack([np.array(expected), shares]), rtol=1e-4, atol=1e-5
+        )
+    assert n_votes > 40 and len(near.scale) > NEAREST[-1]
 
 
 def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None:
@@ -233,9 +264,12 @@ def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None
         ("label_ptr", -1, 3, "ascending offsets"),
         ("label_row", 0, -1, "ascending in its list"),
         ("label_row", -1, 2**30, "ascending in its list"),
-        ("row_ptr", 1, -1, "ascending offsets"),
-        ("feature", -1, N_FEATURES, "ascending in its list"),
-        ("feature", 0, -1, "ascending in its list"),
+        ("feature_ptr", 1, -1, "ascending offsets"),
+        ("row", -1, 2**30, "ascending in its list"),
+        ("row", 0, -1, "ascending in its list"),
+        ("feature", -1, N_FEATURES, "ascending columns"),
+        ("feature", 1, 0, "ascending columns"),
+        ("feature", 0, -1, "ascending columns"),
         ("scale", 2, -0.5, "0 or more"),
         ("row_label_ptr", 1, 10**6, "ascending offsets"),
         ("row_label", 0, N_LABELS, "ascending in its list"),
@@ -262,7 +296,7 @@ def test_too_many_rows_of_a_label_and_a_missing_array_are_refused() -> None:
     ptr[0] = 0
     many = near._replace(label_ptr=ptr, label_row=np.arange(n_rows, dtype=np.int32))
     assert n_rows > ROWS_MAX
-    with pytest.raises(Corrupt, match=f"at most {ROWS_MAX} of a label, found {n_rows}"):
+    with pytest.raises(Corrupt, match=f"at most {ROWS_MAX} in a list, found {n_rows}"):
         check_version(manifest, {**arrays, **near_arrays(many)})
     del arrays[f"{NEAR}/scale"]
     with pytest.raises(Corrupt, match=f"expected an array {NEAR}/scale, found none"):
