@@ -112,6 +112,10 @@ def padded(n_children: int) -> int:
     return int(padded_width(n_children))
 
 
+_PARTS = {"block_ptr": "blocks", "row_start": "row_ptr", "sparse_ptr": "sparse", "dense_ptr": "dense"}
+"""Of each array that has all chunks one after the other, the one that says where they begin."""
+
+
 def build_ensemble(
     trees: list[Tree], n_labels: int, n_features: int, weights: Weights = "float32"
 ) -> TreeEnsemble:
@@ -154,6 +158,29 @@ def build_ensemble(
         **_pack_leaves(trees, tree_of, local_of),
     )
     return store_weights(ensemble, weights)
+
+
+def put_chunks(made: TreeEnsemble, old: TreeEnsemble, source: I64) -> TreeEnsemble:
+    """Return an ensemble whose chunk c is to the bit chunk source[c] of another one, unless that is -1.
+
+    Biases stay. The two have the same features and type of weights, and a chunk as many children in both.
+    Cost: a copy of what is kept.
+    """
+    stays = source >= 0
+    arrays: dict[str, NDArray[Any]] = {
+        "directory": np.where(stays[:, None, None], old.directory[source], made.directory)
+    }
+    for ptr, name in _PARTS.items():
+        ptrs = getattr(made, ptr), getattr(old, ptr)
+        parts = [
+            getattr(old if kept else made, name)[ptrs[kept][chunk] : ptrs[kept][chunk + 1]]
+            for chunk, kept in zip(
+                np.where(stays, source, np.arange(len(source))), stays.tolist(), strict=True
+            )
+        ]
+        arrays[ptr] = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+        arrays[name] = np.concatenate([*parts, getattr(made, name)[ptrs[0][-1] :]])
+    return made._replace(**arrays)
 
 
 def forest_order(trees: list[Tree]) -> tuple[I64, I64]:

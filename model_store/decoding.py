@@ -71,9 +71,10 @@ def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
         weight = weight * ensemble.node_scale[first:last][child]
     order = np.argsort(row, kind="stable")
     order = order[weight[order] != 0]
-    kept, row_ptr = np.unique(row[order], return_index=True)
+    ascending = row[order]
+    row_ptr = np.flatnonzero(np.diff(ascending, prepend=-1))
     return Chunk(
-        features[kept],
+        features[ascending[row_ptr]],
         np.append(row_ptr, len(order)).astype(np.int64),
         child[order],
         weight[order],

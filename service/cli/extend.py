@@ -20,7 +20,7 @@ from service.cli.options import (
     n_threads,
     parse_reference,
 )
-from service.cli.train import LabelNames, Valid, keep_thresholds, print_report
+from service.cli.train import LabelNames, Valid, make_latest, print_report
 
 NewRows = Annotated[
     Path,
@@ -71,11 +71,12 @@ def extend(
         label_names=learnt.label_names,
         columns=table.columns(learnt.data, *rows, learnt.valid),
         threads=n_threads(threads),
+        latest=False,
         base=parse_reference(model),
         rows=rows,
     )
     home = store_to_publish(store, "xylem extend")
     with progress(json) as show:
         report = extend_and_publish(home, parse_reference(model).name, request, show)
-    keep_thresholds(home, report)
+    make_latest(home, report)
     print_report(report, store, json)

@@ -212,6 +212,7 @@ def train(
         calibrate=held_out.calibrate,
         rerank=held_out.rerank,
         keep_rows=new.keep_rows,
+        latest=new.from_version is None,
         base=None if new.from_version is None else parse_reference(new.from_version),
         ray=work.ray,
         steps=store / STEPS_DIR / new.model if work.ray or work.resume else None,
@@ -226,7 +227,7 @@ def train(
     if info is not None:
         report = with_label_info(opened, report, info)
     if new.from_version is not None:
-        keep_thresholds(opened, report)
+        make_latest(opened, report)
     print_report(report, store, json)
 
 
@@ -240,14 +241,18 @@ def print_report(report: TrainReport, store: Path, json: bool) -> None:
     print_facts(f"Published {report.model}@{report.version} in {store}", _facts_of(report))
 
 
-def keep_thresholds(store: Store, report: TrainReport) -> None:
-    """Give a version that goes on from another that one's thresholds, where there are any and they fit."""
+def make_latest(store: Store, report: TrainReport) -> None:
+    """Have `latest` name a version that goes on from another, once it has that one's thresholds, if they fit.
+
+    Until then it is published and no more, as jobs do it: nobody is answered without the thresholds.
+    """
     from service.thresholds.store.state import ThresholdDatabase
     from service.workflows.extend import carry_thresholds
 
     with opened_database(store.root, create=False) as database:
         if database is not None:
             carry_thresholds(store, report.model, report.version, ThresholdDatabase(database))
+    store.promote(report.model, report.version)
 
 
 @contextmanager

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from model_store.compiled.handles import F32, I32, I64, U8
+from model_store.compiled.handles import F32, I32, I64, U8, U16
 from model_store.ensemble import LANES, Chunk
 from service.base.rows import SparseRows, offsets, ranges
-from service.kernels.training.newton import refine
+from service.kernels.training.newton import Known, nothing_known, refine
 from service.kernels.training.problem import (
     Problem,
     forget_rows,
@@ -74,15 +74,33 @@ class Members(NamedTuple):
     rows: I32
 
 
+class Some(NamedTuple):
+    """Some of a node's rows, which stand for all.
+
+    rows    int32[n]    ascending
+    was     uint8[n]    1 where it was a row of the node when the old weights were trained
+    weight  float32[n]  the curvature of so many rows is that of this one
+    before  the members of the labels that there were then
+    """
+
+    rows: I32
+    was: U8
+    weight: F32
+    before: Members
+
+
 class Again(NamedTuple):
     """The children of a node whose classifiers are trained.
 
     children  int32[n]  ascending
     old       the weights that they go on from, child i of the chunk being children[i]; None: from nothing
+    some      the rows that they are trained on; old weights are then the optimum of what was, and those of
+              features that none of these rows has stay, and are left out of the result. None: all rows
     """
 
     children: I32
     old: Chunk | None = None
+    some: Some | None = None
 
 
 class _Piece(NamedTuple):
@@ -216,24 +234,32 @@ class _Solve:
         place, rank = workspace
         bounds = shape.child_bounds(piece.node)
         of_node = rows_of(members.ptr, members.rows, bounds[0], members.end(shape, piece.node), place)
-        problem: Problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank)
-        n_rows, n_used = len(of_node), len(problem.used)
+        picked = np.arange(len(of_node)) if again.some is None else place[again.some.rows] - 1
+        problem: Problem = localise(rows.indptr, rows.indices, rows.values, of_node[picked], rank)
+        n_rows, n_used = len(picked), len(problem.used)
         ascending = np.argsort(problem.used)
         order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
-        positive = np.empty(n_rows, np.uint16)
         solved = []
+
+        def positive(carried: Members, of_tile: I32) -> U16:
+            found = np.empty(len(of_node), np.uint16)
+            positives(carried.ptr, carried.rows, bounds[of_tile], bounds[of_tile + 1], place, found)
+            return found
+
         for number in range(piece.first, piece.last):
             if stop[0]:
                 break
             of_tile = again.children[number * LANES : (number + 1) * LANES]
-            n_children = len(of_tile)
-            positives(members.ptr, members.rows, bounds[of_tile], bounds[of_tile + 1], place, positive)
+            n_children, of_all = len(of_tile), positive(members, of_tile)
             lanes = np.arange(n_children, dtype=np.uint16)[:, None]
-            costs = solving.costs_at(self.n_root, n_rows, np.count_nonzero(positive >> lanes & 1, axis=1))
-            tile = Tile(positive, _aligned(n_used + 1), _aligned(n_rows), order, active)
+            costs = solving.costs_at(self.n_root, len(of_node), np.count_nonzero(of_all >> lanes & 1, axis=1))
+            tile = Tile(of_all[picked], _aligned(n_used + 1), _aligned(n_rows), order, active)
             tile_seed = derived_seed(self.seed, piece.node, number)
             if _put_old(again, number, problem.used, ascending, tile.weights):
-                refine(problem, tile, costs, solving.loss == "logistic", stop)
+                known, some = nothing_known(n_rows), again.some
+                if some is not None:
+                    known = Known(positive(some.before, of_tile)[picked], some.was, some.weight)
+                refine(problem, tile, costs, solving.loss == "logistic", known, some is not None, stop)
             else:
                 how = solving.eps, solving.epochs_max, tile_seed, stop
                 _SOLVERS[solving.loss](problem, tile, n_children, costs, *how)
@@ -282,9 +308,10 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
         children.append(child[child >= 0])
     feature, child = np.concatenate(features), np.concatenate(children)
     order = np.argsort(feature.astype(np.int64) * n_children + child, kind="stable")  # parts are sorted runs
-    found, starts = np.unique(feature[order], return_index=True)
+    ascending = feature[order]
+    starts = np.flatnonzero(np.diff(ascending, prepend=-1))
     row_ptr = np.append(starts, len(order)).astype(np.int64)
-    return Chunk(found, row_ptr, child[order], np.concatenate(weights)[order], bias)
+    return Chunk(ascending[starts], row_ptr, child[order], np.concatenate(weights)[order], bias)
 
 
 def _chunk(tiles: list[_Solved]) -> Chunk:

@@ -12,19 +12,35 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from model_store.build import build_ensemble, forest_order
+from model_store.build import build_ensemble, forest_order, put_chunks
 from model_store.compiled.handles import I32, I64, Bools
 from model_store.decoding import OldTree, chunk_of, trees_of
 from model_store.ensemble import Chunk, Tree, TreeEnsemble, Weights
-from service.base.rows import LabelRows
-from service.trainers.classifiers import Again, Members, Solving, merge_chunks, train_classifiers
-from service.trainers.representations import Representations, label_representations, squared_lengths
+from service.base.rows import LabelRows, SparseRows, offsets
+from service.kernels.training.cluster import nearest_groups
+from service.kernels.training.problem import forget_rows, rows_of
+from service.trainers.classifiers import (
+    Again,
+    Members,
+    Solving,
+    Some,
+    members_of,
+    merge_chunks,
+    train_classifiers,
+)
+from service.trainers.representations import Representations, label_representations
 from service.trainers.shape import Shape, parents_of, shape_of
 from service.trainers.source import TrainingSet
+from service.trainers.spec import rows_by_label
 from service.trainers.weighing import Weighed, weigh
-from service.trainers.work import Tools
+from service.trainers.work import Tools, derived_seed
+
+_EMPTY = np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
+"""A chunk without weights."""
+
+OTHERS, OTHERS_LEAST = 1, 300
+"""Of a node's rows without new labels so many for each one with them, and at least, are seen (`_on_some`)."""
 
 
 class Regrowth(NamedTuple):
@@ -62,22 +78,24 @@ def extend_trees(
     data     rows old and new; labels of the ensemble, and after them new ones
     """
     weighed = weigh(data.rows, how.idf)
-    vectors = label_representations(weighed.rows, data.labels)
     is_new = np.bincount(data.labels.indices, minlength=data.labels.n_labels) > 0
     is_new[: ensemble.label_leaf.shape[1]] &= ensemble.label_leaf[0] < 0
+    new = np.flatnonzero(is_new).astype(np.int32)
+    vectors = _vectors(weighed, data.labels, new)
     n_divided = 0
 
     def place(old: OldTree, of_tree: Tools) -> _Place:
         nonlocal n_divided
-        joins, divided = _join(old, np.flatnonzero(is_new).astype(np.int32), vectors), {}
+        joins, divided = _join(old, new, vectors, weighed, data.labels), {}
         for node, (before, joining) in joins.items():
             if len(before) + len(joining) > how.group_most:
                 labels = np.sort(np.concatenate([before, joining]))
-                divided[node] = how.divide(vectors, labels, of_tree.seeded(node))
+                alike = _vectors(weighed, data.labels, labels)
+                divided[node] = how.divide(alike, labels, of_tree.seeded(node))
         n_divided += len(divided)
         return _place(old, {node: joining for node, (_, joining) in joins.items()}, divided)
 
-    made, n_trained = _regrown(ensemble, weights, place, weighed, data.labels, how, is_new, tools)
+    made, n_trained = _regrown(ensemble, weights, place, weighed, data.labels, how, new, tools)
     return Regrown(made, n_divided, n_trained)
 
 
@@ -92,13 +110,21 @@ def refit_trees(
     def place(old: OldTree, _: Tools) -> _Place:
         return _Place(shape_of(old.child_ptr, old.node_label), np.arange(len(old.nodes)))
 
-    every = np.ones(data.labels.n_labels, np.bool_)
     weighed = weigh(data.rows, how.idf)
-    made, n_trained = _regrown(ensemble, weights, place, weighed, data.labels, how, every, tools)
+    made, n_trained = _regrown(ensemble, weights, place, weighed, data.labels, how, None, tools)
     return Regrown(made, 0, n_trained)
 
 
-def _join(old: OldTree, new: I32, vectors: Representations) -> dict[int, tuple[I32, I32]]:
+def _vectors(weighed: Weighed, labels: LabelRows, some: I32) -> Representations:
+    """Return the vectors of some labels; those of all others are empty."""
+    kept = np.isin(labels.indices, some)
+    part = LabelRows(offsets(kept)[labels.indptr], labels.indices[kept], labels.n_labels)
+    return label_representations(weighed.rows, part)
+
+
+def _join(
+    old: OldTree, new: I32, vectors: Representations, weighed: Weighed, labels: LabelRows
+) -> dict[int, tuple[I32, I32]]:
     """Return, by the nodes of groups that new labels join, the labels of the group and those that join.
 
     Of a group's centre, the normalised sum of its labels' vectors, the one of the largest cosine; of equal
@@ -108,13 +134,10 @@ def _join(old: OldTree, new: I32, vectors: Representations) -> dict[int, tuple[I
     above = np.searchsorted(old.child_ptr, leaves, "right") - 1
     nodes, starts = np.unique(above, return_index=True)
     groups = np.split(old.node_label[leaves], starts[1:])
-    n_labels = len(vectors.indptr) - 1
-    x = sparse.csr_array((vectors.values, vectors.indices, vectors.indptr), (n_labels, vectors.n_features))
-    members = old.node_label[leaves], np.append(starts, len(leaves))
-    centres = sparse.csr_array((np.ones(len(leaves), np.float32), *members), (len(nodes), n_labels)) @ x
-    lengths = np.sqrt(squared_lengths(centres.data, centres.indptr))
-    near = (x[new] @ centres.T).toarray() / np.maximum(lengths, 1e-30)
-    nearest = near.argmax(axis=1)
+    carried = members_of(*rows_by_label(labels), old.node_label[leaves])
+    group_ptr = np.append(starts, len(leaves)).astype(np.int64)
+    of_new = SparseRows(vectors.indptr[np.append(new, new[-1] + 1)], *vectors[1:])
+    nearest = nearest_groups(weighed.rows, carried.ptr, carried.rows, group_ptr, of_new)
     return {int(nodes[g]): (groups[g], new[nearest == g]) for g in np.unique(nearest).tolist()}
 
 
@@ -155,38 +178,48 @@ def _regrown(
     weighed: Weighed,
     labels: LabelRows,
     how: Regrowth,
-    wanted: Bools,
+    new: I32 | None,
     tools: Tools,
 ) -> tuple[TreeEnsemble, int]:
-    """Return the ensemble whose trees have other places, trained above the labels that are wanted.
+    """Return the ensemble whose trees have other places, trained above new labels (None: above all).
 
     And how many classifiers were.
     """
-    trees, kept, n_trained = [], [], 0
+    trees, kept, whole, n_trained = [], [], [], 0
     for number, old in enumerate(olds := trees_of(ensemble)):
         of_tree = tools.of_tree(number, len(olds))
         shape, source = place(old, of_tree)
         members = how.members(labels, shape)
+        is_new = np.isin(shape.labels, shape.labels if new is None else new)
         has_rows = _counts(shape, np.diff(members.ptr)[: len(shape.labels)] > 0) > 0
-        changed = (_counts(shape, wanted[shape.labels]) > 0) & has_rows[parents_of(shape.child_ptr)]
+        changed = ((_counts(shape, is_new) > 0) | (source < 0)) & has_rows[parents_of(shape.child_ptr)]
+        changed[0] = False
+        at = np.where(source > 0, source - old.child_ptr[parents_of(old.child_ptr)[source]], -1)
+        above = np.unique(parents_of(shape.child_ptr)[changed])
         were = {
             node: chunk_of(ensemble, int(old.nodes[source[node]]))
-            for node in shape.inner.tolist()
-            if source[node] >= 0
+            for node in above[source[above] >= 0].tolist()
         }
-        at = np.where(source > 0, source - old.child_ptr[parents_of(old.child_ptr)[source]], -1)
         trained = _trained(shape, at, changed, were, weighed)
+        if new is not None:
+            trained = _on_some(trained, shape, members, is_new, weighed.rows.n_rows, of_tree)
         how_far = weighed.rows, shape, members, how.solving, of_tree, "classifiers", trained
         trees.append(_assembled(shape, at, changed, were, trained, train_classifiers(*how_far), weighed))
         kept.append(np.where(changed | (source < 0), -1, old.nodes[source]))
-        n_trained += int(changed.sum()) - int(changed[0])
+        is_above = np.isin(np.arange(len(source)), above)
+        whole.append(np.where(is_above | (source < 0), -1, old.nodes[source]))
+        n_trained += int(changed.sum())
     made = build_ensemble(trees, labels.n_labels, weighed.rows.n_features, weights)
+    tree_of, local_of = forest_order(trees)
+    each = list(zip(tree_of.tolist(), local_of.tolist(), strict=True))
+    stays, is_whole = (np.array([of[t][i] for t, i in each]) for of in (kept, whole))
+    bias = np.where(stays >= 0, ensemble.node_bias[stays], made.node_bias)
+    made = made._replace(node_bias=bias)
     if len(ensemble.node_scale):  # the same steps as before, of a scale that may differ in its last bit
-        tree_of, local_of = forest_order(trees)
-        stays = np.array([kept[t][i] for t, i in zip(tree_of.tolist(), local_of.tolist(), strict=True)])
         scale = np.where(stays >= 0, ensemble.node_scale[stays], made.node_scale).astype(np.float32)
         made = made._replace(node_scale=scale)
-    return made, n_trained
+    chunks = np.where(is_whole >= 0, ensemble.node_chunk[is_whole], -1)[made.node_chunk >= 0]
+    return put_chunks(made, ensemble, chunks), n_trained
 
 
 def _trained(
@@ -194,15 +227,44 @@ def _trained(
 ) -> dict[int, Again]:
     """Return which classifiers are trained; old ones go on, unless there are new ones at their node."""
     trained = {}
-    for node in shape.inner.tolist():
+    for node in np.unique(parents_of(shape.child_ptr)[changed]).tolist():
         children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
         picked, old = np.flatnonzero(changed[children]).astype(np.int32), None
-        if len(picked) and (at[children][picked] >= 0).all():
+        if (at[children][picked] >= 0).all():
             place = _inverse(at[children][picked], len(were[node].bias))
             old = weighed.weighed_chunk(merge_chunks([(were[node], place)], len(picked)))
-        if len(picked):
-            trained[node] = Again(picked, old)
+        trained[node] = Again(picked, old)
     return trained
+
+
+def _on_some(
+    trained: dict[int, Again], shape: Shape, members: Members, is_new: Bools, n_rows: int, tools: Tools
+) -> dict[int, Again]:
+    """Return what is trained, old weights on rows with new labels and some of the others, by chance.
+
+    All others are what the old weights are the optimum of; these tell how far they may move.
+    """
+    fits = ~np.repeat(np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr))
+    before, found = Members(offsets(fits)[members.ptr], members.rows[fits]), {}
+    place = np.zeros(n_rows, np.int32)
+    for node, again in trained.items():
+        if again.old is None:
+            found[node] = again
+            continue
+        first, end = int(shape.first[node]), members.end(shape, node)
+        fresh = np.unique(
+            members.rows[members.ptr[first] : members.ptr[end]][~fits[members.ptr[first] : members.ptr[end]]]
+        )
+        known = rows_of(before.ptr, before.rows, first, end, place)
+        forget_rows(known, place)
+        others = np.setdiff1d(known, fresh, assume_unique=True)
+        n_others = min(len(others), max(OTHERS_LEAST, OTHERS * len(fresh)))
+        random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, node)))
+        rows = np.sort(np.concatenate([fresh, random.choice(others, n_others, replace=False)]))
+        weight = np.where(np.isin(rows, fresh), 1.0, len(others) / max(1, n_others)).astype(np.float32)
+        some = Some(rows, np.isin(rows, known).astype(np.uint8), weight, before)
+        found[node] = again._replace(some=some)
+    return found
 
 
 def _assembled(
@@ -214,18 +276,37 @@ def _assembled(
     solved: list[Chunk | None],
     weighed: Weighed,
 ) -> Tree:
-    """Return the tree of the chunks that were trained, and of what stays of the old ones."""
+    """Return the tree of the chunks that were trained, and of what stays of the old ones beside them."""
     chunks: list[Chunk | None] = [None] * len(solved)
     for node in shape.inner.tolist():
         children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
-        parts, made = [], solved[node]
-        if made is not None:
-            parts.append((weighed.plain_chunk(made), trained[node].children))
+        made, parts = solved[node], []
+        if made is None:  # all of it stays
+            chunks[node] = Chunk(*_EMPTY, np.zeros(len(at[children]), np.float32))
+            continue
         if node in were:
             stays = np.where(changed[children], -1, at[children])
             parts.append((were[node], _inverse(stays, len(were[node].bias))))
-        chunks[node] = merge_chunks(parts, len(at[children])) if made is not None else were[node]
+            if (some := trained[node].some) is not None:
+                goes_on = np.where(changed[children], at[children], -1)
+                unseen = _without(were[node], weighed.rows.take(some.rows).indices)
+                parts.append((unseen, _inverse(goes_on, len(were[node].bias))))
+        parts.append((weighed.plain_chunk(made), trained[node].children))
+        chunks[node] = merge_chunks(parts, len(at[children]))
     return Tree(shape.child_ptr, shape.node_label, chunks)
+
+
+def _without(chunk: Chunk, features: I32) -> Chunk:
+    """Return the weights of a chunk that are of other features than these."""
+    kept, counts = ~np.isin(chunk.features, features), np.diff(chunk.row_ptr)
+    of_weight = np.repeat(kept, counts)
+    return Chunk(
+        chunk.features[kept],
+        offsets(counts[kept]),
+        chunk.child[of_weight],
+        chunk.weight[of_weight],
+        chunk.bias,
+    )
 
 
 def _counts(shape: Shape, marked: NDArray[Any]) -> I64:

@@ -6,7 +6,7 @@ import numpy as np
 
 from model_store.compiled.handles import F32, I32
 from model_store.ensemble import Chunk
-from service.base.rows import SparseRows
+from service.base.rows import SparseRows, offsets
 
 _ALIKE = 1e-6
 """Values of a row that differ by no more than this share are the same number scaled to the row's length."""
@@ -65,8 +65,9 @@ def weigh(rows: SparseRows, idf: str) -> Weighed:
 
 def _alike(rows: SparseRows, sizes: F32) -> bool:
     """Return whether the values of each row but zeros are equal in size."""
-    at = np.flatnonzero(sizes)
-    of_row = np.searchsorted(rows.indptr, at, "right") - 1
-    largest = np.zeros(rows.n_rows, np.float32)
-    np.maximum.at(largest, of_row, sizes[at])
-    return bool((sizes[at] >= largest[of_row] * np.float32(1 - _ALIKE)).all())
+    used = sizes > 0
+    ends = offsets(used)[rows.indptr]
+    kept, starts = sizes[used], ends[:-1][np.diff(ends) > 0]
+    largest = np.maximum.reduceat(kept, starts)
+    least = np.minimum.reduceat(kept, starts)
+    return bool((least >= largest * np.float32(1 - _ALIKE)).all())

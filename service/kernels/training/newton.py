@@ -11,12 +11,12 @@ region: old weights are near the optimum.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
-from model_store.compiled.handles import F32, U8
+from model_store.compiled.handles import F32, U8, U16
 from model_store.compiled.vectors import (
     vadd,
     vbroadcast,
@@ -62,11 +62,34 @@ def _with(tile: Tile, weights: F32) -> Tile:
     return Tile(tile.positive, weights, tile.alpha, tile.order, tile.active)
 
 
+class Known(NamedTuple):
+    """What the old weights were trained on, of the n rows of a tile.
+
+    positive  uint16[n]   the children that each row was positive for
+    was       uint8[n]    1 where it was among the rows; nowhere: nothing is known
+    weight    float32[n]  the curvature of so many rows is that of this one
+    """
+
+    positive: U16
+    was: U8
+    weight: F32
+
+
+def nothing_known(n_rows: int) -> Known:
+    """Return that old weights are of other rows altogether."""
+    no_rows = np.zeros(n_rows, np.uint8)
+    return Known(np.zeros(n_rows, np.uint16), no_rows, np.ones(n_rows, np.float32))
+
+
 @inlined
-def _slope(problem: Problem, tile: Tile, i: int, cost: F32, logistic: bool) -> Any:
-    """Return -d loss / d margin of row i, times y; write the second derivative in place of its alpha."""
-    y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
-    margins = vmul(y, margins_of(problem, tile, i))
+def _slope(tile: Tile, i: int, positive: Any, margins: Any, cost: F32, logistic: bool) -> Any:
+    """Return -d loss / d margin of row i, times y; write the second derivative in place of its alpha.
+
+    positive  the children that it is positive for
+    margins   w . x + b of each
+    """
+    y = vselect(np.int64(positive), vbroadcast(1.0), vbroadcast(-1.0))
+    margins = vmul(y, margins)
     if not logistic:
         short = vmax(vbroadcast(0.0), vsub(vbroadcast(1.0), margins))
         twice = vadd(vload(cost, 0), vload(cost, 0))
@@ -82,18 +105,39 @@ def _slope(problem: Problem, tile: Tile, i: int, cost: F32, logistic: bool) -> A
     return vmul(y, step)
 
 
+@inlined
+def _gradient(problem: Problem, tile: Tile, cost: F32, logistic: bool, known: Known, residual: F32) -> None:
+    """Add what the rows pull at the weights, less what they pulled before; write curvatures for alpha."""
+    for i in range(len(tile.order)):
+        margins = margins_of(problem, tile, i)
+        slope = vbroadcast(0.0)
+        if known.was[i]:
+            slope = vsub(slope, _slope(tile, i, known.positive[i], margins, cost, logistic))
+        slope = vadd(slope, _slope(tile, i, tile.positive[i], margins, cost, logistic))
+        vstore(tile.alpha, i * LANES, vmul(vbroadcast(known.weight[i]), vload(tile.alpha, i * LANES)))
+        if vnonzero(slope):
+            add_row(problem, _with(tile, residual), i, slope)
+
+
 @kernel
-def refine(problem: Problem, tile: Tile, cost: F32, logistic: bool, stop: U8) -> None:
+def refine(
+    problem: Problem, tile: Tile, cost: F32, logistic: bool, known: Known, is_optimal: bool, stop: U8
+) -> None:
     """Bring the weights of a tile nearer to the optimum; its loss is logistic, or the squared hinge.
+
+    is_optimal  the weights are the optimum of what is known: then only rows that are new, or positive for
+                other children, pull at them, and of all others some are enough, for the curvature
 
     Cost: every row is read once, and once for each of PASSES; memory of three times the weights.
     """
     tiny = vbroadcast(1e-30)
     residual = np.empty_like(tile.weights)
     direction, product = np.empty_like(residual), np.empty_like(residual)
-    residual[:] = -tile.weights
-    for i in range(len(tile.order)):
-        add_row(problem, _with(tile, residual), i, _slope(problem, tile, i, cost, logistic))
+    if is_optimal:
+        residual[:] = 0
+    else:
+        residual[:] = -tile.weights
+    _gradient(problem, tile, cost, logistic, known, residual)
     direction[:] = residual
     square = _dot(residual, residual)
     enough = vmul(square, vbroadcast(_SHARE))

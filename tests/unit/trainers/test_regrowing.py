@@ -15,7 +15,7 @@ from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.kernels.training.newton import refine
+from service.kernels.training.newton import nothing_known, refine
 from service.kernels.training.problem import localise
 from service.kernels.training.solver import Tile, solve_logistic, solve_squared_hinge
 from service.trainers import TRAINERS, Trained, TrainingSet, parse_parameters, train
@@ -131,6 +131,8 @@ def test_a_group_that_grows_too_large_is_divided(variant: str) -> None:
         for a, b in zip(grown.ensemble.child_ptr[:-1], grown.ensemble.child_ptr[1:], strict=True)
     )
     assert most <= 16
+    for scorers in _scorers(grown.ensemble):
+        assert all(bias or weights for bias, weights in scorers.values()), "each is trained"
 
 
 def test_trees_go_on_from_their_weights() -> None:
@@ -153,8 +155,9 @@ def test_trees_go_on_from_their_weights() -> None:
     assert hits[1] > hits[0] and hits[1] > hits[2] - 0.02
 
 
+@pytest.mark.parametrize("is_optimal", [True, False])
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
-def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(loss: str) -> None:
+def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(loss: str, is_optimal: bool) -> None:
     rows, labels = learnable(5, 300, 8, rarity=0.5)
     positive = (dense_labels(labels) @ (1 << np.arange(8))).astype(np.uint16)
     costs = np.full(16, 2.0, np.float32)
@@ -178,7 +181,11 @@ def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(loss: s
     refined.weights[np.argsort(problem.used)[of_old]] = started.weights[:-1]
     refined.weights[-1] = started.weights[-1]
     before = refined.weights.copy()
-    refine(problem, refined, costs, loss == "logistic", stop)
+    known = nothing_known(300)
+    if is_optimal:  # of the first 290 rows
+        known.was[:290] = 1
+        known.positive[:] = positive
+    refine(problem, refined, costs, loss == "logistic", known, is_optimal, stop)
     x = dense_rows(rows)[:, problem.used]
     for c in range(8):
         y = np.where(positive >> c & 1, 1.0, -1.0)

@@ -15,6 +15,7 @@ from model_store.origin import read_origin
 from model_store.store import Store
 from service.base.errors import BadInput
 from service.base.rows import LabelRows, SparseRows
+from service.db import FILE_NAME
 from service.db.of_store import ready_database
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
@@ -209,3 +210,24 @@ def test_a_training_goes_on_from_a_version(home: Path, command: Command, name: s
         status, _, told = command("train", "label-tree", *options, *more, store=home / "store")
         assert status == 2 and message in told
     assert store.versions(name)[-1] == made.manifest.version
+
+
+def test_a_version_is_no_latest_before_it_has_its_thresholds(
+    home: Path, command: Command, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "store")
+    train_and_publish(store, "m", TrainRequest("label-tree", home / "old.jsonl", keep_rows=True))
+    commands = (
+        ("extend", "m", "--data", home / "new.jsonl"),
+        ("train", "label-tree", "--data", home / "old.jsonl", "--model", "m", "--from", "m@1"),
+    )
+    database = store.root / FILE_NAME
+    database.write_bytes(b"no database" * 500)
+    for line in commands:
+        status, _, told = command(*line)
+        assert status == 1 and "database" in told
+        assert store.alias("m", "latest").version == 1
+    database.unlink()
+    for line in commands:
+        assert command(*line)[0] == 0
+        assert store.alias("m", "latest").version == store.versions("m")[-1]
