@@ -8,6 +8,7 @@ passes read.
 """
 
 import errno
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ WINDOW_ENTRIES_MAX = 1 << 23
 """A window has about so many units of 8 bytes (`source.entries_of`): 64 MiB."""
 
 STAGE = "shuffle"
+
+_NO_ROOM = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 _DEAL, _VISIT = 7, 8
 """What the seeds of dealing, and of the order of windows, are derived from besides the training's."""
@@ -87,7 +90,7 @@ def dealt(source: RowSource, seed: int, progress: Progress) -> Iterator[RowWindo
             windows.fill(parts)
             yield windows
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if error.errno not in _NO_ROOM:
                 raise
             raise _no_room(census, f"none left: {error.strerror}") from error
 
@@ -100,6 +103,49 @@ def _told(source: RowSource, progress: Progress) -> Iterator[TrainingSet]:
         yield part
         n_rows += part.n_rows
         progress(STAGE, n_rows, total)
+
+
+def at_hand(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
+    """Return all rows of a source, and whether they are in a temporary file, mapped.
+
+    So they are where they do not fit in one window: the system holds in memory what it has room for. Raises
+    BadParameter where the temporary directory has no room. Disk: 8 bytes a non-zero, 4 a label, 16 a row.
+    """
+    census = source.census
+    if source.reads == "rows" or census.n_entries <= WINDOW_ENTRIES_MAX:
+        parts = [*source.parts()] if source.reads == "rows" else [*_told(source, progress)]
+        return TrainingSet.join(parts), False
+    n_rows, n_carried = census.n_rows, int(census.label_rows.sum())
+    row_ptr, label_ptr = mapped(np.int64, n_rows + 1, census), mapped(np.int64, n_rows + 1, census)
+    indices, values = (mapped(dtype, census.n_nonzeros, census) for dtype in (np.int32, np.float32))
+    carried = mapped(np.int32, n_carried, census)
+    n, nnz, of_labels = 0, 0, 0
+    for rows, labels in _told(source, progress):
+        ends = n + rows.n_rows, nnz + len(rows.indices), of_labels + len(labels.indices)
+        if ends[0] > n_rows or ends[1] > len(indices) or ends[2] > n_carried:
+            continue  # the file has grown, which its reader tells at the end
+        row_ptr[n : ends[0] + 1] = nnz + rows.indptr
+        label_ptr[n : ends[0] + 1] = of_labels + labels.indptr
+        indices[nnz : ends[1]], values[nnz : ends[1]] = rows.indices, rows.values
+        carried[of_labels : ends[2]] = labels.indices
+        n, nnz, of_labels = ends
+    all_labels = LabelRows(label_ptr, carried, len(census.label_rows))
+    return TrainingSet(SparseRows(row_ptr, indices, values, census.n_features), all_labels), True
+
+
+def mapped(dtype: DTypeLike, n: int, census: Census) -> NDArray[Any]:
+    """Return an array in a file without a name, which goes with the array. Raises BadParameter: no room."""
+    n_bytes = n * np.dtype(dtype).itemsize
+    if not n:
+        return np.empty(0, dtype)
+    with tempfile.TemporaryFile() as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, n_bytes)  # a full disk is an error here, not a signal later
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            raise _no_room(census, f"none left: {error.strerror}") from error
+        return np.asarray(np.memmap(file, dtype, "r+", shape=n))
 
 
 class _Piece(NamedTuple):

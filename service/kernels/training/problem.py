@@ -82,6 +82,15 @@ def localise(indptr: I64, indices: I32, values: F32, rows: I32, rank: I32) -> Pr
 
     rank  int32[n_features], workspace: zero at the call and on return
     """
+    nothing = np.empty(0, np.int32), np.empty(0, np.float32)
+    return localise_into(indptr, indices, values, rows, rank, nothing[0], nothing[1])
+
+
+@kernel
+def localise_into(
+    indptr: I64, indices: I32, values: F32, rows: I32, rank: I32, features_out: I32, values_out: F32
+) -> Problem:
+    """As `localise`; the copy is made in the last two arrays, unless they are too short for it."""
     nnz = 0
     for row in rows:
         nnz += indptr[row + 1] - indptr[row]
@@ -111,8 +120,9 @@ def localise(indptr: I64, indices: I32, values: F32, rows: I32, rank: I32) -> Pr
         rank[used[k]] = k
     local_ptr = np.empty(len(rows) + 1, np.int64)
     local_ptr[0] = 0
-    features = np.empty(nnz, np.int32)
-    local_values = np.empty(nnz, np.float32)
+    is_long = len(features_out) >= nnz
+    features = features_out[:nnz] if is_long else np.empty(nnz, np.int32)
+    local_values = values_out[:nnz] if is_long else np.empty(nnz, np.float32)
     squares = np.zeros(len(rows), np.float32)
     at = 0
     for i in range(len(rows)):

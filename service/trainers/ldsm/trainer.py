@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from model_store.compiled.handles import F32, I32, U8
 from model_store.ensemble import Chunk, Tree
-from service.base.errors import BadData
+from service.base.errors import BadData, BadParameter
 from service.base.faults import fault
 from service.base.parameters import Parameters
 from service.base.rows import LabelRows, SparseRows
@@ -21,9 +21,10 @@ from service.trainers.ldsm.report import LdsmShape, SplitFacts, report_of
 from service.trainers.ldsm.split import Examples, Split, share_out, split_node
 from service.trainers.representations import rerank_arrays, squared_lengths
 from service.trainers.size import SizeEstimate
-from service.trainers.source import RowSource, TrainingSet, all_rows
+from service.trainers.source import Census, RowSource, TrainingSet
 from service.trainers.spec import Trained, TrainerSpec, spreads
-from service.trainers.weighing import Weighed, weigh
+from service.trainers.weighing import PART_ROWS, Weighed, parts_of, weigh
+from service.trainers.windows import at_hand, mapped
 from service.trainers.work import Tools, derived_seed
 
 STAGE = "trees"
@@ -154,7 +155,9 @@ class _Growth:
         self.nodes: list[_Node] = []
         self.splits: list[SplitFacts] = []
         self.waiting: list[tuple[int, int, I32]] = []
-        labels, counts = np.unique(examples.labels.indices, return_counts=True)
+        counts = np.bincount(examples.labels.indices)
+        labels = np.flatnonzero(counts)
+        counts = counts[labels]
         self.nodes_max = parameters.most_nodes(len(labels))
         histogram = labels.astype(np.int32), counts.astype(np.int32)
         self._add(0, rows, histogram, int(counts.sum() - counts.max()))
@@ -231,12 +234,12 @@ class _Growth:
 
 def _check_finite(rows: SparseRows) -> None:
     """Raise BadData for a row whose squared length is no float32: a gradient step would not be finite."""
-    squares = squared_lengths(rows.values, rows.indptr)
-    wrong = np.flatnonzero(~(squares <= np.finfo(np.float32).max))
-    if len(wrong):
-        raise BadData(
-            f"row {wrong[0]}: expected values of a finite squared length, found {squares[wrong[0]]}"
-        )
+    for number, part in enumerate(parts_of(rows)):
+        squares = squared_lengths(part.values, part.indptr)
+        wrong = np.flatnonzero(~(squares <= np.finfo(np.float32).max))
+        if len(wrong):
+            row = number * PART_ROWS + wrong[0]
+            raise BadData(f"row {row}: expected values of a finite squared length, found {squares[wrong[0]]}")
 
 
 @dataclass(frozen=True)
@@ -250,12 +253,16 @@ class _Grow:
     labelled: I32
     parameters: LdsmParameters
     seed: int
+    spilled: Census | None = None
 
     def workspace(self) -> Examples:
         """Return what calls work in."""
         rows = self.weighed.rows
         ranks = np.zeros(rows.n_features, np.int32), np.zeros(self.labels.n_labels, np.int32)
-        return Examples(rows, self.labels, *ranks)
+        if self.spilled is None:
+            return Examples(rows, self.labels, *ranks, np.empty(0, np.int32), np.empty(0, np.float32))
+        copy = (mapped(dtype, len(rows.indices), self.spilled) for dtype in (np.int32, np.float32))
+        return Examples(rows, self.labels, *ranks, *copy)
 
     def run(self, number: int, examples: Examples, stop: U8) -> _Grown:
         """Return the result of an item."""
@@ -273,9 +280,12 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     epochs * (1 + RETRIES) times, and the nodes of a depth hold at most max_copies * rows. Memory: the trees,
     and for each that is being grown 4 * max_copies bytes a row, and what `train_regressors` says of a node.
     """
-    data = all_rows(source)
+    if source.reads != "rows" and parameters.rerank == "yes":
+        raise BadParameter("rerank: expected no to train on a stream, found yes")
+    source.census.check_labelled()
+    data, is_mapped = at_hand(source, tools.progress)
     _check_finite(data.rows)
-    weighed = weigh(data.rows, parameters.idf)
+    weighed = weigh(data.rows, parameters.idf, is_mapped)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     forest: dict[int, _Grown] = {}
 
@@ -283,7 +293,7 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
         forest[number] = grown
         tools.progress(STAGE, len(forest), parameters.trees)
 
-    grow = _Grow(weighed, data.labels, labelled, parameters, tools.seed)
+    grow = _Grow(weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None)
     tools.crew.steps(grow, range(parameters.trees), done)
     return _assemble(data, parameters, [forest[number] for number in range(parameters.trees)])
 
@@ -300,7 +310,7 @@ def _assemble(data: TrainingSet, parameters: LdsmParameters, forest: list[_Grown
     extra = {}
     if parameters.rerank == "yes":
         extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
-    n_labels = len(np.unique(data.labels.indices))
+    n_labels = int(np.count_nonzero(np.bincount(data.labels.indices)))
     report = report_of([(grown.shape, grown.splits) for grown in forest], parameters.arity, n_labels)
     trees, sizes = [grown.tree for grown in forest], (data.labels.n_labels, data.rows.n_features)
     return Trained.of(trees, *sizes, "decision-tree", "multiway", parameters, extra=extra, report=report)
@@ -337,6 +347,7 @@ LDSM = TrainerSpec(
     parameters=LdsmParameters,
     fit=fit_ldsm,
     estimate=estimate_ldsm,
+    reads="passes",
     alone=spreads,
     worker_bytes=_tree_bytes,
 )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from service.base.rows import SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.trainers import Trained, parse_parameters, train
+from service.trainers import Trained, parse_parameters, train, weighing
 from service.trainers.weighing import weigh
 from service.workflows.choose_features import trial_model
 from tests.oracles.problems import dense_rows, random_labels, to_rows
@@ -44,6 +44,18 @@ def test_auto_leaves_rows_that_have_weights_as_they_are() -> None:
     assert weigh(rows, "auto").rows is rows
     assert weigh(rows, "auto").scale is None
     assert weigh(rows, "yes").scale is not None
+
+
+def test_rows_that_are_read_in_parts_are_weighed_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = to_rows(at_length_one(presence(3, 200)))
+    whole = weigh(rows, "auto")
+    monkeypatch.setattr(weighing, "PART_ROWS", 7)
+    copy = rows._replace(values=rows.values.copy())
+    parts = weigh(copy, "auto", in_place=True)
+    assert parts.rows.values is copy.values
+    assert whole.rows.values.tobytes() == parts.rows.values.tobytes() != rows.values.tobytes()
+    assert whole.scale is not None and parts.scale is not None
+    assert whole.scale.tobytes() == parts.scale.tobytes()
 
 
 def test_no_leaves_all_rows_as_they_are() -> None:

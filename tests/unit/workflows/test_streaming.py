@@ -2,13 +2,14 @@
 
 import gzip
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from model_store.origin import ORIGIN
+from model_store.origin import ORIGIN, REPORT, read_report
 from model_store.store import Store
 from service.base.errors import BadData, BadParameter
 from service.datasets import read_dataset, stream
@@ -120,6 +121,12 @@ def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> None:
         streamed = store.open("m", version)
         assert {*memory.arrays, ORIGIN} == streamed.arrays.keys()  # which says what came before it
         for array in memory.arrays:
+            if array == REPORT:  # where rows in memory go in a forest is of no stream
+                assert {**read_report(streamed.arrays), "forest": 0} == {
+                    **read_report(memory.arrays),
+                    "forest": 0,
+                }
+                continue
             assert memory.arrays[array].tobytes() == streamed.arrays[array].tobytes(), array
         assert memory.manifest.data == streamed.manifest.data
         assert memory.manifest.features == streamed.manifest.features
@@ -141,6 +148,30 @@ def test_softmax_trees_of_a_stream_are_those_of_memory(
     if suffix == ".svm":
         assert _source(_write(tmp_path, suffix)).census.n_entries > 2 * windows.WINDOW_ENTRIES_MAX
     _same(tmp_path, name, _write(tmp_path, suffix), [*SOFTMAX, *parameters])
+
+
+@pytest.mark.parametrize(
+    ("suffix", "parameters"),
+    [
+        (".svm", ["idf=no"]),
+        (".svm.gz", ["idf=yes", "optimiser=nag"]),
+        (".jsonl", [*HASHED, "features.norm=none"]),
+    ],
+)
+def test_decision_trees_of_a_stream_are_those_of_memory(
+    suffix: str, parameters: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    real = windows.mapped
+
+    def mapped(dtype: Any, n: int, census: Any) -> Any:
+        made.append(n)
+        return real(dtype, n, census)
+
+    monkeypatch.setattr(windows, "mapped", mapped)
+    monkeypatch.setattr("service.trainers.ldsm.trainer.mapped", mapped)
+    _same(tmp_path, "ldsm", _write(tmp_path, suffix), ["trees=3", "epochs=2", *parameters])
+    assert len(made) >= 2 * (5 + 2), "the rows, and for each thread a copy of a node's"
 
 
 @pytest.mark.parametrize(
@@ -211,6 +242,21 @@ def test_only_gradient_descent_streams(tmp_path: Path) -> None:
     missing = tmp_path / "none.svm"  # said before the file is read
     assert "solver: expected sgd" in _refused(tmp_path, missing, "solver=batch")
     assert "plt" in _refused(tmp_path, missing, trainer="label-tree")
+    rows = _write(tmp_path, ".svm")
+    assert "rerank: expected no to train on a stream" in _refused(
+        tmp_path, rows, "rerank=yes", trainer="ldsm"
+    )
+
+
+def test_a_temporary_directory_without_room_is_told(tmp_path: Path) -> None:
+    path = _write(tmp_path, ".svm")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+    try:
+        found = _refused(tmp_path, path, "trees=1", trainer="ldsm")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert "TMPDIR: expected room for" in found and "File too large" in found
 
 
 def test_features_that_are_fitted_do_not_stream(tmp_path: Path) -> None:
@@ -235,11 +281,12 @@ FAULTS = {
 }
 
 
+@pytest.mark.parametrize(("trainer", "parameters"), [("plt", SGD), ("ldsm", ("trees=1",))])
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_bad_file_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_bad_file_is_refused(name: str, trainer: str, parameters: tuple[str, ...], tmp_path: Path) -> None:
     text, message = FAULTS[name]
     (tmp_path / name).write_text(text())
-    assert message in _refused(tmp_path, tmp_path / name, *SGD)
+    assert message in _refused(tmp_path, tmp_path / name, *parameters, trainer=trainer)
 
 
 def test_a_cut_gzip_file_is_refused(tmp_path: Path) -> None:
@@ -260,6 +307,8 @@ def test_a_file_that_changes_while_it_is_read_is_refused(suffix: str, more: str,
         with path.open("a") as file:
             file.write(more)
 
-    with pytest.raises(BadData, match="read at first, found"):
-        train_and_publish(store, "m", TrainRequest("plt", path, parameters=SGD, stream=True), append)
-    assert store.models() == []
+    for trainer, parameters in (("plt", SGD), ("ldsm", ("trees=1",))):
+        request = TrainRequest(trainer, path, parameters=parameters, stream=True)
+        with pytest.raises(BadData, match="read at first, found"):
+            train_and_publish(store, "m", request, append)
+        assert store.models() == []

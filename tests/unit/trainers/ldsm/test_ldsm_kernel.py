@@ -26,7 +26,7 @@ def _labelled(seed, n_rows, n_labels):
 
 def _examples(rows, labels):
     ranks = np.zeros(rows.n_features, np.int32), np.zeros(labels.n_labels, np.int32)
-    return Examples(rows, labels, *ranks)
+    return Examples(rows, labels, *ranks, np.empty(0, np.int32), np.empty(0, np.float32))
 
 
 def _of_node(labels):
