@@ -67,7 +67,7 @@ Stream = Annotated[
     typer.Option(
         "--stream",
         help="Read the data as often as needed; never hold it in memory. Trainers plt with -p solver=sgd, "
-        "huffman-tree, learned-tree, and lomtree, which learns each row once.",
+        "huffman-tree, learned-tree, ldsm, and lomtree, which learns each row once.",
     ),
 ]
 Thresholds = Annotated[
