@@ -30,7 +30,7 @@ from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset, LabelRows, offsets
 from service.features.combined import CombinedFeaturizer
 from service.features.languages import FILE_SUFFIX
-from service.features.parameters import ContextParameters, NamedParameters, RawParameters
+from service.features.parameters import ContextParameters, NamedParameters, RawParameters, as_config
 from service.vocabulary.candidates import NAME_FEATURES
 from service.vocabulary.concepts import Concepts
 from service.vocabulary.matching import NameMatcher
@@ -74,7 +74,7 @@ class CombinedParts:
         features: dict[str, Any] = {}
         n_features = CombinedFeaturizer(self.members).n_features
         if self.name_parameters is not None:
-            features = self.name_parameters.model_dump(exclude_none=True)
+            features = as_config(self.name_parameters)
             n_features += NameMatcher(self.name_arrays, self.name_parameters).n_features
         own: dict[str, Parameter] = {
             "members": [member.manifest.shown for member in self.members],
