@@ -302,7 +302,7 @@ def check_features(given: Mapping[str, Any]) -> None:
     raise min(refusals, key=lambda refusal: len(refusal.faults))
 
 
-def as_config(parameters: FeatureParameters) -> dict[str, Scalar]:
+def as_config(parameters: _FeatureParameters) -> dict[str, Scalar]:
     """Return the parameters as a manifest keeps them: the kind and every field, but what is off.
 
     Of `unicode`, `clean` and WORD_FORMS it does not say that they are off: versions made before there were
@@ -321,7 +321,7 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**_off(_class_of(config.get("kind"))), **config}
 
 
-def _off(cls: type[FeatureParameters]) -> dict[str, Any]:
+def _off(cls: type[_FeatureParameters]) -> dict[str, Any]:
     """Return the values of the parameters of a kind that a manifest leaves out."""
     off: dict[str, Any] = {**dict.fromkeys(WORD_FORMS), CLEAN: False}
     if cls.kind not in NEWER_KINDS:
