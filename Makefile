@@ -19,12 +19,26 @@ QUICK_TESTS := tests/unit tests/property tests/contract tests/golden tests/e2e/t
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
 
+# What kernels are compiled with: installed first, so that they are compiled while pip installs the rest.
+COMPILER := annotated-types|llvmlite|msgspec|numba|numpy|orjson|pydantic(-core|-settings)?|python-dotenv|typing-(extensions|inspection)
+
 # Modules are translated when they are first imported: most of what is installed never is.
-$(VENV)/.run: requirements.txt pyproject.toml
+$(VENV)/.compiler: requirements.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Xylem needs Python 3.11 or newer, found {v.major}.{v.minor}: call make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
+	@awk '/^[a-z]/ { wanted = /^($(COMPILER))==/ } wanted' requirements.txt > $(VENV)/compiler.txt
+	$(PIP) install --no-compile --no-deps --require-hashes -r $(VENV)/compiler.txt
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.compiler pyproject.toml
 	$(PIP) install --no-compile --require-hashes -r requirements.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+# What answers need is compiled beside, and goes on where it has not ended; whatever it meets is compiled later.
+$(VENV)/.answers: $(VENV)/.compiler requirements.txt pyproject.toml
+	@$(BIN)/python -m service.warm answers > /dev/null 2>&1 &
+	@$(MAKE) --no-print-directory $(VENV)/.run
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run requirements-dev.txt
@@ -43,7 +57,7 @@ $(VENV)-clients/.npm: tests/typescript/package-lock.json | $(VENV)-clients/.done
 
 venv: $(VENV)/.dev  ## set up .venv with everything for development
 
-demo: $(VENV)/.run  ## train, publish, serve and ask, on the data set in examples/
+demo: $(VENV)/.answers  ## train, publish, serve and ask, on the data set in examples/
 	$(BIN)/python examples/demo.py
 
 console: $(VENV)/.run  ## serve the demo's model, with the page to try, correct, train and promote it

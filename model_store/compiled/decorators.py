@@ -61,6 +61,9 @@ if _missing:
 else:
     from model_store.compiled.dispatchers import compiled as _compiled
     from model_store.compiled.dispatchers import compiled_for_callers as _compiled_for_callers
+    from model_store.compiled.shortcuts import use_shortcuts
+
+    use_shortcuts()
 
 
 def kernel(function: F) -> F:

@@ -1,4 +1,4 @@
-"""The inner parts of numba that `kernel_cache`, `loading`, `inlining` and `dispatchers` work with.
+"""The inner parts of numba that `kernel_cache`, `loading`, `inlining`, `dispatchers`, `shortcuts` work with.
 
 They may change with any release. Kernels do without where one is missing: slower, but right.
 docs/adr/0018-numbas-inner-parts.md says what each of them buys.
@@ -8,6 +8,8 @@ import importlib
 from typing import Any
 
 PARTS = (
+    "llvmlite.binding.ffi:_LLVMLock.unregister",
+    "llvmlite.binding.ffi:lib._lock",
     "numba._dynfunc:make_function",
     "numba.core.base:BaseContext.insert_user_function",
     "numba.core.caching:CompileResultCacheImpl.get_filename_base",
@@ -34,10 +36,16 @@ PARTS = (
     "numba.core.dispatcher:Dispatcher.get_call_template",
     "numba.core.dispatcher:Dispatcher.get_overload",
     "numba.core.dispatcher:_FunctionCompiler",
+    "numba.core.ir:Inst._rec_list_vars",
     "numba.core.runtime.nrt:rtsys",
     "numba.core.sigutils:normalize_signature",
+    "numba.core.targetconfig:ConfigStack.top_or_none",
+    "numba.core.targetconfig:TargetConfig.values",
+    "numba.core.types.functions:BaseFunction.get_call_type",
+    "numba.core.types.functions:BaseFunction.get_impl_key",
 )
-"""module:name; `enable_caching` stands for what it sets, a dispatcher's `_cache`."""
+"""module:name. Some stand for what they set: `enable_caching` for a dispatcher's `_cache`, `unregister` for a
+lock's `_cblist`, `get_impl_key` for a function's `_impl_keys`, `values` for the options' `_values`."""
 
 OPTIONS = ("_nrt", "forceinline", "no_cfunc_wrapper")
 """Options of `njit` that its documentation does not name."""
