@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from model_store.arrays import take
@@ -49,9 +50,11 @@ class LearnerState(NamedTuple):
     ensemble: TreeEnsemble | None = None
 
     def take(self, name: str, dtype: str, *shape: int | None) -> NDArray[Any]:
-        """Return an array, having checked its type and the sizes that are known. Raises Corrupt."""
+        """Return an array, its type, known sizes and numbers, which are finite, checked. Raises Corrupt."""
         stored = {f"{STATE}/{found}": array for found, array in self.arrays.items()}
-        return take(stored, f"{STATE}/{name}", dtype, shape)
+        found = take(stored, f"{STATE}/{name}", dtype, shape)
+        check_that(np.isfinite(found).all(), f"finite numbers in {name}")
+        return found
 
     def stored(self, trainer: str) -> dict[str, NDArray[Any]]:
         """Return the arrays that keep it with a version."""

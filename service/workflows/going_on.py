@@ -25,7 +25,7 @@ from service.trainers.regrowing import extend_trees, refit_trees
 from service.trainers.softmax.parameters import SoftmaxParameters
 from service.trainers.source import TrainingSet
 from service.trainers.spec import Trained
-from service.trainers.state import LearnerState, PassPlan, read_state, restoring
+from service.trainers.state import LearnerState, PassPlan, check_that, read_state
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.combined_parts import renumbered
 from service.workflows.file_source import FileSource
@@ -124,9 +124,9 @@ def _prepare_passes(on: GoingOn, state: LearnerState, on_progress: OnProgress) -
     elif request.data == STDIN:
         ids = state.take("ids", "int32", base.manifest.n_labels)
         names, counts = all_names(base.labels), base.arrays[LABEL_COUNTS]
-        with restoring():
-            stream = DataStream(request.data, known=[names[label] for label in ids.tolist()])
-            return FileSource(stream, on.chosen.features, on_progress, featurizer_of(base), counts[ids])
+        check_that(np.array_equal(np.sort(ids), np.arange(len(ids))), "each label once")
+        stream = DataStream(request.data, known=[names[label] for label in ids.tolist()])
+        return FileSource(stream, on.chosen.features, on_progress, featurizer_of(base), counts[ids])
     elif request.stream:
         stream = DataStream(request.data, request.label_names, request.columns)
         source = FileSource(stream, on.chosen.features, on_progress, featurizer_of(base))

@@ -572,7 +572,7 @@ def test_a_version_that_goes_on_is_tuned_if_asked_and_else_judged_at_the_thresho
     tune = {"valid": "valid.jsonl", "thresholds": {"method": "sto"}}
     place.run(place.submit("training", {**TRAINING, **tune, "model": "kept", "keep_rows": True}))
     kept_in, seen = ThresholdDatabase(place.desk.database), []
-    going_on = {**TRAINING, "model": "kept", "parameters": {}, "from": "kept", "keep_rows": True}
+    going_on = {**TRAINING, "model": "kept", "parameters": {}, "from": "kept"}  # its rows are kept too
 
     def at(phase: str) -> None:
         if place.store.versions("kept") == (1, 2):  # it is measured
