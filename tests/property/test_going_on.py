@@ -1,6 +1,7 @@
 """A training that stops and goes on is the one that never stopped, to the bit: weights, reports and state."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from model_store.build import store_weights
 from model_store.origin import read_report
 from model_store.store import Store
 from service.datasets import stream
@@ -125,3 +127,25 @@ def test_passes_that_are_left_give_what_was_never_stopped(
             train_and_publish(store, name, on)
         found = _check_same(store, "whole", name)
         assert ("state/json" in found) == is_open
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["memory", "stream"])
+@pytest.mark.parametrize("trainer", ["huffman-tree", "learned-tree"])
+def test_so_it_is_with_the_next_words_of_texts(trainer: str, is_stream: bool, tmp_path: Path) -> None:
+    data, store = tmp_path / "texts.jsonl", Store(tmp_path / "store")
+    words = np.random.default_rng(3).integers(0, 12, (60, 8))
+    texts = [" ".join(f"w{word}" for word in line) for line in words.tolist()]
+    data.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    parameters = ("task=text", "epochs=3", "dim=4", "arity=3", "window=2")
+    whole = TrainRequest(trainer, data, parameters=parameters, seed=4, stream=is_stream)
+    keep = trainer == "huffman-tree"  # whose rate stays, so that more passes may come
+    train_and_publish(store, "whole", replace(whole, keep_state=keep))
+    train_and_publish(store, "cut", replace(whole, keep_state=True, until=2, weights="bfloat16"))
+    # what was trained in memory goes on with a stream, and the other way
+    on = TrainRequest(trainer, data, base=("cut", 1), stream=not is_stream)
+    train_and_publish(store, "cut", on)
+    cut, found = store.open("cut"), store.open("whole")
+    assert cut.manifest.weights == "bfloat16" and found.manifest.weights == "float32"
+    rounded = store_weights(found.ensemble, "bfloat16")
+    for one, other in zip(cut.ensemble, rounded, strict=True):
+        assert one.tobytes() == other.tobytes()

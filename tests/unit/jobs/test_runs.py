@@ -566,6 +566,18 @@ def test_labels_are_added_once_and_tuned_thresholds_stay(place: Place, phase: st
     assert len(model.arrays["rows/indptr"]) == 1 + model.manifest.data.rows
 
 
+def test_a_learner_goes_on_from_the_state_that_a_job_kept(place: Place) -> None:
+    learning = {**TRAINING, "trainer": "huffman-tree", "parameters": {"epochs": 2, "dim": 4}, "seed": 3}
+    place.run(place.submit("training", {**learning, "model": "whole"}))
+    place.run(place.submit("training", {**learning, "model": "cut", "keep_state": True, "until": 1}))
+    place.run(place.submit("training", {**learning, "model": "cut", "parameters": {}, "from": "cut@1"}))
+    whole, cut = place.store.open("whole"), place.store.open("cut", 2)
+    assert whole.manifest.seed == cut.manifest.seed and "state/json" not in cut.arrays
+    assert all(
+        one.tobytes() == other.tobytes() for one, other in zip(whole.ensemble, cut.ensemble, strict=True)
+    )
+
+
 def test_a_version_that_goes_on_is_tuned_if_asked_and_else_judged_at_the_thresholds_it_takes(
     place: Place,
 ) -> None:
