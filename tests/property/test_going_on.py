@@ -149,3 +149,28 @@ def test_so_it_is_with_the_next_words_of_texts(trainer: str, is_stream: bool, tm
     rounded = store_weights(found.ensemble, "bfloat16")
     for one, other in zip(cut.ensemble, rounded, strict=True):
         assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["memory", "stream"])
+@pytest.mark.parametrize("suffix", [".svm", ".jsonl"])
+@pytest.mark.parametrize("learner", ["plt", "huffman-tree", "lomtree"])
+def test_so_it_is_with_ids_and_with_names(learner: str, suffix: str, is_stream: bool, tmp_path: Path) -> None:
+    trainer, parameters = LEARNERS[learner]
+    data, store, rng = tmp_path / f"rows{suffix}", Store(tmp_path / "store"), np.random.default_rng(8)
+    lines = []
+    for _ in range(90):
+        labels = rng.choice(10, rng.integers(1, 3), replace=False).tolist()
+        values = {f: round(0.1 + 3 * rng.random(), 3) for f in rng.choice(40, 6, replace=False).tolist()}
+        named = {
+            "features": {f"f{f}": value for f, value in values.items()},
+            "labels": list(map(str, labels)),
+        }
+        pairs = " ".join(f"{f}:{value}" for f, value in values.items())
+        lines.append(json.dumps(named) if suffix == ".jsonl" else f"{','.join(map(str, labels))} {pairs}")
+    data.write_text("\n".join(lines) + "\n")
+    whole = TrainRequest(trainer, data, parameters=parameters, seed=2, stream=is_stream)
+    is_open = trainer != "huffman-tree"
+    train_and_publish(store, "whole", replace(whole, keep_state=is_open))
+    train_and_publish(store, "cut", replace(whole, keep_state=True, until=2))
+    train_and_publish(store, "cut", TrainRequest(trainer, data, stream=is_stream, base=("cut", 1)))
+    _check_same(store, "whole", "cut")
