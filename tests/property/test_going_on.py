@@ -80,10 +80,15 @@ def _check_same(store: Store, one: str, other: str) -> dict[str, NDArray[Any]]:
 
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["memory", "stream"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(("seed", "cuts"), [(1, (1,)), (2, (3,)), (3, (1, 2, 3))])
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_passes_that_are_left_give_what_was_never_stopped(
-    learner: str, seed: int, is_stream: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learner: str,
+    seed: int,
+    cuts: tuple[int, ...],
+    is_stream: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if learner == "lomtree, short of memory":
         # fewer slots of tables
@@ -106,27 +111,14 @@ def test_passes_that_are_left_give_what_was_never_stopped(
         )
     if "swaps" in learner:
         assert told["swaps"]
-    for cuts in ((1,), (3,), (1, 2, 3)):
-        name = "cut" + "-".join(map(str, cuts))
-        first = TrainRequest(
-            trainer,
-            data,
-            parameters=hashed,
-            seed=seed,
-            stream=is_stream,
-            keep_state=True,
-            until=cuts[0],
-            threads=2,
-        )
-        report = train_and_publish(store, name, first)
-        assert f"stopped after pass {cuts[0]} of 4: train --from this version goes on" in (
-            report.warnings or []
-        )
-        for until in (*cuts[1:], 0):
-            on = TrainRequest(trainer, data, stream=is_stream, base=(name, "latest"), until=until)
-            train_and_publish(store, name, on)
-        found = _check_same(store, "whole", name)
-        assert ("state/json" in found) == is_open
+    first = replace(plain, keep_state=True, until=cuts[0], threads=2)
+    report = train_and_publish(store, "cut", first)
+    assert f"stopped after pass {cuts[0]} of 4: train --from this version goes on" in (report.warnings or [])
+    for until in (*cuts[1:], 0):
+        on = TrainRequest(trainer, data, stream=is_stream, base=("cut", "latest"), until=until)
+        train_and_publish(store, "cut", on)
+    found = _check_same(store, "whole", "cut")
+    assert ("state/json" in found) == is_open
 
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["memory", "stream"])
