@@ -30,7 +30,7 @@ from model_store.extras import (
     has_rerank,
     is_full,
 )
-from model_store.manifest import Manifest, member_arrays, own_arrays
+from model_store.manifest import AT_REST, Manifest, member_arrays, own_arrays
 from model_store.members import assemble_ranker, check_ranker
 from model_store.names import NameTable, check_names
 from model_store.near import assemble_near, check_near
@@ -103,7 +103,8 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
             raise error.within(f"member {number}") from error
     own = own_arrays(len(manifest.members), arrays)
     for name, array in own.items():
-        if array.dtype.kind == "f" and name != "ensemble/dense":  # which `_check_dense` sees, in any type
+        # `_check_dense` sees those of ensemble/dense, in any type
+        if array.dtype.kind == "f" and name != "ensemble/dense" and not name.startswith(AT_REST):
             _check_finite(name, array)
     if labels.n_names != manifest.n_labels:
         raise Corrupt(file_name("labels/offsets"), f"{manifest.n_labels} names", labels.n_names)

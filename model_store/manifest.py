@@ -62,6 +62,12 @@ COMBINED_ARRAYS_MAX = 512
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
 """The types of weights, of all schemas."""
 
+ROWS, STATE = "rows", "state"
+"""Groups of arrays that are kept for training: rows, and what learners that go row by row go on from."""
+
+AT_REST = (f"{ROWS}/", f"{STATE}/")
+"""How the names of arrays begin that are not read when a version is opened to answer."""
+
 ARRAY_NAME = re.compile(r"[a-z0-9_]{1,24}(/[a-z0-9_]{1,24}){0,3}", re.ASCII)
 
 Parameter = Scalar | list[Scalar]

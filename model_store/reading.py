@@ -344,7 +344,7 @@ class StoreReader:
             digest = hashlib.sha256(repr(manifest).encode()).digest()
             key = (name, version, digest, *(mapped.identity for mapped in maps.values()))
             if again or (verify and not self._verified.knows(key)):
-                verify_version(model, maps)
+                verify_version(model, maps, resting=again)
                 self._verified.add(key)
         return model
 

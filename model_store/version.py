@@ -25,6 +25,7 @@ from model_store.errors import Corrupt
 from model_store.fs import FileSystem, Mapped, write_file
 from model_store.manifest import (
     ARRAYS,
+    AT_REST,
     COMBINED,
     MANIFEST,
     MANIFEST_BYTES_MAX,
@@ -252,11 +253,25 @@ def map_version(fs: FileSystem, directory: Path, manifest: Manifest) -> tuple[Mo
     return Model(manifest, ensemble, labels, arrays), maps
 
 
-def verify_version(model: Model, maps: Mapping[str, Mapped]) -> None:
-    """Raise Corrupt unless every digest is right and every invariant holds; two passes over the data."""
+def verify_version(model: Model, maps: Mapping[str, Mapped], *, resting: bool = True) -> None:
+    """Raise Corrupt unless every digest is right and every invariant holds; two passes over the data.
+
+    resting  whether arrays that only training reads are read too: `at_rest` does so when they are needed
+    """
     for name, info in model.manifest.arrays.items():
-        check_digest(name, maps[name], info)
+        if resting or not name.startswith(AT_REST):
+            check_digest(name, maps[name], info)
     check_version(model.manifest, model.arrays)
+
+
+def at_rest(model: Model, group: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a group that only training reads. Raises Corrupt for another digest."""
+    found = {name: array for name, array in model.arrays.items() if name.startswith(f"{group}/")}
+    for name, array in found.items():
+        info = model.manifest.arrays.get(name)  # a draft has none
+        if info is not None and (sha256 := info_of(name, array).sha256) != info.sha256:
+            raise Corrupt(f"{model.manifest.shown}: {file_name(name)}", f"sha256 {info.sha256}", sha256)
+    return found
 
 
 Packed: TypeAlias = tuple[bytes, bytes, dict[str, NDArray[Any]]]

@@ -92,13 +92,24 @@ KeepRows = Annotated[
     bool,
     typer.Option("--keep-rows", help="Keep the rows with the version, so that xylem extend needs no --rows."),
 ]
+KeepState = Annotated[
+    bool,
+    typer.Option(
+        "--keep-state",
+        help="Keep with the version what a learner needs to go on by --from: plt with -p solver=sgd, "
+        "huffman-tree, learned-tree, lomtree.",
+    ),
+]
+Until = Annotated[
+    int, typer.Option(min=0, help="With --keep-state: stop after this pass of those planned; 0: after all.")
+]
 FromVersion = Annotated[
     str | None,
     typer.Option(
         "--from",
         metavar="NAME[@VERSION]",
-        help="Go on from a version of label-tree, ovr or plt: its trees, features and parameters stay, "
-        "classifiers begin with its weights.",
+        help="Go on from a version, whose features and parameters stay: from the weights of label-tree, ovr "
+        "or plt, on other rows; from the state of a learner (--keep-state), with the passes that are left.",
     ),
 ]
 LabelNames = Annotated[
@@ -140,6 +151,8 @@ class NewVersion(NamedTuple):
     label_names: LabelNames = None
     label_info: LabelInfo = None
     keep_rows: KeepRows = False
+    keep_state: KeepState = False
+    until: Until = 0
     from_version: FromVersion = None
 
 
@@ -213,6 +226,8 @@ def train(
         rerank=held_out.rerank,
         keep_rows=new.keep_rows,
         latest=new.from_version is None,
+        keep_state=new.keep_state,
+        until=new.until,
         base=None if new.from_version is None else parse_reference(new.from_version),
         ray=work.ray,
         steps=store / STEPS_DIR / new.model if work.ray or work.resume else None,
@@ -355,6 +370,8 @@ def estimate(
         "at 12 bytes each": f"{bound} {mebibytes(size['bytes_bound'])}",
         "of flat one-vs-rest": f"{100 * size['ratio_to_ovr']:.1f} %",
     }
+    if state := size.get("state_bytes"):
+        facts["state, with --keep-state"] = f"about {mebibytes(state)}"
     for depth, alpha in enumerate(size["alpha_per_depth"], 1):
         facts[f"features kept, depth {depth}"] = f"{100 * alpha:.1f} %"
     if needs := size.get("ray"):

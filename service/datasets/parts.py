@@ -1,6 +1,6 @@
 """A data file that is read a block at a time, as often as needed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,9 +40,16 @@ class DataStream:
     """
 
     def __init__(
-        self, path: Path, label_names_file: Path | None = None, columns: TableColumns = DEFAULT_COLUMNS
+        self,
+        path: Path,
+        label_names_file: Path | None = None,
+        columns: TableColumns = DEFAULT_COLUMNS,
+        known: Sequence[str] = (),
     ) -> None:
-        """Read the names file, if any; raises BadData, and BadParameter for a format that has no order."""
+        """Read the names file, if any; raises BadData, and BadParameter for a format that has no order.
+
+        known  labels that rows before had, in the order of their provisional ids; of formats with names
+        """
         self.path = path
         self.is_read_once = self.path == STDIN
         self.source = str(StandardInput().path) if self.is_read_once else source_of(self.path)
@@ -57,7 +64,7 @@ class DataStream:
         self.sha256 = ""
         self.warning: str | None = None
         self._columns = columns
-        self._ids: dict[str, int] = {}
+        self._ids = {name: number for number, name in enumerate(known)}
         self._final: I32 | None = None
 
     def settle(self) -> I32 | None:

@@ -198,6 +198,8 @@ class TrainingJob(FittingJob):
     calibrate    whether scores are fitted to the validation rows, so that they are probabilities
     rerank       whether near training rows rank candidates anew, where held-out rows gain by it
     keep_rows    whether the version keeps its training rows, so that labels can be added
+    keep_state   whether the version keeps the state of a learner, so that a training goes on from it
+    until        the last pass of those that are planned; 0: all
     base         "from": a version that it goes on from, as "NAME" or "NAME@VERSION"
     executor     ray: the steps are run by the nodes of the cluster at XYLEM_RAY_ADDRESS
     """
@@ -212,6 +214,8 @@ class TrainingJob(FittingJob):
     rerank: bool = False
     executor: Literal["local", "ray"] = "local"
     keep_rows: bool = False
+    keep_state: bool = False
+    until: Annotated[int, Field(ge=0)] = 0
     base: Annotated[Name | None, Field(alias="from")] = None
 
     @property

@@ -177,6 +177,8 @@ def _train(made: Publication, request: TrainingJob) -> None:
         calibrate=request.calibrate,
         rerank=request.rerank,
         keep_rows=request.keep_rows,
+        keep_state=request.keep_state,
+        until=request.until,
         base=None if request.base is None else parse_named(request.base),
         threads=made.context.threads,
         **_steps(made.context, request),

@@ -32,6 +32,7 @@ from service.trainers.regrowing import Regrown, Regrowth
 from service.trainers.softmax.trainers import HUFFMAN_TREE, LEARNED_TREE
 from service.trainers.source import MemorySource, OnRows, RowSource, TrainingSet, check_training_set
 from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.state import EVERY_PASS, Passes
 from service.trainers.work import Progress, Tools, no_progress
 
 TRAINERS: dict[str, TrainerSpec[Any]] = {
@@ -147,6 +148,7 @@ def fit(
     progress: Progress = no_progress,
     on_rows: OnRows | None = None,
     crew: Crew | None = None,
+    passes: Passes = EVERY_PASS,
 ) -> Trained:
     """Train with trainer `name` on the rows of a source.
 
@@ -156,12 +158,13 @@ def fit(
     progress    called in this thread with (stage, done, total)
     on_rows     shown rows of the first pass with the model so far, before it learns from them
     crew        who runs its steps, in the place of so many threads here
+    passes      those that are made, by a trainer that has a plan of them
 
     Raises BadParameter, BadData; a trainer that cannot read the source is refused before it is read. When
     this thread is interrupted the threads end soon, and the exception goes on.
     """
     spec, tools = trainer(name), _tools(name, parameters, seed, threads, progress)
-    tools = replace(tools, on_rows=on_rows, crew=crew or tools.crew)
+    tools = replace(tools, on_rows=on_rows, crew=crew or tools.crew, passes=passes)
     if not _can_read(spec, source):
         able = ", ".join(spec.name for spec in TRAINERS.values() if _can_read(spec, source))
         raise BadParameter(f"trainer: expected one that {_READS[source.reads]}, {able}; found {name}")
@@ -170,7 +173,11 @@ def fit(
         raise BadParameter(f"thresholds: expected a trainer of {shows}, found {name}")
     if isinstance(source, MemorySource):
         check_training_set(source.data)
-    return spec.fit(source, parameters, tools)
+    trained, plan = spec.fit(source, parameters, tools), spec.plan(parameters)
+    if plan is None or not 0 < passes.until < plan.passes:
+        return trained
+    stopped = f"stopped after pass {passes.until} of {plan.passes}: train --from this version goes on"
+    return replace(trained, warnings=[*trained.warnings, stopped])
 
 
 def check_regrowth(manifest: Manifest, what: str) -> Callable[[SparseRows], Regrowth]:

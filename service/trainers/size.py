@@ -40,6 +40,7 @@ class SizeEstimate:
     bytes_bound      nonzeros_bound * WEIGHT_BYTES
     ratio_to_ovr     equation 20: bytes_bound over FLAT_WEIGHT_BYTES * features used * labels with a row
     stored_bytes     of weights and embeddings as they are stored, for each type of weights
+    state_bytes      of the state that --keep-state keeps; 0 of trainers that keep none
     alpha_per_depth  for the nodes at depth 1, 2, ...: features used at a node over those used at its
                      parent, averaged with the number of children as weights
     """
@@ -49,6 +50,7 @@ class SizeEstimate:
     ratio_to_ovr: float
     stored_bytes: dict[Weights, int]
     alpha_per_depth: tuple[float, ...]
+    state_bytes: int = 0
 
     @classmethod
     def of(
@@ -70,32 +72,46 @@ class SizeEstimate:
         }
         return replace(self, stored_bytes=stored)
 
+    def with_state(self, n_bytes: int) -> SizeEstimate:
+        """Return the same with a state of at most so many bytes."""
+        return replace(self, state_bytes=n_bytes)
+
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values for a report."""
-        return asdict(self) | {"alpha_per_depth": list(self.alpha_per_depth)}
+        """Return the fields as plain values for a report; a state only of trainers that keep one."""
+        found = asdict(self) | {"alpha_per_depth": list(self.alpha_per_depth)}
+        return found if self.state_bytes else {k: v for k, v in found.items() if k != "state_bytes"}
 
 
-def estimate_size(rows: SparseRows, shapes: list[tuple[Shape, Members]], tools: Tools) -> SizeEstimate:
+PAIR_BYTES, STATE_WEIGHT_BYTES, NODE_STATE_BYTES = 8, 4, 12
+"""What a state has for each pair of a node and a feature that its rows have, for a weight, and for a node."""
+
+
+def estimate_size(
+    rows: SparseRows, shapes: list[tuple[Shape, Members]], tools: Tools, keeps_state: bool = False
+) -> SizeEstimate:
     """Return the bound on the size of a model with these trees.
 
     Source: Lin, Liu and Lin 2024, section 6.2, equations 17 to 20. A solver's weights lie in the span of the
     node's rows, so a feature that none of them has keeps weight 0. Cost: one pass over the rows of every
     inner node.
     """
-    bound = 0
-    n_used = n_labels = 0
+    bound = n_pairs = n_used = n_labels = 0
     by_depth = np.zeros((0, 2))
     for number, (shape, members) in enumerate(shapes):
         used = _features_used(rows, shape, members, tools)
         n_children = np.diff(shape.child_ptr)
         bound += int((used * n_children).sum())
+        n_pairs += int(used.sum())
         n_used, n_labels = int(used[0]), len(shape.labels)
         sums = shares_by_depth(shape.child_ptr, used, n_children)
         by_depth = np.pad(by_depth, ((0, max(0, len(sums) - len(by_depth))), (0, 0)))
         by_depth[: len(sums)] += sums
         tools.progress("estimate", number + 1, len(shapes))
     alphas = by_depth[:, 0] / by_depth[:, 1]
-    return SizeEstimate.of(bound, n_used, n_labels, tuple(alphas.tolist()))
+    found = SizeEstimate.of(bound, n_used, n_labels, tuple(alphas.tolist()))
+    n_nodes = sum(len(shape.first) for shape, _ in shapes)
+    n_bytes = PAIR_BYTES * n_pairs + STATE_WEIGHT_BYTES * bound + NODE_STATE_BYTES * n_nodes
+    return found.with_state(n_bytes) if keeps_state else found
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from service.base.parameters import Parameters, Scalar
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Reads, RowSource, TrainingSet
+from service.trainers.state import LearnerState, PassPlan
 from service.trainers.work import Tools
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Trained:
     extra       further arrays of the version by "group/name", such as those of model_store.extras
     report      what the trainer tells of the training, as JSON takes it: the version keeps it (FORMAT.md)
     warnings    what may be wrong with the model, if something is
+    state       what another training goes on from, where one was to be left
     """
 
     ensemble: TreeEnsemble
@@ -44,6 +46,7 @@ class Trained:
     extra: dict[str, NDArray[Any]] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    state: LearnerState | None = None
 
     @classmethod
     def of(
@@ -56,7 +59,7 @@ class Trained:
         parameters: Parameters,
         **more: Any,
     ) -> Trained:
-        """Return what a training gives whose trees these are, with `extra`, `report` and `warnings`."""
+        """Return what a training gives whose trees these are, with `extra`, `report`, `state`."""
         n_nonzeros = sum(len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None)
         ensemble = build_ensemble(trees, n_labels, n_features)
         return cls(ensemble, kind, link, parameters.model_dump(), n_nonzeros, **more)
@@ -68,6 +71,11 @@ def _row_by_row(parameters: Parameters) -> str | None:
 
 def _not_known(data: TrainingSet, parameters: Parameters) -> int:
     return 0
+
+
+def no_plan(parameters: Parameters) -> PassPlan | None:
+    """Return the passes of a trainer that keeps no state."""
+    return None
 
 
 def spreads(parameters: Parameters) -> str | None:
@@ -87,6 +95,7 @@ class TrainerSpec(Generic[P]):
     shows     whether rows are shown before they are learnt (`Tools.on_rows`)
     regrowth  how its trees get new labels and go on from old weights, rows being given; it raises
               BadParameter for parameters with which they do not. None: they never do
+    plan      the passes that parameters plan, of a trainer that may stop after each and go on, or None
     alone     says why a training with these parameters is one process's work; None: its work is steps
               (`service.executors.steps`), which other machines may run
     worker_bytes  what the largest of its steps takes besides its fields and its result
@@ -101,6 +110,7 @@ class TrainerSpec(Generic[P]):
     is_exact: bool = False
     shows: bool = False
     regrowth: Callable[[P, SparseRows], Regrowth] | None = None
+    plan: Callable[[P], PassPlan | None] = no_plan
     alone: Callable[[P], str | None] = _row_by_row
     worker_bytes: Callable[[TrainingSet, P], int] = _not_known
 

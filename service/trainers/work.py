@@ -9,6 +9,7 @@ import numpy as np
 
 from service.executors.local import Crew
 from service.trainers.source import OnRows
+from service.trainers.state import EVERY_PASS, Passes
 
 Progress = Callable[[str, int, int], None]
 """Called in the caller's thread with (stage, units done, units in all)."""
@@ -31,12 +32,14 @@ class Tools:
     crew      who runs its steps
     progress  is told how far it is
     on_rows   is shown rows of the first pass before they are learnt, by a trainer that shows them
+    passes    which of them are made, by a trainer that keeps a state
     """
 
     seed: int = 0
     crew: Crew = field(default_factory=lambda: Crew(1))
     progress: Progress = no_progress
     on_rows: OnRows | None = None
+    passes: Passes = EVERY_PASS
 
     def seeded(self, *words: int) -> Tools:
         """Return the same with a seed of its own for a part of the work."""

@@ -52,7 +52,7 @@ from service.workflows.tune import TuneRequest, tune
 _PROCESSES_MAX = 4
 """Each takes up to 0.8 GB, and more would wait for each other: a kernel is compiled by one only."""
 
-_N_KERNELS = 591
+_N_KERNELS = 593
 """Kernels of all jobs; only the bar goes by it."""
 
 _LOOK_SECONDS = 0.5
@@ -141,6 +141,9 @@ def warm(job: WarmUpJob) -> None:
         request = TrainRequest(
             trainer=job.trainer, data=job.data, valid=job.data, parameters=job.parameters, weights=job.weights
         )
+        if job.trainer == "lomtree" or "solver=sgd" in job.parameters:
+            train_and_publish(store, "warm", replace(request, keep_state=True, until=1))
+            request = replace(request, parameters=(), base=("warm", 1))
         model = store.open("warm", train_and_publish(store, "warm", request).version)
         if job.trainer == "label-tree":
             store.put_label_info("warm", build_label_info([Subject("label0", None, {"en": "a label"})]))

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from model_store.checks import LABEL_COUNTS
 from model_store.compiled.handles import I32, I64
 from model_store.ensemble import no_trees
-from model_store.manifest import COMBINED, MEMBERS_MAX, WORD_FORMS, Parameter, TrainerInfo, member_prefix
+from model_store.manifest import (
+    AT_REST,
+    COMBINED,
+    MEMBERS_MAX,
+    WORD_FORMS,
+    Parameter,
+    TrainerInfo,
+    member_prefix,
+)
 from model_store.members import (
     BEAM_MAX,
     CANDIDATES_MAX,
@@ -37,8 +45,8 @@ from service.vocabulary.matching import NameMatcher
 from service.vocabulary.names import build_names as build_name_arrays
 from service.vocabulary.words import NameParameters, WordFrequencies
 
-LEFT_OUT = (REPORT, ORIGIN, MADE_FOR)
-"""Arrays of a member that tell of it, and are of no use to answer."""
+LEFT_OUT = (REPORT, ORIGIN, MADE_FOR, *AT_REST)
+"""How arrays of a member begin that tell of it, or are for training: they are of no use to answer."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,7 @@ class CombinedParts:
         extra: dict[str, NDArray[Any]] = {LABEL_COUNTS: self.counts}
         extra |= ranker_arrays(ranker, self.proposing, self.maps)
         for number, member in enumerate(self.members):
-            kept = {name: array for name, array in member.arrays.items() if name not in LEFT_OUT}
+            kept = {name: array for name, array in member.arrays.items() if not name.startswith(LEFT_OUT)}
             extra |= {f"{member_prefix(number)}{name}": array for name, array in kept.items()}
         extra |= {**self.name_arrays, **self.near}
         features: dict[str, Any] = {}

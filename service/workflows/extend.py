@@ -12,7 +12,6 @@ from model_store.store import Store
 from service.thresholds.methods.ofo import lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
-from service.workflows.kept_rows import read_kept
 from service.workflows.labelled import OnProgress, no_progress
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
 
@@ -27,10 +26,8 @@ def extend_and_publish(
     """
     assert request.base is not None
     base = store.open(*request.base)
-    keep_rows, trainer = read_kept(base) is not None, base.manifest.trainer.name
-    wanted = replace(
-        request, trainer=trainer, seed=base.manifest.seed, extends=True, keep_rows=keep_rows, parameters=()
-    )
+    trainer = base.manifest.trainer.name
+    wanted = replace(request, trainer=trainer, seed=base.manifest.seed, extends=True, parameters=())
     return train_and_publish(store, model, wanted, on_progress)
 
 

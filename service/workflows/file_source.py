@@ -41,7 +41,15 @@ class FileSource:
 
     choice: FeatureChoice | None = None
 
-    def __init__(self, stream: DataStream, features: Mapping[str, Any], on_progress: OnProgress) -> None:
+    def __init__(
+        self,
+        stream: DataStream,
+        features: Mapping[str, Any],
+        on_progress: OnProgress,
+        featurizer: Featurizer | None = None,
+        label_rows: I64 | None = None,
+    ) -> None:
+        """Make the rows of a stream; `featurizer` and `label_rows`, by provisional id, are of rows before."""
         self.stream = stream
         self.reads: Reads = "once" if stream.is_read_once else "passes"
         self.final_ids: I32 | None = None
@@ -49,7 +57,8 @@ class FileSource:
         self._features = dict(features)
         self._on_progress = on_progress
         self._census: Census | None = None
-        self._featurizer: Featurizer | None = None
+        self._featurizer = featurizer
+        self._label_rows = np.zeros(0, np.int64) if label_rows is None else label_rows
 
     @property
     def featurizer(self) -> Featurizer:
@@ -95,7 +104,7 @@ class FileSource:
     def _first_pass(self) -> Iterator[TrainingSet]:
         """Yield the rows while they are counted; find the labels, choose the featurizer, check every line."""
         n_rows = n_nonzeros = n_labelled = 0
-        label_rows = label_nonzeros = np.zeros(0, np.int64)
+        label_rows, label_nonzeros = self._label_rows, np.zeros(0, np.int64)
         for part in self.stream.parts(lambda done, total: self._on_progress("read", done, total)):
             rows = self._transformed(part, n_rows)
             counts = np.diff(rows.indptr)

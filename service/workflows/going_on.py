@@ -1,37 +1,152 @@
-"""A training that goes on from a version: labels are added, or its classifiers learn other rows."""
+"""A training that goes on from a version: labels added, other rows learnt, or the passes that are left."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from model_store.checks import LABEL_COUNTS
 from model_store.manifest import CALIBRATION, COMBINED, DataInfo
 from model_store.names import NameTable, all_names, build_names, find_all
 from model_store.origin import parent_of, read_origin
 from model_store.version import Model
 from service.base.errors import BadData, BadInstance, BadParameter
+from service.base.parameters import split_items
 from service.base.rows import Dataset
 from service.datasets import read_dataset
+from service.datasets.parts import STDIN, DataStream
 from service.executors.local import Crew
 from service.features import Featurizer
-from service.trainers.registry import check_regrowth, regrow
+from service.trainers.registry import check_regrowth, regrow, trainer
 from service.trainers.regrowing import extend_trees, refit_trees
+from service.trainers.softmax.parameters import SoftmaxParameters
 from service.trainers.source import TrainingSet
 from service.trainers.spec import Trained
+from service.trainers.state import LearnerState, PassPlan, check_that, read_state
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.combined_parts import renumbered
-from service.workflows.kept_rows import join_rows, read_kept
+from service.workflows.file_source import FileSource
+from service.workflows.kept_rows import join_rows, keeps_rows, read_kept
 from service.workflows.labelled import OnProgress
-from service.workflows.prepared import PreparedRows
-from service.workflows.request import TrainRequest
+from service.workflows.prepared import PreparedRows, PreparedSource, prepare
+from service.workflows.request import Chosen, TrainRequest
 
 NEW_LABELS_MAX = 100_000
 """Labels that are added at once: beyond, and beyond as many as there are, a training is not much longer."""
 
 
-def prepare_on(base: Model, request: TrainRequest, on_progress: OnProgress) -> PreparedRows:
-    """Return the rows of a training that goes on from a version, with its features and labels.
+class GoingOn(NamedTuple):
+    """What a training goes on from, and what of its request the version decides.
+
+    state  of a learner that makes further passes; None: trees get labels, or other rows
+    """
+
+    base: Model
+    request: TrainRequest
+    chosen: Chosen
+    state: LearnerState | None = None
+
+
+def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
+    """Return how a training goes on from a version. Raises BadParameter, and Corrupt for a damaged state."""
+    keep_rows = request.keep_rows or (keeps_rows(base) and not request.stream)
+    request, manifest = replace(request, keep_rows=keep_rows), base.manifest
+    if request.extends or manifest.trainer.name != request.trainer:
+        return GoingOn(base, request, chosen)
+    spec = trainer(request.trainer)
+    own: dict[str, Any] = dict(manifest.trainer.parameters)
+    plan = spec.plan(spec.parameters.from_json(own))
+    if plan is None:
+        return GoingOn(base, request, chosen)
+    state, shown = read_state(base), manifest.shown
+    given = request.parameters
+    changed = set(given if isinstance(given, Mapping) else split_items(given))
+    if changed - {plan.parameter} or request.weights != "float32":
+        what = f"parameters and weights of {shown} to stay, but for {plan.parameter}"
+        raise BadParameter(f"from: expected {what}, found others")
+    if changed:
+        own[plan.parameter] = getattr(chosen.trainer, plan.parameter)
+    parameters = spec.parameters.from_json(own)
+    longer = spec.plan(parameters)
+    assert longer is not None
+    if longer.passes != plan.passes and not plan.is_open:
+        raise BadParameter(
+            f"{plan.parameter}: expected {plan.passes} as {shown}, on which its steps depend, found "
+            f"{longer.passes}"
+        )
+    _check_left(request, state, longer, shown)
+    is_text = isinstance(parameters, SoftmaxParameters) and parameters.task == "text"
+    features = {} if is_text else dict(manifest.features)
+    until = request.until if request.until != longer.passes else 0
+    keep_state = plan.is_open or until > 0
+    request = replace(
+        request, seed=manifest.seed, weights=manifest.weights, keep_state=keep_state, until=until
+    )
+    return GoingOn(base, request, Chosen(parameters, features), state)
+
+
+def _check_left(request: TrainRequest, state: LearnerState, plan: PassPlan, shown: str) -> None:
+    """Raise BadParameter where no pass is left over the data."""
+    if request.data == STDIN:
+        return
+    if state.facts.get("once") is True:
+        found = f"{shown}, which learns from standard input"
+        raise BadParameter(f"data: expected -, to go on from {found}, found a file")
+    if state.passes >= plan.passes:
+        more = f": plan more by -p {plan.parameter}" if plan.is_open else ""
+        found = f"{shown}, which has made all {plan.passes}"
+        raise BadParameter(f"from: expected a version with passes that are left, found {found}{more}")
+    if request.until and request.until <= state.passes:
+        message = f"expected a pass after {state.passes}, the last one of {shown}, found {request.until}"
+        raise BadParameter(f"until: {message}")
+
+
+def prepare_on(on: GoingOn, on_progress: OnProgress) -> PreparedSource:
+    """Return the rows of a training that goes on, with the version's features. Raises BadInput."""
+    if on.state is None:
+        return _prepare_trees(on.base, on.request, on_progress)
+    return _prepare_passes(on, on.state, on_progress)
+
+
+def _prepare_passes(on: GoingOn, state: LearnerState, on_progress: OnProgress) -> PreparedSource:
+    """Return the rows of further passes, with the version's features and labels. Raises BadInput.
+
+    They are those of the passes before; or new ones of standard input, whose labels may be new.
+    """
+    base, request = on.base, on.request
+    shown, sha256 = base.manifest.shown, base.manifest.data.sha256
+    source: PreparedSource
+    if not on.chosen.features:
+        source = prepare(request, on.chosen, on_progress)
+    elif request.data == STDIN:
+        ids = state.take("ids", "int32", base.manifest.n_labels)
+        names, counts = all_names(base.labels), base.arrays[LABEL_COUNTS]
+        check_that(np.array_equal(np.sort(ids), np.arange(len(ids))), "each label once")
+        stream = DataStream(request.data, known=[names[label] for label in ids.tolist()])
+        return FileSource(stream, on.chosen.features, on_progress, featurizer_of(base), counts[ids])
+    elif request.stream:
+        stream = DataStream(request.data, request.label_names, request.columns)
+        source = FileSource(stream, on.chosen.features, on_progress, featurizer_of(base))
+    else:
+        dataset = _read(request, 0, on_progress)
+        _check_same(dataset.source, dataset.sha256, sha256, shown)
+        return _prepared(base, dataset)
+    _ = source.census  # which takes a pass over a stream
+    _check_same(source.data_info.source, source.data_info.sha256, sha256, shown)
+    return source
+
+
+def _check_same(source: str, found: str, sha256: str, shown: str) -> None:
+    """Raise BadData for other rows than a version's."""
+    if found != sha256:
+        raise BadData(f"{source}: expected the rows of {shown}, over which its passes go, found others")
+
+
+def _prepare_trees(base: Model, request: TrainRequest, on_progress: OnProgress) -> PreparedRows:
+    """Return the rows of trees that grow on, with the version's features and labels.
 
     Where `request.extends`, these are old rows and new ones, and labels that are new come after the others.
     Raises BadInput for a version that cannot go on, and for files that cannot be used.
@@ -42,19 +157,24 @@ def prepare_on(base: Model, request: TrainRequest, on_progress: OnProgress) -> P
     dataset = _read(request, 0, on_progress)
     featurizer = featurizer_of(base)
     if not request.extends:
-        data = _rows_for(dataset, base.labels, featurizer)
         unknown = renumbered(dataset, base.labels).unknown_names
         if unknown:
             raise BadData(
                 f"{dataset.source}: expected labels of {shown}, found {len(unknown)} others, as "
                 f"{unknown[0]!r:.80}: add them by xylem extend"
             )
-        info = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
-        return PreparedRows(data, base.labels, featurizer, info, dataset.warning)
+        return _prepared(base, dataset)
     table = _with_new_names(base, dataset)
     old, warning = _old_rows(base, table, featurizer, request, on_progress)
     data = join_rows(old, _rows_for(dataset, table, featurizer))
     return PreparedRows(data, table, featurizer, manifest.data._replace(rows=data.n_rows), warning)
+
+
+def _prepared(base: Model, dataset: Dataset) -> PreparedRows:
+    """Return the rows of a data set with a version's features and labels. Raises BadData."""
+    featurizer, info = featurizer_of(base), DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
+    data = _rows_for(dataset, base.labels, featurizer)
+    return PreparedRows(data, base.labels, featurizer, info, dataset.warning)
 
 
 def go_on(
@@ -95,7 +215,7 @@ def _check_base(base: Model, request: TrainRequest, what: str) -> None:
     check_regrowth(manifest, what)
     if request.parameters or request.weights != "float32":
         raise BadParameter(f"{what}: expected parameters and weights of {shown} to stay, found others")
-    if request.extends and not request.rows and read_kept(base) is None:
+    if request.extends and not request.rows and not keeps_rows(base):
         raise BadParameter(
             f"extend: expected --rows, those that {shown} was trained on, or a version that keeps them "
             "(xylem train --keep-rows), found neither"

@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from model_store.version import Model
+from model_store.manifest import ROWS
+from model_store.version import Model, at_rest
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.trainers.source import TrainingSet
-
-ROWS = "rows"
-"""How the names of these arrays begin."""
 
 _PARTS = ("indptr", "indices", "values", "label_ptr", "label_idx")
 
@@ -25,11 +23,17 @@ def kept_rows(data: TrainingSet) -> dict[str, NDArray[Any]]:
     return {f"{ROWS}/{name}": array for name, array in zip(_PARTS, found, strict=True)}
 
 
+def keeps_rows(model: Model) -> bool:
+    """Return whether a version keeps its training rows."""
+    return f"{ROWS}/{_PARTS[0]}" in model.arrays
+
+
 def read_kept(model: Model) -> TrainingSet | None:
-    """Return the training rows that a version keeps, None if it keeps none."""
-    if f"{ROWS}/{_PARTS[0]}" not in model.arrays:
+    """Return the training rows that a version keeps, None if it keeps none. Raises Corrupt."""
+    if not keeps_rows(model):
         return None
-    indptr, indices, values, label_ptr, label_idx = (model.arrays[f"{ROWS}/{name}"] for name in _PARTS)
+    arrays = at_rest(model, ROWS)
+    indptr, indices, values, label_ptr, label_idx = (arrays[f"{ROWS}/{name}"] for name in _PARTS)
     manifest = model.manifest
     rows = SparseRows(indptr, indices, values, manifest.n_features)
     return TrainingSet(rows, LabelRows(label_ptr, label_idx, manifest.n_labels))

@@ -21,6 +21,7 @@ from service.features.languages import FILE_SUFFIX
 from service.features.parameters import PREFIX, WordParameters, check_features
 from service.features.word_forms import fit_forms
 from service.trainers.registry import TRAINERS, check_spreads, trainer
+from service.trainers.state import PassPlan
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ class TrainRequest:
     calibrate   whether scores are fitted to the validation rows (`service.workflows.calibrate`)
     rerank      whether candidates are ranked anew, if that gains (`service.workflows.rerank`)
     keep_rows   whether the rows are kept with the version, so that labels can be added (`xylem extend`)
-    base        a model's name and a version that it goes on from: its features, parameters and trees stay
+    keep_state  whether the state of a learner is kept, so that a training goes on from it
+    until       the last pass over the rows of those that parameters plan; 0: all
+    base        a model's name and a version that it goes on from: its features, parameters and trees stay,
+                and what it keeps is kept
     extends     whether labels that the base does not have are added, learnt from `data`
     rows        of what extends: files of the rows that the base was trained on; none: those that it keeps
     made_for    an id for which a version is published once: if there is one already, it stays the only one
@@ -64,6 +68,8 @@ class TrainRequest:
     calibrate: bool = False
     rerank: bool = False
     keep_rows: bool = False
+    keep_state: bool = False
+    until: int = 0
     base: tuple[str, str | int] | None = None
     extends: bool = False
     rows: Sequence[Path] = ()
@@ -115,8 +121,11 @@ class TrainRequest:
                 "rerank: expected rows in memory, and the ranker's scores, which are probabilities, found "
                 f"{found}"
             )
-        if self.base is not None and (self.stream or is_standard_input or self.rerank or finds_thresholds):
+        plan = trainer(self.trainer).plan(chosen.trainer)
+        is_stream = plan is None and (self.stream or is_standard_input)
+        if self.base is not None and (is_stream or self.rerank or finds_thresholds):
             raise BadParameter("from: expected rows in memory and nothing fitted besides, found more")
+        self._check_passes(plan)
         if self.keep_rows and (self.stream or is_standard_input or self.rerank):
             found = "--rerank" if self.rerank else "a stream"
             raise BadParameter(f"keep_rows: expected rows in memory, of one version, found {found}")
@@ -126,6 +135,25 @@ class TrainRequest:
             check_spreads(self.trainer, chosen.trainer)
         if is_standard_input and (self.stream or self.label_names is not None):
             raise BadParameter("expected a file with --stream and --label-names, found standard input")
+
+    def _check_passes(self, plan: PassPlan | None) -> None:
+        """Raise BadParameter for a state that no training could go on from, and for passes without one."""
+        if not self.keep_state and not self.until:
+            return
+        if plan is None or self.rerank:
+            able = ", ".join(spec.name for spec in TRAINERS.values() if spec.plan(spec.parameters()))
+            found = "--rerank" if self.rerank else self.trainer
+            raise BadParameter(f"keep_state: expected one of {able}, or plt with solver=sgd, found {found}")
+        if not self.keep_state:
+            raise BadParameter("until: expected --keep-state, so that a training can go on, found none")
+        if self.until and (self.data == STDIN or not 1 <= self.until <= plan.passes):
+            found = "standard input" if self.data == STDIN else str(self.until)
+            raise BadParameter(f"until: expected a file, and a pass of 1 to {plan.passes}, found {found}")
+        if not plan.is_open and self.until in (0, plan.passes):
+            raise BadParameter(
+                f"keep_state: expected --until below the {plan.passes} passes, on whose number all steps of "
+                f"{self.trainer} depend, found no pass that is left"
+            )
 
 
 class Chosen(NamedTuple):

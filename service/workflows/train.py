@@ -28,9 +28,10 @@ from service.inference.forest_predictor import ForestPredictor
 from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import Trained, TrainingSet, estimate, fit
 from service.trainers.registry import trainer as find_trainer
+from service.trainers.state import Passes
 from service.workflows.calibrate import calibrated_draft, fit_to_rows
 from service.workflows.evaluate import note_on, valid_figures
-from service.workflows.going_on import go_on, origin_of, prepare_on
+from service.workflows.going_on import GoingOn, go_on, going_on, origin_of, prepare_on
 from service.workflows.kept_rows import kept_rows
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
 from service.workflows.prepared import (
@@ -127,13 +128,16 @@ def train_and_publish(
     before the training (on a stream: one that cannot be read).
     """
     check_model(model)
-    chosen = request.chosen()
+    chosen, on = request.chosen(), None
+    if request.base is not None:
+        on = going_on(store.open(*request.base), request, chosen)
+        request, chosen = on.request, on.chosen
     request.check(chosen, kept_in is not None)
     if request.rerank:
         check_installed()
     store.prepare()
     with request.crew() as crew:
-        return _train_and_publish(store, model, request, chosen, crew, on_progress, kept_in)
+        return _train_and_publish(store, model, request, chosen, crew, on_progress, kept_in, on)
 
 
 def _train_and_publish(
@@ -144,15 +148,15 @@ def _train_and_publish(
     crew: Crew,
     on_progress: OnProgress,
     kept_in: ThresholdDatabase | None,
+    on: GoingOn | None,
 ) -> TrainReport:
-    base = None if request.base is None else store.open(*request.base)
-    parent = {"parent": parent_in(store, model)} if base is None else origin_of(base, request)
+    parent = {"parent": parent_in(store, model)} if on is None else origin_of(on.base, request)
     origin = {**parent, **request.origin}
     if request.valid is not None:
         check_readable(request.valid)
-    source = prepare(request, chosen, on_progress) if base is None else prepare_on(base, request, on_progress)
+    source = prepare(request, chosen, on_progress) if on is None else prepare_on(on, on_progress)
     found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
-    outcome = _trained(source, request, chosen, crew, on_progress, found, base)
+    outcome = _trained(source, request, chosen, crew, on_progress, found, on)
     finished = _finished(outcome, request, origin, on_progress)
     ranked = None
     if request.rerank:
@@ -174,7 +178,7 @@ def _train_and_publish(
         calibration_error=finished.calibration_error,
         thresholds=None if found is None else found.keep(model, manifest.version),
         rerank=ranked,
-        grown=None if base is None else outcome.trained.report,
+        grown=None if on is None or on.state is not None else outcome.trained.report,
     )
 
 
@@ -294,6 +298,7 @@ def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
             "labels/counts": source.census.label_rows,
             **(kept_rows(outcome.sample) if request.keep_rows and outcome.sample else {}),
             **trained.extra,
+            **(trained.state.stored(request.trainer) if trained.state is not None else {}),
         },
     )
 
@@ -305,7 +310,7 @@ def _trained(
     crew: Crew | None,
     on_progress: OnProgress,
     found: ProgressiveThresholds | None = None,
-    base: Model | None = None,
+    on: GoingOn | None = None,
 ) -> _Outcome:
     """Train on prepared rows; with rows in memory the validation file, if there is one, is read before."""
     valid = None
@@ -313,11 +318,12 @@ def _trained(
         names, featurizer = source.names, source.featurizer
         valid = read_labelled_with(names, featurizer, request.valid, on_progress, request.columns)
     start = time.perf_counter()
-    if base is not None:
+    if on is not None and on.state is None:
         assert isinstance(source, PreparedRows)
-        trained = go_on(base, source, request, crew or Crew(request.threads), on_progress)
-        return _Outcome(trained, source, time.perf_counter() - start, valid, weights=base.manifest.weights)
-    how = request.seed, request.threads, on_progress, found, crew
+        trained = go_on(on.base, source, request, crew or Crew(request.threads), on_progress)
+        return _Outcome(trained, source, time.perf_counter() - start, valid, weights=on.base.manifest.weights)
+    passes = Passes(None if on is None else on.state, request.until, request.keep_state)
+    how = request.seed, request.threads, on_progress, found, crew, passes
     trained = fit(request.trainer, chosen.trainer, source, *how)
     if found is not None:
         found.check()

@@ -85,6 +85,46 @@ def test_the_same_stream_gives_the_same_model(tmp_path: Path) -> None:
     assert all((one[name] == other[name]).all() for name in one)
 
 
+@pytest.mark.parametrize("kind", ["text", "named", "raw"])
+def test_a_stream_that_goes_on_is_one_that_never_ended(kind: str, run_here: Run, tmp_path: Path) -> None:
+    """Labels and features come as they go: the second part has some that the first has not."""
+    raw = ("-p", "features.kind=raw") if kind == "raw" else ()
+    found = lines(300, kind)
+    later = {"text": {"text": "late topic"}, "named": {"features": {"late": 1.0}}}
+    late = {**later.get(kind, {"features": {"900": 1}}), "labels": ["a late one", "zz"]}
+    found[200:200] = [json.dumps(late) + "\n"] * 20
+    fixed = ("train", "lomtree", "--data", "-", "--keep-state", "--model")
+    assert run_here(*fixed, "whole", *raw, store=tmp_path, input="".join(found)).returncode == 0
+    whole = Store(tmp_path).open("whole").arrays
+    for name, cuts in (("a", [1]), ("b", [150]), ("c", [3, 205, 310])):
+        on: tuple[str, ...] = raw
+        for first, last in zip([0, *cuts], [*cuts, len(found)], strict=True):
+            done = run_here(*fixed, name, *on, store=tmp_path, input="".join(found[first:last]))
+            assert done.returncode == 0, done.stderr
+            on = ("--from", name)
+        arrays = Store(tmp_path).open(name).arrays
+        assert arrays.keys() - {"origin/json"} == whole.keys()
+        for key in whole:
+            assert arrays[key].tobytes() == whole[key].tobytes(), key
+
+
+def test_a_tree_of_a_file_goes_on_with_a_stream_and_a_stream_with_no_file(
+    run_here: Run, tmp_path: Path
+) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(lines(200, "text")))
+    store, fixed = tmp_path / "store", ("train", "lomtree", "--model", "m")
+    assert run_here(*fixed, "--data", str(data), "--keep-state", store=store).returncode == 0
+    late = '{"text": "graphics late", "labels": ["late"]}\n' * 60
+    assert run_here(*fixed, "--data", "-", "--from", "m", store=store, input=late).returncode == 0
+    asked = '{"text": "graphics late"}\n{"text": "music noise4"}\n'
+    told = run_here("predict", "m", "--top-r", "1", store=store, input=asked).stdout
+    names = [json.loads(line)["labels"][0]["label"] for line in told.splitlines()]
+    assert names == ["late", "topic::music"]
+    done = run_here(*fixed, "--data", str(data), "--from", "m@2", store=store)
+    assert done.returncode == 2 and "expected -, to go on from m@2, which learns from standard" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "words"),
     [

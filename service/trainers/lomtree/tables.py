@@ -31,8 +31,9 @@ LINE_BYTES = 64
 
 _SLOT = N_VALUES + 1
 _NONE = -1
-_BITS_MIN = 3
-_SIZES = 32
+BITS_MIN, SIZES = 3, 32
+"""A table has 2^BITS_MIN slots at least, and fewer than 2^SIZES."""
+
 SLOTS_MAX = (1 << 31) - 1
 """The most slots of a pool: the start of a block stands in a key."""
 
@@ -79,7 +80,7 @@ def make_pool(tables: NDArray[Any], n_slots: int, dtype: DTypeLike) -> Pool:
         start=tables["start"],
         used=tables["used"],
         bits=tables["bits"],
-        free=np.full(_SIZES, _NONE, np.int64),
+        free=np.full(SIZES, _NONE, np.int64),
         counts=np.zeros(2, np.int64),
         key=value.view(np.int32)[:, N_VALUES * (np.dtype(dtype).itemsize // 4)],
         value=value,
@@ -154,7 +155,7 @@ def _give_block(pool: Pool, start: Integer, bits: Integer) -> None:
 def _move(pool: Pool, table: Integer, bits: Integer) -> bool:
     """Move a table to a block of 2^bits slots, more than it has; return whether there was room."""
     old_bits, old_start = np.int64(pool.bits[table]), pool.start[table]
-    if bits >= _SIZES:
+    if bits >= SIZES:
         return False
     start = _take_block(pool, bits)
     if start < 0:
@@ -176,8 +177,8 @@ def _move(pool: Pool, table: Integer, bits: Integer) -> bool:
 @kernel
 def reserve(pool: Pool, table: Integer, n_keys: Integer) -> None:
     """Give a table without a block one in which so many keys fit, if the pool has room for it."""
-    bits = np.int64(_BITS_MIN)
-    while bits < _SIZES and 4 * n_keys > np.int64(3) << bits:
+    bits = np.int64(BITS_MIN)
+    while bits < SIZES and 4 * n_keys > np.int64(3) << bits:
         bits += 1
     _move(pool, table, bits)
 
@@ -188,7 +189,7 @@ def _add(pool: Pool, table: Integer, key: Integer) -> Any:
     bits = np.int64(pool.bits[table])
     # bits -1: 3 << -1 is not defined, and a table without a block is full
     if bits < 0 or 4 * (np.int64(pool.used[table]) + 1) > np.int64(3) << bits:
-        bits = max(bits + 1, np.int64(_BITS_MIN))
+        bits = max(bits + 1, np.int64(BITS_MIN))
         if not _move(pool, table, bits):
             pool.counts[_REFUSED] += 1
             return np.int64(_NONE)
@@ -215,6 +216,22 @@ def release(pool: Pool, table: Integer) -> None:
     pool.start[table] = _NONE
     pool.bits[table] = _NONE
     pool.used[table] = 0
+
+
+@kernel
+def fill(pool: Pool, ptr: I64, keys: I32, values: NDArray[Any]) -> None:
+    """Put keys[ptr[i] : ptr[i + 1]], with their values, into table i, whose block has room for them."""
+    for table in range(len(ptr) - 1):
+        for k in range(ptr[table], ptr[table + 1]):
+            slot = insert(pool, table, np.int64(keys[k]))
+            if slot >= 0:
+                for i in range(N_VALUES):
+                    pool.value[slot, i] = values[k, i]
+
+
+def set_counts(pool: Pool, n_slots: int, n_refused: int) -> None:
+    """Say how many slots have been given out, and how many keys found no room."""
+    pool.counts[_TAKEN], pool.counts[_REFUSED] = n_slots, n_refused
 
 
 def items(pool: Pool, table: int) -> tuple[I32, NDArray[Any]]:

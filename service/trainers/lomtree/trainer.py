@@ -1,11 +1,13 @@
 """Trainer `lomtree`: an online multiclass decision tree that learns from rows as they come."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil, exp
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from model_store.compiled.handles import I32
@@ -25,11 +27,23 @@ from service.trainers.lomtree.finish import (
     rows_of_nodes,
     spread,
 )
+from service.trainers.lomtree.keeping import restore_tree, tree_arrays
+from service.trainers.lomtree.label_order import LabelOrder
 from service.trainers.lomtree.learning import learn_rows, make_scratch
-from service.trainers.lomtree.tree import LEAF, N_ROWS, N_SPLITS, N_SWAPS, N_WRONG, Budget, make_tree
+from service.trainers.lomtree.tree import (
+    LEAF,
+    N_ROWS,
+    N_SPLITS,
+    N_SWAPS,
+    N_WRONG,
+    NODE_BYTES,
+    Budget,
+    make_tree,
+)
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Census, RowSource, TrainingSet, all_rows, count
 from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.state import LearnerState, PassPlan, restoring
 from service.trainers.windows import dealt
 from service.trainers.work import Tools
 
@@ -48,6 +62,7 @@ _FIRST_POINT = 64
 """After so many rows the criteria are noted first; then whenever the rows have doubled."""
 
 _WEIGHT_SLOT_BYTES, _CLASS_SLOT_BYTES = 16, 32
+_KEPT_WEIGHT_BYTES, _KEPT_CLASS_BYTES = 16, 28
 _LOAD = 0.75
 """The share of slots that tables use at most."""
 
@@ -104,6 +119,7 @@ class OnlineLomtree:
         self._scratch = make_scratch(0)
         self._points: list[dict[str, float]] = []
         self._noted = (0, 0)
+        self._n_labels = 0
 
     @property
     def n_rows(self) -> int:
@@ -115,7 +131,8 @@ class OnlineLomtree:
 
         order  int32[..]: which rows, in which order; None: all as they stand
 
-        Rows without labels are passed over. `labels.n_labels` is the number of labels so far.
+        Rows without labels are passed over. Where parameters say no number of leaves, labels are numbered as
+        they come.
         """
         rows, labels = data
         if order is None:
@@ -123,19 +140,47 @@ class OnlineLomtree:
         longest = int(np.diff(rows.indptr).max(initial=0))
         if longest > len(self._scratch.slot):
             self._scratch = make_scratch(longest)
-        leaves = self._leaves
-        if not self._parameters.leaves:
-            leaves = max(1, min(leaves, LEAVES_A_LABEL * labels.n_labels))
-        budget = Budget(leaves - 1, self._parameters.swap_resistance, self._parameters.step)
-        done = 0
-        while done < len(order):
-            point = _FIRST_POINT << len(self._points)
-            until = min(len(order), done + min(_BLOCK_ROWS, max(1, point - self.n_rows)))
-            learn_rows(self._tree, budget, *rows[:3], *labels[:2], order[done:until], self._scratch)
-            done = until
-            if self.n_rows >= point:
-                self._note_point()
-            yield done
+        for first, last, leaves in self._pieces(labels, order):
+            budget = Budget(leaves - 1, self._parameters.swap_resistance, self._parameters.step)
+            done = first
+            while done < last:
+                point = _FIRST_POINT << len(self._points)
+                until = min(last, done + min(_BLOCK_ROWS, max(1, point - self.n_rows)))
+                learn_rows(self._tree, budget, *rows[:3], *labels[:2], order[done:until], self._scratch)
+                done = until
+                if self.n_rows >= point:
+                    self._note_point()
+                yield done
+
+    def _pieces(self, labels: LabelRows, order: I32) -> Iterator[tuple[int, int, int]]:
+        """Yield (first, last, leaves): order[first:last] is learnt by a tree of so many leaves at most.
+
+        Leaves for each label so far hang on the row, and not on the part in which it came.
+        """
+        if self._parameters.leaves:
+            yield 0, len(order), self._leaves
+            return
+        so_far = np.full(labels.n_rows, self._n_labels)
+        np.maximum.at(so_far, np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr)), labels.indices + 1)
+        so_far = np.maximum.accumulate(so_far[order])
+        self._n_labels = int(so_far.max(initial=self._n_labels))
+        leaves = np.clip(LEAVES_A_LABEL * so_far, 1, self._leaves)
+        cuts = [0, *(1 + np.flatnonzero(np.diff(leaves))).tolist(), len(order)]
+        for first, last in itertools.pairwise(cuts):
+            if first < last:
+                yield first, last, int(leaves[first])
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return all that learning depends on: facts as JSON takes them, and arrays by name."""
+        facts = {"points": list(self._points), "noted": list(self._noted), "n_labels": self._n_labels}
+        return {**facts, "leaves": self._leaves}, tree_arrays(self._tree)
+
+    def restore(self, found: LearnerState, n_labels: int) -> None:
+        """Go on from the state of a tree of as many leaves; its labels are below n_labels. Raises Corrupt."""
+        restore_tree(found, self._tree, n_labels)
+        rows, wrong = found.facts["noted"]
+        self._points, self._noted = list(found.facts["points"]), (int(rows), int(wrong))
+        self._n_labels = int(found.facts["n_labels"])
 
     def finish(
         self, n_labels: int, n_features: int, ids: I32 | None = None, recount: TrainingSet | None = None
@@ -182,66 +227,6 @@ class OnlineLomtree:
         self._noted = (rows, wrong)
 
 
-_SAMPLE_MAX = 1 << 16
-"""So many rows are remembered at most: every n-th, where there are more."""
-
-_SHARE = 10
-"""The first and the last of so many parts are compared."""
-
-_EXCESS = 0.25
-"""A warning says when they differ by so much more than two parts by chance."""
-
-
-class LabelOrder:
-    """Compares the labels of the first tenth of the rows with those of the last.
-
-    Memory: 4 bytes for each of 65,536 rows at most. The same rows give the same answer however they are cut.
-    """
-
-    def __init__(self) -> None:
-        self._labels = np.empty(0, np.int32)
-        self._step = 1
-        self._n_rows = 0
-
-    def add(self, labels: LabelRows) -> None:
-        """Take the next rows; of each counts its first label, and rows without any are passed over."""
-        carrying = np.flatnonzero(np.diff(labels.indptr))
-        rows = np.arange(self._n_rows, self._n_rows + len(carrying))
-        first = labels.indices[labels.indptr[carrying]]
-        self._n_rows += len(carrying)
-        self._labels = np.concatenate([self._labels, first[rows % self._step == 0]])
-        while len(self._labels) > _SAMPLE_MAX:
-            self._labels, self._step = self._labels[::2], 2 * self._step
-
-    def difference(self) -> float:
-        """Return how much more the first and last tenth differ than two halves of both: 0 to 1.
-
-        The difference is half the sum over the labels of the difference of their shares (total variation).
-        """
-        n = len(self._labels) // _SHARE
-        if n < 2:
-            return 0.0
-        first, last = self._labels[:n], self._labels[-n:]
-        both = np.concatenate([first, last])
-        return max(0.0, _variation(first, last) - _variation(both[::2], both[1::2]))
-
-    def warnings(self) -> list[str]:
-        """Return a warning where they differ much."""
-        found = self.difference()
-        if found <= _EXCESS:
-            return []
-        return [
-            "rows are learnt in their order, and those of the last tenth have other labels than those of the "
-            f"first ({found:.0%} more than by chance): shuffled rows may be learnt better"
-        ]
-
-
-def _variation(one: I32, other: I32) -> float:
-    n = 1 + int(max(one.max(), other.max()))
-    shares = [np.bincount(part, minlength=n) / len(part) for part in (one, other)]
-    return float(np.abs(shares[0] - shares[1]).sum()) / 2
-
-
 def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:
     """Train a LOMtree: in several passes over rows that can be read again, else once on each row as it comes.
 
@@ -250,11 +235,19 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     One thread. Cost: passes * rows * depth * features of a row. Deterministic. Raises BadData where no row
     carries a label.
     """
-    is_once = source.reads == "once"
-    online = OnlineLomtree(parameters if is_once else _with_leaves(source.census, parameters))
-    n_rows, total = 0, 0 if is_once else parameters.passes * source.census.n_rows
-    label_order = LabelOrder()
-    for data, order in _in_turn(source, parameters, tools):
+    is_once, before = source.reads == "once", tools.passes.state
+    online = OnlineLomtree(_resolved(source, parameters, before))
+    passes = tools.passes.of(parameters.passes)
+    n_rows, total = 0, 0
+    if not is_once:
+        n_rows, total = passes.start * source.census.n_rows, passes.stop * source.census.n_rows
+    label_order, random = LabelOrder(), np.random.default_rng(tools.seed)
+    if before is not None:
+        with restoring():
+            online.restore(before, len(before.arrays["ids"]))
+            label_order.restore(before.facts["label_order"], before.take("labels", "int32", None))
+            random.bit_generator.state = before.facts["random"]
+    for data, order in _in_turn(source, parameters, tools, random):
         if order is None and (is_once or n_rows < source.census.n_rows):
             label_order.add(data.labels)
         for done in online.learn(data, order):
@@ -262,24 +255,43 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
         n_rows += data.n_rows
     census = source.census
     census.check_labelled()
+    state = None
+    if tools.passes.keeps:
+        facts, arrays = online.state()
+        counts, labels = label_order.state()
+        ids = np.arange(len(census.label_rows), dtype=np.int32)
+        arrays |= {"labels": labels, "ids": ids if source.final_ids is None else source.final_ids}
+        facts |= {"label_order": counts, "random": random.bit_generator.state, "once": is_once}
+        state = LearnerState(0 if is_once else passes.stop, facts, arrays)
     recount = all_rows(source) if source.reads == "rows" else None
     trained = online.finish(len(census.label_rows), census.n_features, source.final_ids, recount)
     # the parameters as the user gave them
-    return replace(trained, parameters=parameters.model_dump(), warnings=label_order.warnings())
+    told = parameters.model_dump()
+    return replace(trained, parameters=told, warnings=label_order.warnings(), state=state)
+
+
+def _resolved(source: RowSource, p: LomtreeParameters, before: LearnerState | None) -> LomtreeParameters:
+    """Return the parameters with a number of leaves, unless it follows the labels of a stream."""
+    if source.reads != "once":
+        return _with_leaves(source.census, p)
+    if before is None or before.facts.get("once") is True:
+        return p
+    with restoring():
+        return LomtreeParameters(**{**p.model_dump(), "leaves": before.facts["leaves"]})
 
 
 def _in_turn(
-    source: RowSource, parameters: LomtreeParameters, tools: Tools
+    source: RowSource, parameters: LomtreeParameters, tools: Tools, random: np.random.Generator
 ) -> Iterator[tuple[TrainingSet, I32 | None]]:
     """Yield rows with the order in which they are learnt; None: as they stand."""
+    passes = tools.passes.of(parameters.passes)
     if source.reads == "once" or parameters.order == "given":
-        for _ in range(1 if source.reads == "once" else parameters.passes):
+        for _ in range(1) if source.reads == "once" else passes:
             for part in source.parts():
                 yield part, None
         return
-    random = np.random.default_rng(tools.seed)
     with dealt(source, tools.seed, tools.progress) as windows:
-        for number in range(parameters.passes):
+        for number in passes:
             for _, window in [(0, all_rows(source))] if source.reads == "rows" else windows.visit(number):
                 order = np.arange(window.n_rows, dtype=np.int32)
                 random.shuffle(order)
@@ -309,7 +321,10 @@ def estimate_lomtree(data: TrainingSet, parameters: LomtreeParameters, tools: To
     slots = 2 * (parameters.memory_mb << 20) // 3 // _WEIGHT_SLOT_BYTES
     bound = min((leaves - 1) * n_used, int(slots * _LOAD))
     tools.progress("estimate", 1, 1)
-    return SizeEstimate.of(bound, n_used, len(np.unique(data.labels.indices)))
+    n_labels, n_nodes = len(np.unique(data.labels.indices)), 2 * leaves - 1
+    n_counts = min(n_nodes * n_labels, int((parameters.memory_mb << 20) / 3 / _CLASS_SLOT_BYTES * _LOAD))
+    n_bytes = bound * _KEPT_WEIGHT_BYTES + n_counts * _KEPT_CLASS_BYTES + n_nodes * NODE_BYTES
+    return SizeEstimate.of(bound, n_used, n_labels).with_state(n_bytes)
 
 
 LOMTREE = TrainerSpec(
@@ -319,4 +334,5 @@ LOMTREE = TrainerSpec(
     fit=fit_lomtree,
     estimate=estimate_lomtree,
     reads="once",
+    plan=lambda p: PassPlan("passes", p.passes, True),
 )

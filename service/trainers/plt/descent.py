@@ -3,18 +3,20 @@
 import heapq
 import itertools
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model_store.build import build_ensemble
 from model_store.compiled.handles import I32, I64
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
-from service.base.rows import offsets
+from service.base.rows import offsets, ranges
 from service.executors.local import Crew
-from service.trainers.plt.fobos import Shard, Topology, train_shard, used_keys
+from service.trainers.plt.fobos import Shard, Topology, add_pairs, train_shard, used_keys
 from service.trainers.shape import Shape, parents_of
 from service.trainers.source import Census, OnRows, RowSource, TrainingSet
+from service.trainers.state import LearnerState, check_that, restoring
 from service.trainers.windows import RowWindows, dealt
 from service.trainers.work import Tools, derived_seed
 
@@ -63,21 +65,26 @@ class _Growing(NamedTuple):
 
 def train_trees(
     source: RowSource, shapes: list[tuple[Tools, Shape]], descent: Descent, bytes_max: int, tools: Tools
-) -> tuple[list[Tree], dict[str, int]]:
+) -> tuple[list[Tree], dict[str, int], LearnerState | None]:
     """Train the classifiers of some trees in the same passes over the rows.
 
-    shapes     (tools of the tree, its shape) each
+    shapes     (tools of the tree, its shape) each; of a training that goes on those of its state
     bytes_max  what weights may take, all trees together
 
     `tools.on_rows` is shown the rows of the first pass, all parts but the first, each before it is learnt; in
     that pass all trees then have the order of the first.
 
-    Returns the trees, and a report: weights trained, and how often a feature was passed over for want of
-    room. Rows are shuffled anew for each epoch and tree (`windows`). Memory: bytes_max and two windows. The
-    same bits for any number of threads and however the source cuts its rows.
+    Returns the trees, a report: weights trained, and how often a feature was passed over for want of
+    room; and the state, where one is to be left. Rows are shuffled anew for each epoch and tree (`windows`).
+    Memory: bytes_max and two windows. The same bits for any number of threads and however the source cuts
+    its rows.
     """
     census = source.census
     growing = _begin([shape for _, shape in shapes], [tree.seed for tree, _ in shapes], census, bytes_max)
+    if tools.passes.state is not None:
+        with restoring():
+            _restore(growing, tools.passes.state, census.n_features)
+    passes = tools.passes.of(descent.epochs)
 
     def so_far() -> TreeEnsemble:
         trees = [_harvest(tree, descent, census.n_features) for tree in growing]
@@ -85,15 +92,16 @@ def train_trees(
 
     shown = None if tools.on_rows is None else _Shown(tools.on_rows, census.n_rows, so_far)
     with dealt(source, tools.seed, tools.progress) as windows:
-        for epoch in range(descent.epochs):
+        for epoch in passes:
             _epoch(windows, census.n_rows, growing, descent, epoch, tools, shown if epoch == 0 else None)
     passed_over = sum(int(shard.used[2]) for tree in growing for shard in tree.shards)
     trained = sum(int(shard.used[1]) for tree in growing for shard in tree.shards)
+    state = _state(growing, passes.stop, census.n_features) if tools.passes.keeps else None
     trees = []
     for tree in growing:
         trees.append(_harvest(tree, descent, census.n_features))
         tree.shards.clear()
-    return trees, {"weights": trained, "passed_over": passed_over}
+    return trees, {"weights": trained, "passed_over": passed_over}, state
 
 
 class _Shown:
@@ -244,6 +252,55 @@ def _shards(room: _Room, n_nodes: int) -> list[Shard]:
         )
         for n_slots, n_words in zip(room.slots, room.words, strict=True)
     ]
+
+
+def _state(growing: list[_Growing], n_passes: int, n_features: int) -> LearnerState:
+    """Return what the trees go on from; of each shard the pairs by key, with their weights in that order."""
+    keys, weights, passed_over = [], [], []
+    for tree in growing:
+        width = np.diff(tree.shape.child_ptr)
+        for shard in tree.shards:
+            found, place = used_keys(shard.keys, shard.place)
+            nodes = (found - np.uint64(1)) // np.uint64(n_features)
+            keys.append(found)
+            weights.append(shard.pool[ranges(place, width[nodes])])
+            passed_over.append(int(shard.used[2]))
+    arrays: dict[str, NDArray[Any]] = {
+        "key_ptr": offsets(map(len, keys)),
+        "keys": np.concatenate(keys),
+        "weights": np.concatenate(weights),
+        "bias": np.concatenate([tree.shards[0].bias for tree in growing]),
+        "steps": np.concatenate([tree.shards[0].steps for tree in growing]),
+    }
+    return LearnerState(n_passes, {"passed_over": passed_over}, arrays)
+
+
+def _restore(growing: list[_Growing], state: LearnerState, n_features: int) -> None:
+    """Give trees before the first row what they had learnt. Raises Corrupt, and what `restoring` refuses."""
+    n_shards, n_nodes = sum(len(tree.shards) for tree in growing), sum(len(t.shape.first) for t in growing)
+    key_ptr, keys = state.take("key_ptr", "int64", n_shards + 1), state.take("keys", "uint64", None)
+    weights = state.take("weights", "float32", None)
+    bias, steps = state.take("bias", "float32", n_nodes), state.take("steps", "int64", n_nodes)
+    passed_over = state.facts["passed_over"]
+    check_that(len(passed_over) == n_shards, "a number for each shard")
+    check_that(key_ptr[0] == 0 and key_ptr[-1] == len(keys) and (np.diff(key_ptr) >= 0).all(), "offsets")
+    at_shard = at_node = at_weight = 0
+    for tree in growing:
+        nodes_here = slice(at_node, at_node + len(tree.shape.first))
+        at_node = nodes_here.stop
+        tree.shards[0].bias[:], tree.shards[0].steps[:] = bias[nodes_here], steps[nodes_here]
+        for number, shard in enumerate(tree.shards):
+            mine = keys[key_ptr[at_shard] : key_ptr[at_shard + 1]].copy()
+            nodes = (mine - np.uint64(1)) // np.uint64(n_features)
+            check_that((mine[1:] > mine[:-1]).all() and (nodes < len(tree.shape.first)).all(), "pairs by key")
+            check_that((tree.topology.shard[nodes] == number).all(), "pairs of a shard's nodes")
+            add_pairs(tree.topology, shard, mine, n_features)
+            check_that(shard.used[0] == len(mine), "no more pairs than there is room for")
+            n_weights = int(shard.used[1])
+            shard.pool[:n_weights] = weights[at_weight : at_weight + n_weights]
+            shard.used[2] = passed_over[at_shard]
+            at_shard, at_weight = at_shard + 1, at_weight + n_weights
+    check_that(at_weight == len(weights), "as many weights as pairs have")
 
 
 def _harvest(tree: _Growing, descent: Descent, n_features: int) -> Tree:

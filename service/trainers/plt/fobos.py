@@ -213,6 +213,17 @@ def train_shard(
                 _update(tree, shard, node, k + 1, indices, values, base, rate, penalty, marks)
 
 
+@kernel
+def add_pairs(tree: Topology, shard: Shard, keys: U64, n_features: int) -> None:
+    """Give pairs their places in a shard, one after the other, as far as it has room.
+
+    keys  of nodes that belong to it, each once
+    """
+    for key in keys:
+        node = np.int64((key - _ONE) // np.uint64(n_features))
+        _find(shard, key, np.int64(tree.child_ptr[node + 1]) - np.int64(tree.child_ptr[node]))
+
+
 def used_keys(keys: U64, place: I64) -> tuple[U64, I64]:
     """Return the keys of a shard that are not empty, ascending, and the places of their weights."""
     slots = np.flatnonzero(keys != NEW)

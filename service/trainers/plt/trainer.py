@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from model_store.decoding import trees_of
 from model_store.ensemble import Tree
 from service.base.errors import BadParameter
 from service.base.faults import fault
@@ -22,10 +23,11 @@ from service.trainers.label_tree import exact_vectors, grow
 from service.trainers.plt.descent import Descent, train_trees
 from service.trainers.regrowing import Regrowth
 from service.trainers.representations import Representations, projected_vectors
-from service.trainers.shape import Shape, huffman_shape, random_shape
+from service.trainers.shape import Shape, huffman_shape, random_shape, shape_of
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.source import Census, MemorySource, RowSource, TrainingSet, all_rows
 from service.trainers.spec import Trained, TrainerSpec, rows_by_label
+from service.trainers.state import PassPlan
 from service.trainers.weighing import weigh
 from service.trainers.work import Tools
 
@@ -122,16 +124,23 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
     """
     census = source.census
     census.check_labelled()
-    vectors = projected_vectors(source, tools) if parameters.tree == "kmeans" else None
-    shapes = list(_shapes(census, parameters, vectors, tools))
-    del vectors
-    trees, report = train_trees(source, shapes, parameters.descent(), parameters.memory_mib << 20, tools)
+    before, n_trees = tools.passes.state, parameters.trees
+    if before is not None:
+        assert before.ensemble is not None
+        olds = [shape_of(old.child_ptr, old.node_label) for old in trees_of(before.ensemble)]
+        shapes = [(tools.of_tree(tree, n_trees), shape) for tree, shape in enumerate(olds)]
+    else:
+        vectors = projected_vectors(source, tools) if parameters.tree == "kmeans" else None
+        shapes = list(_shapes(census, parameters, vectors, tools))
+        del vectors
+    how = parameters.descent(), parameters.memory_mib << 20, tools
+    trees, report, state = train_trees(source, shapes, *how)
     trained = _assemble(trees, census, parameters)
     warnings = []
     if report["passed_over"]:
         found = f"features that nodes met late were passed over {report['passed_over']} times"
         warnings.append(f"memory_mib: expected room for all weights, found less: {found}")
-    return replace(trained, report=report, warnings=warnings)
+    return replace(trained, report=report, warnings=warnings, state=state)
 
 
 def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> SizeEstimate:
@@ -144,7 +153,8 @@ def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> 
         else:
             vectors = projected_vectors(source, tools)
     shapes = [shape for _, shape in _shapes(source.census, parameters, vectors, tools)]
-    return estimate_size(data.rows, [(shape, _members(data.labels, shape)) for shape in shapes], tools)
+    members = [(shape, _members(data.labels, shape)) for shape in shapes]
+    return estimate_size(data.rows, members, tools, parameters.solver == "sgd")
 
 
 def _shapes(
@@ -202,6 +212,7 @@ PLT = TrainerSpec(
     reads="passes",
     shows=True,
     regrowth=regrow_plt,
+    plan=lambda p: PassPlan("epochs", p.epochs, True) if p.solver == "sgd" else None,
     alone=lambda p: None if p.solver == "batch" else f"with solver={p.solver}, which learns row by row",
     worker_bytes=lambda data, p: solver_bytes(data.rows),
 )

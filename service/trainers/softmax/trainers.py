@@ -15,6 +15,7 @@ from service.trainers.softmax.shapes import clustered_shape, first_shape, label_
 from service.trainers.softmax.training import estimate_softmax, train_embeddings, train_softmax
 from service.trainers.source import RowSource
 from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.state import PassPlan
 from service.trainers.work import Tools
 
 
@@ -26,6 +27,8 @@ def fit_huffman_tree(source: RowSource, parameters: HuffmanTreeParameters, tools
     a label.
     """
     _check_rows(source, parameters)
+    if tools.passes.state is not None:
+        return train_softmax(source, parameters, None, None, tools)
     if parameters.tree == "clustered":
         shape = _clustered(source, parameters, tools)
     else:
@@ -43,6 +46,8 @@ def fit_learned_tree(source: RowSource, parameters: LearnedTreeParameters, tools
     where no row carries a label.
     """
     _check_rows(source, parameters)
+    if tools.passes.state is not None:
+        return train_softmax(source, parameters, None, parameters.learns(), tools)
     shape = first_shape(parameters.first_tree(), parameters.arity, source, tools)
     n_labels, depth = len(shape.labels), parameters.depth
     if depth and parameters.arity**depth < n_labels:
@@ -56,6 +61,12 @@ def _check_rows(source: RowSource, parameters: SoftmaxParameters) -> None:
     """Raise BadParameter for rows that the task does not take, BadData where no row carries a label."""
     parameters.check_features(source.census.n_features)
     source.census.check_labelled()
+
+
+def _plan(parameters: SoftmaxParameters) -> PassPlan:
+    """Return the passes: of a rate that falls, and of a tree that is learnt in a share of them, they stay."""
+    p, is_learnt = parameters.descent(), isinstance(parameters, LearnedTreeParameters)
+    return PassPlan("epochs", p.epochs, p.is_adaptive and not is_learnt)
 
 
 def _clustered(source: RowSource, parameters: HuffmanTreeParameters, tools: Tools) -> Shape:
@@ -80,6 +91,7 @@ HUFFMAN_TREE = TrainerSpec(
     estimate=estimate_softmax,
     reads="passes",
     is_exact=True,
+    plan=_plan,
 )
 
 LEARNED_TREE = TrainerSpec(
@@ -90,4 +102,5 @@ LEARNED_TREE = TrainerSpec(
     estimate=estimate_softmax,
     reads="passes",
     is_exact=True,
+    plan=_plan,
 )

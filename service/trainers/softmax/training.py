@@ -1,6 +1,7 @@
 """The training of a tree of softmax nodes and its embeddings: passes over the rows, labels dealt anew."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from service.base.settings import memory_bytes
 from service.trainers.shape import huffman_shape
 from service.trainers.size import SizeEstimate
 from service.trainers.softmax.dealing import Rule
+from service.trainers.softmax.keeping import kept_state, kept_tree, restore
 from service.trainers.softmax.parameters import LearnedTreeParameters, SoftmaxParameters, TreeLearning
 from service.trainers.softmax.shapes import even_shape, tree_of
 from service.trainers.softmax.tree import Network, SoftmaxTree, Steps, train_rows
@@ -27,6 +29,7 @@ from service.trainers.softmax.updates import (
 )
 from service.trainers.source import Census, RowSource, TrainingSet
 from service.trainers.spec import Trained
+from service.trainers.state import EVERY_PASS, LearnerState, restoring
 from service.trainers.windows import dealt
 from service.trainers.work import Tools, derived_seed
 
@@ -65,7 +68,7 @@ def pieces(
     marks: list[int],
     tools: Tools,
 ) -> Iterator[Piece]:
-    """Yield the rows with labels of all epochs, shuffled anew for each (`windows`), cut at the marks.
+    """Yield the rows with labels of the epochs to be made, shuffled anew for each, cut at the marks.
 
     The same pieces however the source cuts its rows.
     """
@@ -74,14 +77,14 @@ def pieces(
     constant = 0.0 if learning is None else learning.share * total
 
     def rate_at(step: int) -> float:
-        if p.is_adaptive:
+        if p.is_adaptive or step <= constant:
             return p.rate
-        return p.rate * min(1.0, (total - step) / (total - constant))
+        return p.rate * ((total - step) / (total - constant))
 
     cuts = np.unique([*marks, int(constant), *range(0, total, PIECE_ROWS)])
-    done = 0
     with dealt(source, tools.seed, tools.progress) as windows:
-        for epoch in range(p.epochs):
+        for epoch in tools.passes.of(p.epochs):
+            done = epoch * n
             shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER, epoch)))
             for _, window in windows.visit(epoch):
                 labelled = np.flatnonzero(np.diff(window.labels.indptr)).astype(np.int32)
@@ -97,25 +100,25 @@ _DRAW, _START = 2, 3
 def train_softmax(
     source: RowSource,
     parameters: SoftmaxParameters,
-    topology: SoftmaxTree,
+    topology: SoftmaxTree | None,
     learning: TreeLearning | None,
     tools: Tools,
 ) -> Trained:
-    """Train on a tree that is fixed, or with `learning` is learnt too.
+    """Train on a tree that is fixed, or with `learning` is learnt too; without one, on that of a state.
 
     Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: rows come in an order shuffled
     anew for each pass, within windows, one at a time; plain descent ends at rate 0. One thread: the same bits
     on any number, and however the source cuts its rows.
     """
-    state, report = _descend(source, parameters, topology, learning, tools)
-    return _trained(state, parameters, source.census, report)
+    state, report, kept = _descend(source, parameters, topology, learning, tools)
+    return _trained(state, parameters, source.census, report, kept)
 
 
 def train_embeddings(
     source: RowSource, parameters: SoftmaxParameters, topology: SoftmaxTree, tools: Tools
 ) -> F32:
     """Return the embeddings alone of a training on a fixed tree, float32[V, dim]. Raises BadParameter."""
-    state, _ = _descend(source, parameters, topology, None, tools)
+    state, _, _ = _descend(source, parameters, topology, None, replace(tools, passes=EVERY_PASS))
     _check_finite(state.network, parameters.descent().rate)
     return np.ascontiguousarray(state.network.embedding[:, : parameters.dim])
 
@@ -138,37 +141,60 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
     n_embedded = p.dim * (data.rows.n_features // n_places + n_places * n_turned)
     tools.progress("estimate", 1, 1)
     found = SizeEstimate.of(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
+    n_nodes = len(labels) if isinstance(p, LearnedTreeParameters) else len(shape.inner)
+    arity = max(p.arity, len(labels)) if kind == "flat" else p.arity
+    dim = _padded_dim(p)
+    n_kept = dim * (n_embedded // p.dim) + n_nodes * arity * (dim + 1)
+    copies = 2 if p.descent().is_adaptive else 1
+    found = found.with_state(4 * (copies * n_kept + n_nodes * arity))
     return found.with_embeddings(p.dim * n_padded, n_embedded)
+
+
+def _padded_dim(parameters: SoftmaxParameters) -> int:
+    """Return the dimensions in training: a multiple of LANES, the last ones 0."""
+    return -(-parameters.dim // LANES) * LANES
 
 
 def _descend(
     source: RowSource,
     parameters: SoftmaxParameters,
-    topology: SoftmaxTree,
+    topology: SoftmaxTree | None,
     learning: TreeLearning | None,
     tools: Tools,
-) -> tuple[LearningState, dict[str, Any]]:
-    """Take all steps; return the parameters, and what is reported."""
-    p, census = parameters.descent(), source.census
-    total = p.epochs * census.n_labelled
-    state = _start(census, parameters, topology, learning, tools)
+) -> tuple[LearningState, dict[str, Any], LearnerState | None]:
+    """Take all steps; return the parameters, what is reported, and the state, where one is to be left."""
+    p, census, before = parameters.descent(), source.census, tools.passes.state
+    passes, total = tools.passes.of(p.epochs), p.epochs * census.n_labelled
     random = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
     marks = marks_of(learning, total)
-    losses, stage = np.zeros(p.epochs), "embeddings"
+    losses, stage = np.zeros(passes.stop), "embeddings"
     updates: list[dict[str, Any]] = []
     if learning is not None:
         stage = "tree and embeddings"
+    if before is not None:
+        with restoring():
+            topology, updates = kept_tree(before, len(census.label_rows)), list(before.facts["updates"])
+            losses[: before.passes] = before.facts["losses"]
+    assert topology is not None
+    state = _start(census, parameters, topology, learning, tools)
+    if before is not None:
+        restore(before, state, random)
     for piece in pieces(source, parameters, learning, marks, tools):
         steps = Steps(piece.first, piece.last, p.is_mean, p.by_probability)
         losses[piece.n_before // census.n_labelled] += _run(piece, state, steps, random, tools)
         done = piece.n_before + len(piece.order)
         tools.progress(stage, done, total)
         if learning is not None and done in marks:
-            state, update = _update(state, source, p.is_mean, learning.at(len(updates) + 1, len(marks)))
-            updates.append({"rows": done, **update})
+            number = marks.index(done)
+            state, update = _update(state, source, p.is_mean, learning.at(number + 1, len(marks)))
+            if number in _chosen(len(marks)):
+                updates.append({"rows": done, **update})
             stage = f"tree and embeddings, {_told(update)}"
             if done == marks[-1] and learning.settles:
                 settle(state)
+    kept = None
+    if tools.passes.keeps:
+        kept = kept_state(passes.stop, state, random, {"losses": losses.tolist(), "updates": updates})
     report: dict[str, Any] = {
         "log_loss": (losses / census.n_labelled).tolist(),
         **_shape_report(state.tree, census.label_rows),
@@ -176,17 +202,17 @@ def _descend(
     if updates:
         bring_up_to_date(state, source, p.is_mean)
         report["levels"] = levels_of(state, census.label_rows)
-        report["updates"] = _thinned(updates)
-    return state, report
+        report["updates"] = updates
+    return state, report, kept
 
 
 UPDATES_TOLD_MAX = 100
 """So many updates are told of, at most: evenly many of all, and the last."""
 
 
-def _thinned(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    chosen = np.unique(np.linspace(0, len(updates) - 1, UPDATES_TOLD_MAX).astype(np.int64))
-    return [updates[i] for i in chosen.tolist()]
+def _chosen(n_updates: int) -> set[int]:
+    """Return the numbers of those."""
+    return set(np.linspace(0, n_updates - 1, UPDATES_TOLD_MAX).astype(np.int64).tolist())
 
 
 def _update(
@@ -238,7 +264,7 @@ def _start(
 ) -> LearningState:
     """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0."""
     dim = parameters.dim
-    padded = -(-dim // LANES) * LANES
+    padded = _padded_dim(parameters)
     n_places, n_turned = parameters.transitions()
     n_words = census.n_features // n_places
     _check_memory(parameters, padded, n_words, tree.child.size)
@@ -290,7 +316,11 @@ def _check_finite(network: Network, rate: float) -> None:
 
 
 def _trained(
-    state: LearningState, parameters: SoftmaxParameters, census: Census, report: dict[str, Any]
+    state: LearningState,
+    parameters: SoftmaxParameters,
+    census: Census,
+    report: dict[str, Any],
+    kept: LearnerState | None,
 ) -> Trained:
     _check_finite(state.network, parameters.descent().rate)
     tree = tree_of(state.tree, state.network, parameters.dim)
@@ -303,4 +333,5 @@ def _trained(
     )
     extra = {f"{EMBEDDING}/{name}": array for name, array in embedding._asdict().items()}
     sizes = len(census.label_rows), dim
-    return Trained.of([tree], *sizes, "label-tree", "softmax", parameters, extra=extra, report=report)
+    trained = Trained.of([tree], *sizes, "label-tree", "softmax", parameters, extra=extra, report=report)
+    return replace(trained, state=kept)

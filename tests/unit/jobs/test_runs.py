@@ -566,13 +566,25 @@ def test_labels_are_added_once_and_tuned_thresholds_stay(place: Place, phase: st
     assert len(model.arrays["rows/indptr"]) == 1 + model.manifest.data.rows
 
 
+def test_a_learner_goes_on_from_the_state_that_a_job_kept(place: Place) -> None:
+    learning = {**TRAINING, "trainer": "huffman-tree", "parameters": {"epochs": 2, "dim": 4}, "seed": 3}
+    place.run(place.submit("training", {**learning, "model": "whole"}))
+    place.run(place.submit("training", {**learning, "model": "cut", "keep_state": True, "until": 1}))
+    place.run(place.submit("training", {**learning, "model": "cut", "parameters": {}, "from": "cut@1"}))
+    whole, cut = place.store.open("whole"), place.store.open("cut", 2)
+    assert whole.manifest.seed == cut.manifest.seed and "state/json" not in cut.arrays
+    assert all(
+        one.tobytes() == other.tobytes() for one, other in zip(whole.ensemble, cut.ensemble, strict=True)
+    )
+
+
 def test_a_version_that_goes_on_is_tuned_if_asked_and_else_judged_at_the_thresholds_it_takes(
     place: Place,
 ) -> None:
     tune = {"valid": "valid.jsonl", "thresholds": {"method": "sto"}}
     place.run(place.submit("training", {**TRAINING, **tune, "model": "kept", "keep_rows": True}))
     kept_in, seen = ThresholdDatabase(place.desk.database), []
-    going_on = {**TRAINING, "model": "kept", "parameters": {}, "from": "kept", "keep_rows": True}
+    going_on = {**TRAINING, "model": "kept", "parameters": {}, "from": "kept"}  # its rows are kept too
 
     def at(phase: str) -> None:
         if place.store.versions("kept") == (1, 2):  # it is measured

@@ -275,7 +275,7 @@ def test_a_store_that_lives_long_remembers_so_many_versions(
     monkeypatch.setattr(reading_module, "VERIFIED_MAX", 2)
     read: list[int] = []
 
-    def counted(model: object, maps: object) -> None:
+    def counted(model: object, maps: object, *, resting: bool) -> None:
         read.append(model.manifest.version)  # type: ignore[attr-defined]
 
     monkeypatch.setattr(reading_module, "verify_version", counted)

@@ -12,8 +12,9 @@ from service.base.rows import LabelRows, SparseRows, offsets
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers import Trained, TrainingSet, estimate, parse_parameters, train
+from service.trainers.lomtree.label_order import LabelOrder
 from service.trainers.lomtree.learning import learn_rows
-from service.trainers.lomtree.trainer import LabelOrder, LomtreeParameters, OnlineLomtree
+from service.trainers.lomtree.trainer import LomtreeParameters, OnlineLomtree
 from service.workflows.choose_features import trial_model
 from tests.oracles.problems import to_labels, to_rows
 
@@ -105,11 +106,15 @@ def test_the_report_keeps_the_theory_and_fits_in_a_version() -> None:
     assert len(report_array(report)) < 1 << 16
 
 
-def test_a_stream_gives_the_same_tree_however_it_is_cut() -> None:
+@pytest.mark.parametrize("leaves", [20, 0])
+def test_a_stream_gives_the_same_tree_however_it_is_cut(leaves: int) -> None:
     rows, labels = data(2)
+    # numbered as they come, as those of a stream are: `leaves=0` follows how many there are
+    _, first_seen, known = np.unique(labels.indices, return_index=True, return_inverse=True)
+    labels = labels._replace(indices=np.argsort(np.argsort(first_seen)).astype(np.int32)[known])
     found = []
     for cuts in ([600], [1, 100, 599], list(range(0, 600, 7))):
-        online = OnlineLomtree(LomtreeParameters(leaves=20))
+        online = OnlineLomtree(LomtreeParameters(leaves=leaves))
         for first, last in zip([0, *cuts], [*cuts, 600], strict=True):
             part = SparseRows(
                 rows.indptr[first : last + 1] - rows.indptr[first],
@@ -117,7 +122,8 @@ def test_a_stream_gives_the_same_tree_however_it_is_cut() -> None:
                 rows.values[rows.indptr[first] : rows.indptr[last]],
                 rows.n_features,
             )
-            theirs = LabelRows(np.arange(last - first + 1), labels.indices[first:last], N_LABELS)
+            n_labels = int(labels.indices[:last].max(initial=-1)) + 1
+            theirs = LabelRows(np.arange(last - first + 1), labels.indices[first:last], n_labels)
             list(online.learn(TrainingSet(part, theirs)))
         found.append(online.finish(N_LABELS, rows.n_features, np.arange(N_LABELS, dtype=np.int32)))
     assert found[0].report["rows"] == 600

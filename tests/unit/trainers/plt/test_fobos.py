@@ -20,7 +20,7 @@ SEED = 5
 
 def _train(data, shape, descent, bytes_max=GIB, threads=1):
     tools = Tools(SEED, Crew(threads))
-    trees, report = train_trees(MemorySource(data), [(tools, shape)], descent, bytes_max, tools)
+    trees, report, _ = train_trees(MemorySource(data), [(tools, shape)], descent, bytes_max, tools)
     return trees[0], report
 
 

@@ -1,0 +1,107 @@
+"""The state of an online tree as arrays, and back: its nodes, and the contents of their tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.handles import I64
+from service.base.rows import offsets, ranges
+from service.trainers.lomtree.tables import BITS_MIN, N_VALUES, SIZES, Pool, fill, n_refused, set_counts
+from service.trainers.lomtree.tree import LEAF, N_NODES, N_SPLITS, ROOT, OnlineTree
+from service.trainers.state import LearnerState, check_that
+
+_OF_NODES = OnlineTree._fields[:-4]
+"""What is kept of each node as it is; the others are views of it, or tables."""
+
+
+def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:
+    """Return what is kept of a tree: the same of two that are the same, wherever their tables lie."""
+    n = int(tree.state[N_NODES])
+    arrays = {f"node/{name}": np.ascontiguousarray(getattr(tree, name)[:n]) for name in _OF_NODES}
+    for part in ("weights", "classes"):
+        arrays |= {f"{part}/{name}": array for name, array in _pool_arrays(getattr(tree, part), n).items()}
+    return {**arrays, "counts": tree.state}
+
+
+def _pool_arrays(pool: Pool, n: int) -> dict[str, NDArray[Any]]:
+    """Return the contents of n tables by key, and how many blocks of each size are free.
+
+    Where blocks lie, and keys in them, is of no effect on what is found, or on when there is no room.
+    """
+    bits = pool.bits[:n].copy()
+    has = np.flatnonzero(bits >= 0)
+    sizes = np.int64(1) << bits[has].astype(np.int64)
+    slots, table = ranges(pool.start[has], sizes), np.repeat(has, sizes)
+    used = pool.key[slots] >= 0
+    slots, table = slots[used], table[used]
+    slots = slots[np.lexsort((pool.key[slots], table))]
+    free = np.zeros(SIZES, np.int64)
+    for size in range(SIZES):
+        at = int(pool.free[size])
+        while at >= 0:
+            free[size], at = free[size] + 1, int(pool.key[at])
+    return {
+        "bits": bits,
+        "used": pool.used[:n].copy(),
+        "keys": pool.key[slots],
+        "values": np.ascontiguousarray(pool.value[slots, :N_VALUES]),
+        "free": free,
+        "refused": np.array([n_refused(pool)]),
+    }
+
+
+def restore_tree(found: LearnerState, tree: OnlineTree, n_labels: int) -> None:
+    """Write what was kept over a tree without rows. Raises Corrupt, and what `restoring` refuses.
+
+    n_labels  labels of its classes are below
+    """
+    tree.state[:] = found.take("counts", "int64", len(tree.state))
+    n = int(tree.state[N_NODES])
+    check_that(1 <= n <= len(tree.left) and n == 2 * tree.state[N_SPLITS] + 1, "as many nodes as splits make")
+    for name in _OF_NODES:
+        array = getattr(tree, name)
+        array[:n] = found.take(f"node/{name}", array.dtype.name, n, *array.shape[1:])
+    _check_links(tree, n)
+    for part in ("weights", "classes"):
+        _restore_pool(found, part, getattr(tree, part), n)
+    check_that((found.arrays["classes/keys"] < n_labels).all(), "labels that there are")
+
+
+def _check_links(tree: OnlineTree, n: int) -> None:
+    """Raise Corrupt unless the first n nodes are one tree: no way down from the root comes back."""
+    left, right, parent = tree.left[:n], tree.right[:n], tree.parent[:n]
+    inner = np.flatnonzero(left != LEAF)
+    children = np.concatenate([left[inner], right[inner]])
+    root = int(tree.state[ROOT])
+    others = np.delete(np.arange(n), root) if 0 <= root < n else np.empty(0)
+    check_that(np.array_equal(np.sort(children), others), "one tree")
+    check_that((parent[children] == np.tile(inner, 2)).all() and parent[root] == -1, "parents of children")
+
+
+def _restore_pool(found: LearnerState, part: str, pool: Pool, n: int) -> None:
+    """Write the contents of n tables into an empty pool, whose blocks then lie one after the other."""
+    bits, used = found.take(f"{part}/bits", "int32", n), found.take(f"{part}/used", "int32", n)
+    keys, free = found.take(f"{part}/keys", "int32", None), found.take(f"{part}/free", "int64", SIZES)
+    values = found.take(f"{part}/values", pool.value.dtype.name, len(keys), N_VALUES)
+    has = np.flatnonzero(bits != -1)
+    check_that(((bits[has] >= BITS_MIN) & (bits[has] < SIZES)).all(), "sizes of tables")
+    n_free = sum(blocks << size for size, blocks in enumerate(free.tolist()))
+    check_that((free >= 0).all() and n_free <= len(pool.key), "free blocks")
+    each: I64 = np.concatenate([bits[has].astype(np.int64), np.repeat(np.arange(SIZES), free)])
+    starts = offsets(np.int64(1) << each)
+    check_that(starts[-1] <= len(pool.key), "tables within the memory of the parameters")
+    room = np.where(bits < 0, 0, np.int64(3) << np.maximum(bits, 0).astype(np.int64))
+    check_that((used >= 0).all() and (4 * used.astype(np.int64) <= room).all(), "tables with room for keys")
+    ptr = offsets(used)
+    check_that(ptr[-1] == len(keys) and (keys >= 0).all(), "keys of tables")
+    same_table = np.diff(np.repeat(np.arange(n), used)) == 0
+    check_that((np.diff(keys.astype(np.int64))[same_table] > 0).all(), "keys in their order")
+    pool.start[has], pool.bits[:n] = starts[: len(has)], bits
+    pool.key[: starts[-1]] = -1
+    for at, size in zip(starts[len(has) : -1].tolist(), each[len(has) :].tolist(), strict=True):
+        pool.key[at], pool.free[size] = pool.free[size], at
+    set_counts(pool, int(starts[-1]), int(found.take(f"{part}/refused", "int64", 1)[0]))
+    fill(pool, ptr, keys.copy(), values.copy())
