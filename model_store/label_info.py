@@ -23,8 +23,9 @@ from model_store.names import NAME_BYTES_MAX, NameTable, build_names, check_name
 LABEL_INFO = "label_info"
 """The file's name, in the directory of the model."""
 
-URI, NOTATION, NAME, OTHERS = "uri", "notation", "name:", "others:"
-"""The columns; that of the names in a language begins with NAME, that of other names with OTHERS."""
+URI, NOTATION, NAME, OTHERS, DEPRECATED = "uri", "notation", "name:", "others:", "deprecated"
+"""The columns; that of the names in a language begins with NAME, that of other names with OTHERS. Deprecated
+subjects have the text DEPRECATED in its column, which is there where some are."""
 
 BETWEEN_OTHERS = " | "
 """What stands between two other names of a subject."""
@@ -37,7 +38,7 @@ SUBJECTS_MAX = 1 << 27
 HEAD_BYTES = 8192
 
 _LANGUAGE = r"[a-z]{1,8}(-[a-z0-9]{1,8}){0,3}"
-_COLUMN = re.compile(rf"{URI}|{NOTATION}|({NAME}|{OTHERS}){_LANGUAGE}", re.ASCII)
+_COLUMN = re.compile(rf"{URI}|{NOTATION}|{DEPRECATED}|({NAME}|{OTHERS}){_LANGUAGE}", re.ASCII)
 _SCHEMA = 1
 _ALIGNMENT = 64
 _PIECE_BYTES = 1 << 22
@@ -45,7 +46,7 @@ _BYTES_MAX = 1 << 40
 
 
 class Subject(NamedTuple):
-    """What a vocabulary says of one subject. A label info keeps the first four, and the other names.
+    """What a vocabulary says of one subject. A label info keeps all but the related ones.
 
     names       by language, in lower case; none is empty
     broader     URIs of the subjects above it; those that the vocabulary does not have are left out
@@ -130,6 +131,10 @@ class LabelInfo(NamedTuple):
             if text is not None and column.startswith(NAME)
         }
 
+    def deprecated(self) -> NDArray[np.bool_] | None:
+        """Return whether each subject is deprecated, bool[n]; None: none is."""
+        return np.diff(self.texts(DEPRECATED)) > 0 if DEPRECATED in self.head.columns else None
+
     def _text(self, column: int, subject: int) -> str | None:
         at = column * self.head.n_subjects + subject
         start, end = self.offsets[at], self.offsets[at + 1]
@@ -160,6 +165,7 @@ def build_label_info(subjects: Sequence[Subject], by: str = URI, language: str |
     languages = list(dict.fromkeys(tag for subject in subjects for tag in subject.names))
     with_others = {tag for subject in subjects for tag, _, _ in subject.others}
     columns = _columns(languages, by) + tuple(f"{OTHERS}{tag}" for tag in languages if tag in with_others)
+    columns += (DEPRECATED,) if any(subject.deprecated for subject in subjects) else ()
     if language is not None and language not in languages:
         raise ValueError(f"expected one of the languages {', '.join(languages)}, found {language!r}")
     first = [_text(subject, by) for subject in subjects]
@@ -198,6 +204,8 @@ def _text(subject: Subject, column: str) -> str:
         return subject.uri
     if column == NOTATION:
         return subject.notation or ""
+    if column == DEPRECATED:
+        return DEPRECATED if subject.deprecated else ""
     if column.startswith(OTHERS):
         return _others(subject, column.removeprefix(OTHERS))
     return subject.names.get(column.removeprefix(NAME), "")
@@ -269,7 +277,7 @@ def parse_head(data: bytes, where: str) -> Head:
     columns = fields.take("columns")
     well_formed = (
         type(columns) is list
-        and 2 <= len(columns) <= 2 * LANGUAGES_MAX + 2
+        and 2 <= len(columns) <= 2 * LANGUAGES_MAX + 3
         and all(type(column) is str and _COLUMN.fullmatch(column) for column in columns)
         and len(set(columns)) == len(columns)
         and {URI, NOTATION} <= set(columns)

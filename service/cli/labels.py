@@ -57,12 +57,17 @@ def labels(
         label = name_of(version.labels, i)
         rows = None if counts is None else int(counts[i])
         told = {} if info is None else told_of_label(info, i)
-        found.append({"label": label, "id": i, "training_rows": rows, "denied": label in denied, **told})
+        is_denied = label in denied or (live.allowed is not None and not live.allowed[i])
+        found.append({"label": label, "id": i, "training_rows": rows, "denied": is_denied, **told})
     number = version.manifest.version
     if json:
         print_json({"model": name, "version": number, "n_found": len(ids), "labels": found})
         return
-    heads = [key for key in (found[0] if found else ("label",)) if key != "denied" or denied]
+    heads = [
+        key
+        for key in (found[0] if found else ("label",))
+        if key != "denied" or denied or live.allowed is not None
+    ]
     title = f"{name}@{number}: {len(ids):,} of {version.labels.n_names:,} labels"
     print_table(title, heads, [[_cell(one[key]) for key in heads] for one in found])
 

@@ -1,8 +1,9 @@
-"""What serves an alias that denies labels: its version, whose answers never have them."""
+"""What serves a version without labels: those that an alias denies, and deprecated concepts."""
 
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model_store.identifiers import is_version
 from model_store.names import find_all, name_of
@@ -22,42 +23,41 @@ def with_denied(
     limits: Limits | None = None,
     stages: StageTimes | None = None,
 ) -> ServedVersion:
-    """Return what serves a version under an alias that denies labels. O(nodes).
+    """Return what serves a version without the labels that an alias denies, and deprecated ones. O(nodes).
 
-    names           of labels; the version need not have them; of none, `served` is what is returned
+    served          of a version; it is what is returned where it has the labels wanted
+    names           of labels to deny; the version need not have them
     limits, stages  as `serve_model` takes them
     """
-    if not names:
+    if not names and served.info.allowed is (None if served.denied is None else served.denied.by_info):
         return served
-    denied = denied_in(served, names)
-    fast = fast_requests(
-        served.opened,
-        served.predictor,
-        served.featurizer,
-        fast_forms(limits or Limits()),
-        stages,
-        denied.mask,
+    denying = _denying(served, names, served.info.allowed)
+    mask = None if denying.denied is None else denying.denied.mask
+    forms = fast_forms(limits or Limits())
+    return denying._replace(
+        fast=fast_requests(served.opened, served.predictor, served.featurizer, forms, stages, mask)
     )
-    return _denying(served, denied)._replace(fast=fast)
-
-
-def denied_in(served: ServedVersion, names: Sequence[str]) -> DeniedLabels:
-    """Return what denying these labels means for a version."""
-    ids = find_all(served.labels, names)
-    allowed = np.ones(served.labels.n_names, np.uint8)
-    allowed[ids[ids >= 0]] = 0
-    mask = served.predictor.label_mask(among=allowed)
-    assert mask is not None
-    return DeniedLabels(tuple(names), int(np.count_nonzero(ids < 0)), allowed, mask)
 
 
 def denying_as(served: ServedVersion, other: ServedVersion) -> ServedVersion:
     """Return a version for feedback that came by the alias that `other` serves: it denies the same labels."""
-    return served if other.denied is None else _denying(served, denied_in(served, other.denied.names))
+    if other.denied is None or not other.denied.names:
+        return served
+    return _denying(served, other.denied.names, None if served.denied is None else served.denied.by_info)
 
 
-def _denying(served: ServedVersion, denied: DeniedLabels) -> ServedVersion:
-    return served._replace(denied=denied, masks=LabelMasks(served.predictor, denied.allowed))
+def _denying(served: ServedVersion, names: Sequence[str], by_info: NDArray[np.uint8] | None) -> ServedVersion:
+    """Return a version that denies labels, but for its fast answers."""
+    denied = None
+    if names or by_info is not None:
+        allowed = np.ones(served.labels.n_names, np.uint8) if by_info is None else by_info.copy()
+        ids = find_all(served.labels, names)
+        allowed[ids[ids >= 0]] = 0
+        mask = served.predictor.label_mask(among=allowed)
+        assert mask is not None
+        denied = DeniedLabels(tuple(names), int(np.count_nonzero(ids < 0)), allowed, mask, by_info)
+    masks = LabelMasks(served.predictor, None if denied is None else denied.allowed)
+    return served._replace(denied=denied, masks=masks)
 
 
 def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
@@ -69,11 +69,11 @@ def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
 
 
 def check_not_denied(served: ServedVersion, ids: Sequence[int], place: str) -> None:
-    """Raise UnknownLabel for the first of some labels that the alias denies, at place[i]."""
+    """Raise UnknownLabel for the first of some labels that is never answered, at place[i]."""
     if served.denied is None:
         return
     for i, label in enumerate(ids):
         if not served.denied.allowed[label]:
             found = f"{name_of(served.labels, label)!r:.80}"
-            fault = UnknownLabel(f"expected a label that the alias does not deny, found {found}")
+            fault = UnknownLabel(f"expected a label that is neither denied nor deprecated, found {found}")
             raise fault.at(f"{place}[{i}]")

@@ -19,10 +19,15 @@ from service.serving.schemas.predict import InfoQuery
 
 
 class LabelFacts(NamedTuple):
-    """The label info of a version: subjects, int32[K], has the subject of each label, -1 where none is."""
+    """The label info of a version.
+
+    subjects  int32[K]  the subject of each label, -1 where none is
+    allowed   uint8[K]  0 for labels that are deprecated; None: no label is
+    """
 
     info: LabelInfo
     subjects: NDArray[np.int32]
+    allowed: NDArray[np.uint8] | None = None
 
     def name(self, label: int, language: str) -> str | None:
         """Return a label's name in a language; else the one of no language; None where it has neither."""
@@ -65,6 +70,11 @@ class LiveLabelInfo:
         self.current: LabelFacts | None = None
         self._by_uri: tuple[LabelFacts | None, dict[str, int]] = None, {}
 
+    @property
+    def allowed(self) -> NDArray[np.uint8] | None:
+        """Return what `LabelFacts.allowed` is now."""
+        return None if self.current is None else self.current.allowed
+
     def label_of_uri(self, uri: str) -> int | None:
         """Return the label that has a URI. The first call makes a table, 1 us a label."""
         facts = self.current
@@ -79,7 +89,15 @@ class LiveLabelInfo:
             self.current = None
         else:
             found = find_names(info.keys, self.labels.utf8, self.labels.offsets)
-            self.current = LabelFacts(info, found)
+            self.current = LabelFacts(info, found, _allowed(info.deprecated(), found))
+
+
+def _allowed(deprecated: NDArray[np.bool_] | None, subjects: NDArray[np.int32]) -> NDArray[np.uint8] | None:
+    """Return `LabelFacts.allowed` of labels' subjects, of which it is known whether each is deprecated."""
+    if deprecated is None:
+        return None
+    found = ~(deprecated[subjects] & (subjects >= 0))
+    return None if found.all() else found.view(np.uint8)
 
 
 class LabelInfos:

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from model_store.alias import Alias
@@ -59,9 +60,10 @@ class LiveModels(Generic[T]):
     models_max     versions that aliases keep open; the rest are opened when asked for
     versions_max   versions kept open because requests asked for them, the least recently used go first
     seconds_max    how long a request waits for a version to be opened
-    refresh        brings up to date what else the store has of models, after each look that found a change;
+    refresh        brings up to date what else the store has of models, in each look that found a change;
                    it returns, by model, why some of that cannot be used
-    deny           makes of what serves a version what serves it without some labels; in a thread
+    deny           makes of what serves a version what serves it without some labels, and without those that
+                   are deprecated now; in a thread
     """
 
     def __init__(
@@ -209,17 +211,15 @@ class LiveModels(Generic[T]):
         on_first()
         self.has_looked.set()
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(poll_seconds):
                     await self._woken.wait()
-            except TimeoutError:
-                pass
             if self._woken.is_set():
                 self._woken.clear()
                 for key, failure in self._failures.copy().items():
                     self._failures[key] = failure._replace(retry_at=0.0)
             await loop.run_in_executor(self._looker, self.look)
-            self._forget_asked()
+            await self._renew_asked()
 
     async def catch_up(self, seconds_max: float) -> None:
         """Look at the store at once; return when that is served, or after so long. Never raises."""
@@ -247,11 +247,7 @@ class LiveModels(Generic[T]):
                 # of a model that was deleted something stays
                 if self.models and not infos and not generation:
                     raise StoreUnreadable("expected models as before, found none: is the disk still there?")
-                state = self._next_state(generation, infos)
-                for model, detail in self._refresh().items():
-                    retry_at = time.monotonic() + RETRY_SECONDS
-                    self._failures[model, LABEL_INFO] = Failure(model, LABEL_INFO, detail, retry_at)
-                self._state = state
+                self._state = self._next_state(generation, infos)
                 self.heads = {}  # after the state: so that nothing of the one before is noted in it
             self._store_error = None
         except Exception as error:
@@ -284,6 +280,9 @@ class LiveModels(Generic[T]):
         for key, alias in aliases.items():
             aliases[key] = self._with_split(key[0], alias, resident)
         self._count_swaps(known, aliases)
+        for model, detail in self._refresh().items():
+            retry_at = time.monotonic() + RETRY_SECONDS
+            self._failures[model, LABEL_INFO] = Failure(model, LABEL_INFO, detail, retry_at)
         return state_of(generation, infos, aliases, resident, self._deny, self._state)
 
     def _settle(self, key: AliasKey, wanted: Alias, resident: dict[Key, object]) -> Alias:
@@ -357,8 +356,7 @@ class LiveModels(Generic[T]):
     def _fail(self, model: str, ref: str, detail: str, error: Exception | None = None) -> str:
         """Note and log that a version or an alias cannot be served; return the detail, which clients see."""
         self._failures[model, ref] = Failure(model, ref, detail, time.monotonic() + RETRY_SECONDS)
-        said = detail if error is None else str(error)
-        log(logging.ERROR, "model_failed", model=model, ref=ref, detail=said, error=error)
+        log(logging.ERROR, "model_failed", model=model, ref=ref, detail=str(error or detail), error=error)
         return detail
 
     async def _open_asked(self, key: Key) -> T:
@@ -372,14 +370,18 @@ class LiveModels(Generic[T]):
         finally:
             del self._opening[key]
 
-    def _forget_asked(self) -> None:
-        """Let go of versions that requests named and that an alias keeps now, or the store no longer has."""
-        models = self.models
+    async def _renew_asked(self) -> None:
+        """Let go of versions that requests named and an alias keeps or the store lost; renew the others."""
+        models, loop = self.models, asyncio.get_running_loop()
         resident = {} if self._state is None else self._state.resident
-        for key in list(self._asked):
+        for key, opened in list(self._asked.items()):
             info = models.get(key[0])
             if key in resident or info is None or key[1] not in info.versions:
                 del self._asked[key]
+                continue
+            current = await loop.run_in_executor(self._opener, self._deny, opened, ())
+            if key in self._asked:
+                self._asked[key] = current
 
     def _drop_old_failures(self, infos: list[ModelInfo]) -> None:
         """Forget the failures of what the store no longer has, and of aliases: those are seen again."""

@@ -22,6 +22,7 @@ from service.inference.options import ALL_ALLOWED
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.serving.answer import fast_forms
+from service.serving.denied import with_denied
 from service.serving.dialect import Body
 from service.serving.events import read_sparse_events
 from service.serving.label_choice import LabelMasks, LabelWeights
@@ -73,7 +74,7 @@ def open_version(
 
     Blocking. Raises Corrupt.
 
-    infos    the infos of labels of the store's models; None: there are none
+    infos    the infos of labels of the store's models, by which deprecated ones are not answered; None: none
     stages   where it is counted how long the stages of short answers take; None: nobody asks
     """
     manifest = model.manifest
@@ -84,7 +85,7 @@ def open_version(
     if learning is not None:
         learning.follower.add(thresholds)
     info = LiveLabelInfo(manifest.model, model.labels)
-    return ServedVersion(
+    served = ServedVersion(
         manifest.model,
         manifest.version,
         predictor,
@@ -105,6 +106,7 @@ def open_version(
         model,
         info if infos is None else infos.follow(info),
     )
+    return with_denied(served, (), limits, stages)
 
 
 def unlearned_of(model: Model) -> NDArray[np.uint8]:

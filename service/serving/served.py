@@ -21,17 +21,19 @@ DEFAULT_ALIAS = "latest"
 
 
 class DeniedLabels(NamedTuple):
-    """The labels that answers of an alias never have, as they meet one version.
+    """The labels that answers never have, as they meet one version.
 
-    names      as the alias has them
+    names      those that the alias denies, as it has them; others are deprecated
     n_unknown  how many of them the version does not have
     allowed    uint8[K], 0 for the others; mask: the same as searches take it
+    by_info    `allowed` of the label info that this was made by
     """
 
     names: tuple[str, ...]
     n_unknown: int
     allowed: NDArray[np.uint8]
     mask: NDArray[np.uint8]
+    by_info: NDArray[np.uint8] | None
 
 
 class ServedVersion(NamedTuple):

@@ -153,6 +153,7 @@ def state_of(
 ) -> State:
     """Return the state of these models and aliases, the views of denied labels made."""
     served = ServedAliases[Any](aliases, deny, before and before.served)
+    resident = {key: deny(opened, ()) for key, opened in resident.items()}  # some may be deprecated by now
     served.open(lambda model, version: resident.get((model, version)))
     models = {info.name: info for info in infos}
     return State(generation is not EARLY, generation, models, {**resident}, served)

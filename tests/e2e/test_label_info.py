@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from model_store.label_info import LABEL_INFO, Subject, build_label_info
+from model_store.label_info import LABEL_INFO, LabelInfo, Subject, build_label_info
 from model_store.store import Store
 from tests.conftest import Run
 from tests.servers import ServerProcess, wait_for
@@ -98,6 +98,57 @@ def test_lines_of_a_batch_and_the_client_tell_names(server: ServerProcess) -> No
         assert (found.name, found.notation) == (f"koira {found.id}", f"{found.id}.0")
         assert found.names["en"] == f"dog {found.id}"
         assert client.predict("text", ["a terminal"])[0].labels[0].names == {}
+
+
+def with_deprecated(labels: set[str]) -> LabelInfo:
+    every = [f"label::{i}" for i in range(11)]
+    return build_label_info([Subject(label, None, {}, deprecated=label in labels) for label in every])
+
+
+def test_deprecated_labels_are_answered_nowhere(run_here: Run, shared_store: Path, tmp_path: Path) -> None:
+    root, rows = tmp_path / "store", tmp_path / "rows.jsonl"
+    shutil.copytree(shared_store, root)
+    rows.write_text(json.dumps(SPARSE["instances"][0]) + "\n")  # type: ignore[index]
+    file = tmp_path / "v.nt"
+    skos, true = "http://www.w3.org/2004/02/skos/core#", '"true"^^<http://www.w3.org/2001/XMLSchema#boolean>'
+    file.write_text(
+        "".join(
+            f"<label::{i}> <http://www.w3.org/1999/02/22-rdf-syntax-ns#type> <{skos}Concept> .\n"
+            f'<label::{i}> <{skos}prefLabel> "name {i}"@en .\n'
+            for i in range(11)
+        )
+        + "".join(f"<label::{i}> <http://www.w3.org/2002/07/owl#deprecated> {true} .\n" for i in (1, 4))
+    )
+    every = {f"label::{i}" for i in range(11)}
+
+    def by_http(server: ServerProcess, way: str) -> set[str]:
+        return {one["label"] for one in labels_of(server, f"/v1/models/raw{way}/predict", SPARSE)}
+
+    with ServerProcess(root, store_poll_seconds=0.05) as server:
+        ways = ("", "/aliases/latest", "/versions/2", "/versions/1")  # of which the last is of no alias
+        assert [by_http(server, way) for way in ways] == [every] * 4
+        said = run_here("models", "label-info", "raw", file, "--json", store=root)
+        assert said.returncode == 0, said.stderr
+        current = every - {"label::1", "label::4"}
+        wait_for(lambda: [by_http(server, way) for way in ways] == [current] * 4)
+        lines = [rows.read_bytes().rstrip()]
+        (line,) = server.stream("/v1/models/raw/batch?top_r=11", lines)
+        assert {one["label"] for one in json.loads(line)["labels"]} == current
+        for model in ("raw", "raw@1"):
+            options = ("--data", rows, "--top-r", "11")
+            told = run_here("predict", model, *options, store=root).stdout.splitlines()[-1]
+            assert {one["label"] for one in json.loads(told)["labels"]} == current
+            out = tmp_path / model
+            done = run_here("predict", model, *options, "--out", out, store=root)
+            assert done.returncode == 0, done.stderr
+            (part,) = out.glob("part-*")
+            assert {one["label"] for one in json.loads(part.read_bytes())["labels"]} == current
+        found = server.ask("GET", "/v1/models/raw/labels")[1]
+        assert {one["label"] for one in found["labels"] if one["denied"]} == every - current
+        Store(root).put_label_info("raw", with_deprecated({"label::2"}))
+        wait_for(lambda: [by_http(server, way) for way in ways] == [every - {"label::2"}] * 4)
+        Store(root).put_label_info("raw", with_deprecated(set()))
+        wait_for(lambda: [by_http(server, way) for way in ways] == [every] * 4)
 
 
 @pytest.mark.parametrize(

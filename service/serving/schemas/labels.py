@@ -193,7 +193,9 @@ class LabelSummary(DescribedLabel):
     marks: Annotated[
         int | None, Field(description="rows in which it was true, plus those it was predicted in")
     ]
-    denied: Annotated[bool, Field(description="whether the alias denies it: never answered")]
+    denied: Annotated[
+        bool, Field(description="whether it is never answered: denied by the alias, or deprecated")
+    ]
 
 
 class LabelPage(TypedDict):
@@ -204,7 +206,7 @@ class LabelPage(TypedDict):
     threshold_epoch: int | None
     n_labels: Annotated[int, Field(description="labels of the version")]
     n_found: Annotated[int, Field(description="labels that the query selects")]
-    n_denied: Annotated[int, Field(description="labels that the alias denies; none of a version's number")]
+    n_denied: Annotated[int, Field(description="labels that the alias denies, and deprecated ones")]
     languages: Annotated[list[str], Field(description="of the names in the model's label info")]
     labels: list[LabelSummary]
     next_offset: int | None

@@ -9,9 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from model_store.label_info import LabelInfo, Subject, build_label_info
 from model_store.store import Store
 from service.inference.fast_request import AS_PREDICTIONS
-from service.serving.denied import denied_in, denying_as, with_denied
+from service.serving.denied import denying_as, with_denied
+from service.serving.label_info import LiveLabelInfo
 from service.serving.live import LiveModels
 from service.serving.opening import serve_model
 from service.serving.served import ServedVersion
@@ -122,7 +124,36 @@ def test_what_is_denied_is_told_of_another_version(served: ServedVersion) -> Non
     again = denying_as(served, view).denied
     assert again is not None and again.allowed.tolist() == view.denied.allowed.tolist()
     assert denying_as(served, served) is served
-    assert denied_in(served, ()).mask.all()
+    assert with_denied(served, ()) is served
+
+
+def info_with(deprecated: Sequence[str]) -> LabelInfo:
+    return build_label_info(
+        [Subject(f"label::{i}", None, {}, deprecated=f"label::{i}" in deprecated) for i in range(9)]
+    )
+
+
+def test_deprecated_labels_are_denied_labels_of_the_version_and_of_its_aliases(served: ServedVersion) -> None:
+    live = LiveLabelInfo("m", served.labels)
+    there = served._replace(info=live)
+    live.follow(info_with([]))
+    assert with_denied(there, ()) is there
+    live.follow(info_with(DENIED[:3]))
+    by_number = with_denied(there, ())
+    assert with_denied(by_number, ()) is by_number
+    by_alias = with_denied(by_number, DENIED[3:])
+    for options in WAYS:
+        body = asked(instances_of(served), options)
+        assert answered(by_number, body) == answered(with_denied(served, DENIED[:3]), body)
+        assert answered(by_alias, body) == answered(with_denied(served, DENIED), body)
+    again = denying_as(by_number, by_alias).denied
+    assert by_alias.denied is not None and again is not None
+    assert again.allowed.tolist() == by_alias.denied.allowed.tolist()
+    for info in (info_with([]), None):
+        live.follow(info)
+        assert with_denied(by_number, ()).denied is None
+        body = asked(instances_of(served), {"top_r": 11})
+        assert answered(with_denied(by_number, ()), body) == answered(served, body)
 
 
 async def body_of(response: httpx.Response) -> Any:
