@@ -374,12 +374,13 @@ def score(
     from model_store.store import Store
     from service.base.settings import read_settings
     from service.serving.denied import denied_by, with_denied
+    from service.serving.label_info import LabelInfos
     from service.serving.opening import open_version
     from service.serving.scores import score_block
 
     limits = read_settings().limits
     opened_store, (name, reference) = Store(store), parse_reference(model)
-    served = open_version(opened_store.open(name, reference))
+    served = open_version(opened_store.open(name, reference), infos=LabelInfos(opened_store))
     served = with_denied(served, denied_by(opened_store, name, reference))
 
     def answer(block: LineBlock) -> Answered:

@@ -81,7 +81,8 @@ def _parquet(path: Path) -> Table:
 
 
 def _delimited(path: Path, said: str) -> Table:
-    next(DataFile(path).blocks(), None)  # what cannot be read is told
+    if next(DataFile(path).blocks(), None) is None:
+        raise BadData(f"{path}: expected a header with the names of columns, found an empty file")
     own = DELIMITERS[DataFile(path).kind]
     best: tuple[float, int, str, list[list[str]]] = (-1.0, 0, said or own, [[]])
     for mark in [said] if said else dict.fromkeys((own, *DELIMITERS.values(), ";", "|")):

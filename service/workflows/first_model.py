@@ -103,8 +103,9 @@ def _parts(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, D
     if dataset.n_rows < LEAST_ROWS:
         raise BadData(f"{data}: expected {LEAST_ROWS} rows or more to learn from, found {dataset.n_rows}")
     if len(used) < 2:
-        names = dataset.label_names or [str(label) for label in used]
-        raise BadData(f"{data}: expected two labels or more to tell apart, found only {names[0]!r:.80}")
+        names = [dataset.label_names[label] if dataset.label_names else str(label) for label in used]
+        found = f"only {names[0]!r:.80}" if names else "rows without labels"
+        raise BadData(f"{data}: expected two labels or more to tell apart, found {found}")
     held, rest = divide(dataset.n_rows, dataset.n_rows, seed)
     train, valid, test = (dataset.take(rows) for rows in (rest, held[::2], held[1::2]))
     if not np.isin(test.labels.indices, train.labels.indices).any():

@@ -1,6 +1,7 @@
 """Clients and frames of other projects, from their own environment."""
 
 import importlib
+import io
 import json
 import os
 import shutil
@@ -66,6 +67,26 @@ def test_it_predicts(server: ServerProcess, generated: str, model: str, kind: st
     expected = server.ask("POST", f"/v1/models/{model}/predict", {"instances": [fields], "top_r": 3})[1]
     found = [(label.label, label.id, label.score) for label in answer.predictions[0].labels]
     assert found == [(one["label"], one["id"], one["score"]) for one in expected["predictions"][0]["labels"]]
+
+
+@pytest.mark.parametrize(
+    ("model", "row"), [("text", {"text": "a game of chess"}), ("named", {"features": {"red": 1.0}})]
+)
+def test_it_predicts_lines(server: ServerProcess, generated: str, model: str, row: Any) -> None:
+    lines = [json.dumps(row).encode() + b"\n", b"no json\n"] * 300
+    file_of = importlib.import_module(f"{generated}.types").File
+    batch = find_operation(generated, "batch")
+    with client_of(generated, server) as client:
+        answer, refused = (
+            batch.sync(name, client=client, body=file_of(io.BytesIO(b"".join(lines))), top_r=3)
+            for name in (model, "none")
+        )
+    found = [json.loads(line) for line in answer.payload.read().splitlines()]
+    expected = [json.loads(line) for line in server.stream(f"/v1/models/{model}/batch?top_r=3", lines)]
+    for line in (*found, *expected):
+        line.pop("prediction_id", None)
+    assert found == expected and len(found) == 600 and found[1]["error"]["line"] == 2
+    assert isinstance(refused, models_of(generated).Problem) and refused.code == "model-not-found"
 
 
 def client_of(package: str, server: ServerProcess) -> Any:

@@ -143,6 +143,10 @@ def test_deprecated_labels_are_answered_nowhere(run_here: Run, shared_store: Pat
             assert done.returncode == 0, done.stderr
             (part,) = out.glob("part-*")
             assert {one["label"] for one in json.loads(part.read_bytes())["labels"]} == current
+        scored = tmp_path / "scored.jsonl"
+        scored.write_text(json.dumps({"indices": [1], "values": [1.0], "labels": ["label::1"]}) + "\n")
+        refused = run_here("score", "raw", "--data", scored, store=root)
+        assert (refused.returncode, "neither denied nor deprecated" in refused.stdout) == (2, True)
         found = server.ask("GET", "/v1/models/raw/labels")[1]
         assert {one["label"] for one in found["labels"] if one["denied"]} == every - current
         Store(root).put_label_info("raw", with_deprecated({"label::2"}))

@@ -22,6 +22,9 @@ JSON = frozenset({b"application/json"})
 
 NDJSON = frozenset({b"application/x-ndjson", b"application/ndjson", b"application/jsonl"})
 
+OCTETS = frozenset({b"application/octet-stream"})
+"""As which lines may be sent too: most generated clients know of no NDJSON."""
+
 BODY_IS_HERE = "xylem.body"
 """The ASGI extension by which our server says that a request's whole body has been received."""
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from fastapi import Request, Response
 
-from service.api.door.admission import NDJSON, check_media
+from service.api.door.admission import NDJSON, OCTETS, check_media
 from service.api.door.heads import reference_of
 from service.api.door.request_timings import timings_of_block
 from service.api.routes.admins import RawRoute, router_of
@@ -76,7 +76,9 @@ _HEADERS = {
     "xylem-model": {"schema": {"type": "string"}, "description": "the model"},
     "xylem-version": {"schema": {"type": "integer"}, "description": "the version of the whole batch"},
 }
-_ANSWER = answers(200, "An answer line for each line, in their order", content(_MEDIA, "BatchAnswerLine"))
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_SAYS = "An answer line for each line, in their order; of the media type of the request"
+_ANSWER = answers(200, _SAYS, content(_MEDIA, "BatchAnswerLine"), _BYTES)
 _ANSWER[200]["headers"] = _HEADERS
 
 
@@ -87,7 +89,10 @@ _ANSWER[200]["headers"] = _HEADERS
     "Predict lines with",
     response_class=Response,
     responses={**_ANSWER, **problems(409)},
-    openapi_extra={**takes(content(_MEDIA, "BatchLine", _LINES)), **query_parameters(Options, *PREDICT_ONLY)},
+    openapi_extra={
+        **takes(content(_MEDIA, "BatchLine", _LINES), _BYTES),
+        **query_parameters(Options, *PREDICT_ONLY),
+    },
 )
 async def batch(request: Request, services: Wired) -> Response:
     """NDJSON both ways, streamed: a line of the body is an instance, a line answers it.
@@ -96,7 +101,7 @@ async def batch(request: Request, services: Wired) -> Response:
     error in its place. A connection that ends without the last chunk was cut off. The options are the query
     string's, and hold for every line.
     """
-    check_media(request.scope, NDJSON)
+    check_media(request.scope, NDJSON | OCTETS)
     limits = services.limits
     options = parse_options(request.scope["query_string"], limits)
     served = (await choose_served(request, services.live, *reference_of(request.path_params))).served
@@ -120,6 +125,8 @@ async def batch(request: Request, services: Wired) -> Response:
 
     rows_max = max(1, min(limits.block_rows_max, limits.answer_labels_max // options.top_r))
     headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
+    if request.headers.get("content-type", "").encode() in OCTETS:
+        headers["content-type"] = request.headers["content-type"]
     if options.threshold == TUNED:
         headers |= stale_headers(served)
     return services.batches.answer(begin, record, rows_max, headers)

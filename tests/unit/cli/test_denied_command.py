@@ -83,7 +83,7 @@ def test_commands_of_the_alias_keep_to_it(deny: Callable[..., Any], store: Store
     predicted = {label["label"] for label in json.loads(out(*asked, "m", of_line=LINE))["labels"]}
     assert predicted == {f"label::{i}" for i in range(11)} - {"label::1"}
     assert len(json.loads(out(*asked, "m@2", of_line=LINE))["labels"]) == 11
-    assert "does not deny" in out("score", "m", of_line=LINE, code=2)
+    assert "neither denied nor deprecated" in out("score", "m", of_line=LINE, code=2)
     assert json.loads(out("models", "show", "m", "--json").splitlines()[-1])["denied"] == ["label::1"]
     assert "denied" not in json.loads(out("models", "show", "m@2", "--json").splitlines()[-1])
     assert "latest denies" in out("models", "show", "m")

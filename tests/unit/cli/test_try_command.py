@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import random
 import signal
 import socket
@@ -150,6 +151,47 @@ def test_a_first_model_is_published_with_thresholds(tmp_path: Path, run_here: Ru
     assert facts["P@5"] == pytest.approx(facts["labels_a_row"] * 20) == pytest.approx(facts["possible"])
     done = run_here("predict", "other", "a blue thing", "--threshold", "tuned", store=store)
     assert done.returncode == 0 and "blue" in done.stdout and "red" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("empty.csv", b"", "expected a header with the names of columns, found an empty file"),
+        ("empty.jsonl", b"", "expected at least one row, found none"),
+        ("header.csv", b"text,labels\n", "expected at least one row, found none"),
+        (
+            "nothing.jsonl",
+            b'{"text":"a book","labels":[]}\n' * 30,
+            "two labels or more to tell apart, found rows",
+        ),
+        ("column.csv", b"text\n" + b"a book\n" * 30, "expected one column 'labels', found columns 'text'"),
+        ("binary.csv", bytes(range(256)) * 20, "expected text, found NUL"),
+        ("binary.jsonl", bytes(range(256)) * 20, "expected a JSON object, found"),
+        ("binary.bin", bytes(range(256)) * 20, "expected a name that ends in .txt"),
+        ("one.csv", b"text,labels\n" + b"a book,red\n" * 30, "to tell apart, found only 'red'"),
+    ],
+)
+def test_a_file_that_nothing_can_be_learnt_from_is_refused(
+    tmp_path: Path, run_here: Run, name: str, content: bytes, fault: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    done = run_here("try", tmp_path / name, "--no-serve", store=tmp_path / "store")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert f"{name}:" in done.stderr and fault in done.stderr
+    assert not (tmp_path / "store" / "models").exists()
+
+
+def test_what_cannot_be_read_is_refused(tmp_path: Path, run_here: Run) -> None:
+    (tmp_path / "empty").mkdir()
+    secret = tmp_path / "secret.csv"
+    secret.write_text("text,labels\n")
+    secret.chmod(0)
+    wrong = [(tmp_path / "empty", "expected data files"), (tmp_path / "none.csv", "No such file")]
+    if os.geteuid():  # of root nothing is kept
+        wrong.append((secret, "expected a readable file, found: Permission denied"))
+    for path, fault in wrong:
+        done = run_here("try", path, "--no-serve", store=tmp_path / "store")
+        assert done.returncode == 2 and f"{path}: " in done.stderr and fault in done.stderr
 
 
 def test_a_wrong_guess_is_told_with_the_fault(tmp_path: Path, run_here: Run) -> None:
