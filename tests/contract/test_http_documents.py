@@ -12,6 +12,7 @@ import model_store.errors
 import service.api.door.problems as problems
 import service.base.errors
 from service.base.settings import ELSEWHERE, Limits, read_settings, variables
+from service.jobs.kinds import KINDS
 from service.serving.parse import parse_options
 from service.serving.schemas.predict import Options
 from tests.schemas import fault_of, openapi, openapi_under
@@ -110,6 +111,7 @@ def test_the_openapi_document_has_every_route_that_the_contract_names() -> None:
     tensors = {f"/v2/models/{{model}}{way}" for way in ways[:2]}
     expected |= tensors | {f"{path}/{what}" for path in tensors for what in ("ready", "infer")}
     expected |= {"/v2", "/v2/health/live", "/v2/health/ready"}
+    expected |= {f"/v1/admin/{kind}-jobs" for kind in KINDS}
     paths = openapi()["paths"]
     assert expected <= paths.keys()
     operations = [operation["operationId"] for item in paths.values() for operation in item.values()]

@@ -67,6 +67,11 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
             "data": "valid.jsonl",
         },
     ),
+    "extend": (
+        "ExtendJob",
+        "Add labels to a version, without training it again",
+        {"model": "debtags", "data": "monday.jsonl", "rows": ["train.jsonl.gz"]},
+    ),
     "vocabulary": (
         "VocabularyJob",
         "Give a combined version another vocabulary, without training",
