@@ -26,15 +26,16 @@ ROWS_MAX = 64
 OTHERS_MAX = 32
 """Labels that are kept of those true together with a label, at most."""
 
-NEAREST = (10, 50, 200)
-"""Rows that vote: the nearest ones, so many; ascending."""
+NEAREST = 50
+"""Rows that vote, at most."""
 
 NEAR_FEATURES = (
     "greatest cosine",
     "mean of the three greatest",
     "sum of cubes",
     "mean cosine",
-    *(f"{what} of the {n} nearest" for n in NEAREST for what in ("votes", "share of all votes")),
+    "votes",
+    "share of all votes",
     "greatest cosine of a vote",
     "expected by the best labels",
     "share of the greatest cosine",
@@ -45,9 +46,9 @@ NEAR_FEATURES = (
 
 Four are of the cosines between the row that is answered and the label's rows. The mean cosine is the product
 with the centroid of these rows, which so needs no arrays of its own. Each is 0 where a label has no rows; of
-two rows the third greatest is 0. Then the NEAREST of all rows vote for all labels that they bear, by the cube
-of their cosines: the votes for the label, these as a share of all votes, and the greatest cosine of a row
-that votes for it. Then the mean, by score, of how often the label was true where the first member's
+two rows the third greatest is 0. Then the NEAREST of all rows vote for their labels, by the cube of their
+cosines: the votes for the label, these as a share of all votes, and the greatest cosine of a row that votes
+for it. Then the mean, by score, of how often the label was true where the first member's
 best labels were. The last three are divided by the greatest that a candidate of this row has.
 """
 

@@ -192,9 +192,9 @@ def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
         features=np.empty((n_candidates if parts.has_near else 0, N_NEAR), np.float32),
         best=np.empty(BEST, np.int32),
         cosine=np.full(n_rows, UNSEEN),
-        seen=np.empty(n_rows, np.int32),
-        best_cosine=np.empty(NEAREST[-1], np.float32),
-        best_row=np.empty(NEAREST[-1], np.int32),
+        seen=np.empty(n_rows + 1, np.int32),
+        best_cosine=np.empty(NEAREST, np.float32),
+        best_row=np.empty(NEAREST, np.int32),
     )
 
 

@@ -8,7 +8,7 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.handles import F32, F32_1, F32_2, I32, I32_1, I64_1, U8_1, handle
 from model_store.near import NEAR_FEATURES, NEAREST, ZERO
 from service.kernels.search.call import Rows
-from service.kernels.search.heaps import keep_best, sort_best
+from service.kernels.search.heaps import keep_best
 
 N_NEAR = len(NEAR_FEATURES)
 
@@ -18,11 +18,9 @@ BEST = 10
 UNSEEN = np.float32(-2.0)
 """In the place of a cosine that was not measured."""
 
-_VOTES = NEAR_FEATURES.index(f"votes of the {NEAREST[0]} nearest")
-_GREATEST = NEAR_FEATURES.index("greatest cosine of a vote")
-_EXPECTED = NEAR_FEATURES.index("expected by the best labels")
-_COMPARED = (0, 2, _EXPECTED)
-_MOST = NEAREST[-1]
+_VOTES, _EXPECTED, _COMPARED = 4, 7, (0, 2, 7)
+"""Among NEAR_FEATURES: the first that is of votes, what the best labels expect, those that are compared."""
+
 _ZERO, _MIDDLE = np.float32(0.0), np.float32(ZERO)
 _THIRD = np.float32(1 / 3)
 
@@ -35,8 +33,8 @@ class NearSearch(NamedTuple):
     features  float32[candidates, N_NEAR]  NEAR_FEATURES of the candidates
     best   int32[BEST]  the first member's best labels
     cosine  float32[rows]  with the row that is answered; UNSEEN between rows
-    seen    int32[rows]    rows that have a feature of it, each once
-    best_cosine, best_row  [the greatest of NEAREST]  the nearest rows
+    seen    int32[rows + 1]  rows that have a feature of it, each once
+    best_cosine, best_row  [NEAREST]  the heap of rows
     """
 
     label_ptr: I64_1
@@ -81,11 +79,14 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
         value = rows.values[at] * length
         for i in range(near.feature_ptr[place], near.feature_ptr[place + 1]):
             other = near.row[i]
-            if near.cosine[other] <= UNSEEN:
-                near.cosine[other] = _ZERO
-                near.seen[n_seen] = other
-                n_seen += 1
-            near.cosine[other] += value * ((np.float32(near.value[i]) - _MIDDLE) * near.scale[other])
+            sum_before = near.cosine[other]
+            is_first = sum_before <= UNSEEN  # without a branch, which could not be foretold
+            near.seen[n_seen] = other
+            n_seen += is_first
+            product = value * (np.float32(near.value[i]) - _MIDDLE)
+            near.cosine[other] = product + (_ZERO if is_first else sum_before)
+    for j in range(n_seen):
+        near.cosine[near.seen[j]] *= near.scale[near.seen[j]]
     return n_seen
 
 
@@ -130,38 +131,26 @@ def count_votes(n: int, n_seen: int, slot: I32, near: NearSearch) -> None:
 
     slot  the places of labels among the candidates, below 0 of others
     """
-    n_near = 0
+    n_near, total = 0, _ZERO
     for j in range(n_seen):
         row = near.seen[j]
         if near.cosine[row] > _ZERO:
-            n_near = keep_best(near.best_cosine, near.best_row, n_near, _MOST, near.cosine[row], row)
+            n_near = keep_best(near.best_cosine, near.best_row, n_near, NEAREST, near.cosine[row], row)
         near.cosine[row] = UNSEEN
-    sort_best(near.best_cosine, near.best_row, n_near)
     for i in range(n):
-        near.features[i, _VOTES : _GREATEST + 1] = _ZERO
-    total, first = _ZERO, 0
-    for k, most in enumerate(NEAREST):
-        votes = _VOTES + 2 * k
-        for i in range(n if k > 0 else 0):
-            near.features[i, votes] = near.features[i, votes - 2]
-        for j in range(first, min(most, n_near)):
-            total += _vote(near.best_row[j], near.best_cosine[j], votes, slot, near)
-        first = min(most, n_near)
-        for i in range(n):
-            near.features[i, votes + 1] = near.features[i, votes] / total if total > _ZERO else _ZERO
-
-
-@inlined
-def _vote(row: int, cosine: np.float32, votes: int, slot: I32, near: NearSearch) -> np.float32:
-    """Have a row vote for its labels among the candidates; return its vote."""
-    vote = cosine * cosine * cosine
-    for at in range(near.row_label_ptr[row], near.row_label_ptr[row + 1]):
-        place = slot[near.row_label[at]]
-        if place >= 0:
-            found = near.features[place]
-            found[votes] += vote
-            found[_GREATEST] = max(found[_GREATEST], cosine)
-    return np.float32(vote)
+        near.features[i, _VOTES] = near.features[i, _VOTES + 2] = _ZERO
+    for j in range(n_near):
+        row, cosine = near.best_row[j], near.best_cosine[j]
+        vote = cosine * cosine * cosine
+        total += vote
+        for at in range(near.row_label_ptr[row], near.row_label_ptr[row + 1]):
+            place = slot[near.row_label[at]]
+            if place >= 0:
+                found = near.features[place]
+                found[_VOTES] += vote
+                found[_VOTES + 2] = max(found[_VOTES + 2], cosine)
+    for i in range(n):
+        near.features[i, _VOTES + 1] = near.features[i, _VOTES] / total if total > _ZERO else _ZERO
 
 
 @inlined

@@ -212,19 +212,18 @@ def test_features_of_candidates_are_those_of_a_slow_oracle(seed: int) -> None:
         expected = []
         cosine_of = kept @ asked[row]
         order = np.lexsort((np.arange(len(kept)), -cosine_of))
-        nearest = [int(one) for one in order if cosine_of[one] > 1e-6][: NEAREST[-1]]
+        nearest = [int(one) for one in order if cosine_of[one] > 1e-6][:NEAREST]
+        total = sum(cosine_of[one] ** 3 for one in nearest)
         for label in labels:
             cosines = np.sort(cosine_of[rows_of(near, label)])[::-1]
             positive = np.append(np.maximum(cosines, 0), np.zeros(3))[:3]
             mean = cosines.mean() if len(cosines) else 0
             found = [positive[0], positive.mean(), (cosines**3).sum(), mean]
-            for most in NEAREST:
-                voters = [one for one in nearest[:most] if label in voted_by(near, one)]
-                votes = sum(cosine_of[one] ** 3 for one in voters)
-                total = sum(cosine_of[one] ** 3 for one in nearest[:most])
-                found += [votes, votes / total if total else 0]
-            n_votes += bool(len(voters) > NEAREST[1])
+            voters = [one for one in nearest if label in voted_by(near, one)]
+            votes = sum(cosine_of[one] ** 3 for one in voters)
+            found += [votes, votes / total if total else 0]
             found.append(max((cosine_of[one] for one in voters), default=0))
+            n_votes += bool(len(voters) > 3)
             expected.append([*found, expected_by_best(near, single, row_of(rows, row), int(label))])
         compared = np.array(expected)[:, [0, 2, -1]]
         best = np.maximum(compared.max(0), 0)
@@ -232,7 +231,7 @@ def test_features_of_candidates_are_those_of_a_slow_oracle(seed: int) -> None:
         np.testing.assert_allclose(
             features[:, -len(NEAR_FEATURES) :], np.hstack([np.array(expected), shares]), rtol=1e-4, atol=1e-5
         )
-    assert n_votes > 40 and len(near.scale) > NEAREST[-1]
+    assert n_votes > 40 and len(near.scale) > NEAREST
 
 
 def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None:
