@@ -1,7 +1,8 @@
-"""Steps for the tests of executors: in a module, where the processes of a cluster find them."""
+"""Steps and rows for the tests of executors: in a module, where the processes of a cluster find them."""
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.base.errors import BadData
+from service.trainers.source import MemorySource, Reads, TrainingSet
 
 
 class Found(NamedTuple):
@@ -70,3 +72,19 @@ class Sleeping:
     def run(self, seconds: float, workspace: None, stop: NDArray[np.uint8]) -> float:
         time.sleep(seconds)
         return seconds
+
+
+class Parts:
+    """Rows that come in parts, as those of a file."""
+
+    reads: Reads = "passes"
+    final_ids = None
+
+    def __init__(self, data: TrainingSet, n_parts: int) -> None:
+        self.census = MemorySource(data).census
+        self._data = data
+        self._bounds = np.linspace(0, data.n_rows, n_parts + 1).astype(int).tolist()
+
+    def parts(self) -> Iterator[TrainingSet]:
+        for first, last in zip(self._bounds, self._bounds[1:], strict=False):
+            yield self._data.cut(first, last)

@@ -1,12 +1,32 @@
 """Running the many small pieces of a training on threads, so that an interrupt stops them all."""
 
+import os
+import tempfile
 import threading
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import cached_property
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from service.executors.steps import R, Step, T
+from service.base.errors import Unavailable
+from service.executors.steps import Held, R, Step, T
+from service.executors.values import packed, unpacked
+
+
+class _InFile(NamedTuple):
+    """A value that stands in a file as `packed` made it; `kind` is its type."""
+
+    file: BinaryIO
+    kind: Any
+    start: int
+    length: int
+
+    def get(self) -> Any:
+        """Return the value."""
+        return unpacked(self.kind, os.pread(self.file.fileno(), self.length, self.start))
 
 
 class Crew:
@@ -18,6 +38,36 @@ class Crew:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self.stop = np.zeros(1, np.uint8)
+
+    @cached_property
+    def _scratch(self) -> BinaryIO:
+        """Return a file for what is held, which nobody sees and which goes with the crew."""
+        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it goes with the crew)
+        weakref.finalize(self, file.close)
+        return file
+
+    def hold(self, value: R) -> Held[R]:
+        """Put a value where steps reach it, out of this process's memory. Raises Unavailable: no space."""
+        content = memoryview(packed(value))
+        start = end = self._scratch.seek(0, os.SEEK_END)
+        try:
+            while content:
+                written = self._scratch.write(content)
+                content, end = content[written:], end + written
+        except OSError as error:
+            fault = f"expected space for rows in {tempfile.gettempdir()}, found: {error.strerror}"
+            raise Unavailable(f"stream: {fault}") from None
+        return _InFile(self._scratch, type(value), start, end - start)
+
+    def split(self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int) -> list[list[Held[R]]]:
+        """Run a step with n results on every item; they stay where they were made: return where that is."""
+        found: dict[Held[T], list[Held[R]]] = {}
+
+        def done(item: Held[T], results: list[R]) -> None:
+            found[item] = [self.hold(result) for result in results]
+
+        self.steps(step, items, done)
+        return [found[item] for item in items]
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on every item, as `run`, in any order; each thread has a workspace of its own."""

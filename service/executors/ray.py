@@ -14,12 +14,12 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from service.base.errors import BadInput, BadParameter, Unavailable, XylemError
 from service.base.logs import log
 from service.base.rows import writeable
 from service.executors.local import Crew
-from service.executors.steps import R, Step, T
+from service.executors.steps import Held, R, Step, T
 from service.executors.values import mapped, shared
 
 EXTRA = "pip install 'xylem-serve[ray]'"
@@ -188,6 +188,24 @@ def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, l
     return time.perf_counter() - began, results
 
 
+class _InStore(NamedTuple):
+    """A value of the object store."""
+
+    ref: Any
+
+    def get(self) -> Any:
+        """Return the value, on a node: its arrays stay where they are."""
+        import ray
+
+        return mapped(ray.get(self.ref), shared)
+
+
+def _split(step: Step[Held[T], list[R]], item: Held[T]) -> list[Any]:
+    """Return what a bundle of no results returns, and then the results of an item."""
+    seconds, (results,) = _run_bundle(uuid.uuid4().hex, step, [item])
+    return [(seconds, []), *results]
+
+
 @contextmanager
 def crew_of(threads: int, address: str | None, ahead: int = AHEAD) -> Iterator[Crew]:
     """Yield who runs steps: the nodes of a cluster (`connect`); without an address, threads here."""
@@ -212,6 +230,7 @@ class RayCrew(Crew):
         self._ahead = ahead
         self._found = 1
         self._looked_at = -math.inf
+        self._made_by: list[Any] = []
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on every item, as `Crew.steps`.
@@ -241,6 +260,39 @@ class RayCrew(Crew):
             for ref in running:
                 ray.cancel(ref, force=True)
             raise
+
+    def hold(self, value: R) -> Held[R]:
+        """Put a value into the object store."""
+        return _InStore(self._ray.put(value))
+
+    def split(self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int) -> list[list[Held[R]]]:
+        """Run a step on every item, as `Crew.split`: the results stay in the object store of the node.
+
+        Those that a node takes with it are made again, by the step, which is kept for that.
+        """
+        self._made_by.append(self._ray.put(step))
+        task = self._ray.remote(_split).options(num_cpus=1, max_retries=RETRIES, num_returns=n + 1)
+        running: list[Any] = []
+        held: list[list[Held[R]]] = []
+        try:
+            for item in items:
+                while len(running) >= self._ahead * self._processors():
+                    self._end_one(running)
+                first, *parts = task.remote(self._made_by[-1], item)
+                running.append(first)
+                held.append([_InStore(part) for part in parts])
+            while running:
+                self._end_one(running)
+        except BaseException:
+            for ref in running:
+                self._ray.cancel(ref, force=True)
+            raise
+        return held
+
+    def _end_one(self, running: list[Any]) -> None:
+        ended = self._next(running)
+        running.remove(ended)
+        self._result(ended)
 
     def everywhere(self, call: Callable[[], None]) -> None:
         """Do a call on each node. Raises what it does, naming the node, and Unavailable."""

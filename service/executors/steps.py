@@ -11,6 +11,13 @@ T_contra = TypeVar("T_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
 
+class Held(Protocol[R_co]):
+    """A value that stays where it was made until a step gets it; hashable, and small in messages."""
+
+    def get(self) -> R_co:
+        """Return the value; its arrays are not written to."""
+
+
 class Step(Protocol[T_contra, R_co]):
     """A frozen dataclass: its fields are what all items share, arrays and NamedTuples of arrays among them.
 

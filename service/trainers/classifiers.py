@@ -24,7 +24,8 @@ from service.trainers.shape import Shape
 from service.trainers.work import Tools, derived_seed
 
 Loss = Literal["squared_hinge", "logistic"]
-_SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}
+SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}
+"""What trains the classifiers of a tile with each loss."""
 
 _PIECE = 2_000_000
 """A piece of work is about so many visits of a row by a tile and epoch, or one tile."""
@@ -103,7 +104,7 @@ class Again(NamedTuple):
     some: Some | None = None
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """Some tiles of a node: first .. last - 1."""
 
     node: int
@@ -111,7 +112,7 @@ class _Piece(NamedTuple):
     last: int
 
 
-class _Solved(NamedTuple):
+class Solved(NamedTuple):
     """A tile's weights: features (ascending), how many each has, and of which child, what weight; biases."""
 
     features: I32
@@ -153,18 +154,18 @@ def train_classifiers(
              have none. None: `every_child`
     """
     trained = every_child(shape) if trained is None else trained
-    solve = _Solve(rows, shape, members, solving, tools.seed, len(np.unique(members.rows)), trained)
+    solve = Solve(rows, shape, members, solving, tools.seed, len(np.unique(members.rows)), trained)
     pieces = sorted(solve.pieces(), key=lambda piece: -solve.visits(piece))
     total, gone = sum(map(solve.visits, pieces)), 0
-    solved: dict[int, dict[int, _Solved]] = {node: {} for node in trained}
+    solved: dict[int, dict[int, Solved]] = {node: {} for node in trained}
     chunks: list[Chunk | None] = [None] * len(shape.first)
 
-    def done(piece: _Piece, tiles: list[_Solved]) -> None:
+    def done(piece: Piece, tiles: list[Solved]) -> None:
         nonlocal gone
         of_node = solved[piece.node]
         of_node.update(zip(range(piece.first, piece.last), tiles, strict=True))
         if len(of_node) == solve.n_tiles(piece.node):
-            chunks[piece.node] = _chunk([of_node[tile] for tile in sorted(of_node)])
+            chunks[piece.node] = chunk_of([of_node[tile] for tile in sorted(of_node)])
             del solved[piece.node]
         gone += solve.visits(piece)
         tools.progress(stage, gone, total)
@@ -181,7 +182,7 @@ def solver_bytes(rows: SparseRows) -> int:
     return 8 * len(rows.indices) + 88 * rows.n_rows + 72 * rows.n_features
 
 
-def _aligned(n: int) -> F32:
+def aligned(n: int) -> F32:
     """Return float32[n, LANES] of zeros that begins on a cache line."""
     n_bytes = n * LANES * 4
     raw = np.zeros(n_bytes + _LINE_BYTES, np.uint8)
@@ -190,10 +191,10 @@ def _aligned(n: int) -> F32:
 
 
 @dataclass(frozen=True)
-class _Solve:
+class Solve:
     """Trains the tiles of a piece. Its workspace: for each row and each feature a number, 0."""
 
-    result: ClassVar[Any] = list[_Solved]
+    result: ClassVar[Any] = list[Solved]
 
     rows: SparseRows
     shape: Shape
@@ -211,23 +212,23 @@ class _Solve:
         members = self.members
         return int(members.ptr[members.end(self.shape, node)] - members.ptr[self.shape.first[node]])
 
-    def visits(self, piece: _Piece) -> int:
+    def visits(self, piece: Piece) -> int:
         """Return a bound on the row visits of an epoch."""
         return self._carried(piece.node) * (piece.last - piece.first)
 
-    def pieces(self) -> Iterator[_Piece]:
+    def pieces(self) -> Iterator[Piece]:
         """Cut the nodes into pieces; the cut does not depend on the number of threads."""
         for node in self.trained:
             n_tiles = self.n_tiles(node)
             step = max(1, _PIECE // max(1, 10 * min(self._carried(node), self.rows.n_rows)))
             for first in range(0, n_tiles, step):
-                yield _Piece(node, first, min(n_tiles, first + step))
+                yield Piece(node, first, min(n_tiles, first + step))
 
     def workspace(self) -> tuple[I32, I32]:
         """Return what calls work in."""
         return np.zeros(self.rows.n_rows, np.int32), np.zeros(self.rows.n_features, np.int32)
 
-    def run(self, piece: _Piece, workspace: tuple[I32, I32], stop: U8) -> list[_Solved]:
+    def run(self, piece: Piece, workspace: tuple[I32, I32], stop: U8) -> list[Solved]:
         """Return the result of an item."""
         rows, shape, members, solving = self.rows, self.shape, self.members, self.solving
         again = self.trained[piece.node]
@@ -253,7 +254,7 @@ class _Solve:
             n_children, of_all = len(of_tile), positive(members, of_tile)
             lanes = np.arange(n_children, dtype=np.uint16)[:, None]
             costs = solving.costs_at(self.n_root, len(of_node), np.count_nonzero(of_all >> lanes & 1, axis=1))
-            tile = Tile(of_all[picked], _aligned(n_used + 1), _aligned(n_rows), order, active)
+            tile = Tile(of_all[picked], aligned(n_used + 1), aligned(n_rows), order, active)
             tile_seed = derived_seed(self.seed, piece.node, number)
             if _put_old(again, number, problem.used, ascending, tile.weights):
                 known, some = nothing_known(n_rows), again.some
@@ -262,11 +263,8 @@ class _Solve:
                 refine(problem, tile, costs, solving.loss == "logistic", known, some is not None, stop)
             else:
                 how = solving.eps, solving.epochs_max, tile_seed, stop
-                _SOLVERS[solving.loss](problem, tile, n_children, costs, *how)
-            counts = np.empty(n_used, np.int32)
-            lane, weight = pack_tile(tile.weights, ascending, n_children, solving.prune, counts)
-            bias = tile.weights[n_used, :n_children].copy()
-            solved.append(_Solved(problem.used[ascending], counts, lane, weight, bias))
+                SOLVERS[solving.loss](problem, tile, n_children, costs, *how)
+            solved.append(solved_of(tile.weights, problem.used, ascending, n_children, solving.prune))
         forget_rows(of_node, place)
         return solved
 
@@ -314,7 +312,14 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
     return Chunk(ascending[starts], row_ptr, child[order], np.concatenate(weights)[order], bias)
 
 
-def _chunk(tiles: list[_Solved]) -> Chunk:
+def solved_of(weights: F32, used: I32, ascending: I64, n_children: int, prune: float) -> Solved:
+    """Return the weights of a tile that are kept; `ascending` are the ranks of its features, sorted."""
+    counts = np.empty(len(used), np.int32)
+    lane, weight = pack_tile(weights, ascending, n_children, prune, counts)
+    return Solved(used[ascending], counts, lane, weight, weights[len(used), :n_children].copy())
+
+
+def chunk_of(tiles: list[Solved]) -> Chunk:
     """Join the tiles of a node, first to last."""
     counts = np.sum([tile.counts for tile in tiles], axis=0, dtype=np.int64)
     ends = np.cumsum(counts)

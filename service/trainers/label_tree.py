@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import sqrt
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from model_store.ensemble import Link, Tree
+from model_store.compiled.handles import I32
+from model_store.ensemble import Chunk, Link, Tree
 from model_store.manifest import IDS_MAX
 from service.base.faults import fault
 from service.base.parameters import Parameters
-from service.base.rows import LabelRows, SparseRows
+from service.base.rows import NO_ROWS, LabelRows, SparseRows
+from service.trainers.blocks import blocks_of, factors_of, train_blocks, vectors_of
 from service.trainers.classifiers import Members, Solving, members_of, solver_bytes, train_classifiers
 from service.trainers.clustering import balanced_shape, kmeans_shape
 from service.trainers.fields import CostDecay, Eps, Idf, LabelTrees, LeafSize, MaxEpochs, RareDecay
@@ -33,8 +34,8 @@ _USUAL = 0.1
 _FEATURES = 300
 
 
-def prune_of(prune: Prune, rows: SparseRows) -> float:
-    """Return the size below which weights are left out.
+def prune_of(prune: Prune, mean: float) -> float:
+    """Return the size below which weights are left out, where rows have so many features in the mean.
 
     A row of length 1 with n features has values of about 1 / sqrt(n), and what is left out of its margin is
     the sum of n small weights times these: weights of some features of one word are alike, so the sum grows
@@ -42,7 +43,6 @@ def prune_of(prune: Prune, rows: SparseRows) -> float:
     """
     if prune != "auto":
         return prune
-    mean = len(rows.indices) / max(1, rows.n_rows)
     return _USUAL * min(1.0, sqrt(_FEATURES / max(1.0, mean)))
 
 
@@ -78,12 +78,18 @@ class ClassifierParameters(Parameters):
         "than 300 features in the mean: 0.1 * sqrt(300 / mean)",
     )
     idf: Idf = "auto"
+    memory_mib: int = Field(
+        default=512,
+        ge=1,
+        le=4096,
+        description="with --stream: a step holds so much of the rows; nodes with more are solved by blocks",
+    )
 
-    def solving(self, rows: SparseRows) -> Solving:
-        """Return what the classifiers are trained with on these rows."""
+    def solving(self, n_rows: int, n_nonzeros: int) -> Solving:
+        """Return what the classifiers are trained with on so many rows, with so many values in all."""
         loss: Any = self.loss
         cost = self.cost or (8.0 if loss == "logistic" else 0.5)
-        prune = prune_of(self.prune, rows)
+        prune = prune_of(self.prune, n_nonzeros / max(1, n_rows))
         return Solving(loss, cost, self.cost_decay, self.rare_decay, self.eps, self.max_epochs, prune)
 
     def model_link(self) -> Link:
@@ -122,25 +128,37 @@ class LabelTreeParameters(ClassifierParameters):
 
 
 def _shapes(
-    data: TrainingSet, p: ClassifierParameters, tools: Tools
-) -> Iterator[tuple[Tools, Shape, Members]]:
-    """Yield (tools of the tree, shape, members) of each tree.
+    labels: I32, find: Callable[[], Representations], p: ClassifierParameters, tools: Tools
+) -> Iterator[tuple[Tools, Shape]]:
+    """Yield (tools of the tree, shape) of each tree.
+
+    find  the label representations, where they are wanted
 
     The labels are clustered anew for each; without parameters for that all of them are children of the root.
     """
-    ptr, rows = rows_by_label(data.labels)
-    labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
     if not isinstance(p, LabelTreeParameters):
-        yield tools, join(labels, []), members_of(ptr, rows, labels)
+        yield tools, join(labels, [])
         return
-    vectors = exact_vectors(data, tools)
+    vectors = find()
     for tree in range(p.trees):
         of_tree = tools.of_tree(tree, p.trees)
-        if p.clustering == "balanced":
-            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, of_tree)
-        else:
-            shape = kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, of_tree)
+        yield of_tree, _clustered(vectors, labels, p, of_tree)
+
+
+def _shapes_of_rows(
+    data: TrainingSet, p: ClassifierParameters, tools: Tools
+) -> Iterator[tuple[Tools, Shape, Members]]:
+    """Yield (tools of the tree, shape, members) of each tree of rows in memory."""
+    ptr, rows = rows_by_label(data.labels)
+    labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
+    for of_tree, shape in _shapes(labels, lambda: exact_vectors(data, tools), p, tools):
         yield of_tree, shape, members_of(ptr, rows, shape.labels)
+
+
+def _clustered(vectors: Representations, labels: I32, p: LabelTreeParameters, tools: Tools) -> Shape:
+    if p.clustering == "balanced":
+        return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
+    return kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
 
 
 def exact_vectors(data: TrainingSet, tools: Tools) -> Representations:
@@ -154,6 +172,10 @@ def exact_vectors(data: TrainingSet, tools: Tools) -> Representations:
 def grow(weighed: Weighed, shape: Shape, members: Members, solving: Solving, tools: Tools) -> Tree:
     """Train the classifiers of a shape; they are for the rows before they were weighed."""
     chunks = train_classifiers(weighed.rows, shape, members, solving, tools, "classifiers")
+    return _tree_of(weighed, shape, chunks)
+
+
+def _tree_of(weighed: Weighed, shape: Shape, chunks: list[Chunk | None]) -> Tree:
     plain = [chunk and weighed.plain_chunk(chunk) for chunk in chunks]
     return Tree(shape.child_ptr, shape.node_label, plain)
 
@@ -163,21 +185,40 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
 
     Of `ovr`, one tree whose root has every label as a child: a classifier a label, on all rows with a label.
     """
+    if source.reads != "rows":
+        return _fit_blocks(source, parameters, tools)
     data = all_rows(source)
-    solving, weighed = parameters.solving(data.rows), weigh(data.rows, parameters.idf)
+    solving = parameters.solving(data.n_rows, len(data.rows.indices))
+    weighed = weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
     trees = [
         grow(weighed, shape, members, solving, of_tree)
-        for of_tree, shape, members in _shapes(data, parameters, tools)
+        for of_tree, shape, members in _shapes_of_rows(data, parameters, tools)
     ]
     link = parameters.model_link()
     return Trained.of(trees, data.labels.n_labels, data.rows.n_features, "label-tree", link, parameters)
 
 
+def _fit_blocks(source: RowSource, parameters: ClassifierParameters, tools: Tools) -> Trained:
+    """Train on a stream, whose rows are held in blocks. Raises BadData."""
+    blocks = blocks_of(source, parameters.memory_mib, tools)
+    census = blocks.census
+    scale = factors_of(blocks, parameters.idf, tools)
+    solving = parameters.solving(census.n_rows, census.n_nonzeros)
+    labels = np.flatnonzero(census.label_rows).astype(np.int32)
+    shapes = _shapes(labels, lambda: vectors_of(blocks, scale, tools), parameters, tools)
+    trees = [
+        _tree_of(Weighed(NO_ROWS, scale), shape, train_blocks(blocks, shape, scale, solving, of_tree))
+        for of_tree, shape in shapes
+    ]
+    link = parameters.model_link()
+    return Trained.of(trees, len(census.label_rows), census.n_features, "label-tree", link, parameters)
+
+
 def estimate_label_tree(data: TrainingSet, parameters: ClassifierParameters, tools: Tools) -> SizeEstimate:
     """Return the size bound of what `fit_label_tree` would train with the same arguments."""
     data = data._replace(rows=weigh(data.rows, parameters.idf).rows)
-    shapes = [(shape, members) for _, shape, members in _shapes(data, parameters, tools)]
+    shapes = [(shape, members) for _, shape, members in _shapes_of_rows(data, parameters, tools)]
     return estimate_size(data.rows, shapes, tools)
 
 
@@ -187,16 +228,15 @@ def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Reg
     def members(labels: LabelRows, shape: Shape) -> Members:
         return members_of(*rows_by_label(labels), shape.labels)
 
-    def divide(vectors: Representations, labels: NDArray[np.int32], tools: Tools) -> Shape:
+    def divide(vectors: Representations, labels: I32, tools: Tools) -> Shape:
         p = parameters
-        if not isinstance(p, LabelTreeParameters):
-            return join(labels, [])
-        if p.clustering == "balanced":
-            return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
-        return kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
+        return (
+            _clustered(vectors, labels, p, tools) if isinstance(p, LabelTreeParameters) else join(labels, [])
+        )
 
     most = 2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX
-    return Regrowth(parameters.solving(rows), parameters.idf, members, divide, most)
+    solving = parameters.solving(rows.n_rows, len(rows.indices))
+    return Regrowth(solving, parameters.idf, members, divide, most)
 
 
 LABEL_TREE = TrainerSpec(
@@ -205,6 +245,7 @@ LABEL_TREE = TrainerSpec(
     parameters=LabelTreeParameters,
     fit=fit_label_tree,
     estimate=estimate_label_tree,
+    reads="passes",
     regrowth=regrow_label_tree,
     alone=spreads,
     worker_bytes=lambda data, p: solver_bytes(data.rows),
@@ -216,6 +257,7 @@ OVR = TrainerSpec(
     parameters=OvrParameters,
     fit=fit_label_tree,
     estimate=estimate_label_tree,
+    reads="passes",
     regrowth=regrow_label_tree,
     alone=spreads,
     worker_bytes=lambda data, p: solver_bytes(data.rows),

@@ -66,10 +66,14 @@ def label_representations(rows: SparseRows, labels: LabelRows) -> Representation
 
     Source: Lin, Liu and Lin 2024, section 2. Cost: that of `label_sums`. Deterministic.
     """
-    sums = label_sums(rows, labels)
+    return unit_vectors(label_sums(rows, labels))
+
+
+def unit_vectors(sums: Any) -> Representations:
+    """Return the rows of csr_array[n_labels, n_features], sorted, at length 1."""
     indptr = sums.indptr.astype(np.int64)
     values = _unit_values(sums.data, indptr).astype(np.float32)
-    return Representations(indptr, sums.indices.astype(np.int32), values, rows.n_features)
+    return Representations(indptr, sums.indices.astype(np.int32), values, sums.shape[1])
 
 
 def projected_vectors(source: RowSource, tools: Tools) -> Representations:

@@ -1,11 +1,13 @@
 """Weighing features by how rare they are, for rows that only say which features they have."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from model_store.compiled.handles import F32, I32
+from model_store.compiled.handles import F32, I32, I64
 from model_store.ensemble import Chunk
 from service.base.rows import SparseRows, offsets
 
@@ -42,6 +44,58 @@ class Weighed(NamedTuple):
         return chunk._replace(weight=(chunk.weight / factors).astype(np.float32))
 
 
+class FeatureCounts(NamedTuple):
+    """What is counted of rows, all of them or a block, to weigh their features.
+
+    n_rows   how many rows
+    alike    whether the values of each row but zeros are equal in size
+    with_it  int64[D]    rows that have the feature
+    squares  float64[D]  the sum of squares of its values
+    """
+
+    n_rows: int
+    alike: bool
+    with_it: I64
+    squares: Any
+
+    def __add__(self, more: FeatureCounts) -> FeatureCounts:  # type: ignore[override]
+        """Return the counts of both."""
+        sums = self.with_it + more.with_it, self.squares + more.squares
+        return FeatureCounts(self.n_rows + more.n_rows, self.alike and more.alike, *sums)
+
+    def factors(self, idf: str) -> F32 | None:
+        """Return float32[D], the factor of each feature as `weigh` says; None: all are 1."""
+        if idf == "no" or not self.with_it.any() or (idf == "auto" and not self.alike):
+            return None
+        factors = np.log((1.0 + self.n_rows) / (1.0 + self.with_it)) + 1.0
+        factors *= np.sqrt(self.squares.sum() / (self.squares @ factors**2))
+        found: F32 = factors.astype(np.float32)
+        return found
+
+
+def count_features(rows: SparseRows) -> FeatureCounts:
+    """Return the counts of rows. Cost: some passes over the values."""
+    every = np.arange(rows.n_features)
+    squares: Any = np.zeros(rows.n_features)
+    with_it = np.zeros(rows.n_features, np.int64)
+    for part in parts_of(rows):
+        with_it += np.bincount(part.indices[part.values != 0], minlength=rows.n_features)
+        # the sums go on as if the rows were one part
+        terms = np.concatenate([squares, np.abs(part.values).astype(np.float64) ** 2])
+        squares = np.bincount(np.concatenate([every, part.indices]), terms, rows.n_features)
+    return FeatureCounts(rows.n_rows, all(map(_alike, parts_of(rows))), with_it, squares)
+
+
+def weighed(rows: SparseRows, scale: F32 | None, in_place: bool = False) -> SparseRows:
+    """Return rows with each value multiplied by the factor of its feature."""
+    if scale is None:
+        return rows
+    values = rows.values if in_place else np.empty_like(rows.values)
+    for part, out in zip(parts_of(rows), parts_of(rows._replace(values=values)), strict=True):
+        np.multiply(part.values, scale[part.indices], out=out.values)
+    return rows._replace(values=values)
+
+
 def weigh(rows: SparseRows, idf: str, in_place: bool = False) -> Weighed:
     """Multiply each feature by its inverse document frequency, ln((1 + n) / (1 + rows with it)) + 1.
 
@@ -54,25 +108,10 @@ def weigh(rows: SparseRows, idf: str, in_place: bool = False) -> Weighed:
     idf       auto, yes or no
     in_place  whether the values themselves change, rather than a copy
 
-    Cost: a pass over the values. Deterministic.
+    Cost: some passes over the values. Deterministic.
     """
-    if idf == "no" or not rows.values.any() or (idf == "auto" and not all(map(_alike, parts_of(rows)))):
-        return Weighed(rows, None)
-    every = np.arange(rows.n_features)
-    squares: Any = np.zeros(rows.n_features)
-    with_it = np.zeros(rows.n_features, np.int64)
-    for part in parts_of(rows):
-        with_it += np.bincount(part.indices[part.values != 0], minlength=rows.n_features)
-        # the sums go on as if the rows were one part
-        terms = np.concatenate([squares, np.abs(part.values).astype(np.float64) ** 2])
-        squares = np.bincount(np.concatenate([every, part.indices]), terms, rows.n_features)
-    factors = np.log((1.0 + rows.n_rows) / (1.0 + with_it)) + 1.0
-    factors *= np.sqrt(squares.sum() / (squares @ factors**2))
-    scale = factors.astype(np.float32)
-    values = rows.values if in_place else np.empty_like(rows.values)
-    for part, out in zip(parts_of(rows), parts_of(rows._replace(values=values)), strict=True):
-        np.multiply(part.values, scale[part.indices], out=out.values)
-    return Weighed(rows._replace(values=values), scale)
+    scale = None if idf == "no" else count_features(rows).factors(idf)
+    return Weighed(weighed(rows, scale, in_place), scale)
 
 
 def parts_of(rows: SparseRows) -> Iterator[SparseRows]:

@@ -49,7 +49,7 @@ class TrainRequest:
     rows        of what extends: files of the rows that the base was trained on; none: those that it keeps
     made_for    an id for which a version is published once: if there is one already, it stays the only one
     ray         the address of a Ray cluster whose nodes run the steps (`service.executors.ray.connect`)
-    steps       a directory in which finished steps are kept until the version is published
+    steps       a directory in which finished steps are kept until the version is published, but of a stream
     resume      whether those that are there already are taken
     """
 
@@ -89,7 +89,7 @@ class TrainRequest:
         """Yield who runs the steps; what they leave in `steps` goes when the block has ended well."""
         with ExitStack() as stack:
             crew = stack.enter_context(crew_of(self.threads, self.ray))
-            if self.steps is not None:
+            if self.steps is not None and not self.stream:
                 crew = stack.enter_context(kept_steps(crew, self.steps, self.resume))
             yield crew
 
@@ -130,8 +130,8 @@ class TrainRequest:
             found = "--rerank" if self.rerank else "a stream"
             raise BadParameter(f"keep_rows: expected rows in memory, of one version, found {found}")
         if self.ray is not None or self.resume:
-            if self.stream or is_standard_input:
-                raise BadParameter("ray: expected rows in memory, found a stream")
+            if is_standard_input or (self.resume and self.stream):
+                raise BadParameter("ray: expected a file, and rows in memory to resume, found a stream")
             check_spreads(self.trainer, chosen.trainer)
         if is_standard_input and (self.stream or self.label_names is not None):
             raise BadParameter("expected a file with --stream and --label-names, found standard input")

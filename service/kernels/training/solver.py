@@ -12,7 +12,8 @@ no child still needs the row.
 Weights are float32[m + 1, 16], row m being the bias, and dual variables float32[n, 16]; both should start
 on a cache line. Costs are float32[16], > 0 also beyond the last child. Everything is float32. The result
 depends on the arguments alone. `stop` is uint8[1]: set it to end a solver after its epoch; the weights are
-then unfinished.
+then unfinished. It returns the epochs that it took; after `epochs_max` of them, less than 0: minus the set of
+children (bit c: child c) that are not done.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class Tile(NamedTuple):
     """What a solver reads and writes besides the problem; n rows, m features.
 
     positive  uint16[n]          the children (bits) that each row is positive for
-    weights   float32[m + 1, 16] zero at the call; the result
-    alpha     float32[n, 16]     dual variables; zero at the call
+    weights   float32[m + 1, 16] zero at the first call; the result
+    alpha     float32[n, 16]     dual variables; zero at the first call; a later one goes on from both
     order     int32[n]           workspace
     active    uint16[n]          workspace
     """
@@ -167,7 +168,7 @@ def _start(tile: Tile, lanes: int, extent: F32) -> None:
 def solve_squared_hinge(
     problem: Problem, tile: Tile, n_children: int, cost: F32, eps: float, epochs_max: int, seed: int, stop: U8
 ) -> int:
-    """Train the classifiers of a tile with the loss max(0, 1 - margin)^2; return the epochs taken.
+    """Train the classifiers of a tile with the loss max(0, 1 - margin)^2.
 
     Source: Hsieh et al. 2008, algorithm 3 (dual coordinate descent with shrinking), as LIBLINEAR's solver
     1. A child is done when its largest and least projected gradient differ by at most eps; when all are
@@ -199,7 +200,7 @@ def solve_squared_hinge(
             done = ~lanes
             n_active = n_rows
             _start(tile, lanes, extent)
-    return epochs_max
+    return -(~done)
 
 
 @inlined
@@ -268,7 +269,7 @@ def _logistic_step(problem: Problem, tile: Tile, i: Integer, lanes: int, cost: A
 def solve_logistic(
     problem: Problem, tile: Tile, n_children: int, cost: F32, eps: float, epochs_max: int, seed: int, stop: U8
 ) -> int:
-    """Train the classifiers of a tile with the loss log(1 + exp(-margin)); return the epochs taken.
+    """Train the classifiers of a tile with the loss log(1 + exp(-margin)).
 
     Source: Yu, Huang, Lin 2011, algorithm 5 (dual coordinate descent), as LIBLINEAR's solver 7, but the
     inner accuracy is INNER_SHARE * eps throughout. Done when no gradient of any child exceeds eps in an
@@ -276,6 +277,7 @@ def solve_logistic(
     """
     n_rows = len(tile.order)
     lanes = (1 << n_children) - 1
+    undone = lanes
     costs = vload(cost, 0)
     inner = vbroadcast(INNER_SHARE * eps)
     state = np.empty(1, np.uint64)
@@ -283,9 +285,10 @@ def solve_logistic(
     alpha = vmin(vmul(vbroadcast(0.001), costs), vbroadcast(1e-8))
     for i in range(n_rows):
         tile.order[i] = i
-        y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
-        vstore(tile.alpha, i * LANES, alpha)
-        add_row(problem, tile, i, vmul(y, alpha))
+        if not vnonzero(vload(tile.alpha, i * LANES)):
+            y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
+            vstore(tile.alpha, i * LANES, alpha)
+            add_row(problem, tile, i, vmul(y, alpha))
     for epoch in range(epochs_max):
         shuffle(tile.order, n_rows, state)
         most = vbroadcast(0.0)
@@ -293,6 +296,7 @@ def solve_logistic(
             if k + 1 < n_rows:
                 _expect_row(problem, tile, np.int64(tile.order[k + 1]))
             most = vmax(most, _logistic_step(problem, tile, np.int64(tile.order[k]), lanes, costs, inner))
-        if stop[0] or vgreater(most, vbroadcast(eps)) & lanes == 0:
+        undone = vgreater(most, vbroadcast(eps)) & lanes
+        if stop[0] or undone == 0:
             return epoch + 1
-    return epochs_max
+    return -undone

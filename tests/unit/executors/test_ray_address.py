@@ -49,7 +49,11 @@ def test_trainings_that_are_no_steps_are_refused(run_here: Run, tmp_path: Path) 
         ("lomtree", (), "found lomtree, which learns one row after the other"),
         ("huffman-tree", (), "found huffman-tree, which learns"),
         ("plt", ("-p", "solver=sgd"), "found plt, with solver=sgd, which learns row by row"),
-        ("label-tree", ("--stream",), "ray: expected rows in memory, found a stream"),
+        (
+            "label-tree",
+            ("--stream", "--resume"),
+            "ray: expected a file, and rows in memory to resume, found a stre",
+        ),
     ):
         options = ("--data", data, "--model", "m", "--ray", "auto", *options)
         answer = run_here("train", trainer, *options, store=tmp_path / "s")

@@ -19,7 +19,7 @@ from service.kernels.training.newton import nothing_known, refine
 from service.kernels.training.problem import localise
 from service.kernels.training.solver import Tile, solve_logistic, solve_squared_hinge
 from service.trainers import TRAINERS, Trained, TrainingSet, parse_parameters, train
-from service.trainers.classifiers import _aligned
+from service.trainers.classifiers import aligned
 from service.trainers.regrowing import Regrown, extend_trees, refit_trees
 from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
@@ -169,7 +169,7 @@ def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(loss: s
         rank = np.zeros(rows.n_features, np.int32)
         problem = localise(*rows[:3], np.arange(n, dtype=np.int32), rank)
         spaces = np.empty(n, np.int32), np.empty(n, np.uint16)
-        return problem, Tile(positive[:n].copy(), _aligned(len(problem.used) + 1), _aligned(n), *spaces)
+        return problem, Tile(positive[:n].copy(), aligned(len(problem.used) + 1), aligned(n), *spaces)
 
     stop = np.zeros(1, np.uint8)
     part, started = tile(290)

@@ -100,7 +100,7 @@ def test_a_whole_number_is_an_int_and_nothing_else(value):
     [([], 0.5), (["loss=logistic"], 8.0), (["cost=3"], 3.0), (["loss=logistic", "cost=3"], 3.0)],
 )
 def test_cost_zero_is_what_suits_the_loss(items, cost):
-    assert parse_parameters("label-tree", items).solving(ROWS).cost == cost
+    assert parse_parameters("label-tree", items).solving(1, 1).cost == cost
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_objective_is_liblinears(solve, cost):
     rows, y = _problem(3)
     x = dense_rows(rows)
     w, b, epochs, _ = _solve(solve, rows, y, cost, 1e-3)
-    assert epochs < 5000
+    assert 0 < epochs < 5000
     for c in (0, 7, 15):
         least = _reference(solve, x, y[:, c], cost)
         sign = np.where(y[:, c], 1.0, -1.0)
@@ -103,7 +103,7 @@ def test_a_child_of_one_class_is_solved_by_its_bias(solve, which):
     w, b, epochs, _ = _solve(solve, rows, y, 1.0, 1e-2)
     margin = (dense_rows(rows) @ w[:, 0] + b[0]) * (1 if which else -1)
     assert margin.min() > 0.5
-    assert epochs < 5000
+    assert 0 < epochs < 5000
 
 
 @solvers
@@ -150,7 +150,7 @@ def test_same_seed_same_bits(solve):
 @solvers
 def test_epochs_are_bounded_and_stop_is_heard(solve):
     rows, y = _problem(9)
-    assert _solve(solve, rows, y, 1e6, 1e-4, epochs_max=3)[2] == 3
+    assert _solve(solve, rows, y, 1e6, 1e-4, epochs_max=3)[2] == -0xFFFF
     assert _solve(solve, rows, y, 1e6, 1e-4, stop=1)[2] == 1
 
 

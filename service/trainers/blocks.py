@@ -1,0 +1,405 @@
+"""Label trees of rows that never meet: they stay in blocks, of which steps get what they solve.
+
+A step holds a block, or the rows that reach a group of subtrees. A node that more rows reach is solved block
+after block. Source: Yu, Hsieh, Chang, Lin 2012, "Large linear classification when data cannot fit in memory",
+algorithm 2, by dual coordinate descent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, ClassVar, NamedTuple
+
+import numpy as np
+
+from model_store.compiled.handles import F32, I32, I64, U8, U16
+from model_store.ensemble import LANES, Chunk
+from service.base.rows import LabelRows, offsets
+from service.executors.steps import Held, R, Step
+from service.kernels.training.problem import localise
+from service.kernels.training.solver import Tile
+from service.trainers.classifiers import (
+    SOLVERS,
+    Again,
+    Piece,
+    Solve,
+    Solving,
+    aligned,
+    chunk_of,
+    members_of,
+    merge_chunks,
+    solved_of,
+)
+from service.trainers.representations import Representations, label_sums, unit_vectors
+from service.trainers.shape import Shape, parents_of
+from service.trainers.source import Census, RowSource, TrainingSet
+from service.trainers.spec import rows_by_label
+from service.trainers.weighing import FeatureCounts, count_features, weighed
+from service.trainers.work import Tools, derived_seed
+
+PASSES_MAX = 20
+"""Passes over all blocks: late ones change little (docs/adr/0020-steps-and-who-runs-them.md has figures)."""
+
+_PARTS = 2
+"""A block is of so many times fewer MiB of the file than a step may hold of rows."""
+
+STAGE = "blocks"
+
+HeldRows = Held[TrainingSet]
+
+
+class Blocks(NamedTuple):
+    """Rows in blocks, in their order.
+
+    held          where each block is
+    memory_bytes  of rows that a step holds at once
+    census        the counts of all rows
+    """
+
+    held: list[HeldRows]
+    memory_bytes: int
+    census: Census
+
+
+def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
+    """Read a stream, whose parts are of a MiB of its file, and hold its rows in blocks. Raises BadData."""
+    census = source.census
+    census.check_labelled()
+    parts, gone = source.parts(), 0
+    held: list[HeldRows] = []
+    tools.progress(STAGE, 0, census.n_rows)
+    while some := list(islice(parts, max(1, memory_mib // _PARTS))):
+        held.append(tools.crew.hold(TrainingSet.join(some)))
+        gone += sum(part.n_rows for part in some)
+        tools.progress(STAGE, gone, census.n_rows)
+    return Blocks(held, memory_mib << 20, census)
+
+
+@dataclass(frozen=True)
+class _Deal:
+    """Deals the rows of a block at random."""
+
+    result: ClassVar[Any] = list[TrainingSet]
+
+    seed: int
+    n_parts: int
+
+    def workspace(self) -> None:
+        """Return nothing."""
+
+    def run(self, block: HeldRows, workspace: None, stop: U8) -> list[TrainingSet]:
+        """Return the result of an item."""
+        data = block.get()
+        order = np.random.default_rng(self.seed).permutation(data.n_rows)
+        return [data.take(np.sort(part)) for part in np.array_split(order, self.n_parts)]
+
+
+class _Joined(NamedTuple):
+    """Rows that are held in parts."""
+
+    parts: list[HeldRows]
+
+    def get(self) -> TrainingSet:
+        """Return the rows, first part first."""
+        return TrainingSet.join([part.get() for part in self.parts])
+
+
+def dealt(blocks: Blocks, tools: Tools) -> list[HeldRows]:
+    """Return as many blocks, each with rows of all of them: files are often sorted.
+
+    A block that is unlike the others would be learnt well and then forgotten, again and again.
+    """
+    n_blocks = len(blocks.held)
+    parts = tools.crew.split(_Deal(derived_seed(tools.seed, n_blocks), n_blocks), blocks.held, n_blocks)
+    return [_Joined(list(of_block)) for of_block in zip(*parts, strict=True)]
+
+
+@dataclass(frozen=True)
+class _CountFeatures:
+    """Counts the features of blocks."""
+
+    result: ClassVar[Any] = FeatureCounts
+
+    def workspace(self) -> None:
+        """Return nothing."""
+
+    def run(self, block: HeldRows, workspace: None, stop: U8) -> FeatureCounts:
+        """Return the result of an item."""
+        return count_features(block.get().rows)
+
+
+@dataclass(frozen=True)
+class _SumRows:
+    """Sums the weighed rows of each label of blocks."""
+
+    result: ClassVar[Any] = Any
+
+    scale: F32 | None
+
+    def workspace(self) -> None:
+        """Return nothing."""
+
+    def run(self, block: HeldRows, workspace: None, stop: U8) -> Any:
+        """Return the result of an item."""
+        data = block.get()
+        return label_sums(weighed(data.rows, self.scale), data.labels)
+
+
+def _added(blocks: Blocks, step: Step[HeldRows, R], tools: Tools) -> R:
+    """Return the sum of a step's results: one after the other, from the first block to the last."""
+    todo, waiting = deque(blocks.held), dict[HeldRows, Any]()
+    total: Any = None
+
+    def done(block: HeldRows, result: Any) -> None:
+        nonlocal total
+        waiting[block] = result
+        while todo and todo[0] in waiting:
+            more = waiting.pop(todo.popleft())
+            total = more if total is None else total + more
+
+    tools.crew.steps(step, blocks.held, done)
+    found: R = total
+    return found
+
+
+def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
+    """Return the factor of each feature, as `weigh` finds it."""
+    return None if idf == "no" else _added(blocks, _CountFeatures(), tools).factors(idf)
+
+
+def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> Representations:
+    """Return the label representations of weighed rows. Memory: the sum of the rows of each label."""
+    tools.progress("label representations", 0, 1)
+    sums = _added(blocks, _SumRows(scale), tools)
+    sums.sort_indices()
+    tools.progress("label representations", 1, 1)
+    return unit_vectors(sums)
+
+
+class _Work(NamedTuple):
+    """What a step solves.
+
+    nodes  those of a group of subtrees; or one whose rows are in too many blocks
+    tile   which tile of such a node, else -1
+    parts  where the rows that reach the subtrees are
+    """
+
+    nodes: list[int]
+    tile: int
+    parts: list[HeldRows]
+
+
+def _planned(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
+    """Return the nodes that too many rows reach, and the others in groups whose rows a step can hold.
+
+    A group has the nodes of subtrees whose leaves stand side by side. A row counts for each of its labels.
+    """
+    rows, nonzeros = blocks.census.label_rows[shape.labels], blocks.census.label_nonzeros[shape.labels]
+    ends = offsets(8 * (nonzeros + 3 * rows))
+    n_bytes = np.minimum(ends[shape.last] - ends[shape.first], 8 * blocks.census.n_entries)
+    is_top = n_bytes > blocks.memory_bytes
+    inner = shape.inner
+    below = inner[~is_top[inner]]
+    parents = parents_of(shape.child_ptr)
+    groups: list[list[int]] = []
+    first = end = 0
+    for node in below[np.lexsort((below, shape.first[below]))].tolist():
+        if node and not is_top[parents[node]]:
+            groups[-1].append(node)
+            continue
+        start, stop = int(shape.first[node]), int(shape.last[node])
+        if not groups or start != end or ends[stop] - ends[first] > blocks.memory_bytes:
+            groups.append([])
+            first = start
+        groups[-1].append(node)
+        end = stop
+    return inner[is_top[inner]].tolist(), groups
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Takes the rows of a block that reach each group of subtrees; they keep all their labels.
+
+    place  int32[K]   the place of each label among the leaves
+    group  int64[K']  the group of each leaf, -1: none
+    """
+
+    result: ClassVar[Any] = list[TrainingSet]
+
+    place: I32
+    group: I64
+    n_groups: int
+
+    def workspace(self) -> None:
+        """Return nothing."""
+
+    def run(self, block: HeldRows, workspace: None, stop: U8) -> list[TrainingSet]:
+        """Return the result of an item."""
+        data = block.get()
+        group = self.group[self.place[data.labels.indices]]
+        found = np.unique((group * data.n_rows + _row_of_each(data.labels))[group >= 0])
+        ends = np.searchsorted(found, np.arange(self.n_groups + 1) * data.n_rows).tolist()
+        return [data.take(found[first:last] % data.n_rows) for first, last in pairwise(ends)]
+
+
+def _row_of_each(labels: LabelRows) -> I32:
+    """Return the row that each label stands in."""
+    return np.repeat(np.arange(labels.n_rows, dtype=np.int32), np.diff(labels.indptr))
+
+
+class _TopTile(NamedTuple):
+    """A tile of a node whose rows are in many blocks, while it is solved.
+
+    node, number  of the tile
+    bounds   int64[children + 1]  child c has the leaves bounds[c] .. bounds[c + 1] - 1
+    costs    float32[LANES]
+    ends     int64[blocks + 1]    rows of the node in all blocks before
+    weights  float32[n_features + 1, LANES]
+    duals    the dual variables of these rows: LANES of each
+    """
+
+    node: int
+    number: int
+    bounds: I64
+    costs: F32
+    ends: I64
+    weights: F32
+    duals: BinaryIO
+
+
+@dataclass(frozen=True)
+class _SolveWork:
+    """Solves groups of subtrees, and tiles block after block. Its workspace: for each feature a number, 0."""
+
+    result: ClassVar[Any] = list[Chunk]
+
+    blocks: list[HeldRows]
+    shape: Shape
+    place: I32
+    scale: F32 | None
+    solving: Solving
+    seed: int
+    n_root: int
+    n_features: int
+
+    def workspace(self) -> I32:
+        """Return what calls work in."""
+        return np.zeros(self.n_features, np.int32)
+
+    def run(self, work: _Work, rank: I32, stop: U8) -> list[Chunk]:
+        """Return the result of an item."""
+        if work.tile >= 0:
+            with TemporaryFile(buffering=0) as duals:
+                return [self._solve_top(self._top_tile(work, duals), rank, stop)]
+        data = TrainingSet.join([part.get() for part in work.parts])
+        rows = weighed(data.rows, self.scale)
+        members = members_of(*rows_by_label(data.labels), self.shape.labels)
+        del data
+        counts = np.diff(self.shape.child_ptr)
+        trained = {node: Again(np.arange(counts[node], dtype=np.int32)) for node in work.nodes}
+        solve = Solve(rows, self.shape, members, self.solving, self.seed, self.n_root, trained)
+        workspace = np.zeros(rows.n_rows, np.int32), rank
+        pieces = [Piece(node, 0, solve.n_tiles(node)) for node in work.nodes]
+        return [chunk_of(solve.run(piece, workspace, stop)) for piece in pieces]
+
+    def _top_tile(self, work: _Work, duals: BinaryIO) -> _TopTile:
+        (node,) = work.nodes
+        bounds = self.shape.child_bounds(node)[work.tile * LANES : (work.tile + 1) * LANES + 1]
+        lanes = np.arange(len(bounds) - 1, dtype=np.uint16)[:, None]
+        n_rows, n_positive = [], np.zeros(len(lanes), np.int64)
+        for block in self.blocks:
+            of_node, positive = self._rows_in(block.get().labels, node, bounds)
+            n_rows.append(len(of_node))
+            n_positive += np.count_nonzero(positive >> lanes & 1, axis=1)
+        costs = self.solving.costs_at(self.n_root, sum(n_rows), n_positive)
+        return _TopTile(node, work.tile, bounds, costs, offsets(n_rows), aligned(self.n_features + 1), duals)
+
+    def _rows_in(self, labels: LabelRows, node: int, bounds: I64) -> tuple[I32, U16]:
+        """Return the rows of a block that reach a node, and the set of children each is positive for."""
+        leaf, row = self.place[labels.indices], _row_of_each(labels)
+        here = (leaf >= self.shape.first[node]) & (leaf < self.shape.last[node])
+        of_node, at = np.unique(row[here], return_inverse=True)
+        child = np.searchsorted(bounds, leaf[here], "right") - 1
+        in_tile = (child >= 0) & (child < len(bounds) - 1)
+        positive = np.zeros(len(of_node), np.uint16)
+        np.bitwise_or.at(positive, at[in_tile], (1 << child[in_tile]).astype(np.uint16))
+        return of_node, positive
+
+    def _solve_top(self, top: _TopTile, rank: I32, stop: U8) -> Chunk:
+        """Return the classifiers of a tile; one stays as it is once it was done in every block of a pass."""
+        n_children, prune = len(top.bounds) - 1, self.solving.prune
+        live = (1 << n_children) - 1
+        for epoch in range(min(PASSES_MAX, self.solving.epochs_max)):
+            rng = np.random.default_rng(derived_seed(self.seed, top.node, top.number, epoch))
+            undone = 0
+            for number in rng.permutation(len(self.blocks)).tolist():
+                undone |= self._visit(top, epoch, number, live, rank, stop)
+            live &= undone
+            if stop[0] or not live:
+                break
+        used = np.arange(self.n_features)
+        return chunk_of([solved_of(top.weights, used.astype(np.int32), used, n_children, prune)])
+
+    def _visit(self, top: _TopTile, epoch: int, number: int, live: int, rank: I32, stop: U8) -> int:
+        """Take a dual step for each row of a block; return the set of children that are not done there."""
+        data, solving = self.blocks[number].get(), self.solving
+        of_node, positive = self._rows_in(data.labels, top.node, top.bounds)
+        rows, n_rows = weighed(data.rows, self.scale), len(of_node)
+        problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank)
+        of_block, file = np.append(problem.used, self.n_features), top.duals.fileno()
+        order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
+        tile = Tile(positive, aligned(len(of_block)), aligned(n_rows), order, active)
+        tile.weights[:] = top.weights[of_block]
+        at = int(top.ends[number]) * LANES * tile.alpha.itemsize
+        os.preadv(file, [tile.alpha.data], at)
+        before, moves = tile.alpha.copy(), live >> np.arange(LANES) & 1 > 0
+        how = solving.eps, 1, derived_seed(self.seed, top.node, top.number, epoch, number), stop
+        epochs = SOLVERS[solving.loss](problem, tile, len(top.bounds) - 1, top.costs, *how)
+        top.weights[of_block] = np.where(moves, tile.weights, top.weights[of_block])
+        os.pwrite(file, np.where(moves, tile.alpha, before).data, at)
+        return max(0, -int(epochs))
+
+
+def train_blocks(
+    blocks: Blocks, shape: Shape, scale: F32 | None, solving: Solving, tools: Tools
+) -> list[Chunk | None]:
+    """Return the chunk of every inner node of a shape, None at its leaves, as `train_classifiers`.
+
+    Its bits where all rows fit in a step, and of subtrees whose rows do; the same bits whoever runs them.
+    Memory: the chunks; of a step about three times `memory_bytes`, and 76 bytes a feature.
+    """
+    tops, groups = _planned(blocks, shape)
+    n_children = np.diff(shape.child_ptr)
+    place, group = np.full(len(blocks.census.label_rows), -1, np.int32), np.full(len(shape.labels), -1)
+    place[shape.labels] = np.arange(len(shape.labels))
+    for number, nodes in enumerate(groups):
+        for node in nodes:
+            group[shape.first[node] : shape.last[node]] = number
+    split = tools.crew.split(_Split(place, group, len(groups)), blocks.held, len(groups)) if groups else []
+    works = [_Work([node], tile, []) for node in tops for tile in range(-(-n_children[node] // LANES))]
+    works += [_Work(nodes, -1, [parts[number] for parts in split]) for number, nodes in enumerate(groups)]
+    chunks: list[Chunk | None] = [None] * len(shape.first)
+    tiles: dict[int, list[tuple[Chunk, I32]]] = {node: [] for node in tops}
+    gone = 0
+
+    def done(work: _Work, solved: list[Chunk]) -> None:
+        nonlocal gone
+        if work.tile >= 0:
+            children = work.tile * LANES + np.arange(len(solved[0].bias), dtype=np.int32)
+            tiles[work.nodes[0]].append((solved[0], children))
+        else:
+            for node, chunk in zip(work.nodes, solved, strict=True):
+                chunks[node] = chunk
+        gone += 1
+        tools.progress("classifiers", gone, len(works))
+
+    counts = blocks.census.n_labelled, blocks.census.n_features
+    mixed = dealt(blocks, tools) if tops else []
+    tools.crew.steps(_SolveWork(mixed, shape, place, scale, solving, tools.seed, *counts), works, done)
+    for node, parts in tiles.items():
+        chunks[node] = merge_chunks(parts, int(n_children[node]))
+    return chunks

@@ -1,0 +1,93 @@
+"""Trees of rows in blocks: the bits of rows in memory where they fit, and near them where they do not."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.base.errors import Unavailable
+from service.executors.local import Crew
+from service.trainers import Trained, fit, parse_parameters
+from service.trainers import blocks as blocks_module
+from service.trainers.blocks import Blocks
+from service.trainers.source import MemorySource, TrainingSet
+from tests.oracles.problems import to_labels, to_rows
+from tests.steps import Parts
+
+
+def problem(n_rows: int = 1200, n_labels: int = 60) -> TrainingSet:
+    """Rows sorted by label, as files often are: whole numbers, whose sums do not depend on the order."""
+    rng = np.random.default_rng(1)
+    y = rng.random((n_rows, n_labels)) < 1.5 / n_labels
+    y = y[np.argsort(y.argmax(axis=1), kind="stable")]
+    x = (rng.random((n_rows, 90)) < 0.05) + y @ (rng.random((n_labels, 90)) < 0.06)
+    return TrainingSet(to_rows(x.astype(np.float64)), to_labels(y))
+
+
+def of_blocks(
+    monkeypatch: pytest.MonkeyPatch, name: str, items: list[str], memory_bytes: int, threads: int = 1
+) -> Trained:
+    """Train on blocks, of which a step holds so many bytes."""
+    planned = blocks_module._planned
+
+    def smaller(blocks: Blocks, shape: blocks_module.Shape) -> tuple[list[int], list[list[int]]]:
+        return planned(blocks._replace(memory_bytes=memory_bytes), shape)
+
+    monkeypatch.setattr(blocks_module, "_planned", smaller)
+    parameters = parse_parameters(name, [*items, "memory_mib=2"])
+    found = fit(name, parameters, Parts(problem(), 8), 1, crew=Crew(threads))
+    monkeypatch.undo()
+    return found
+
+
+def arrays_of(trained: Trained) -> dict[str, bytes]:
+    return {name: np.asarray(array).tobytes() for name, array in trained.ensemble._asdict().items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "items"),
+    [
+        ("ovr", ["idf=no"]),
+        ("label-tree", ["leaf_size=5", "arity=4", "idf=no", "trees=2"]),
+        ("label-tree", ["leaf_size=5", "arity=4", "idf=no", "clustering=kmeans", "loss=logistic"]),
+    ],
+)
+def test_blocks_that_fit_in_a_step_give_the_bits_of_rows_in_memory(
+    monkeypatch: pytest.MonkeyPatch, name: str, items: list[str]
+) -> None:
+    whole = fit(name, parse_parameters(name, [*items, "memory_mib=2"]), MemorySource(problem()), 1)
+    assert arrays_of(of_blocks(monkeypatch, name, items, 1 << 30)) == arrays_of(whole)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+@pytest.mark.parametrize("memory_bytes", [1, 20_000, 100_000])
+def test_nodes_that_do_not_fit_are_near_and_subtrees_have_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, loss: str, memory_bytes: int
+) -> None:
+    items = ["leaf_size=5", "arity=4", "idf=no", "prune=0", "cost=0.5", "eps=0.001", f"loss={loss}"]
+    whole = fit("label-tree", parse_parameters("label-tree", items), MemorySource(problem()), 1)
+    found = of_blocks(monkeypatch, "label-tree", items, memory_bytes)
+    there, here = found.ensemble, whole.ensemble
+    assert np.array_equal(there.child_ptr, here.child_ptr)
+    assert np.array_equal(there.node_label, here.node_label)
+    same = there.node_bias == here.node_bias
+    assert not same[1:].all() and (memory_bytes == 1 or same[1:].any())
+    np.testing.assert_allclose(there.node_bias, here.node_bias, atol=0.2)
+    threads = of_blocks(monkeypatch, "label-tree", items, memory_bytes, threads=3)
+    assert arrays_of(threads) == arrays_of(found)
+
+
+def test_what_is_held_is_refused_in_a_sentence_when_the_disk_is_full() -> None:
+    crew = Crew(1)
+    with Path("/dev/full").open("r+b", buffering=0) as full:
+        crew.__dict__["_scratch"] = full
+        with pytest.raises(Unavailable, match=r"stream: expected space for rows in .*, found: No space left"):
+            crew.hold(problem())
+
+
+def test_what_is_held_comes_back_as_it_was() -> None:
+    crew, data = Crew(1), problem()
+    held = [crew.hold(data), crew.hold(data.cut(3, 9))]
+    for value, expected in zip(held, [data, data.cut(3, 9)], strict=True):
+        for found, array in zip(value.get().rows, expected.rows, strict=True):
+            np.testing.assert_array_equal(found, array)
