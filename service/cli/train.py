@@ -66,8 +66,8 @@ Stream = Annotated[
     bool,
     typer.Option(
         "--stream",
-        help="Read the data as often as needed; never hold it in memory. Trainers plt with -p solver=sgd, "
-        "huffman-tree, learned-tree, ldsm, and lomtree, which learns each row once.",
+        help="Read the data as often as needed; never hold it in memory. Trainers label-tree, ovr, plt "
+        "with -p solver=sgd, huffman-tree, learned-tree, ldsm, and lomtree, which learns each row once.",
     ),
 ]
 Thresholds = Annotated[

@@ -25,9 +25,9 @@ from service.kernels.training.solver import Tile
 from service.trainers.classifiers import (
     SOLVERS,
     Again,
-    Piece,
     Solve,
     Solving,
+    SomeTiles,
     aligned,
     chunk_of,
     members_of,
@@ -79,17 +79,21 @@ def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
     return Blocks(held, memory_mib << 20, census)
 
 
+class _OfBlock:
+    """A step whose items are blocks."""
+
+    def workspace(self) -> None:
+        """Return nothing."""
+
+
 @dataclass(frozen=True)
-class _Deal:
+class _Deal(_OfBlock):
     """Deals the rows of a block at random."""
 
     result: ClassVar[Any] = list[TrainingSet]
 
     seed: int
     n_parts: int
-
-    def workspace(self) -> None:
-        """Return nothing."""
 
     def run(self, block: HeldRows, workspace: None, stop: U8) -> list[TrainingSet]:
         """Return the result of an item."""
@@ -119,13 +123,10 @@ def dealt(blocks: Blocks, tools: Tools) -> list[HeldRows]:
 
 
 @dataclass(frozen=True)
-class _CountFeatures:
+class _CountFeatures(_OfBlock):
     """Counts the features of blocks."""
 
     result: ClassVar[Any] = FeatureCounts
-
-    def workspace(self) -> None:
-        """Return nothing."""
 
     def run(self, block: HeldRows, workspace: None, stop: U8) -> FeatureCounts:
         """Return the result of an item."""
@@ -133,15 +134,12 @@ class _CountFeatures:
 
 
 @dataclass(frozen=True)
-class _SumRows:
+class _SumRows(_OfBlock):
     """Sums the weighed rows of each label of blocks."""
 
     result: ClassVar[Any] = Any
 
     scale: F32 | None
-
-    def workspace(self) -> None:
-        """Return nothing."""
 
     def run(self, block: HeldRows, workspace: None, stop: U8) -> Any:
         """Return the result of an item."""
@@ -221,7 +219,7 @@ def _planned(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
 
 
 @dataclass(frozen=True)
-class _Split:
+class _Split(_OfBlock):
     """Takes the rows of a block that reach each group of subtrees; they keep all their labels.
 
     place  int32[K]   the place of each label among the leaves
@@ -233,9 +231,6 @@ class _Split:
     place: I32
     group: I64
     n_groups: int
-
-    def workspace(self) -> None:
-        """Return nothing."""
 
     def run(self, block: HeldRows, workspace: None, stop: U8) -> list[TrainingSet]:
         """Return the result of an item."""
@@ -303,7 +298,7 @@ class _SolveWork:
         trained = {node: Again(np.arange(counts[node], dtype=np.int32)) for node in work.nodes}
         solve = Solve(rows, self.shape, members, self.solving, self.seed, self.n_root, trained)
         workspace = np.zeros(rows.n_rows, np.int32), rank
-        pieces = [Piece(node, 0, solve.n_tiles(node)) for node in work.nodes]
+        pieces = [SomeTiles(node, 0, solve.n_tiles(node)) for node in work.nodes]
         return [chunk_of(solve.run(piece, workspace, stop)) for piece in pieces]
 
     def _top_tile(self, work: _Work, duals: BinaryIO) -> _TopTile:

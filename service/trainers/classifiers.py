@@ -104,7 +104,7 @@ class Again(NamedTuple):
     some: Some | None = None
 
 
-class Piece(NamedTuple):
+class SomeTiles(NamedTuple):
     """Some tiles of a node: first .. last - 1."""
 
     node: int
@@ -160,7 +160,7 @@ def train_classifiers(
     solved: dict[int, dict[int, Solved]] = {node: {} for node in trained}
     chunks: list[Chunk | None] = [None] * len(shape.first)
 
-    def done(piece: Piece, tiles: list[Solved]) -> None:
+    def done(piece: SomeTiles, tiles: list[Solved]) -> None:
         nonlocal gone
         of_node = solved[piece.node]
         of_node.update(zip(range(piece.first, piece.last), tiles, strict=True))
@@ -212,23 +212,23 @@ class Solve:
         members = self.members
         return int(members.ptr[members.end(self.shape, node)] - members.ptr[self.shape.first[node]])
 
-    def visits(self, piece: Piece) -> int:
+    def visits(self, piece: SomeTiles) -> int:
         """Return a bound on the row visits of an epoch."""
         return self._carried(piece.node) * (piece.last - piece.first)
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[SomeTiles]:
         """Cut the nodes into pieces; the cut does not depend on the number of threads."""
         for node in self.trained:
             n_tiles = self.n_tiles(node)
             step = max(1, _PIECE // max(1, 10 * min(self._carried(node), self.rows.n_rows)))
             for first in range(0, n_tiles, step):
-                yield Piece(node, first, min(n_tiles, first + step))
+                yield SomeTiles(node, first, min(n_tiles, first + step))
 
     def workspace(self) -> tuple[I32, I32]:
         """Return what calls work in."""
         return np.zeros(self.rows.n_rows, np.int32), np.zeros(self.rows.n_features, np.int32)
 
-    def run(self, piece: Piece, workspace: tuple[I32, I32], stop: U8) -> list[Solved]:
+    def run(self, piece: SomeTiles, workspace: tuple[I32, I32], stop: U8) -> list[Solved]:
         """Return the result of an item."""
         rows, shape, members, solving = self.rows, self.shape, self.members, self.solving
         again = self.trained[piece.node]
