@@ -119,10 +119,11 @@ def test_rows_that_exceed_nodes_and_workers_are_trained_on(
         assert answer.returncode == 0, answer.stderr
         workers[name] = largest[0]
         command[name] = json.loads(answer.stdout.splitlines()[-1])["peak_memory_bytes"]
-    assert command["many"] - command["few"] < n_bytes / 2 < command["whole"] - command["few"], command
-    assert 0 < workers["many"] - workers["few"] < n_bytes, workers
     found, whole = (
         evaluate(Store(store).open(name, 1), tmp_path / "test.jsonl") for name in ("many", "whole")
     )
     print("rows", n_bytes, command, workers, found["P@1"], whole["P@1"])
+    taken = {name: command[name] - command["few"] for name in ("many", "whole")}  # with pages of the store
+    assert 3 * taken["many"] < taken["whole"], command
+    assert 0 < workers["many"] - workers["few"] < n_bytes, workers
     assert found["P@1"] > whole["P@1"] - 2
