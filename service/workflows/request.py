@@ -20,6 +20,7 @@ from service.executors.ray import crew_of
 from service.features.languages import FILE_SUFFIX
 from service.features.parameters import PREFIX, WordParameters, check_features
 from service.features.word_forms import fit_forms
+from service.trainers.label_tree import ClassifierParameters
 from service.trainers.registry import TRAINERS, check_spreads, trainer
 from service.trainers.state import PassPlan
 
@@ -130,8 +131,9 @@ class TrainRequest:
             found = "--rerank" if self.rerank else "a stream"
             raise BadParameter(f"keep_rows: expected rows in memory, of one version, found {found}")
         if self.ray is not None or self.resume:
-            if is_standard_input or (self.resume and self.stream):
-                raise BadParameter("ray: expected a file, and rows in memory to resume, found a stream")
+            in_blocks = isinstance(chosen.trainer, ClassifierParameters) and not self.resume
+            if is_standard_input or (self.stream and not in_blocks):
+                raise BadParameter("ray: expected rows in memory, found a stream")
             check_spreads(self.trainer, chosen.trainer)
         if is_standard_input and (self.stream or self.label_names is not None):
             raise BadParameter("expected a file with --stream and --label-names, found standard input")

@@ -52,7 +52,7 @@ def test_trainings_that_are_no_steps_are_refused(run_here: Run, tmp_path: Path) 
         (
             "label-tree",
             ("--stream", "--resume"),
-            "ray: expected a file, and rows in memory to resume, found a stre",
+            "ray: expected rows in memory, found a stream",
         ),
     ):
         options = ("--data", data, "--model", "m", "--ray", "auto", *options)
