@@ -300,9 +300,9 @@ def _prepare_near(rows: Rows, row: int, n: int, own: CombinedWorkspace, near: Ne
     n_best = min(BEST, member.counts[0])
     for i in range(n_best):
         near.best[i] = member.to_label[member.labels[0, i]]
-    n_seen = measure_rows(rows, row, near)
+    n_seen, n_near = measure_rows(rows, row, near)
     measure_candidates(n, own.candidate, near)
-    count_votes(n, n_seen, own.slot, near)
+    count_votes(n, n_seen, n_near, own.slot, near)
     expect_candidates(n, own.slot, member.scores[0], n_best, near)
     compare_candidates(n, near)
 

@@ -15,8 +15,8 @@ N_NEAR = len(NEAR_FEATURES)
 BEST = 10
 """Labels of the first member by which others are expected."""
 
-UNSEEN = np.float32(-2.0)
-"""In the place of a cosine that was not measured."""
+UNSEEN = np.float32(-1e30)
+"""In the place of a cosine that was not measured: below any sum of products, scaled or not."""
 
 _VOTES, _EXPECTED, _COMPARED = 4, 7, (0, 2, 7)
 """Among NEAR_FEATURES: the first that is of votes, what the best labels expect, those that are compared."""
@@ -59,11 +59,11 @@ class NearSearch(NamedTuple):
 
 
 @inlined
-def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
-    """Set the cosines between a row and all that have a feature of it; return how many these are, in `seen`.
+def measure_rows(rows: Rows, row: int, near: NearSearch) -> tuple[int, int]:
+    """Set the cosines between a row and all that have a feature of it, which are left in `seen`.
 
-    Columns of other members and of names are passed over. Cost: a search and at most POSTINGS_MAX products
-    for each feature of the row.
+    Returns how many these are, and how many of the nearest are in the heap. Columns of other members and of
+    names are passed over. Cost: for each feature of the row a search, and at most POSTINGS_MAX products.
     """
     low, high = rows.indptr[row], rows.indptr[row + 1]
     squares, end = _ZERO, low
@@ -85,9 +85,14 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
             n_seen += is_first
             product = value * (np.float32(near.value[i]) - _MIDDLE)
             near.cosine[other] = product + (_ZERO if is_first else sum_before)
+    n_near = 0
     for j in range(n_seen):
-        near.cosine[near.seen[j]] *= near.scale[near.seen[j]]
-    return n_seen
+        other = near.seen[j]
+        cosine = near.cosine[other] * near.scale[other]
+        near.cosine[other] = cosine
+        if cosine > _ZERO:
+            n_near = keep_best(near.best_cosine, near.best_row, n_near, NEAREST, cosine, other)
+    return n_seen, n_near
 
 
 @inlined
@@ -110,8 +115,7 @@ def measure_candidates(n: int, candidate: I32, near: NearSearch) -> None:
         begin, end = near.label_ptr[candidate[i]], near.label_ptr[candidate[i] + 1]
         for own in range(begin, end):
             cosine = near.cosine[near.label_row[own]]
-            if cosine <= UNSEEN:
-                continue
+            cosine = _ZERO if cosine <= UNSEEN else cosine
             total += cosine
             cubes += cosine * cosine * cosine
             if cosine > greatest:
@@ -126,17 +130,14 @@ def measure_candidates(n: int, candidate: I32, near: NearSearch) -> None:
 
 
 @inlined
-def count_votes(n: int, n_seen: int, slot: I32, near: NearSearch) -> None:
-    """Set the votes of the nearest of the rows that were seen, for the n candidates; forget the rows.
+def count_votes(n: int, n_seen: int, n_near: int, slot: I32, near: NearSearch) -> None:
+    """Set the votes of the nearest rows for the n candidates; forget the rows that were seen.
 
     slot  the places of labels among the candidates, below 0 of others
     """
-    n_near, total = 0, _ZERO
     for j in range(n_seen):
-        row = near.seen[j]
-        if near.cosine[row] > _ZERO:
-            n_near = keep_best(near.best_cosine, near.best_row, n_near, NEAREST, near.cosine[row], row)
-        near.cosine[row] = UNSEEN
+        near.cosine[near.seen[j]] = UNSEEN
+    total = _ZERO
     for i in range(n):
         near.features[i, _VOTES] = near.features[i, _VOTES + 2] = _ZERO
     for j in range(n_near):
