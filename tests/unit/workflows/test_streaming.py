@@ -238,10 +238,10 @@ def _refused(directory: Path, path: Path, *parameters: str, trainer: str = "plt"
     return str(refused.value)
 
 
-def test_only_gradient_descent_streams(tmp_path: Path) -> None:
+def test_not_every_trainer_streams(tmp_path: Path) -> None:
     missing = tmp_path / "none.svm"  # said before the file is read
     assert "solver: expected sgd" in _refused(tmp_path, missing, "solver=batch")
-    assert "plt" in _refused(tmp_path, missing, trainer="label-tree")
+    assert "plt" in _refused(tmp_path, missing, trainer="fastxml")
     rows = _write(tmp_path, ".svm")
     assert "rerank: expected no to train on a stream" in _refused(
         tmp_path, rows, "rerank=yes", trainer="ldsm"
