@@ -141,6 +141,8 @@ def _check_nodes(ray: Any) -> None:
         except ray.exceptions.GetTimeoutError:
             fault = f"expected node {name} to answer within {NODE_SECONDS:g} seconds, found that it does not"
             raise Unavailable(f"ray: {fault}") from None
+        except _gone(ray):
+            continue
         except (ray.exceptions.RayError, ImportError) as error:
             last = str(error).strip().splitlines()[-1][:300]
             raise BadParameter(f"ray: expected Xylem {ours['Xylem']} on node {name}, found: {last}") from None
@@ -161,6 +163,11 @@ def _asked_of_each(ray: Any, call: Callable[[], Any]) -> list[tuple[str, Any]]:
             ref = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
             asked.append((node["NodeManagerAddress"], ref))
     return asked
+
+
+def _gone(ray: Any) -> tuple[type[Exception], ...]:
+    """Return the errors of a node that has died, but was not yet known to have: it takes no steps."""
+    return ray.exceptions.TaskUnschedulableError, ray.exceptions.NodeDiedError
 
 
 _workspaces: dict[str, Any] = {}
@@ -299,6 +306,8 @@ class RayCrew(Crew):
         for name, ref in _asked_of_each(self._ray, call):
             try:
                 self._ray.get(ref, timeout=NODE_SECONDS)
+            except _gone(self._ray):
+                continue
             except self._ray.exceptions.RayTaskError as error:
                 if not isinstance(error.cause, BadInput):
                     _raise_of(error)

@@ -183,6 +183,15 @@ def test_a_node_that_is_killed_costs_no_line_and_gives_none_twice(
     assert answers_in(out) == [alone] * 16
 
 
+def test_a_node_that_has_just_died_is_passed_over(cluster: Any) -> None:
+    cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+    try:
+        with connect(cluster.address) as ray:
+            RayCrew(1, ray).everywhere(lambda: None)
+    finally:
+        add_node(cluster)
+
+
 def test_what_cannot_be_done_is_told_before_a_part_is_written(
     run_here: Run, store: Path, data: Path, cluster: Any
 ) -> None:
