@@ -30,7 +30,7 @@ from service.executors.local import Crew
 from service.executors.ray import BUNDLE_MAX, BUNDLE_SECONDS, RayCrew, connect
 from service.executors.values import n_bytes
 from service.trainers import fit, parse_parameters
-from service.trainers.classifiers import _Solve
+from service.trainers.classifiers import Solve
 from service.trainers.clustering import _Halve
 from service.trainers.source import MemorySource, TrainingSet
 
@@ -70,7 +70,7 @@ class Recording(Crew):
             ended = time.process_time()
             done(item, result)
             found.append(Item(ended - began, sent + n_bytes(result), time.process_time() - ended))
-            if isinstance(step, _Solve):
+            if isinstance(step, Solve):
                 self.visits += step.visits(item)
                 self.visit_seconds += ended - began
         self.phases.append(Phase(type(step).__name__.strip("_"), n_bytes(step), found))
@@ -149,7 +149,7 @@ def scaled(found: Recording, data: TrainingSet, n_rows: int, n_labels: int, leaf
         labels = n_labels / 2**level
         items = [Item(labels * label_seconds, int(8 * labels))] * 2**level
         phases.append(Phase("Halve", int(vector_bytes * n_labels), items))
-    solved = next(phase for phase in found.phases if phase.name == _Solve.__name__.strip("_"))
+    solved = next(phase for phase in found.phases if phase.name == Solve.__name__)
     rate = found.visit_seconds / found.visits
     weight_bytes = sum(item.n_bytes for item in solved.items) / data.labels.n_labels
     joined = sum(item.joined for item in solved.items) / data.labels.n_labels
