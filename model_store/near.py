@@ -52,7 +52,7 @@ for it. Then the mean, by score, of how often the label was true where the first
 best labels were. The last three are divided by the greatest that a candidate of this row has.
 """
 
-POSTINGS_MAX = 64
+POSTINGS_MAX = 256
 """Rows of a feature, at most: those where it weighs most (champion lists: Manning, Raghavan and Schütze 2008,
 "Introduction to Information Retrieval", section 7.1.3). So answers take no longer where there are more rows.
 """

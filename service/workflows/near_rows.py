@@ -17,7 +17,7 @@ from service.workflows.ranker import Candidates, gain_of, precisions, rank_by_fo
 KEPT_ROWS = 1 << 16
 """Rows that are kept beside those of labels: all vote, so that more of them find nearer ones."""
 
-FEATURES_MAX = 16
+FEATURES_MAX = 24
 """Features that are kept of a row, those of the largest values: products with whole rows rank no better."""
 
 LABELS_MAX = 100
