@@ -15,7 +15,7 @@ from service.vocabulary.featurizers import featurizer_of
 from service.workflows.ranker import Candidates, gain_of, precisions, rank_by_folds
 
 KEPT_ROWS = 1 << 16
-"""Rows that are kept beside those of labels: all vote, so that more of them find nearer ones."""
+"""Rows in all, unless those of labels are more: all vote, so that more of them find nearer ones."""
 
 FEATURES_MAX = 24
 """Features that are kept of a row, those of the largest values: products with whole rows rank no better."""
