@@ -156,13 +156,11 @@ class Upload:
 
     def __init__(self, directory: Path, file_name: str, name: str, bytes_max: int) -> None:
         self._target = directory / file_name
-        self._path = directory / f"{_UPLOAD}{secrets.token_hex(8)}"
         self._name = name
         self._bytes_max = bytes_max
         self.bytes = 0
         with _writing(name):
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._path, self._fd = _locked_file(directory)
 
     def write(self, piece: bytes) -> None:
         """Append bytes. Raises LimitExceeded (limit data_bytes_max), and Unavailable as for a full disk."""
@@ -232,6 +230,17 @@ def _info(path: Path, root: Path) -> DataFileInfo | None:
             if stat.S_ISREG(found.st_mode):
                 return DataFileInfo(str(path.relative_to(root)), found.st_size, found.st_mtime)
     return None
+
+
+def _locked_file(directory: Path) -> tuple[Path, int]:
+    """Return a new file and its descriptor, locked: no other upload takes it for abandoned. Raises OSError."""
+    while True:
+        path = directory / f"{_UPLOAD}{secrets.token_hex(8)}"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        fcntl.flock(fd, fcntl.LOCK_EX)  # waits only while another upload looks whether the file is abandoned
+        if os.fstat(fd).st_nlink:
+            return path, fd
+        os.close(fd)  # the other was faster than the lock, and removed it
 
 
 def _remove_abandoned(directory: Path) -> None:

@@ -1,6 +1,7 @@
 """Admin routes against clients that mean harm or know no better: names, bodies, archives, readers that go."""
 
 import concurrent.futures
+import contextlib
 import hashlib
 import http.client
 import io
@@ -234,30 +235,29 @@ def test_bodies_that_drip_are_given_up_and_keep_nobody_else_waiting(
     server: ServerProcess, home: Path, path: str
 ) -> None:
     method = "PUT" if "data" in path else "POST"
-    clients = []
-    for _ in range(20):
-        connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
-        connection.sendall(head_of(method, path, "content-length: 100000"))
-        clients.append(connection)
-    answers: dict[socket.socket, bytes] = {}
-    deadline = time.monotonic() + 60
-    while len(answers) < len(clients):
-        assert time.monotonic() < deadline
-        predicts(server)
-        for connection in clients:
-            if connection not in answers:
-                connection.settimeout(0.005)
-                try:
-                    connection.sendall(b"x")
-                    answers[connection] = connection.recv(65536)
-                except TimeoutError:
-                    pass
-                except OSError:
-                    answers[connection] = b""
-    said = [answer for answer in answers.values() if answer]
-    assert said and all(b"408" in answer and b"body-timeout" in answer for answer in said)
-    for connection in clients:
-        connection.close()
+    with contextlib.ExitStack() as stack:
+        clients = []
+        for _ in range(20):
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+            clients.append(stack.enter_context(connection))
+            connection.sendall(head_of(method, path, "content-length: 100000"))
+        answers: dict[socket.socket, bytes] = {}
+        deadline = time.monotonic() + 60
+        while len(answers) < len(clients):
+            assert time.monotonic() < deadline
+            predicts(server)
+            for connection in clients:
+                if connection not in answers:
+                    connection.settimeout(0.005)
+                    try:
+                        connection.sendall(b"x")
+                        answers[connection] = connection.recv(65536)
+                    except TimeoutError:
+                        pass
+                    except OSError:
+                        answers[connection] = b""
+        said = [answer for answer in answers.values() if answer]
+        assert said and all(b"408" in answer and b"body-timeout" in answer for answer in said)
     wait_for(lambda: not list((home / "data").glob(".upload-*")))
     assert asked(server, "PUT", "/v1/admin/data/slow.jsonl", b"{}\n")[0] == 200
     assert asked(server, "DELETE", "/v1/admin/data/slow.jsonl")[0] == 204

@@ -1,5 +1,6 @@
 """The data root: names that lead out of it, uploads that are cut off, files that change."""
 
+import concurrent.futures
 import os
 import signal
 import subprocess
@@ -248,3 +249,18 @@ def test_the_other_file_of_a_pair_does_not_lead_out_of_the_root_either(root: Pat
     (root / "d.Y.npz").symlink_to(root.parent / "secret.jsonl")
     with pytest.raises(BadRequest):
         data.path_of("d.X.npz")
+
+
+def test_uploads_that_begin_together_do_not_take_one_another_for_abandoned(tmp_path: Path) -> None:
+    data = DataRoot(tmp_path, BYTES_MAX)
+
+    def put(number: int) -> None:
+        for _ in range(100):
+            with data.upload(f"{number}.jsonl") as upload:
+                upload.write(b"{}\n")
+                upload.finish()
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        for _ in threads.map(put, range(8)):
+            pass
+    assert [info.bytes for info in data.list()] == [3] * 8
