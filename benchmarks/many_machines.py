@@ -1,7 +1,7 @@
 """Trainings on many machines: measured beside threads, and played through for clusters that nobody has here.
 
     python -m benchmarks.many_machines --data DIR                       # play a training's steps through
-    python -m benchmarks.many_machines --data DIR --measure --repeats 3 # threads, one node, two, in turns
+    python -m benchmarks.many_machines --data DIR --measure --repeats 3 # threads and nodes, in turns
 
 Played through: the training runs once, in this process, one step after the other. The processor time and the
 bytes of every step are kept, and handed out to 10, 100 and 1,000 nodes as `service.executors.ray` does it:
@@ -15,6 +15,7 @@ import argparse
 import heapq
 import itertools
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ from service.executors.ray import BUNDLE_MAX, BUNDLE_SECONDS, RayCrew, connect
 from service.executors.values import n_bytes
 from service.trainers import fit, parse_parameters
 from service.trainers.classifiers import Solve
-from service.trainers.clustering import _Halve
+from service.trainers.clustering import SUBTREE, _Halve
 from service.trainers.source import MemorySource, TrainingSet
 
 NODES = (1, 2, 10, 100, 1000)
@@ -140,14 +141,15 @@ def scaled(found: Recording, data: TrainingSet, n_rows: int, n_labels: int, leaf
     row_bytes = n_bytes(data) / data.rows.n_rows
     carried = len(data.labels.indices) / data.labels.n_rows
     halving = [phase for phase in found.phases if phase.name == _Halve.__name__.strip("_")]
-    label_seconds = sum(item.seconds for phase in halving for item in phase.items) / max(1, len(halving))
-    label_seconds /= data.labels.n_labels
+    label_seconds = sum(item.seconds for phase in halving for item in phase.items)
+    label_seconds /= data.labels.n_labels * max(1, math.ceil(math.log2(data.labels.n_labels / leaf_size)))
     vector_bytes = max((phase.n_bytes for phase in halving), default=0) / data.labels.n_labels
     halvings = max(0, math.ceil(math.log2(n_labels / leaf_size)))
+    alone = min(halvings, max(0, math.ceil(math.log2(n_labels / SUBTREE))))
     phases = []
-    for level in range(halvings):
-        labels = n_labels / 2**level
-        items = [Item(labels * label_seconds, int(8 * labels))] * 2**level
+    for level in range(alone + (alone < halvings)):
+        labels, times = n_labels / 2**level, 1 if level < alone else halvings - alone
+        items = [Item(labels * times * label_seconds, int(8 * labels))] * 2**level
         phases.append(Phase("Halve", int(vector_bytes * n_labels), items))
     solved = next(phase for phase in found.phases if phase.name == Solve.__name__)
     rate = found.visit_seconds / found.visits
@@ -224,28 +226,30 @@ def nodes_of(n: int) -> Iterator[str]:
 
 
 def measure(given: argparse.Namespace, data: TrainingSet) -> None:
-    """Train by a thread here, by one node and by two, in turns; processes of nodes have their kernels."""
+    """Train by threads here and by nodes, one and two of each, in turns; all have their kernels."""
     parameters, source = parse_parameters(given.trainer, given.p), MemorySource(data)
-    seconds: dict[str, list[float]] = {"a thread": [], "one node": [], "two nodes": []}
+    seconds: dict[str, list[float]] = {}
 
     def train(name: str, crew: Crew) -> None:
         began = time.perf_counter()
         fit(given.trainer, parameters, source, 0, crew=crew)
-        seconds[name].append(time.perf_counter() - began)
+        seconds.setdefault(name, []).append(time.perf_counter() - began)
 
     few = MemorySource(data.cut(0, min(2000, data.rows.n_rows)))
     fit(given.trainer, parameters, few, 0)
     for _ in range(given.repeats):
-        train("a thread", Crew(1))
+        train("one thread", Crew(1))
+        train("two threads", Crew(2))
         for n, name in ((1, "one node"), (2, "two nodes")):
             with nodes_of(n) as address, connect(address) as ray:
                 fit(given.trainer, parameters, few, 0, crew=RayCrew(1, ray))
                 train(name, RayCrew(1, ray))
     for name, values in seconds.items():
         print(f"{name}: {spread(values, 1)} s")
-    best = {name: min(values) for name, values in seconds.items()}
-    print(f"one node over a thread: {best['one node'] / best['a thread']:.2f}")
-    print(f"two nodes over one: {best['one node'] / best['two nodes']:.2f}")
+    usual = {name: statistics.median(values) for name, values in seconds.items()}
+    print(f"one node over one thread, in time: {usual['one node'] / usual['one thread']:.2f}")
+    print(f"two threads over one, in speed: {usual['one thread'] / usual['two threads']:.2f}")
+    print(f"two nodes over one, in speed: {usual['one node'] / usual['two nodes']:.2f}")
 
 
 def main() -> None:

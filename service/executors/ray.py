@@ -247,7 +247,8 @@ class RayCrew(Crew):
         """
         ray, todo, size = self._ray, iter(items), 1
         number, fields = uuid.uuid4().hex, ray.put(step)
-        task = ray.remote(_run_bundle).options(num_cpus=1, max_retries=RETRIES)
+        # by default Ray fills the node of this process first, and finds others free only after a while
+        task = ray.remote(_run_bundle).options(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")
         running: dict[Any, list[T]] = {}
         try:
             while True:

@@ -233,7 +233,10 @@ def _info(path: Path, root: Path) -> DataFileInfo | None:
 
 
 def _locked_file(directory: Path) -> tuple[Path, int]:
-    """Return a new file and its descriptor, locked: no other upload takes it for abandoned. Raises OSError."""
+    """Return a new file and its descriptor, locked: no other upload takes it for abandoned.
+
+    Raises OSError.
+    """
     while True:
         path = directory / f"{_UPLOAD}{secrets.token_hex(8)}"
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)

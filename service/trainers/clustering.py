@@ -1,7 +1,9 @@
 """Hierarchical clustering of labels: the levels of a label tree."""
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,13 +17,22 @@ from service.trainers.work import Tools, derived_seed
 ROUNDS_MAX = 20
 STAGE = "clustering"
 
+SUBTREE = 8192
+"""A part of at most so many labels is halved down to the leaves in one step; larger ones level by level."""
+
 _Part = tuple[int, I32, int, int]
-"""Where a part of the labels begins; the labels; the size of the first half or how many clusters; a seed."""
+"""Where a part of the labels begins; the labels; how many clusters; a seed."""
+
+_Halving = tuple[int, int, int, int]
+"""Where a part of the labels begins, its second half begins and it ends; a seed."""
 
 
 @dataclass(frozen=True)
 class _Halve:
-    """Halves parts of the labels; the result is the labels, the first half first."""
+    """Halves a part of the labels, then its halves, and so on; the result is the labels in their new order.
+
+    An item has where the part begins, its labels and its halvings, upper levels first.
+    """
 
     result: ClassVar[Any] = I32
 
@@ -31,10 +42,12 @@ class _Halve:
         """Return what calls work in."""
         return np.zeros((self.vectors.n_features, 2), np.float32)
 
-    def run(self, part: _Part, sums: F32, stop: U8) -> I32:
+    def run(self, item: tuple[int, I32, list[_Halving]], sums: F32, stop: U8) -> I32:
         """Return the result of an item."""
-        _, members, n_left, seed = part
-        bisect(*self.vectors[:3], members, n_left, ROUNDS_MAX, seed, sums)
+        first, members, halvings = item
+        for start, middle, end, seed in halvings:
+            half = members[start - first : end - first]
+            bisect(*self.vectors[:3], half, middle - start, ROUNDS_MAX, seed, sums)
         return members
 
 
@@ -63,6 +76,21 @@ class _Divide:
         return _Divided(members, kmeans(*self.vectors[:3], members, n_clusters, ROUNDS_MAX, seed, rank))
 
 
+def _halvings(n_labels: int, n_levels: int, seed: int) -> tuple[list[I64], list[list[_Halving]]]:
+    """Return the bounds of the parts above each level and below the last, and each level's halvings."""
+    bounds = np.array([0, n_labels])
+    bounds_of, halvings_of = [bounds], []
+    for level in range(n_levels):
+        divided = np.flatnonzero(np.diff(bounds) > 1)
+        starts, ends = bounds[divided], bounds[divided + 1]
+        middles = starts + (ends - starts + 1) // 2
+        seeds = [derived_seed(seed, level, part) for part in range(len(divided))]
+        halvings_of.append(list(zip(starts.tolist(), middles.tolist(), ends.tolist(), seeds, strict=True)))
+        bounds = np.sort(np.concatenate([bounds, middles]))
+        bounds_of.append(bounds)
+    return bounds_of, halvings_of
+
+
 def balanced_shape(vectors: Representations, labels: I32, leaf_size: int, arity: int, tools: Tools) -> Shape:
     """Return a tree of recursive balanced 2-means, splits merged to nodes of up to `arity` children.
 
@@ -83,26 +111,26 @@ def balanced_shape(vectors: Representations, labels: I32, leaf_size: int, arity:
     cuts = {round(halvings * (i + 1) / n_levels) for i in range(n_levels)}
     halve = _Halve(vectors)
 
-    def done(part: _Part, members: I32) -> None:
-        labels[part[0] : part[0] + len(members)] = members
+    def done(item: tuple[int, I32, list[_Halving]], members: I32) -> None:
+        labels[item[0] : item[0] + len(members)] = members
 
-    bounds = np.array([0, len(labels)])
-    levels = []
-    for level in range(halvings):
-        divided = np.flatnonzero(np.diff(bounds) > 1)
-        starts, stops = bounds[divided], bounds[divided + 1]
-        middles = starts + (stops - starts + 1) // 2
-        bounds_of = zip(starts.tolist(), middles.tolist(), stops.tolist(), strict=True)
-        parts = (
-            (start, labels[start:stop].copy(), middle - start, derived_seed(tools.seed, level, part))
-            for part, (start, middle, stop) in enumerate(bounds_of)
+    bounds_of, halvings_of = _halvings(len(labels), halvings, tools.seed)
+    level = 0
+    while level < halvings:
+        parts = bounds_of[level].tolist()
+        last = halvings if max(np.diff(parts)) <= SUBTREE else level + 1
+        of_part: list[list[_Halving]] = [[] for _ in parts]
+        for halving in chain.from_iterable(halvings_of[level:last]):
+            of_part[bisect_right(parts, halving[0]) - 1].append(halving)
+        items = (
+            (start, labels[start:end].copy(), of_part[part])
+            for part, (start, end) in enumerate(pairwise(parts))
+            if of_part[part]
         )
-        tools.crew.steps(halve, parts, done)
-        tools.progress(STAGE, level + 1, halvings)
-        bounds = np.sort(np.concatenate([bounds, middles]))
-        if level + 1 in cuts:
-            levels.append(bounds)
-    return join(labels, levels)
+        tools.crew.steps(halve, items, done)
+        tools.progress(STAGE, last, halvings)
+        level = last
+    return join(labels, [bounds_of[level] for level in range(1, halvings + 1) if level in cuts])
 
 
 def kmeans_shape(
