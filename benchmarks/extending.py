@@ -1,6 +1,6 @@
 """Labels taken out of a data set, and added again: precision and processor time, beside training again.
 
-python -m benchmarks.extending --train train.jsonl --test test.jsonl [--labels N ...] [--seeds N]
+python -m benchmarks.extending --train FILE --test FILE [--trainer NAME] [--labels N ...] [--seeds N]
 """
 
 import argparse
@@ -13,21 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.ensemble import TreeEnsemble
 from service.base.rows import LabelRows, offsets
 from service.executors.local import Crew
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers.registry import train, trainer
-from service.trainers.regrowing import extend_trees
 from service.trainers.source import TrainingSet
+from service.trainers.spec import Trained
 from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
 from service.workflows.labelled import Labelled, no_progress, read_labelled_with
 from service.workflows.prepared import prepare_in_memory
 from service.workflows.request import TrainRequest
-
-NAME = "label-tree"
 
 
 def main() -> None:
@@ -35,19 +32,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--train", type=Path, required=True)
     parser.add_argument("--test", type=Path, required=True)
+    parser.add_argument("--trainer", default="label-tree")
     parser.add_argument("--labels", type=int, nargs="+", default=[100, 500])
     parser.add_argument("--seeds", type=int, default=1)
     asked = parser.parse_args()
-    request = TrainRequest(NAME, asked.train)
+    request = TrainRequest(asked.trainer, asked.train)
     source = prepare_in_memory(request, request.chosen(), no_progress)
     test = read_labelled_with(source.names, source.featurizer, asked.test, no_progress)
     print("labels  seed  rows  with new: before, added, again  others: before, added, again  time, share")
     for n_new in asked.labels:
         for seed in range(asked.seeds):
-            print(n_new, seed, *_measured(source.data, test, n_new, seed))
+            print(n_new, seed, *_measured(asked.trainer, source.data, test, n_new, seed))
 
 
-def _measured(data: TrainingSet, test: Labelled, n_new: int, seed: int) -> tuple[Any, ...]:
+def _measured(name: str, data: TrainingSet, test: Labelled, n_new: int, seed: int) -> tuple[Any, ...]:
     """Return the rows with new labels, the precisions, and the share of a training's processor time."""
     n_labels = data.labels.n_labels
     in_both = (np.bincount(part.indices, minlength=n_labels) for part in (data.labels, test.labels))
@@ -57,18 +55,18 @@ def _measured(data: TrainingSet, test: Labelled, n_new: int, seed: int) -> tuple
     number = np.argsort(np.argsort(is_new, kind="stable")).astype(np.int32)
     whole, of_test = (_renumbered(part, number, n_labels) for part in (data.labels, test.labels))
     without = _renumbered(data.labels, number, n_labels - n_new)
-    parameters, grows = TrainRequest(NAME, Path()).chosen().trainer, trainer(NAME).regrowth
+    parameters, grows = TrainRequest(name, Path()).chosen().trainer, trainer(name).growth
     assert grows is not None
-    how, full = grows(parameters, data.rows), TrainingSet(data.rows, whole)
-    _, trained = _timed(lambda: train(NAME, parameters, data.rows, without, seed, 1))
-    seconds, trained = _timed(lambda: train(NAME, parameters, data.rows, without, seed, 1))
-    tools = Tools(seed, Crew(1))
-    _timed(lambda: extend_trees(trained.ensemble, "float32", full, how, tools))
-    added, grown = _timed(lambda: extend_trees(trained.ensemble, "float32", full, how, tools))
-    again = train(NAME, parameters, data.rows, whole, seed, 1)
+    growth, full = grows(parameters, data.rows), TrainingSet(data.rows, whole)
+    _, trained = _timed(lambda: train(name, parameters, data.rows, without, seed, 1))
+    seconds, trained = _timed(lambda: train(name, parameters, data.rows, without, seed, 1))
+    tools, old = Tools(seed, Crew(1)), trial_model(trained, n_labels - n_new, data.rows.n_features)
+    _timed(lambda: growth.extend(old, full, tools))
+    added, grown = _timed(lambda: growth.extend(old, full, tools))
+    again = train(name, parameters, data.rows, whole, seed, 1)
 
-    def precisions(ensemble: TreeEnsemble, n: int) -> NDArray[np.float64]:
-        model = trial_model(replace(trained, ensemble=ensemble), n, data.rows.n_features)
+    def precisions(made: Trained, n: int) -> NDArray[np.float64]:
+        model = trial_model(made, n, data.rows.n_features)
         found = make_predictor(model).predict_batch(test.rows, PredictOptions(top_r=5), 1)
         rows = np.repeat(np.arange(test.n_rows), np.diff(found.ptr))
         true = np.repeat(np.arange(test.n_rows), np.diff(of_test.indptr)) * n_labels + of_test.indices
@@ -76,8 +74,11 @@ def _measured(data: TrainingSet, test: Labelled, n_new: int, seed: int) -> tuple
         has_new = np.isin(np.arange(test.n_rows), true[of_test.indices >= n_labels - n_new] // n_labels)
         return np.round([100 * hits[has_new].mean(), 100 * hits[~has_new].mean()], 2)
 
-    all_three = precisions(trained.ensemble, n_labels - n_new), precisions(grown.ensemble, n_labels)
-    figures = np.array([*all_three, precisions(again.ensemble, n_labels)]).T
+    two = (
+        precisions(trained, n_labels - n_new),
+        precisions(replace(trained, ensemble=grown.ensemble), n_labels),
+    )
+    figures = np.array([*two, precisions(again, n_labels)]).T
     n_rows = int(np.bincount(data.labels.indices, minlength=n_labels)[new].sum())
     return n_rows, *figures.tolist(), f"{added:.2f} s", f"{100 * added / seconds:.0f}%"
 

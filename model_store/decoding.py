@@ -66,7 +66,7 @@ def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
     stored = {1: np.int8, 2: np.uint16, 4: np.float32}[bits.itemsize]
     row = np.concatenate([np.flatnonzero(is_dense)[dense_row], np.repeat(np.flatnonzero(~is_dense), sizes)])
     child = np.concatenate([dense_child, words & low]).astype(np.int32)
-    weight = np.concatenate([_as_float(dense[dense_row, dense_child]), _as_float(bits.view(stored))])
+    weight = np.concatenate([as_float(dense[dense_row, dense_child]), as_float(bits.view(stored))])
     if len(ensemble.node_scale):
         weight = weight * ensemble.node_scale[first:last][child]
     order = np.argsort(row, kind="stable")
@@ -98,7 +98,7 @@ def _bits(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
     return np.unpackbits(as_bytes, bitorder="little").reshape(-1, 32).astype(np.bool_)
 
 
-def _as_float(stored: NDArray[Any]) -> NDArray[np.float32]:
+def as_float(stored: NDArray[Any]) -> NDArray[np.float32]:
     """Return stored weights as numbers: float32, the upper halves of float32 (uint16), or steps (int8)."""
     if stored.dtype == np.uint16:
         return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)

@@ -57,8 +57,8 @@ def extend(
 ) -> None:
     """Publish a version with labels that it did not have, learnt from a few rows, without training it again.
 
-    For versions of label-tree, ovr, and plt with the batch solver. New labels take ids after the old ones;
-    what does not concern them stays to the bit, calibration and tuned thresholds too.
+    For versions of label-tree, ovr, plt with the batch solver, and softmax trees. New labels take ids after
+    the old ones; what does not concern them stays to the bit, calibration and tuned thresholds too.
     """
     from service.workflows.extend import extend_and_publish
     from service.workflows.train import TrainRequest

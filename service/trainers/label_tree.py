@@ -246,7 +246,7 @@ LABEL_TREE = TrainerSpec(
     fit=fit_label_tree,
     estimate=estimate_label_tree,
     reads="passes",
-    regrowth=regrow_label_tree,
+    growth=regrow_label_tree,
     alone=spreads,
     worker_bytes=lambda data, p: solver_bytes(data.rows),
 )
@@ -258,7 +258,7 @@ OVR = TrainerSpec(
     fit=fit_label_tree,
     estimate=estimate_label_tree,
     reads="passes",
-    regrowth=regrow_label_tree,
+    growth=regrow_label_tree,
     alone=spreads,
     worker_bytes=lambda data, p: solver_bytes(data.rows),
 )

@@ -14,7 +14,6 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from model_store.ensemble import TreeEnsemble, Weights
 from model_store.manifest import Manifest
 from model_store.version import Model
 from service.base.errors import BadParameter
@@ -28,10 +27,10 @@ from service.trainers.ldsm.trainer import LDSM
 from service.trainers.lomtree.trainer import LOMTREE
 from service.trainers.plt.trainer import PLT
 from service.trainers.ranking.forest import FASTXML, PFASTREXML
-from service.trainers.regrowing import Regrown, Regrowth
+from service.trainers.regrowing import Regrown
 from service.trainers.softmax.trainers import HUFFMAN_TREE, LEARNED_TREE
 from service.trainers.source import MemorySource, OnRows, RowSource, TrainingSet, check_training_set
-from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.spec import Regrows, Trained, TrainerSpec
 from service.trainers.state import EVERY_PASS, Passes
 from service.trainers.work import Progress, Tools, no_progress
 
@@ -54,9 +53,6 @@ TRAINERS: dict[str, TrainerSpec[Any]] = {
 _READS = {"rows": "trains in memory", "passes": "can stream", "once": "learns from standard input"}
 """What a trainer can do that reads rows so, the least demanding last."""
 
-
-Grow = Callable[[TreeEnsemble, Weights, TrainingSet, Regrowth, Tools], Regrown]
-"""What makes new trees of old ones: see `service.trainers.regrowing`."""
 
 _INSTEAD = {"lomtree": ", whose labels come with the rows of its stream: train it again on all rows"}
 
@@ -180,18 +176,18 @@ def fit(
     return replace(trained, warnings=[*trained.warnings, stopped])
 
 
-def check_regrowth(manifest: Manifest, what: str) -> Callable[[SparseRows], Regrowth]:
+def check_growth(manifest: Manifest, what: str) -> Callable[[SparseRows], Regrows]:
     """Return how the trees of a version grow on, rows being given; `what` is wanted of it.
 
     Raises BadParameter for a version whose trees do not.
     """
     name, said = manifest.trainer.name, dict(manifest.trainer.parameters)
     spec = trainer(name) if name in TRAINERS or name in installed() else None
-    if spec is None or spec.regrowth is None:
-        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.regrowth is not None)
+    if spec is None or spec.growth is None:
+        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.growth is not None)
         instead = _INSTEAD.get(name, "")
         raise BadParameter(f"{what}: expected a version of {able}, found one of {name}{instead}")
-    grows = spec.regrowth
+    grows = spec.growth
     try:
         parameters = spec.parameters.from_json(said)
         grows(parameters, NO_ROWS)
@@ -200,19 +196,19 @@ def check_regrowth(manifest: Manifest, what: str) -> Callable[[SparseRows], Regr
     return lambda rows: grows(parameters, rows)
 
 
-def regrow(
-    model: Model, data: TrainingSet, grow: Grow, crew: Crew, progress: Progress = no_progress
+def grow_on(
+    model: Model, data: TrainingSet, what: str, crew: Crew, progress: Progress = no_progress
 ) -> Regrown:
     """Return the trees of a version with labels added, or going on from their weights.
 
     data  its labels are the version's, and after them new ones
-    grow  `extend_trees` or `refit_trees`
+    what  "extend" or "from"
 
     Raises BadParameter for a version whose trees do not grow on.
     """
-    how = check_regrowth(model.manifest, grow.__name__)(data.rows)
-    tools = Tools(model.manifest.seed, crew, progress)
-    return grow(model.ensemble, model.manifest.weights, data, how, tools)
+    growth = check_growth(model.manifest, what)(data.rows)
+    grow = growth.extend if what == "extend" else growth.refit
+    return grow(model, data, Tools(model.manifest.seed, crew, progress))
 
 
 def train(

@@ -17,6 +17,7 @@ from model_store.build import build_ensemble, forest_order, put_chunks
 from model_store.compiled.handles import I32, I64, Bools
 from model_store.decoding import OldTree, chunk_of, trees_of
 from model_store.ensemble import Chunk, Tree, TreeEnsemble, Weights
+from model_store.version import Model
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.kernels.training.cluster import nearest_groups
 from service.kernels.training.problem import forget_rows, rows_of
@@ -59,6 +60,14 @@ class Regrowth(NamedTuple):
     members: Callable[[LabelRows, Shape], Members]
     divide: Callable[[Representations, I32, Tools], Shape]
     group_most: int
+
+    def extend(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
+        """Return what `extend_trees` does."""
+        return extend_trees(model.ensemble, model.manifest.weights, data, self, tools)
+
+    def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
+        """Return what `refit_trees` does."""
+        return refit_trees(model.ensemble, model.manifest.weights, data, self, tools)
 
 
 class Regrown(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from model_store.build import build_ensemble
 from model_store.compiled.handles import I32, I64
 from model_store.ensemble import Kind, Link, Tree, TreeEnsemble
+from model_store.version import Model
 from service.base.parameters import Parameters, Scalar
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.trainers.size import SizeEstimate
@@ -20,7 +21,7 @@ from service.trainers.state import LearnerState, PassPlan
 from service.trainers.work import Tools
 
 if TYPE_CHECKING:
-    from service.trainers.regrowing import Regrowth
+    from service.trainers.regrowing import Regrown
 
 P = TypeVar("P", bound=Parameters)
 
@@ -83,6 +84,19 @@ def spreads(parameters: Parameters) -> str | None:
     return None
 
 
+class Regrows(Protocol):
+    """How the trees of a version grow on.
+
+    data  rows old and new, or others; the version's labels, and after them new ones
+    """
+
+    def extend(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
+        """Return the trees with a leaf for each new label; what does not concern these stays."""
+
+    def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
+        """Return the same trees, whose classifiers go on from their weights. Raises BadParameter."""
+
+
 @dataclass(frozen=True)
 class TrainerSpec(Generic[P]):
     """A trainer: its name, its parameters, how it reads rows, and what trains.
@@ -93,7 +107,7 @@ class TrainerSpec(Generic[P]):
               again and again, "once" learns from rows as they come
     is_exact  whether probabilities are exact, and sum to 1 over the labels: they are not to be calibrated
     shows     whether rows are shown before they are learnt (`Tools.on_rows`)
-    regrowth  how its trees get new labels and go on from old weights, rows being given; it raises
+    growth    how its trees get new labels and go on from old weights, rows being given; it raises
               BadParameter for parameters with which they do not. None: they never do
     plan      the passes that parameters plan, of a trainer that may stop after each and go on, or None
     alone     says why a training with these parameters is one process's work; None: its work is steps
@@ -109,7 +123,7 @@ class TrainerSpec(Generic[P]):
     reads: Reads = "rows"
     is_exact: bool = False
     shows: bool = False
-    regrowth: Callable[[P, SparseRows], Regrowth] | None = None
+    growth: Callable[[P, SparseRows], Regrows] | None = None
     plan: Callable[[P], PassPlan | None] = no_plan
     alone: Callable[[P], str | None] = _row_by_row
     worker_bytes: Callable[[TrainingSet, P], int] = _not_known

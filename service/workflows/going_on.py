@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from model_store.checks import LABEL_COUNTS
+from model_store.extras import EMBEDDING
 from model_store.manifest import CALIBRATION, COMBINED, DataInfo
 from model_store.names import NameTable, all_names, build_names, find_all
 from model_store.origin import parent_of, read_origin
@@ -20,8 +21,7 @@ from service.datasets import read_dataset
 from service.datasets.parts import STDIN, DataStream
 from service.executors.local import Crew
 from service.features import Featurizer
-from service.trainers.registry import check_regrowth, regrow, trainer
-from service.trainers.regrowing import extend_trees, refit_trees
+from service.trainers.registry import check_growth, grow_on, trainer
 from service.trainers.softmax.parameters import SoftmaxParameters
 from service.trainers.source import TrainingSet
 from service.trainers.spec import Trained
@@ -182,13 +182,13 @@ def go_on(
 ) -> Trained:
     """Return what a training on such rows gives, with weights of the version's type.
 
-    Where labels are added, the calibration stays.
+    Where labels are added, the calibration and the embeddings stay.
     """
-    grow = extend_trees if request.extends else refit_trees
-    grown = regrow(base, source.data, grow, crew, on_progress)
+    grown = grow_on(base, source.data, "extend" if request.extends else "from", crew, on_progress)
     manifest, extra = base.manifest, {}
     if request.extends:
-        extra = {name: array for name, array in base.arrays.items() if name.startswith(f"{CALIBRATION}/")}
+        stays = f"{CALIBRATION}/", f"{EMBEDDING}/"
+        extra = {name: array for name, array in base.arrays.items() if name.startswith(stays)}
     added = source.names.n_names - manifest.n_labels
     report = {"labels_added": added, "groups_divided": grown.divided, "classifiers": grown.classifiers}
     parameters: Any = dict(manifest.trainer.parameters)
@@ -212,7 +212,7 @@ def _check_base(base: Model, request: TrainRequest, what: str) -> None:
     if manifest.trainer.name != request.trainer:
         found = f"found {shown}, one of {manifest.trainer.name}"
         raise BadParameter(f"{what}: expected a version of {request.trainer}, {found}")
-    check_regrowth(manifest, what)
+    check_growth(manifest, what)
     if request.parameters or request.weights != "float32":
         raise BadParameter(f"{what}: expected parameters and weights of {shown} to stay, found others")
     if request.extends and not request.rows and not keeps_rows(base):

@@ -211,7 +211,7 @@ PLT = TrainerSpec(
     estimate=estimate_plt,
     reads="passes",
     shows=True,
-    regrowth=regrow_plt,
+    growth=regrow_plt,
     plan=lambda p: PassPlan("epochs", p.epochs, True) if p.solver == "sgd" else None,
     alone=lambda p: None if p.solver == "batch" else f"with solver={p.solver}, which learns row by row",
     worker_bytes=lambda data, p: solver_bytes(data.rows),

@@ -4,6 +4,7 @@ from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from model_store.ensemble import LANES
 from service.base.errors import BadParameter
 from service.base.faults import fault
 from service.base.parameters import Parameters
@@ -12,7 +13,7 @@ from service.trainers.softmax.dealing import Rule
 MARGIN_GROWTH = 3
 """The margin of an update is that of the last times the share of updates so far to this power."""
 
-_RATES = {"sgd": 0.5, "adagrad": 0.1}
+RATES = {"sgd": 0.5, "adagrad": 0.1}
 _EPOCHS = {"labels": 15, "text": 4}
 
 
@@ -81,7 +82,7 @@ class SoftmaxParameters(Parameters):
         optimiser = ("adagrad" if is_text else "sgd") if self.optimiser == "auto" else self.optimiser
         return SoftmaxDescent(
             self.epochs or _EPOCHS[self.task],
-            self.rate or _RATES[optimiser],
+            self.rate or RATES[optimiser],
             optimiser == "adagrad",
             not is_text and self.pooling == "mean",
             self.gradient == "probability",
@@ -92,6 +93,10 @@ class SoftmaxParameters(Parameters):
         if self.task == "labels":
             return 1, 0
         return self.window, 1 if self.transition == "diagonal" else self.dim
+
+    def padded_dim(self) -> int:
+        """Return the dimensions in training: a multiple of LANES, the last ones 0."""
+        return -(-self.dim // LANES) * LANES
 
     def check_features(self, n_features: int) -> None:
         """Raise BadParameter unless rows of so many features are what the task takes."""

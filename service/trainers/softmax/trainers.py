@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from service.base.errors import BadParameter
+from service.base.rows import SparseRows
 from service.trainers.shape import Shape
+from service.trainers.softmax.extending import SoftmaxGrowth
 from service.trainers.softmax.parameters import (
     HuffmanTreeParameters,
     LearnedTreeParameters,
@@ -69,6 +71,13 @@ def _plan(parameters: SoftmaxParameters) -> PassPlan:
     return PassPlan("epochs", p.epochs, p.is_adaptive and not is_learnt)
 
 
+def _growth(parameters: SoftmaxParameters, rows: SparseRows) -> SoftmaxGrowth:
+    """Return how a tree gets new labels. Raises BadParameter for one of words."""
+    if parameters.task == "text":
+        raise BadParameter("task: expected labels, found text, whose labels are the words of its vocabulary")
+    return SoftmaxGrowth(parameters)
+
+
 def _clustered(source: RowSource, parameters: HuffmanTreeParameters, tools: Tools) -> Shape:
     """Return the clustering tree of the embeddings that a training on a Huffman tree gives."""
     arity, counts = parameters.arity, source.census.label_rows
@@ -91,6 +100,7 @@ HUFFMAN_TREE = TrainerSpec(
     estimate=estimate_softmax,
     reads="passes",
     is_exact=True,
+    growth=_growth,
     plan=_plan,
 )
 
@@ -102,5 +112,6 @@ LEARNED_TREE = TrainerSpec(
     estimate=estimate_softmax,
     reads="passes",
     is_exact=True,
+    growth=_growth,
     plan=_plan,
 )

@@ -8,7 +8,6 @@ import numpy as np
 
 from model_store.build import padded
 from model_store.compiled.handles import F32, I32, I64, U64
-from model_store.ensemble import LANES
 from model_store.extras import EMBEDDING, Embedding
 from service.base.errors import BadParameter
 from service.base.settings import memory_bytes
@@ -143,16 +142,11 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
     found = SizeEstimate.of(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
     n_nodes = len(labels) if isinstance(p, LearnedTreeParameters) else len(shape.inner)
     arity = max(p.arity, len(labels)) if kind == "flat" else p.arity
-    dim = _padded_dim(p)
+    dim = p.padded_dim()
     n_kept = dim * (n_embedded // p.dim) + n_nodes * arity * (dim + 1)
     copies = 2 if p.descent().is_adaptive else 1
     found = found.with_state(4 * (copies * n_kept + n_nodes * arity))
     return found.with_embeddings(p.dim * n_padded, n_embedded)
-
-
-def _padded_dim(parameters: SoftmaxParameters) -> int:
-    """Return the dimensions in training: a multiple of LANES, the last ones 0."""
-    return -(-parameters.dim // LANES) * LANES
 
 
 def _descend(
@@ -180,8 +174,8 @@ def _descend(
     if before is not None:
         restore(before, state, random)
     for piece in pieces(source, parameters, learning, marks, tools):
-        steps = Steps(piece.first, piece.last, p.is_mean, p.by_probability)
-        losses[piece.n_before // census.n_labelled] += _run(piece, state, steps, random, tools)
+        steps = Steps(piece.first, piece.last, p.is_mean, p.by_probability, embeds=True)
+        losses[piece.n_before // census.n_labelled] += run_piece(piece, state, steps, random, tools)
         done = piece.n_before + len(piece.order)
         tools.progress(stage, done, total)
         if learning is not None and done in marks:
@@ -233,7 +227,7 @@ def _told(update: dict[str, Any]) -> str:
     return f"J {share:.0%} of the most, {update['share_moved']:.0%} of labels moved"
 
 
-def _run(piece: Piece, state: LearningState, steps: Steps, random: U64, tools: Tools) -> float:
+def run_piece(piece: Piece, state: LearningState, steps: Steps, random: U64, tools: Tools) -> float:
     """Train on a piece, in a thread that an interrupt stops; return the sum of the losses."""
     found: list[float] = []
 
@@ -264,7 +258,7 @@ def _start(
 ) -> LearningState:
     """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0."""
     dim = parameters.dim
-    padded = _padded_dim(parameters)
+    padded = parameters.padded_dim()
     n_places, n_turned = parameters.transitions()
     n_words = census.n_features // n_places
     _check_memory(parameters, padded, n_words, tree.child.size)

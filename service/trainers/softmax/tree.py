@@ -80,12 +80,14 @@ class Steps(NamedTuple):
 
     is_mean         a representation is the mean of its features' embeddings, weighted by |value|; else a sum
     by_probability  steps follow the gradient of p(child), as in algorithm 1; else that of log p(child)
+    embeds          the embeddings and transitions take steps too, not only the nodes
     """
 
     first: float
     last: float
     is_mean: bool
     by_probability: bool
+    embeds: bool
 
 
 class _Scratch(NamedTuple):
@@ -312,7 +314,7 @@ def train_rows(
                 for j in range(len(work.p)):
                     statistics.sums[label, level, j] += work.p[j]
             node, target = tree.parent[node], tree.branch[node]
-        for e in range(len(indices)):
+        for e in range(len(indices) if steps.embeds else 0):
             _step_feature(network, squares, indices[e], values[e] * scale, rate, work)
     return loss
 

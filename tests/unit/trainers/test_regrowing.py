@@ -54,7 +54,7 @@ def _trained(variant: str, data: TrainingSet) -> Trained:
 
 def _extended(variant: str, old: TreeEnsemble, data: TrainingSet, weights: Weights = "float32") -> Regrown:
     name, items = VARIANTS[variant]
-    grows: Any = TRAINERS[name].regrowth
+    grows: Any = TRAINERS[name].growth
     return extend_trees(old, weights, data, grows(parse_parameters(name, items), data.rows), Tools(0))
 
 
@@ -141,7 +141,7 @@ def test_trees_go_on_from_their_weights() -> None:
     parameters = parse_parameters(name, items)
     half = data.take(np.arange(0, 500, 2))
     old = train(name, parameters, *half)
-    grows: Any = TRAINERS[name].regrowth
+    grows: Any = TRAINERS[name].growth
     grown = refit_trees(old.ensemble, "float32", data, grows(parameters, data.rows), Tools(0))
     assert np.array_equal(grown.ensemble.node_label, old.ensemble.node_label)
     again = train(name, parameters, *data)
@@ -198,7 +198,7 @@ def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(loss: s
 
 
 def test_trees_of_gradient_descent_do_not_grow_on() -> None:
-    grows: Any = TRAINERS["plt"].regrowth
+    grows: Any = TRAINERS["plt"].growth
     rows = SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 1)
     with pytest.raises(BadParameter, match="expected batch, found sgd"):
         grows(parse_parameters("plt", ["solver=sgd"]), rows)

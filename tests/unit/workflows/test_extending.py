@@ -155,7 +155,7 @@ def test_the_rows_may_come_from_files(home: Path, tmp_path: Path) -> None:
             "leaf@1",
             "new.jsonl",
             "old.jsonl",
-            "expected a version of label-tree, ovr, plt, found one of fastxml",
+            "expected a version of label-tree, ovr, plt, huffman-tree, learned-tree, found one of fastxml",
         ),
     ],
 )

@@ -124,7 +124,7 @@ def test_steps_follow_the_gradient(kind: str, is_mean: bool, by_probability: boo
     slow = [None if part is None else np.zeros_like(part) for part in net]
     rate = 0.05
     found = statistics_of(means=True, sums=True)
-    steps = Steps(rate, rate, is_mean, by_probability)
+    steps = Steps(rate, rate, is_mean, by_probability, embeds=True)
     loss = learn(sparse, labels, network, found, steps, squares)
     expected_loss = 0.0
     for row, label in zip(rows, labels.indices.tolist(), strict=True):
@@ -157,7 +157,7 @@ def test_statistics_are_sums_of_softmaxes() -> None:
     net, network = network_of("bag", 5)
     rows, sparse, labels = data_of("bag", 30, seed=6)
     found = statistics_of(means=False, sums=True)
-    steps = Steps(0.0, 0.0, is_mean=True, by_probability=False)
+    steps = Steps(0.0, 0.0, is_mean=True, by_probability=False, embeds=True)
     learn(sparse, labels, network, found, steps)
     sums, counts = np.full((7, 2, 3), 1 / 3), np.ones((7, 2))
     for row, label in zip(rows, labels.indices.tolist(), strict=True):
@@ -225,7 +225,7 @@ def test_a_row_without_features_moves_biases_only() -> None:
     before = copy.deepcopy(network)
     empty = SparseRows(np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), N_WORDS)
     label = LabelRows(np.array([0, 1]), np.array([4], np.int32), 7)
-    steps = Steps(0.1, 0.1, is_mean=True, by_probability=False)
+    steps = Steps(0.1, 0.1, is_mean=True, by_probability=False, embeds=True)
     learn(empty, label, network, statistics_of(means=True, sums=False), steps)
     np.testing.assert_array_equal(network.weights, before.weights)
     np.testing.assert_array_equal(network.embedding, before.embedding)

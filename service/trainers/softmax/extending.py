@@ -1,0 +1,204 @@
+"""New labels of a tree of softmax nodes, whose embeddings and other nodes stay to the bit.
+
+A new label goes beside the label that is the most probable one for its rows: into a free place of that
+label's node, else both become children of a new node. The nodes above new labels take further steps on the
+rows of all labels below them; no other node sees another distribution than before.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from model_store.build import build_ensemble
+from model_store.compiled.handles import I32, I64, Bools
+from model_store.decoding import as_float, chunk_of, trees_of
+from model_store.extras import assemble_embedding
+from model_store.version import Model
+from service.base.errors import BadParameter
+from service.trainers.regrowing import Regrown
+from service.trainers.shape import huffman_shape, shape_of
+from service.trainers.softmax.parameters import RATES, SoftmaxParameters
+from service.trainers.softmax.shapes import topology_of, tree_of
+from service.trainers.softmax.training import Piece, run_piece
+from service.trainers.softmax.tree import Network, SoftmaxTree, Steps, add_representations
+from service.trainers.softmax.updates import LearningState, no_statistics
+from service.trainers.source import TrainingSet
+from service.trainers.work import Tools, derived_seed
+
+_DRAW, _ORDER = 5, 6
+"""What the seeds of draws and of shuffles are derived from, besides the training's."""
+
+_STAGE = "new labels"
+
+
+class SoftmaxGrowth(NamedTuple):
+    """How the tree of a version gets new labels."""
+
+    parameters: SoftmaxParameters
+
+    def extend(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
+        """Return the tree with a leaf for each label of the rows that it does not have.
+
+        data  rows old and new; labels of the version, and after them new ones
+
+        Cost: a pass over all rows, and as many as in training over those of the nodes above new leaves.
+        """
+        p, counts = self.parameters, np.bincount(data.labels.indices, minlength=data.labels.n_labels)
+        tree, network = _read(model, p, data.labels.n_labels)
+        n_before, is_new = len(tree.parent), (counts > 0) & (tree.leaf_node < 0)
+        new = np.flatnonzero(is_new).astype(np.int32)
+        beside = _nearest(tree, network, new, _rows_of(data, is_new), p)
+        tree, network = _with_leaves(tree, network, new, beside, np.maximum(counts, 1))
+        lowest, above = _nodes_above(tree, new)
+        epochs, rate = p.descent().epochs, p.rate or RATES["sgd"]
+        _learn(tree, network, lowest, data, p, epochs, rate, tools.seeded(0))
+        _learn(tree, network, above, data, p, 1, rate / epochs, tools.seeded(1))
+        ensemble = build_ensemble(
+            [tree_of(tree, network, p.dim)], data.labels.n_labels, p.dim, model.manifest.weights
+        )
+        return Regrown(ensemble, len(tree.parent) - n_before, int((tree.child[above] != -1).sum()))
+
+    def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
+        """Raise BadParameter: such a version goes on from a state."""
+        raise BadParameter(f"from: expected a state, found {model.manifest.shown} without one")
+
+
+def _read(model: Model, p: SoftmaxParameters, n_labels: int) -> tuple[SoftmaxTree, Network]:
+    """Return the tree and the parameters of a version, with room for so many labels."""
+    (old,) = trees_of(model.ensemble)
+    shape = shape_of(old.child_ptr, old.node_label)
+    n_children = np.diff(old.child_ptr)
+    is_flat = getattr(p, "tree", "") == "flat"
+    arity = max(p.arity, int(n_children.max()), n_labels if is_flat else 0)
+    tree = topology_of(shape, arity, n_labels)
+    u = as_float(assemble_embedding(model.manifest.n_features, model.arrays).u)
+    embedding = np.zeros((len(u), p.padded_dim()), np.float32)
+    embedding[:, : p.dim] = u
+    none = np.zeros((1, 0, p.padded_dim()), np.float32)
+    weights = np.zeros((*tree.child.shape, p.padded_dim()), np.float32)
+    network = Network(weights, np.zeros(tree.child.shape, np.float32), embedding, none)
+    for number, node in enumerate(shape.inner.tolist()):
+        chunk = chunk_of(model.ensemble, int(old.nodes[node]))
+        feature = np.repeat(chunk.features, np.diff(chunk.row_ptr))
+        weights[number, chunk.child, feature] = chunk.weight
+        network.bias[number, : len(chunk.bias)] = chunk.bias
+    return tree, network
+
+
+def _rows_of(data: TrainingSet, marked: Bools) -> TrainingSet:
+    """Return the rows that carry a label of those marked."""
+    of_row = np.repeat(np.arange(data.n_rows), np.diff(data.labels.indptr))
+    return data.take(np.unique(of_row[marked[data.labels.indices]]))
+
+
+def _nearest(tree: SoftmaxTree, network: Network, new: I32, rows: TrainingSet, p: SoftmaxParameters) -> I32:
+    """Return for each new label that of the tree which is the most probable one for the mean of its rows."""
+    sums = np.zeros((rows.labels.n_labels, network.embedding.shape[1]))
+    add_representations(rows.rows, rows.labels, network, p.descent().is_mean, sums)
+    counts = np.bincount(rows.labels.indices, minlength=len(sums))
+    found = np.empty(len(new), np.int32)
+    for i, label in enumerate(new.tolist()):
+        mean, node = sums[label] / counts[label], 0
+        while node >= 0:
+            margins = np.einsum("cd,d->c", network.weights[node], mean) + network.bias[node]
+            node = int(tree.child[node, np.where(tree.child[node] != -1, margins, -np.inf).argmax()])
+        found[i] = -2 - node
+    return found
+
+
+def _with_leaves(
+    tree: SoftmaxTree, network: Network, new: I32, beside: I32, counts: I64
+) -> tuple[SoftmaxTree, Network]:
+    """Return the tree with each new label beside another one, and the parameters to begin with.
+
+    In a free place these are the other label's; in a new node the frequencies of its labels. The arrays are
+    written to.
+    """
+    arity, n_nodes, parts = tree.child.shape[1], len(tree.parent), [tree]
+    for other in np.unique(beside).tolist():
+        joining, node, branch = new[beside == other], int(tree.leaf_node[other]), tree.leaf_branch[other]
+        free = np.flatnonzero(tree.child[node] == -1)[: len(joining)]
+        if len(free) == len(joining):
+            tree.child[node, free] = -2 - joining
+            tree.leaf_node[joining], tree.leaf_branch[joining] = node, free
+            network.weights[node, free] = network.weights[node, branch]
+            network.bias[node, free] = network.bias[node, branch] + np.log(counts[joining] / counts[other])
+            continue
+        labels = np.sort(np.append(joining, np.int32(other)))
+        part = topology_of(huffman_shape(labels, counts[labels], arity), arity, len(counts))
+        part.child[part.child > 0] += n_nodes
+        part.parent[1:] += n_nodes
+        part.level[:] += tree.level[node] + 1
+        part.parent[0], part.branch[0], tree.child[node, branch] = node, branch, n_nodes
+        tree.leaf_node[labels] = part.leaf_node[labels] + n_nodes
+        tree.leaf_branch[labels] = part.leaf_branch[labels]
+        n_nodes += len(part.parent)
+        parts.append(part)
+    child, parent, at_branch, level = (
+        np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[:4]
+    )
+    grown = SoftmaxTree(child, parent, at_branch, level, tree.leaf_node, tree.leaf_branch)
+    weights, bias = np.zeros((n_nodes, *network.weights.shape[1:]), np.float32), np.zeros((n_nodes, arity))
+    below = _counts_below(grown, counts)
+    bias[below > 0] = np.log(below[below > 0])
+    weights[: len(network.bias)], bias[: len(network.bias)] = network.weights, network.bias
+    return grown, network._replace(weights=weights, bias=bias.astype(np.float32))
+
+
+def _counts_below(tree: SoftmaxTree, counts: I64) -> I64:
+    """Return the counts of the labels below each child of each node, int64[N, M]."""
+    below = np.zeros(tree.child.shape, np.int64)
+    labels = np.flatnonzero(tree.leaf_node >= 0)
+    below[tree.leaf_node[labels], tree.leaf_branch[labels]] = counts[labels]
+    for node in np.argsort(-tree.level, kind="stable").tolist():
+        if tree.parent[node] >= 0:
+            below[tree.parent[node], tree.branch[node]] = below[node].sum()
+    return below
+
+
+def _nodes_above(tree: SoftmaxTree, new: I32) -> tuple[Bools, Bools]:
+    """Return the nodes whose children new leaves are, with those between two of them; and all above."""
+    direct = np.unique(tree.leaf_node[new])
+    lowest, above = np.zeros(len(tree.parent), np.bool_), np.zeros(len(tree.parent), np.bool_)
+    lowest[direct] = True
+    for node in direct.tolist():
+        path = [node]
+        while tree.parent[path[-1]] >= 0:
+            path.append(int(tree.parent[path[-1]]))
+        above[path] = True
+        lowest[path[: np.flatnonzero(lowest[path])[-1] + 1]] = True
+    return lowest, above
+
+
+def _learn(
+    tree: SoftmaxTree,
+    network: Network,
+    nodes: Bools,
+    data: TrainingSet,
+    p: SoftmaxParameters,
+    passes: int,
+    rate: float,
+    tools: Tools,
+) -> None:
+    """Take steps of some nodes alone over the rows of labels below them, at a rate that falls to 0.
+
+    nodes  with a node, those between it and others of them
+    """
+    leaf_node, leaf_branch = tree.leaf_node.copy(), tree.leaf_branch.copy()
+    while len(out := np.flatnonzero((leaf_node >= 0) & ~nodes[leaf_node])):
+        leaf_node[out], leaf_branch[out] = tree.parent[leaf_node[out]], tree.branch[leaf_node[out]]
+    parent = np.where(nodes[tree.parent], tree.parent, -1).astype(np.int32)
+    part = tree._replace(parent=parent, leaf_node=leaf_node, leaf_branch=leaf_branch)
+    squares = Network(*(array[:0] for array in network))
+    state = LearningState(part, network, squares, no_statistics(tree, None, 0))
+    rows = _rows_of(data, leaf_node >= 0)
+    draws = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
+    shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER)))
+    for done in range(passes):
+        first, last = rate * (1 - done / passes), rate * (1 - (done + 1) / passes)
+        steps = Steps(first, last, p.descent().is_mean, p.descent().by_probability, embeds=False)
+        order = shuffled.permutation(rows.n_rows).astype(np.int32)
+        run_piece(Piece(rows, order, first, last, 0), state, steps, draws, tools)
+        tools.progress(_STAGE, done + 1, passes)
