@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -170,14 +170,15 @@ THIRD_PARTY = {
 """What these parts may import besides the standard library; other parts are free."""
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
+@cache
+def modules() -> dict[str, ast.Module]:
+    """The syntax trees of all modules, by their names."""
+    found = {}
     for package in PACKAGES:
         for file in sorted((ROOT / package).rglob("*.py")):
             name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-            yield name, ast.parse(file.read_bytes(), str(file))
-
-
-MODULES = dict(modules())
+            found[name] = ast.parse(file.read_bytes(), str(file))
+    return found
 
 
 def imported(name: str, tree: ast.Module) -> set[str]:
@@ -191,7 +192,7 @@ def imported(name: str, tree: ast.Module) -> set[str]:
             assert node.module is not None
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                found.add(inner if inner in MODULES else node.module)
+                found.add(inner if inner in modules() else node.module)
     return found
 
 
@@ -224,7 +225,7 @@ def violations(name: str, names: set[str]) -> list[str]:
 
 
 def test_every_import_is_allowed_by_the_table() -> None:
-    found = [line for name, tree in MODULES.items() for line in violations(name, imported(name, tree))]
+    found = [line for name, tree in modules().items() for line in violations(name, imported(name, tree))]
     assert not found, "\n".join(found)
 
 
@@ -238,7 +239,7 @@ def floors() -> dict[str, int]:
 def test_every_room_imports_rooms_of_lower_floors_alone() -> None:
     of_room = floors()
     assert set(of_room.values()) == set(range(1, 10))
-    for name, tree in MODULES.items():
+    for name, tree in modules().items():
         room = name.removeprefix("service.").split(".")[0]
         for other in imported(name, tree):
             below = other.removeprefix("service.").split(".")[0]
@@ -276,32 +277,29 @@ def test_the_rule_finds_a_forbidden_import(name: str, other: str) -> None:
     assert violations(name, {other}) == [f"{name} imports {other}"]
 
 
-@pytest.mark.parametrize(("name", "tree"), MODULES.items(), ids=MODULES)
-def test_third_party_modules_stay_in_their_places(name: str, tree: ast.Module) -> None:
-    top = {other.split(".")[0] for other in imported(name, tree)}
-    assert not top & FORBIDDEN_EVERYWHERE
-    if not within(name, WEB_PLACES):
-        assert not top & WEB
-    parts = [part for part in THIRD_PARTY if within(name, {part})]
-    if parts:
-        allowed = THIRD_PARTY[max(parts, key=len)]
-        assert top - set(sys.stdlib_module_names) - set(PACKAGES) <= allowed
-
-
-KERNELS_OF_TRAINERS = {
-    name
-    for name, tree in MODULES.items()
-    if within(name, {"service.trainers"}) and "model_store.compiled.decorators" in imported(name, tree)
-}
-"""Kernels that stand beside the trainer that they are of."""
+def test_third_party_modules_stay_in_their_places() -> None:
+    for name, tree in modules().items():
+        top = {other.split(".")[0] for other in imported(name, tree)}
+        assert not top & FORBIDDEN_EVERYWHERE, name
+        if not within(name, WEB_PLACES):
+            assert not top & WEB, name
+        parts = [part for part in THIRD_PARTY if within(name, {part})]
+        if parts:
+            allowed = THIRD_PARTY[max(parts, key=len)]
+            assert top - set(sys.stdlib_module_names) - set(PACKAGES) <= allowed, name
 
 
 def test_a_trainer_has_kernels_in_files_of_their_own() -> None:
-    assert len(KERNELS_OF_TRAINERS) > 10
-    allowed = {"service.kernels", "service.base.rows", *_KERNELS_USE, *KERNELS_OF_TRAINERS}
+    kernels = {
+        name
+        for name, tree in modules().items()
+        if within(name, {"service.trainers"}) and "model_store.compiled.decorators" in imported(name, tree)
+    }
+    assert len(kernels) > 10
+    allowed = {"service.kernels", "service.base.rows", *_KERNELS_USE, *kernels}
     compilers = {"numba", "llvmlite", "model_store.compiled"}
-    for name, tree in MODULES.items():
-        if name in KERNELS_OF_TRAINERS:
+    for name, tree in modules().items():
+        if name in kernels:
             others = {other for other in imported(name, tree) if other.split(".")[0] in PACKAGES}
             assert not [other for other in others if not within(other, allowed)], name
             top = {other.split(".")[0] for other in imported(name, tree)}
@@ -311,21 +309,20 @@ def test_a_trainer_has_kernels_in_files_of_their_own() -> None:
             assert used <= {"model_store.compiled.handles"}, name  # the names of kinds of arrays
 
 
-@pytest.mark.parametrize(("name", "tree"), MODULES.items(), ids=MODULES)
-def test_inner_parts_of_the_compiler_stay_in_one_room(name: str, tree: ast.Module) -> None:
-    if not within(name, {"model_store.compiled"}):
-        inner = {other for other in imported(name, tree) if within(other, INNER_PARTS)}
-        assert not inner
+def test_inner_parts_of_the_compiler_stay_in_one_room() -> None:
+    for name, tree in modules().items():
+        if not within(name, {"model_store.compiled"}):
+            assert not {other for other in imported(name, tree) if within(other, INNER_PARTS)}, name
 
 
-@pytest.mark.parametrize(("name", "tree"), MODULES.items(), ids=MODULES)
-def test_no_module_evaluates_code_or_allows_pickle(name: str, tree: ast.Module) -> None:
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        if isinstance(node.func, ast.Name):
-            assert node.func.id not in FORBIDDEN_CALLS, f"{name}:{node.lineno}"
-        for keyword in node.keywords:
-            if keyword.arg == "allow_pickle":
-                assert isinstance(keyword.value, ast.Constant), f"{name}:{node.lineno}"
-                assert keyword.value.value is False, f"{name}:{node.lineno}"
+def test_no_module_evaluates_code_or_allows_pickle() -> None:
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call):
+                continue
+            if isinstance(node.func, ast.Name):
+                assert node.func.id not in FORBIDDEN_CALLS, f"{name}:{node.lineno}"
+            for keyword in node.keywords:
+                if keyword.arg == "allow_pickle":
+                    assert isinstance(keyword.value, ast.Constant), f"{name}:{node.lineno}"
+                    assert keyword.value.value is False, f"{name}:{node.lineno}"

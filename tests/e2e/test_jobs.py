@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -30,11 +31,11 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 class WorkerProcess:
-    """A worker over the store of a desk."""
+    """A worker over the store of a desk; it is killed where the block ends before it."""
 
     def __init__(self, desk: Desk, jobs: int = 1) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "service.jobs.worker"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-m", "service.jobs.worker"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         order = {"settings": settings_as_json(desk.settings), "jobs": jobs, "parent": os.getpid()}
         assert self.process.stdin is not None
@@ -43,10 +44,24 @@ class WorkerProcess:
 
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
-        for stream in (self.process.stdin, self.process.stderr):
-            assert stream is not None
-            stream.close()
         return self.process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+Start = Callable[[Desk], WorkerProcess]
+
+
+@pytest.fixture
+def start_worker() -> Iterator[Start]:
+    """Starts workers, none of which outlives the test."""
+    with ExitStack() as stack:
+        yield lambda desk: stack.enter_context(WorkerProcess(desk))
 
 
 def job_when(desk: Desk, job_id: str, holds: Callable[[Job], bool]) -> Job:
@@ -63,13 +78,17 @@ def has_begun(job: Job) -> bool:
     return job.progress is not None
 
 
-def test_a_job_whose_worker_is_killed_is_taken_over(tmp_path: Path, database_url: str) -> None:  # noqa: F811
+def test_a_job_whose_worker_is_killed_is_taken_over(
+    tmp_path: Path,
+    database_url: str,  # noqa: F811
+    start_worker: Start,
+) -> None:
     desk = Desk(settings_for(tmp_path, job_lease_seconds=1.0), database_url)
     job_id = desk.jobs.submit("training", SLOW).job.id
-    worker = WorkerProcess(desk)
+    worker = start_worker(desk)
     job_when(desk, job_id, has_begun)
     worker.end(signal.SIGKILL)
-    other = WorkerProcess(desk)
+    other = start_worker(desk)
     job = job_when(desk, job_id, lambda job: job.has_ended)
     assert (job.state, job.attempts, job.version) == ("succeeded", 2, 1), job
     assert Store(desk.settings.store).versions("m") == (1,)
@@ -77,20 +96,22 @@ def test_a_job_whose_worker_is_killed_is_taken_over(tmp_path: Path, database_url
     desk.database.close()
 
 
-def test_a_worker_that_is_told_to_stop_gives_its_job_back(desk: Desk) -> None:
+def test_a_worker_that_is_told_to_stop_gives_its_job_back(desk: Desk, start_worker: Start) -> None:
     job_id = desk.jobs.submit("training", SLOW).job.id
-    worker = WorkerProcess(desk)
+    worker = start_worker(desk)
     job_when(desk, job_id, has_begun)
     assert worker.end(signal.SIGTERM) == 0
     job = desk.jobs.get(job_id)
     assert (job.state, job.attempts) == ("queued", 0)
 
 
-def test_jobs_are_cancelled_fail_with_the_reason_and_are_tried_again(desk: Desk, run_here: Run) -> None:
+def test_jobs_are_cancelled_fail_with_the_reason_and_are_tried_again(
+    desk: Desk, run_here: Run, start_worker: Start
+) -> None:
     store = desk.settings.store
     small = desk.limited(job_memory_bytes_max=32 << 20)
     job_id = desk.jobs.submit("training", SLOW).job.id
-    worker = WorkerProcess(small)
+    worker = start_worker(small)
     job = job_when(desk, job_id, lambda job: job.has_ended)
     assert (job.state, job.error_code) == ("failed", "limit-exceeded"), job
     assert "job_memory_bytes_max" in str(job.error)
@@ -98,7 +119,7 @@ def test_jobs_are_cancelled_fail_with_the_reason_and_are_tried_again(desk: Desk,
     worker.end(signal.SIGTERM)
     small.database.close()
 
-    worker = WorkerProcess(desk)
+    worker = start_worker(desk)
     answer = run_here("jobs", "retry", job_id, "--json", store=store)
     assert json.loads(answer.stdout)["state"] == "queued"
     job_when(desk, job_id, has_begun)

@@ -21,6 +21,7 @@ from service.registry.remote import ATTEMPTS, RemoteStore
 from service.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion
 from tests.alias_helpers import deny
 from tests.faulty_fs import QuickFileSystem
+from tests.replicas import reserved_ports
 from tests.served_models import publish_model
 from tests.servers import ServerProcess, wait_for
 from tests.small_models import small_draft
@@ -31,18 +32,12 @@ RAW = {"instances": [{"indices": [1, 2], "values": [1.0, 0.5]}]}
 ADMIN = {"authorization": "Bearer correct-horse-battery-staple"}
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 class S3:
     """A real S3 over HTTP, in a process of its own, which logs the requests."""
 
-    def __init__(self, log: Path, port: int = 0) -> None:
+    def __init__(self, log: Path, port: int) -> None:
         self._log = log
-        self.port = port or free_port()
+        self.port = port
         command = [MOTO, "-H", "127.0.0.1", "-p", str(self.port)]
         with log.open("wb") as file:
             self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
@@ -70,14 +65,15 @@ class S3:
 def s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[S3]:
     if not MOTO.exists():
         pytest.skip("moto_server is not installed (make test-system does)")
-    server = S3(tmp_path / "requests.log")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "correct-horse")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    RemoteStore(URL)._fs.mkdir("models")
-    yield server
-    server.stop()
+    with reserved_ports(1) as [port]:
+        server = S3(tmp_path / "requests.log", port)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "correct-horse")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        RemoteStore(URL)._fs.mkdir("models")
+        yield server
+        server.stop()
 
 
 def xylem(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -59,8 +59,9 @@ def test_blocks_that_fit_in_a_step_give_the_bits_of_rows_in_memory(
     assert arrays_of(of_blocks(monkeypatch, name, items, 1 << 30)) == arrays_of(whole)
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
-@pytest.mark.parametrize("memory_bytes", [1, 20_000, 40_000])
+@pytest.mark.parametrize(
+    ("loss", "memory_bytes"), [("squared_hinge", 1), ("logistic", 20_000), ("squared_hinge", 40_000)]
+)
 def test_nodes_that_do_not_fit_are_near_and_subtrees_have_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, loss: str, memory_bytes: int
 ) -> None:

@@ -13,10 +13,13 @@ from tests.hidden_parts import IMPORT_WITHOUT
 
 _TRY = """
 import logging, os, sys
+import numba
 import numpy as np
-import numba.core.codegen, numba.core.dispatcher  # before the fork: a second once, not for each part
+import numba.core.codegen, numba.core.dispatcher
 sys.path.insert(0, sys.argv[2])
 from hidden import import_without
+
+numba.njit("int64(int64)")(lambda n: n + n)  # what a first kernel sets up: once, not for each part
 
 for part in sys.argv[3:]:
     out, into = os.pipe()

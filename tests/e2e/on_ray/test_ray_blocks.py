@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,29 +16,17 @@ from service.trainers import blocks as blocks_module
 from service.trainers import fit, parse_parameters
 from service.trainers.blocks import Blocks
 from service.trainers.shape import Shape
+from tests.clusters import NODE, add_node
 from tests.conftest import Run
-from tests.e2e.test_ray_training import arrays_of, problem
+from tests.e2e.on_ray.test_ray_training import arrays_of, problem
 from tests.measured import evaluate
 from tests.steps import Parts
 
 pytest.importorskip("ray")
-from ray.cluster_utils import Cluster
-
-STORE_BYTES = 80 << 20
-NODE = {"num_cpus": 1, "object_store_memory": STORE_BYTES, "include_dashboard": False}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    made = Cluster()
-    made.add_node(**NODE)
-    made.add_node(**NODE)
-    yield made
-    made.shutdown()
 
 
 def test_blocks_make_the_bits_of_threads_here_though_a_node_is_killed(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned, killed = blocks_module._planned, []
 
@@ -60,7 +49,7 @@ def test_blocks_make_the_bits_of_threads_here_though_a_node_is_killed(
             found = fit("label-tree", parameters, source, 1, 1, on_progress, crew=RayCrew(1, ray))
     finally:
         if killed:
-            cluster.add_node(**NODE)
+            add_node(cluster)
     assert killed and arrays_of(found) == expected
 
 
@@ -101,12 +90,12 @@ def watched() -> Iterator[list[int]]:
 
 
 def test_rows_that_exceed_nodes_and_workers_are_trained_on(
-    cluster: Cluster, tmp_path: Path, run_here: Run
+    cluster: Any, tmp_path: Path, run_here: Run
 ) -> None:
     n_bytes = write_rows(tmp_path / "many.jsonl", 40_000, 400)
     write_rows(tmp_path / "few.jsonl", 200, 400)
     write_rows(tmp_path / "test.jsonl", 1000, 100)
-    assert n_bytes > 1.4 * STORE_BYTES
+    assert n_bytes > 1.4 * NODE["object_store_memory"]
     parameters = ["features.kind=hashing", "features.n_features=65536", "leaf_size=13"]
     options = ["--json", *(word for each in parameters for word in ("-p", each))]
     blocks = ["--stream", "-p", "memory_mib=16", "--ray", cluster.address]

@@ -19,6 +19,7 @@ from service.executors.ray import RayCrew, connect
 from service.trainers import Trained, fit, parse_parameters
 from service.trainers.registry import TRAINERS
 from service.trainers.source import MemorySource, TrainingSet
+from tests.clusters import add_node
 from tests.conftest import Run
 from tests.contract.test_every_trainer import items_of
 from tests.jobs_helpers import TRAINING, Desk, settings_for, working, write_data
@@ -26,39 +27,16 @@ from tests.oracles.problems import to_labels, to_rows
 from tests.servers import wait_for
 from tests.steps import Dying, Scaled, Sleeping
 
-ray = pytest.importorskip("ray")
-from ray.cluster_utils import Cluster  # noqa: E402
+pytest.importorskip("ray")
 
-NODE = {"num_cpus": 1, "object_store_memory": 200 << 20, "include_dashboard": False}
 SPREADING = [name for name, spec in TRAINERS.items() if spec.alone(spec.parameters()) is None]
 MATRIX = np.random.default_rng(0).random((40, 5)).astype(np.float32)
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    made = Cluster()
-    add_node(made)
-    add_node(made)
-    yield made
-    made.shutdown()
-
-
-def add_node(cluster: Cluster) -> None:
-    """Add a node; Ray gives one 30 seconds to start, which may be few on a machine that is busy."""
-    for tries_left in (2, 1, 0):
-        try:
-            cluster.add_node(**NODE)
-            return
-        except Exception as error:
-            if not tries_left or "timed out during startup" not in str(error):
-                raise
-
-
-@pytest.fixture(scope="module")
-def crew(cluster: Cluster) -> Iterator[RayCrew]:
+@pytest.fixture
+def crew(cluster: Any) -> Iterator[RayCrew]:
     with connect(cluster.address) as module:
         yield RayCrew(1, module)
-    assert not ray.is_initialized()
 
 
 def problem(n_rows: int = 600, n_labels: int = 150) -> MemorySource:
@@ -87,18 +65,18 @@ def test_every_trainer_of_steps_makes_the_same_bits_as_threads_here(crew: RayCre
 
 
 @pytest.mark.parametrize("third", [1])
-def test_a_node_that_is_killed_costs_no_bit(cluster: Cluster, crew: RayCrew, third: int) -> None:
+def test_a_node_that_is_killed_costs_no_bit(cluster: Any, crew: RayCrew, third: int) -> None:
     kill_a_node(cluster, crew, third, seed=1)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(10))
-def test_nodes_killed_at_each_third_cost_no_bit(cluster: Cluster, crew: RayCrew, number: int) -> None:
+def test_nodes_killed_at_each_third_cost_no_bit(cluster: Any, crew: RayCrew, number: int) -> None:
     for third in range(3):
         kill_a_node(cluster, crew, third, number)
 
 
-def kill_a_node(cluster: Cluster, crew: RayCrew, third: int, seed: int) -> None:
+def kill_a_node(cluster: Any, crew: RayCrew, third: int, seed: int) -> None:
     """Train, and kill the node beside the head when so many thirds of the classifiers are solved."""
     killed = []
 
@@ -156,7 +134,7 @@ def test_a_node_of_other_versions_is_refused(crew: RayCrew, monkeypatch: pytest.
 
 
 def test_a_command_that_is_killed_publishes_nothing_and_is_resumed(
-    cluster: Cluster, tmp_path: Path, run_here: Run
+    cluster: Any, tmp_path: Path, run_here: Run
 ) -> None:
     data = write_data(tmp_path / "train.jsonl", 3000)
     options = ["--data", data, "--model", "m", "-p", "trees=6", "--json"]
@@ -177,7 +155,7 @@ def test_a_command_that_is_killed_publishes_nothing_and_is_resumed(
     assert not (store / "steps" / "m").exists()
 
 
-def test_a_job_is_run_by_the_cluster_where_there_is_one(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_job_is_run_by_the_cluster_where_there_is_one(cluster: Any, tmp_path: Path) -> None:
     request = {**TRAINING, "executor": "ray"}
     settings = settings_for(tmp_path, job_memory_bytes_max=2 << 30)
     desk = Desk(settings)
