@@ -114,7 +114,7 @@ def sum_to_inner_nodes(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
     For trees where a row goes to one leaf. Cost: O(depth * entries).
     """
     n = len(child_ptr) - 1
-    parent = _parents(child_ptr)
+    parent = parents_of(child_ptr).astype(np.int64)
     keep = np.diff(child_ptr)[leaves.node] == 0
     node, label, count = leaves.node[keep], leaves.label[keep], leaves.value[keep]
     found = [(node, label, count)]
@@ -193,7 +193,7 @@ def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
     counts are those of every node; only children's are looked at. Cost: O(entries log entries).
     """
     n = len(child_ptr) - 1
-    parent = _parents(child_ptr)
+    parent = parents_of(child_ptr).astype(np.int64)
     child, label, count = counts.node, counts.label, counts.value
     below = parent[child] >= 0
     child, label, count = child[below], label[below], count[below]
@@ -238,7 +238,7 @@ def shares_by_depth(child_ptr: I32, used: NDArray[Any], weight: NDArray[Any]) ->
     """
     inner = np.flatnonzero(np.diff(child_ptr))[1:]
     depth = depths(child_ptr)[inner] - 1
-    share = used[inner] / np.maximum(1, used[_parents(child_ptr)[inner]])
+    share = used[inner] / np.maximum(1, used[parents_of(child_ptr)[inner]])
     n = int(depth.max(initial=-1)) + 1
     return np.stack([_sums(depth, weight[inner] * share, n), _sums(depth, weight[inner], n)], axis=1)
 
@@ -271,10 +271,11 @@ def _sums(group: NDArray[Any], values: F64, n: int) -> F64:
     return np.bincount(group, values, n).astype(np.float64, copy=False)
 
 
-def _parents(child_ptr: I32) -> I64:
-    """Return int64[n]: the parent of each node, -1 of the root."""
-    n_children = np.diff(child_ptr)
-    return np.concatenate([[-1], np.repeat(np.arange(len(n_children)), n_children)])
+def parents_of(child_ptr: I32) -> I32:
+    """Return int32[n]: the parent of each node, -1 at the root."""
+    n_nodes = len(child_ptr) - 1
+    parents = np.repeat(np.arange(n_nodes, dtype=np.int32), np.diff(child_ptr))
+    return np.concatenate([np.array([-1], np.int32), parents])
 
 
 class TreeNodeLabels(NamedTuple):

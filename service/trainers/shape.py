@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from model_store.compiled.handles import I32, I64
+from service.evaluation.tree_criteria import parents_of as parents_of
 
 
 class Shape(NamedTuple):
@@ -90,13 +91,6 @@ def shape_of(child_ptr: I32, leaf_label: I32) -> Shape:
     labels = np.empty(np.count_nonzero(is_leaf), np.int32)
     labels[starts[is_leaf]] = leaf_label[is_leaf]
     return Shape(labels, child_ptr, starts, starts + np.array(size))
-
-
-def parents_of(child_ptr: I32) -> I32:
-    """Return int32[n]: the parent of each node, -1 at the root."""
-    n_nodes = len(child_ptr) - 1
-    parents = np.repeat(np.arange(n_nodes, dtype=np.int32), np.diff(child_ptr))
-    return np.concatenate([np.array([-1], np.int32), parents])
 
 
 def random_shape(labels: I32, arity: int, seed: int) -> Shape:

@@ -10,17 +10,12 @@ import numpy as np
 from model_store.compiled.handles import I32, I64, U8
 from model_store.ensemble import Weights
 from service.base.rows import SparseRows
+from service.evaluation.model_reports import FLAT_WEIGHT_BYTES, WEIGHT_BYTES
 from service.evaluation.tree_criteria import shares_by_depth
 from service.kernels.training.problem import count_features, forget_rows, rows_of
 from service.trainers.classifiers import Members
 from service.trainers.shape import Shape
 from service.trainers.work import Tools
-
-WEIGHT_BYTES = 12
-"""A weight of a tree: feature, child and value, four bytes each."""
-
-FLAT_WEIGHT_BYTES = 8
-"""A weight of flat one-vs-rest: feature and value."""
 
 SPARSE_BYTES: dict[Weights, int] = {"float32": 8, "bfloat16": 4, "int8": 2}
 """A weight of a sparse row as a version of each type has it: the child's position and the value."""

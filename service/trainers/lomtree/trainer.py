@@ -290,12 +290,12 @@ def _in_turn(
             for part in source.parts():
                 yield part, None
         return
-    with dealt(source, tools.seed, tools.progress) as windows:
-        for number in passes:
-            for _, window in [(0, all_rows(source))] if source.reads == "rows" else windows.visit(number):
-                order = np.arange(window.n_rows, dtype=np.int32)
-                random.shuffle(order)
-                yield window, order
+    windows = dealt(source, tools)
+    for number in passes:
+        for _, window in [(0, all_rows(source))] if source.reads == "rows" else windows.visit(number):
+            order = np.arange(window.n_rows, dtype=np.int32)
+            random.shuffle(order)
+            yield window, order
 
 
 def _with_leaves(census: Census, parameters: LomtreeParameters) -> LomtreeParameters:

@@ -91,9 +91,9 @@ def train_trees(
         return build_ensemble(trees, len(census.label_rows), census.n_features)
 
     shown = None if tools.on_rows is None else _Shown(tools.on_rows, census.n_rows, so_far)
-    with dealt(source, tools.seed, tools.progress) as windows:
-        for epoch in passes:
-            _epoch(windows, census.n_rows, growing, descent, epoch, tools, shown if epoch == 0 else None)
+    windows = dealt(source, tools)
+    for epoch in passes:
+        _epoch(windows, census.n_rows, growing, descent, epoch, tools, shown if epoch == 0 else None)
     passed_over = sum(int(shard.used[2]) for tree in growing for shard in tree.shards)
     trained = sum(int(shard.used[1]) for tree in growing for shard in tree.shards)
     state = _state(growing, passes.stop, census.n_features) if tools.passes.keeps else None

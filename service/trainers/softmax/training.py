@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from model_store.arrays import group_of
 from model_store.build import padded
 from model_store.compiled.handles import F32, I32, I64, U64
 from model_store.ensemble import LANES
@@ -82,16 +83,16 @@ def pieces(
         return p.rate * ((total - step) / (total - constant))
 
     cuts = np.unique([*marks, int(constant), *range(0, total, PIECE_ROWS)])
-    with dealt(source, tools.seed, tools.progress) as windows:
-        for epoch in tools.passes.of(p.epochs):
-            done = epoch * n
-            shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER, epoch)))
-            for _, window in windows.visit(epoch):
-                labelled = np.flatnonzero(np.diff(window.labels.indptr)).astype(np.int32)
-                order, begin, end = shuffled.permutation(labelled), done, done + len(labelled)
-                for cut in [*cuts[(cuts > begin) & (cuts < end)].tolist(), end]:
-                    yield Piece(window, order[done - begin : cut - begin], rate_at(done), rate_at(cut), done)
-                    done = cut
+    windows = dealt(source, tools)
+    for epoch in tools.passes.of(p.epochs):
+        done = epoch * n
+        shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER, epoch)))
+        for _, window in windows.visit(epoch):
+            labelled = np.flatnonzero(np.diff(window.labels.indptr)).astype(np.int32)
+            order, begin, end = shuffled.permutation(labelled), done, done + len(labelled)
+            for cut in [*cuts[(cuts > begin) & (cuts < end)].tolist(), end]:
+                yield Piece(window, order[done - begin : cut - begin], rate_at(done), rate_at(cut), done)
+                done = cut
 
 
 _DRAW, _START = 2, 3
@@ -331,7 +332,5 @@ def _trained(
         np.ascontiguousarray(turn),
         np.array([int(parameters.descent().is_mean)], np.int32),
     )
-    extra = {f"{EMBEDDING}/{name}": array for name, array in embedding._asdict().items()}
-    sizes = len(census.label_rows), dim
-    trained = Trained.of([tree], *sizes, "label-tree", "softmax", parameters, extra=extra, report=report)
-    return replace(trained, state=kept)
+    more = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": kept}
+    return Trained.of([tree], len(census.label_rows), dim, "label-tree", "softmax", parameters, **more)
