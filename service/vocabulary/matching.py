@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import take
 from model_store.compiled.handles import I64, handle_of, read_only
 from model_store.errors import Corrupt
 from model_store.names import NameTable
 from service.base.rows import SparseRows
 from service.features.characters import in_blocks
-from service.features.tables import take_array, take_names
+from service.features.tables import take_names
 from service.features.word_forms import STOPS as FEATURE_STOPS
 from service.features.word_forms import load_forms
 from service.features.words import Words, split_words, texts_between
@@ -61,8 +62,8 @@ class NameMatcher:
         self._handle = _checked_handle(self._trie)
         self.n_concepts = len(self._trie.broader_ptr) - 1
         n_names = len(self._trie.concepts)
-        self._text_ptr = take_array(arrays, f"{GROUP}/text_ptr", "int64", n_names + 1)
-        self._texts = take_array(arrays, f"{GROUP}/texts", "uint8", int(self._text_ptr[-1]))
+        self._text_ptr = take(arrays, f"{GROUP}/text_ptr", "int64", (n_names + 1,))
+        self._texts = take(arrays, f"{GROUP}/texts", "uint8", (int(self._text_ptr[-1]),))
 
     @property
     def n_features(self) -> int:
