@@ -112,7 +112,7 @@ def padded(n_children: int) -> int:
     return int(padded_width(n_children))
 
 
-_PARTS = {"block_ptr": "blocks", "row_start": "row_ptr", "sparse_ptr": "sparse", "dense_ptr": "dense"}
+PARTS = {"block_ptr": "blocks", "row_start": "row_ptr", "sparse_ptr": "sparse", "dense_ptr": "dense"}
 """Of each array that has all chunks one after the other, the one that says where they begin."""
 
 
@@ -170,7 +170,7 @@ def put_chunks(made: TreeEnsemble, old: TreeEnsemble, source: I64) -> TreeEnsemb
     arrays: dict[str, NDArray[Any]] = {
         "directory": np.where(stays[:, None, None], old.directory[source], made.directory)
     }
-    for ptr, name in _PARTS.items():
+    for ptr, name in PARTS.items():
         ptrs = getattr(made, ptr), getattr(old, ptr)
         parts = [
             getattr(old if kept else made, name)[ptrs[kept][chunk] : ptrs[kept][chunk + 1]]

@@ -164,6 +164,15 @@ class Chunk(NamedTuple):
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
 
+    @staticmethod
+    def of(
+        feature: NDArray[Any], child: NDArray[Any], weight: NDArray[np.float32], bias: NDArray[np.float32]
+    ) -> "Chunk":
+        """Return the chunk of weights by feature, ascending, and within that by child."""
+        starts = np.flatnonzero(np.diff(feature, prepend=-1))
+        features, row_ptr = feature[starts].astype(np.int32), np.append(starts, len(feature)).astype(np.int64)
+        return Chunk(features, row_ptr, child.astype(np.int32), weight, bias)
+
 
 class Tree(NamedTuple):
     """One tree as a trainer leaves it, its nodes numbered breadth-first from the root, 0.

@@ -194,8 +194,8 @@ def _regrown(
         shape, source = place(old, of_tree)
         members = how.members(labels, shape)
         is_new = np.isin(shape.labels, shape.labels if new is None else new)
-        has_rows = _counts(shape, np.diff(members.ptr)[: len(shape.labels)] > 0) > 0
-        changed = ((_counts(shape, is_new) > 0) | (source < 0)) & has_rows[parents_of(shape.child_ptr)]
+        has_rows = shape.below(np.diff(members.ptr)[: len(shape.labels)] > 0) > 0
+        changed = ((shape.below(is_new) > 0) | (source < 0)) & has_rows[parents_of(shape.child_ptr)]
         changed[0] = False
         at = np.where(source > 0, source - old.child_ptr[parents_of(old.child_ptr)[source]], -1)
         above = np.unique(parents_of(shape.child_ptr)[changed])
@@ -309,22 +309,9 @@ def _assembled(
 
 def _without(chunk: Chunk, features: I32) -> Chunk:
     """Return the weights of a chunk that are of other features than these."""
-    kept, counts = ~np.isin(chunk.features, features), np.diff(chunk.row_ptr)
-    of_weight = np.repeat(kept, counts)
-    return Chunk(
-        chunk.features[kept],
-        offsets(counts[kept]),
-        chunk.child[of_weight],
-        chunk.weight[of_weight],
-        chunk.bias,
-    )
-
-
-def _counts(shape: Shape, marked: NDArray[Any]) -> I64:
-    """Return how many of the marked labels, in the order of the leaves, are under each node."""
-    sums = np.concatenate([[0], np.cumsum(marked)])
-    found: I64 = sums[shape.last] - sums[shape.first]
-    return found
+    feature = np.repeat(chunk.features, np.diff(chunk.row_ptr))
+    kept = ~np.isin(feature, features)
+    return Chunk.of(feature[kept], chunk.child[kept], chunk.weight[kept], chunk.bias)
 
 
 def _inverse(places: NDArray[Any], n: int) -> I32:
