@@ -18,7 +18,7 @@ import numpy as np
 
 from model_store.compiled.handles import F32, I32, I64, U8, U16
 from model_store.ensemble import LANES, Chunk
-from service.base.rows import LabelRows, offsets
+from service.base.rows import LabelRows, SparseRows, offsets
 from service.executors.steps import R, Step
 from service.kernels.training.problem import localise
 from service.kernels.training.solver import Tile
@@ -34,7 +34,7 @@ from service.trainers.classifiers import (
     merge_chunks,
     solved_of,
 )
-from service.trainers.representations import Representations, label_sums, unit_vectors
+from service.trainers.representations import label_sums, unit_vectors
 from service.trainers.shape import Shape, parents_of
 from service.trainers.source import Census, HeldRows, JoinedRows, RowSource, TrainingSet
 from service.trainers.spec import rows_by_label
@@ -157,7 +157,7 @@ def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
     return None if idf == "no" else _added(blocks, _CountFeatures(), tools).factors(idf)
 
 
-def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> Representations:
+def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
     """Return the label representations of weighed rows. Memory: the sum of the rows of each label."""
     tools.progress("label representations", 0, 1)
     sums = _added(blocks, _SumRows(scale), tools)

@@ -29,7 +29,7 @@ from service.trainers.classifiers import (
     merge_chunks,
     train_classifiers,
 )
-from service.trainers.representations import Representations, label_representations
+from service.trainers.representations import label_representations
 from service.trainers.shape import Shape, parents_of, shape_of
 from service.trainers.source import TrainingSet
 from service.trainers.spec import rows_by_label
@@ -57,7 +57,7 @@ class Regrowth(NamedTuple):
     solving: Solving
     idf: str
     members: Callable[[LabelRows, Shape], Members]
-    divide: Callable[[Representations, I32, Tools], Shape]
+    divide: Callable[[SparseRows, I32, Tools], Shape]
     group_most: int
 
 
@@ -118,7 +118,7 @@ def refit_trees(
     return Regrown(made, 0, n_trained)
 
 
-def _vectors(weighed: Weighed, labels: LabelRows, some: I32) -> Representations:
+def _vectors(weighed: Weighed, labels: LabelRows, some: I32) -> SparseRows:
     """Return the vectors of some labels; those of all others are empty."""
     kept = np.isin(labels.indices, some)
     part = LabelRows(offsets(kept)[labels.indptr], labels.indices[kept], labels.n_labels)
@@ -126,7 +126,7 @@ def _vectors(weighed: Weighed, labels: LabelRows, some: I32) -> Representations:
 
 
 def _join(
-    old: OldTree, new: I32, vectors: Representations, weighed: Weighed, labels: LabelRows
+    old: OldTree, new: I32, vectors: SparseRows, weighed: Weighed, labels: LabelRows
 ) -> dict[int, tuple[I32, I32]]:
     """Return, by the nodes of groups that new labels join, the labels of the group and those that join.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -230,7 +230,7 @@ def estimate_forest(data: TrainingSet, parameters: ForestParameters, tools: Tool
     return SizeEstimate.of(bound, n_features, n_labels, tuple((sums / n_nodes).tolist()))
 
 
-FASTXML = TrainerSpec(
+FASTXML: TrainerSpec[Any] = TrainerSpec(
     name="fastxml",
     about="decision trees with nDCG splits: few sparse products a row, whatever the number of labels",
     parameters=FastXmlParameters,
@@ -240,12 +240,9 @@ FASTXML = TrainerSpec(
     worker_bytes=lambda data, p: tree_bytes(data.rows),
 )
 
-PFASTREXML = TrainerSpec(
+PFASTREXML = replace(
+    FASTXML,
     name="pfastrexml",
     about="fastxml for rare labels: gains by propensity, and re-ranking by the labels' mean rows",
     parameters=PfastreXmlParameters,
-    fit=fit_forest,
-    estimate=estimate_forest,
-    alone=spreads,
-    worker_bytes=lambda data, p: tree_bytes(data.rows),
 )
