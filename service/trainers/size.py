@@ -35,7 +35,7 @@ class SizeEstimate:
     bytes_bound      nonzeros_bound * WEIGHT_BYTES
     ratio_to_ovr     equation 20: bytes_bound over FLAT_WEIGHT_BYTES * features used * labels with a row
     stored_bytes     of weights and embeddings as they are stored, for each type of weights
-    state_bytes      of the state that --keep-state keeps; 0 of trainers that keep none
+    state_bytes      of the state that --keep-state keeps, of lomtree a forecast; 0 of trainers without
     alpha_per_depth  for the nodes at depth 1, 2, ...: features used at a node over those used at its
                      parent, averaged with the number of children as weights
     """
@@ -68,7 +68,7 @@ class SizeEstimate:
         return replace(self, stored_bytes=stored)
 
     def with_state(self, n_bytes: int) -> SizeEstimate:
-        """Return the same with a state of at most so many bytes."""
+        """Return the same with a state of so many bytes."""
         return replace(self, state_bytes=n_bytes)
 
     def as_dict(self) -> dict[str, Any]:
