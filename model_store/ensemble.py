@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import empty_group
 from model_store.compiled.bits import LANES as LANES
 from model_store.compiled.handles import (
     F32_1,
@@ -132,20 +133,8 @@ class TreeEnsemble(NamedTuple):
 
 def no_trees() -> TreeEnsemble:
     """Return the ensemble of a version that has no trees of its own: every array is empty."""
-    shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
-        "label_leaf": (np.int32, (0, 0)),
-        "directory": (np.uint32, (0, 0, 2)),
-        "blocks": (np.uint32, (0, 4)),
-        "sparse": (np.uint64, (0,)),
-    }
-    of_type = {
-        np.int32: ("parent", "node_label", "node_chunk", "row_ptr", "leaf_label"),
-        np.float32: ("node_bias", "node_scale", "dense", "leaf_value"),
-        np.int64: ("block_ptr", "row_start", "sparse_ptr", "dense_ptr", "leaf_ptr"),
-    }
-    shapes |= {name: (dtype, (0,)) for dtype, names in of_type.items() for name in names}
-    arrays = {name: np.empty(shape, dtype) for name, (dtype, shape) in shapes.items()}
-    return TreeEnsemble(child_ptr=np.zeros(1, np.int32), **arrays)
+    roots, sparse, dense = np.zeros(1, np.int32), np.empty(0, np.uint64), np.empty(0, np.float32)
+    return empty_group(TreeEnsemble, child_ptr=roots, sparse=sparse, dense=dense)
 
 
 class Chunk(NamedTuple):

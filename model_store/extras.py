@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, check_lists, file_name, group_of, has_group, take, take_group
-from model_store.compiled.handles import F32_1, I32_1, I64_1, handle, read_only
+from model_store.arrays import at, check_lists, empty_group, file_name, group_of, has_group, take, take_group
+from model_store.compiled.handles import F32_1, I32_1, I64_1, handle
 from model_store.ensemble import TreeEnsemble
 from model_store.errors import Corrupt
 from model_store.manifest import CALIBRATION, Manifest, has_calibration
@@ -42,7 +42,7 @@ class Calibration(NamedTuple):
     y: F32_1
 
 
-NO_CALIBRATION = Calibration(*(read_only(np.empty(0, np.float32)) for _ in "xy"))
+NO_CALIBRATION = empty_group(Calibration)
 """Of a version that is not calibrated."""
 
 

@@ -1,6 +1,6 @@
 """What every kind of features offers: instances in, sparse rows out."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,9 +39,9 @@ class Featurizer(ABC):
         """Return the kind: raw, named, tfidf or hashing."""
         return self.parameters.kind
 
-    @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the fitted state, all of it, under the names that a model version stores it by."""
+        """Return the fitted state, all of it, under the names that a version stores it by; here none."""
+        return {}
 
     def config(self) -> dict[str, Scalar]:
         """Return what a manifest keeps: the kind and its parameters."""
