@@ -19,6 +19,7 @@ Shapes use T trees, N nodes, C chunks, K labels, D features, G = ceil(D / 1024).
 int64, all arrays C-contiguous and possibly read-only (mapped).
 """
 
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -129,6 +130,14 @@ class TreeEnsemble(NamedTuple):
     leaf_ptr: I64_1
     leaf_label: I32_1
     leaf_value: F32_1
+
+
+def levels_of(child_ptr: NDArray[np.int32], n_roots: int) -> Iterator[range]:
+    """Yield the nodes of each level of a forest, or of its first trees: their ids are a range."""
+    first, last = 0, n_roots
+    while first < last:
+        yield range(first, last)
+        first, last = int(child_ptr[first]), int(child_ptr[last])
 
 
 def no_trees() -> TreeEnsemble:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from model_store.arrays import group_of
 from model_store.build import PARTS
 from model_store.checks import ENSEMBLE
-from model_store.ensemble import LANES, TreeEnsemble
+from model_store.ensemble import LANES, TreeEnsemble, levels_of
 from model_store.version import Model
 
 
@@ -39,7 +39,7 @@ def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
     What a chunk or a leaf holds does not name nodes, so it stays as it is; only nodes get new numbers.
     """
     e = ensemble
-    nodes = _nodes_of(e.child_ptr, n_trees)
+    nodes = np.concatenate([np.arange(level.start, level.stop) for level in levels_of(e.child_ptr, n_trees)])
     number = np.full(len(e.parent) + 1, -1, np.int32)  # the last is for -1: no node
     number[nodes] = np.arange(len(nodes), dtype=np.int32)
     n_children = np.diff(e.child_ptr)[nodes]
@@ -67,19 +67,6 @@ def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
         leaf_value=leaf_value,
         **parts,
     )
-
-
-def _nodes_of(child_ptr: NDArray[np.int32], n_trees: int) -> NDArray[np.int64]:
-    """Return the nodes of the first trees, int64[..], ascending.
-
-    The forest is numbered level by level: on each level they are one range, the children of the range above.
-    """
-    first, last = 0, n_trees
-    levels = []
-    while first < last:
-        levels.append(np.arange(first, last))
-        first, last = int(child_ptr[first]), int(child_ptr[last])
-    return np.concatenate(levels)
 
 
 def _take_ranges(

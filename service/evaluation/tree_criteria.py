@@ -98,14 +98,14 @@ def criteria_of(counts: NodeCounts, c: float = MODIFIED_GINI_C) -> Criteria:
     )
 
 
-def leaf_criteria(counts: NodeCounts, c: float = MODIFIED_GINI_C) -> dict[str, float]:
+def leaf_criteria(counts: NodeCounts) -> dict[str, float]:
     """Return the criteria of a set of leaves by name: the sums of weight * criterion; all 0 without counts.
 
     counts  of the leaves alone. The error is at most the Shannon entropy * log2(e).
     """
     total = counts.total
     weight = total / max(total.sum(), np.finfo(np.float64).tiny)
-    return {name: float(weight @ values) for name, values in criteria_of(counts, c)._asdict().items()}
+    return {name: float(weight @ values) for name, values in criteria_of(counts)._asdict().items()}
 
 
 def sum_to_inner_nodes(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
@@ -136,9 +136,7 @@ def counts_of(n_nodes: int, node: I64, label: I32, count: F64) -> NodeCounts:
     return NodeCounts(ptr, (cells % max(1, n_labels)).astype(np.int32), sums)
 
 
-def criteria_by_splits(
-    child_ptr: I32, counts: NodeCounts, c: float = MODIFIED_GINI_C
-) -> dict[str, NDArray[Any]]:
+def criteria_by_splits(child_ptr: I32, counts: NodeCounts) -> dict[str, NDArray[Any]]:
     """Return the criteria while the tree is grown again from its root, the heaviest leaf first.
 
     splits  int64[..]: 0, 1, 2 ...; each of Criteria, float64[..]: the sum over the leaves so far of weight *
@@ -147,7 +145,7 @@ def criteria_by_splits(
     Source: section 4.1, where "the leaf node with the highest weight" is split next; equal weights: the
     smaller node. counts are those of every node. Cost: O(entries + n log n).
     """
-    alone = np.stack(list(criteria_of(counts, c))) * counts.total
+    alone = np.stack(list(criteria_of(counts))) * counts.total
     points = _means_by_splits(child_ptr, counts.total, counts.total, alone)
     return {"splits": np.arange(points.shape[1]), **dict(zip(Criteria._fields, points, strict=True))}
 
