@@ -18,6 +18,8 @@ from model_store.compiled.handles import I32, I64
 from model_store.ensemble import TreeEnsemble, levels_of
 from service.base.rows import LabelRows, ranges
 from service.evaluation.tree_criteria import (
+    FLAT_WEIGHT_BYTES,
+    WEIGHT_BYTES,
     NodeCounts,
     counts_of,
     criteria_by_splits,
@@ -159,13 +161,6 @@ def _mean_lines(lines: list[list[dict[str, float]]]) -> list[dict[str, float]]:
 def _rounded(values: dict[str, float]) -> dict[str, float]:
     """Return values with the digits that a report needs."""
     return {name: round(value, 5) for name, value in values.items()}
-
-
-WEIGHT_BYTES = 12
-"""A weight of a tree in equation 20: feature, child and value, as `xylem estimate` counts it."""
-
-FLAT_WEIGHT_BYTES = 8
-"""A weight of flat one-vs-rest: feature and value."""
 
 
 def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:

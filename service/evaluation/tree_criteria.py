@@ -25,6 +25,13 @@ MODIFIED_GINI_C = 3.0
 """The constant of the modified Gini entropy where a report names none; the paper asks for more than 2."""
 
 
+WEIGHT_BYTES = 12
+"""A weight of a tree in equation 20: feature, child and value, as `xylem estimate` counts it."""
+
+FLAT_WEIGHT_BYTES = 8
+"""A weight of flat one-vs-rest: feature and value."""
+
+
 class NodeCounts(NamedTuple):
     """How often each label was counted at each node.
 

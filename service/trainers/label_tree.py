@@ -95,10 +95,7 @@ class ClassifierParameters(Parameters):
 
     def model_link(self) -> Link:
         """Return the link that goes with the loss."""
-        link: Link = "logistic"
-        if self.loss == "squared_hinge":
-            link = "hinge2" if self.link == "hinge2" else "hinge3"
-        return link
+        return self.link if self.loss == "squared_hinge" else "logistic"
 
 
 class OvrParameters(ClassifierParameters):

@@ -10,8 +10,7 @@ import numpy as np
 from model_store.compiled.handles import I32, I64, U8
 from model_store.ensemble import Weights
 from service.base.rows import SparseRows
-from service.evaluation.model_reports import FLAT_WEIGHT_BYTES, WEIGHT_BYTES
-from service.evaluation.tree_criteria import shares_by_depth
+from service.evaluation.tree_criteria import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
 from service.kernels.training.problem import count_features, forget_rows, rows_of
 from service.trainers.classifiers import Members
 from service.trainers.shape import Shape

@@ -24,8 +24,6 @@ from service.trainers.spec import Trained, TrainerSpec, spreads
 from service.trainers.weighing import weigh
 from service.trainers.work import Tools, derived_seed
 
-STAGE = "trees"
-
 SPARE = 1.25
 """An estimate allows another tree so many times the weights of the first; they differ by a few percent."""
 
@@ -154,14 +152,8 @@ def grow_forest(
     data = data._replace(rows=weighed.rows)
     rows, growth = _rows(data, label_weight), parameters.growth(data.rows)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
-    trees: dict[int, Grown] = {}
-
-    def done(number: int, grown: Grown) -> None:
-        trees[number] = grown._replace(weight=weighed.plain(grown.feature, grown.weight))
-        tools.progress(STAGE, len(trees), n_trees)
-
-    tools.crew.steps(_Grow(rows, labelled, growth, tools.seed), range(n_trees), done)
-    return [trees[number] for number in range(n_trees)]
+    forest = tools.forest(_Grow(rows, labelled, growth, tools.seed), n_trees)
+    return [grown._replace(weight=weighed.plain(grown.feature, grown.weight)) for grown in forest]
 
 
 def tree_bytes(rows: SparseRows) -> int:

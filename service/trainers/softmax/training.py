@@ -188,7 +188,7 @@ def _descend(
         if learning is not None and done in marks:
             number = marks.index(done)
             state, update = _update(state, source, p.is_mean, learning.at(number + 1, len(marks)))
-            if number in _chosen(len(marks)):
+            if number in np.linspace(0, len(marks) - 1, UPDATES_TOLD_MAX).astype(np.int64):
                 updates.append({"rows": done, **update})
             stage = f"tree and embeddings, {_told(update)}"
             if done == marks[-1] and learning.settles:
@@ -209,11 +209,6 @@ def _descend(
 
 UPDATES_TOLD_MAX = 100
 """So many updates are told of, at most: evenly many of all, and the last."""
-
-
-def _chosen(n_updates: int) -> set[int]:
-    """Return the numbers of those."""
-    return set(np.linspace(0, n_updates - 1, UPDATES_TOLD_MAX).astype(np.int64).tolist())
 
 
 def _update(
