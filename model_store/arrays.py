@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
-from model_store.compiled.handles import I32, I64, kinds_of
+from model_store.compiled.handles import I32, I64, kinds_of, read_only
 from model_store.errors import Corrupt
 from model_store.fs import FileSystem, Mapped, read_head, write_file
 
@@ -230,6 +230,16 @@ def take_group(
         shape = (size, *(None,) * (kind.dims - 1))
         found.append(take(arrays, f"{group}/{field}", np.dtype(kind.dtype).name, shape))
     return struct(*found)
+
+
+def empty_group(struct: Callable[..., T], **others: NDArray[Any]) -> T:
+    """Return a struct of kernels whose arrays are empty but for these; read-only, as those of a version."""
+    empty = {
+        name: np.empty((0,) * kind.dims, kind.dtype)
+        for name, kind in kinds_of(struct).items()
+        if name not in others
+    }
+    return struct(**{name: read_only(array) for name, array in {**empty, **others}.items()})
 
 
 def group_of(group: str, struct: Any) -> dict[str, NDArray[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any, cast
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS, n_groups, padded_width, popcount
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, I32, I64, U8, U16, U32, U64
-from model_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights
+from model_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights, levels_of
 
 CHILDREN_MAX: dict[Weights, int] = {"float32": (1 << 31) - 2, "bfloat16": 1 << 16, "int8": 1 << 8}
 """A sparse word has so many positions of children."""
@@ -112,7 +113,7 @@ def padded(n_children: int) -> int:
     return int(padded_width(n_children))
 
 
-_PARTS = {"block_ptr": "blocks", "row_start": "row_ptr", "sparse_ptr": "sparse", "dense_ptr": "dense"}
+PARTS = {"block_ptr": "blocks", "row_start": "row_ptr", "sparse_ptr": "sparse", "dense_ptr": "dense"}
 """Of each array that has all chunks one after the other, the one that says where they begin."""
 
 
@@ -170,7 +171,7 @@ def put_chunks(made: TreeEnsemble, old: TreeEnsemble, source: I64) -> TreeEnsemb
     arrays: dict[str, NDArray[Any]] = {
         "directory": np.where(stays[:, None, None], old.directory[source], made.directory)
     }
-    for ptr, name in _PARTS.items():
+    for ptr, name in PARTS.items():
         ptrs = getattr(made, ptr), getattr(old, ptr)
         parts = [
             getattr(old if kept else made, name)[ptrs[kept][chunk] : ptrs[kept][chunk + 1]]
@@ -191,7 +192,6 @@ def forest_order(trees: list[Tree]) -> tuple[I64, I64]:
     """
     tree_ids: list[I64] = []
     node_ids: list[I64] = []
-    ranges = []
     for t, tree in enumerate(trees):
         n_nodes = len(tree.child_ptr) - 1
         if n_nodes < 1 or tree.child_ptr[0] != 1 or tree.child_ptr[-1] != n_nodes:
@@ -199,13 +199,10 @@ def forest_order(trees: list[Tree]) -> tuple[I64, I64]:
         inner = np.flatnonzero(np.diff(tree.child_ptr) > 0)
         if np.any(np.diff(tree.child_ptr) < 0) or np.any(tree.child_ptr[inner] <= inner):
             raise ValueError(f"tree {t}: expected nodes numbered breadth-first, each child after its parent")
-        ranges.append((0, 1))
-    while any(low < high for low, high in ranges):
-        for t, (low, high) in enumerate(ranges):
-            tree_ids.append(np.full(high - low, t, np.int64))
-            node_ids.append(np.arange(low, high))
-            if low < high:
-                ranges[t] = (int(trees[t].child_ptr[low]), int(trees[t].child_ptr[high]))
+    for level in zip_longest(*(levels_of(tree.child_ptr, 1) for tree in trees), fillvalue=range(0)):
+        for t, nodes in enumerate(level):
+            tree_ids.append(np.full(len(nodes), t, np.int64))
+            node_ids.append(np.arange(nodes.start, nodes.stop))
     return np.concatenate(tree_ids), np.concatenate(node_ids)
 
 

@@ -71,15 +71,8 @@ def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
         weight = weight * ensemble.node_scale[first:last][child]
     order = np.argsort(row, kind="stable")
     order = order[weight[order] != 0]
-    ascending = row[order]
-    row_ptr = np.flatnonzero(np.diff(ascending, prepend=-1))
-    return Chunk(
-        features[ascending[row_ptr]],
-        np.append(row_ptr, len(order)).astype(np.int64),
-        child[order],
-        weight[order],
-        ensemble.node_bias[first:last].copy(),
-    )
+    bias = ensemble.node_bias[first:last].copy()
+    return Chunk.of(features[row[order]], child[order], weight[order], bias)
 
 
 def _features(ensemble: TreeEnsemble, chunk: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:

@@ -19,11 +19,13 @@ Shapes use T trees, N nodes, C chunks, K labels, D features, G = ceil(D / 1024).
 int64, all arrays C-contiguous and possibly read-only (mapped).
 """
 
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import empty_group
 from model_store.compiled.bits import LANES as LANES
 from model_store.compiled.handles import (
     F32_1,
@@ -130,22 +132,18 @@ class TreeEnsemble(NamedTuple):
     leaf_value: F32_1
 
 
+def levels_of(child_ptr: NDArray[np.int32], n_roots: int) -> Iterator[range]:
+    """Yield the nodes of each level of a forest, or of its first trees: their ids are a range."""
+    first, last = 0, n_roots
+    while first < last:
+        yield range(first, last)
+        first, last = int(child_ptr[first]), int(child_ptr[last])
+
+
 def no_trees() -> TreeEnsemble:
     """Return the ensemble of a version that has no trees of its own: every array is empty."""
-    shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
-        "label_leaf": (np.int32, (0, 0)),
-        "directory": (np.uint32, (0, 0, 2)),
-        "blocks": (np.uint32, (0, 4)),
-        "sparse": (np.uint64, (0,)),
-    }
-    of_type = {
-        np.int32: ("parent", "node_label", "node_chunk", "row_ptr", "leaf_label"),
-        np.float32: ("node_bias", "node_scale", "dense", "leaf_value"),
-        np.int64: ("block_ptr", "row_start", "sparse_ptr", "dense_ptr", "leaf_ptr"),
-    }
-    shapes |= {name: (dtype, (0,)) for dtype, names in of_type.items() for name in names}
-    arrays = {name: np.empty(shape, dtype) for name, (dtype, shape) in shapes.items()}
-    return TreeEnsemble(child_ptr=np.zeros(1, np.int32), **arrays)
+    roots, sparse, dense = np.zeros(1, np.int32), np.empty(0, np.uint64), np.empty(0, np.float32)
+    return empty_group(TreeEnsemble, child_ptr=roots, sparse=sparse, dense=dense)
 
 
 class Chunk(NamedTuple):
@@ -163,6 +161,15 @@ class Chunk(NamedTuple):
     child: NDArray[np.int32]
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
+
+    @staticmethod
+    def of(
+        feature: NDArray[Any], child: NDArray[Any], weight: NDArray[np.float32], bias: NDArray[np.float32]
+    ) -> "Chunk":
+        """Return the chunk of weights by feature, ascending, and within that by child."""
+        starts = np.flatnonzero(np.diff(feature, prepend=-1))
+        features, row_ptr = feature[starts].astype(np.int32), np.append(starts, len(feature)).astype(np.int64)
+        return Chunk(features, row_ptr, child.astype(np.int32), weight, bias)
 
 
 class Tree(NamedTuple):

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, check_lists, file_name, group_of, has_group, take, take_group
+from model_store.arrays import at, check_lists, empty_group, file_name, group_of, has_group, take, take_group
 from model_store.compiled.handles import F32_1, I32_1, I64_1, handle
 from model_store.ensemble import TreeEnsemble
 from model_store.errors import Corrupt
@@ -42,13 +42,7 @@ class Calibration(NamedTuple):
     y: F32_1
 
 
-def _nothing() -> NDArray[np.float32]:
-    none = np.empty(0, np.float32)
-    none.flags.writeable = False  # as the arrays of a version: one compiled form of every kernel
-    return none
-
-
-NO_CALIBRATION = Calibration(_nothing(), _nothing())
+NO_CALIBRATION = empty_group(Calibration)
 """Of a version that is not calibrated."""
 
 

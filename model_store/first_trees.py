@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import group_of
+from model_store.build import PARTS
 from model_store.checks import ENSEMBLE
-from model_store.ensemble import LANES, TreeEnsemble
+from model_store.ensemble import LANES, TreeEnsemble, levels_of
 from model_store.version import Model
 
 
@@ -27,8 +29,8 @@ def first_trees(model: Model, n_trees: int) -> Model:
     manifest = dataclasses.replace(
         model.manifest, n_trees=n_trees, n_nodes=len(ensemble.parent), n_chunks=len(ensemble.directory)
     )
-    taken = {f"{ENSEMBLE}/{name}": array for name, array in ensemble._asdict().items()}
-    return dataclasses.replace(model, manifest=manifest, ensemble=ensemble, arrays={**model.arrays, **taken})
+    arrays = {**model.arrays, **group_of(ENSEMBLE, ensemble)}
+    return dataclasses.replace(model, manifest=manifest, ensemble=ensemble, arrays=arrays)
 
 
 def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
@@ -37,16 +39,16 @@ def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
     What a chunk or a leaf holds does not name nodes, so it stays as it is; only nodes get new numbers.
     """
     e = ensemble
-    nodes = _nodes_of(e.child_ptr, n_trees)
+    nodes = np.concatenate([np.arange(level.start, level.stop) for level in levels_of(e.child_ptr, n_trees)])
     number = np.full(len(e.parent) + 1, -1, np.int32)  # the last is for -1: no node
     number[nodes] = np.arange(len(nodes), dtype=np.int32)
     n_children = np.diff(e.child_ptr)[nodes]
     chunks = e.node_chunk[nodes]
     chunks = chunks[chunks >= 0]
-    block_ptr, blocks = _take_ranges(e.block_ptr, e.blocks, chunks)
-    row_start, row_ptr = _take_ranges(e.row_start, e.row_ptr, chunks)
-    sparse_ptr, sparse = _take_ranges(e.sparse_ptr, e.sparse, chunks)
-    dense_ptr, dense = _take_ranges(e.dense_ptr, e.dense, chunks)
+    parts: dict[str, NDArray[Any]] = {}
+    for ptr, name in PARTS.items():
+        parts[ptr], parts[name] = _take_ranges(getattr(e, ptr), getattr(e, name), chunks)
+    parts["dense"] = np.concatenate([parts["dense"], np.zeros(LANES, e.dense.dtype)])
     leaf_ptr, leaf_label, leaf_value = e.leaf_ptr, e.leaf_label, e.leaf_value
     if len(leaf_ptr) > 1:
         leaf_ptr, leaf_label = _take_ranges(e.leaf_ptr, e.leaf_label, nodes)
@@ -60,31 +62,11 @@ def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
         node_bias=e.node_bias[nodes],
         node_scale=e.node_scale[nodes] if len(e.node_scale) else e.node_scale,
         directory=e.directory[chunks],
-        block_ptr=block_ptr,
-        blocks=blocks,
-        row_start=row_start,
-        row_ptr=row_ptr,
-        sparse_ptr=sparse_ptr,
-        sparse=sparse,
-        dense_ptr=dense_ptr,
-        dense=np.concatenate([dense, np.zeros(LANES, dense.dtype)]),
         leaf_ptr=leaf_ptr,
         leaf_label=leaf_label,
         leaf_value=leaf_value,
+        **parts,
     )
-
-
-def _nodes_of(child_ptr: NDArray[np.int32], n_trees: int) -> NDArray[np.int64]:
-    """Return the nodes of the first trees, int64[..], ascending.
-
-    The forest is numbered level by level: on each level they are one range, the children of the range above.
-    """
-    first, last = 0, n_trees
-    levels = []
-    while first < last:
-        levels.append(np.arange(first, last))
-        first, last = int(child_ptr[first]), int(child_ptr[last])
-    return np.concatenate(levels)
 
 
 def _take_ranges(

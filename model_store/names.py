@@ -38,8 +38,6 @@ NAME_BYTES_MAX = 4096
 N_NAMES_MAX = (1 << 31) - 1
 """The most names of a table: ids are int32."""
 
-_BLOCK = 1 << 16
-
 _FNV_OFFSET = np.uint64(0xCBF29CE484222325)
 _FNV_PRIME = np.uint64(0x100000001B3)
 _MIX_1 = np.uint64(0xFF51AFD7ED558CCD)

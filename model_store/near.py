@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, check_lists, file_name, group_of, has_group, take_group
-from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle, read_only
+from model_store.arrays import at, check_lists, empty_group, file_name, group_of, has_group, take_group
+from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle
 from model_store.errors import Corrupt
 
 NEAR = "near"
@@ -105,10 +105,9 @@ def near_features(arrays: Mapping[str, NDArray[Any]]) -> int:
 
 def no_near(n_labels: int) -> NearRows:
     """Return what a version without near rows has: none of any label."""
-    ids, numbers, ptr = np.empty(0, np.int32), np.empty(0, np.float32), np.zeros(n_labels + 1, np.int64)
-    values = np.empty(0, np.uint8)
-    rows = NearRows(ptr, ids, ids, ptr[:1], ids, values, numbers, ptr[:1], ids, ptr, ids, numbers)
-    return NearRows(*(read_only(array) for array in rows))
+    of_label = np.zeros(n_labels + 1, np.int64)
+    of_none = {"feature_ptr": of_label[:1], "row_label_ptr": of_label[:1]}
+    return empty_group(NearRows, label_ptr=of_label, other_ptr=of_label, **of_none)
 
 
 def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import ArrayInfo, check_digest, file_name, info_of, map_array, write_array
+from model_store.arrays import ArrayInfo, check_digest, file_name, group_of, info_of, map_array, write_array
 from model_store.checks import ENSEMBLE, LABELS, assemble, check_version
 from model_store.documents import seal
 from model_store.ensemble import Kind, Link, TreeEnsemble, Weights
@@ -85,10 +85,8 @@ class Draft:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by "group/name"."""
-        own = {f"{ENSEMBLE}/{name}": array for name, array in self.ensemble._asdict().items()}
-        if self.kind == COMBINED:
-            own = {}
-        own.update({f"{LABELS}/{name}": array for name, array in self.labels._asdict().items()})
+        own = {} if self.kind == COMBINED else group_of(ENSEMBLE, self.ensemble)
+        own |= group_of(LABELS, self.labels)
         for name in self.extra.keys() & own.keys():
             raise Corrupt("draft", f"no extra array {name}, which is the ensemble's or the labels'", "one")
         return {**own, **self.extra}

@@ -98,11 +98,11 @@ class Dataset:
     source          the file's base name
     sha256          of its decompressed bytes (of both files of an .npz pair, one after the other)
     n_rows          how many, one at least
+    labels          the true labels as ids, as many rows
+    unknown_labels  int32[n_rows], how many more labels a row has that the model of `labels=` does not know
     rows            instances with feature ids
     texts           instances as text
     named           instances as values by feature name
-    labels          the true labels as ids, as many rows
-    unknown_labels  int32[n_rows], how many more labels a row has that the model of `labels=` does not know
     unknown_names   the names of these labels, or their numbers; each once
     label_names     the name of each id, when the file or a names file gives names and no model does
     warning         what may be wrong with the data, if something is
@@ -111,12 +111,12 @@ class Dataset:
     source: str
     sha256: str
     n_rows: int
-    rows: SparseRows | None
-    texts: list[str] | None
-    named: list[dict[str, float]] | None
     labels: LabelRows
     unknown_labels: NDArray[np.int32]
-    label_names: list[str] | None
+    rows: SparseRows | None = None
+    texts: list[str] | None = None
+    named: list[dict[str, float]] | None = None
+    label_names: list[str] | None = None
     warning: str | None = None
     unknown_names: Sequence[str] = ()
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from model_store.compiled.handles import I32
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadParameter
-from service.base.rows import Dataset, LabelRows, SparseRows
+from service.base.rows import Dataset, LabelRows
 from service.datasets.annif import CorpusDirectory
 from service.datasets.dataset import renumber_labels
 from service.datasets.files import open_data, source_of
@@ -104,7 +105,7 @@ class DataStream:
             n_labels = labels.n_labels if known else int(labels.indices.max(initial=-1)) + 1
             n_features = rows.n_features if has_sizes else int(rows.indices.max(initial=-1)) + 1
             self.n_labels, self.n_features = max(self.n_labels, n_labels), max(self.n_features, n_features)
-            yield self._part(rows, None, None, labels)
+            yield self._part(labels, rows=rows)
 
     def _texts(self, file: DataFile) -> Iterator[Dataset]:
         collector = RowCollector(file, self._ids)
@@ -121,23 +122,8 @@ class DataStream:
                 if self.n_labels != len(self._final):
                     raise file.fault(None, "expected the labels that were read at first, found others too")
                 labels, _ = renumber_labels(labels, self._final, self.n_labels)
-            yield self._part(None, found.texts, found.named, labels)
+            yield self._part(labels, texts=found.texts, named=found.named)
 
-    def _part(
-        self,
-        rows: SparseRows | None,
-        texts: list[str] | None,
-        named: list[dict[str, float]] | None,
-        labels: LabelRows,
-    ) -> Dataset:
-        return Dataset(
-            source=self.source,
-            sha256="",
-            n_rows=labels.n_rows,
-            rows=rows,
-            texts=texts,
-            named=named,
-            labels=labels,
-            unknown_labels=np.zeros(labels.n_rows, np.int32),
-            label_names=None,
-        )
+    def _part(self, labels: LabelRows, **instances: Any) -> Dataset:
+        unknown = np.zeros(labels.n_rows, np.int32)
+        return Dataset(self.source, "", labels.n_rows, labels, unknown, **instances)

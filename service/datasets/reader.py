@@ -86,11 +86,9 @@ def read_dataset(
         source=source_of(path),
         sha256=sha256,
         n_rows=rows.n_rows,
-        rows=rows,
-        texts=None,
-        named=None,
         labels=found,
         unknown_labels=unknown,
+        rows=rows,
         label_names=names if labels is None else None,
         unknown_names=unknown_names,
     )
@@ -147,7 +145,6 @@ def _read_named(file: DataFile, model: NameTable | None, columns: TableColumns) 
         source=source_of(path),
         sha256=file.sha256,
         n_rows=found.labels.n_rows,
-        rows=None,
         warning=file.warning if isinstance(file, CorpusDirectory) else None,
         **found._asdict(),
     )

@@ -83,7 +83,6 @@ def kept_figures(
     truth: LabelRows,
     names: NameTable,
     training_rows: I64 | None,
-    empty: EmptyConvention = USUAL_EMPTY,
 ) -> dict[str, Any]:
     """Return the figures that a version keeps, as JSON takes them.
 
@@ -104,7 +103,7 @@ def kept_figures(
     if training_rows is not None:
         bands = [
             {key: _rounded(value) for key, value in band.items()}
-            for band in frequency_bands(ranked, counts, truth, training_rows, empty)
+            for band in frequency_bands(ranked, counts, truth, training_rows, USUAL_EMPTY)
         ]
     return {
         "rows": truth.n_rows,

@@ -9,14 +9,17 @@ section 6 and appendix E (equations 44 and 45, figures 4 to 7), of the ensemble 
 `service.trainers.size` bounds the same before the training.
 """
 
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from model_store.compiled.handles import I32, I64
-from model_store.ensemble import TreeEnsemble
+from model_store.ensemble import TreeEnsemble, levels_of
 from service.base.rows import LabelRows, ranges
 from service.evaluation.tree_criteria import (
+    FLAT_WEIGHT_BYTES,
+    WEIGHT_BYTES,
     NodeCounts,
     counts_of,
     criteria_by_splits,
@@ -82,10 +85,8 @@ def forest_report(ensemble: TreeEnsemble, train: Reached, test: Reached | None =
 
 def _from_above(ensemble: TreeEnsemble, values: I64, step: int) -> I64:
     """Return int64[N]: of each root its value, of each other node that of its parent and `step`."""
-    first, last = int(ensemble.child_ptr[0]), int(ensemble.child_ptr[ensemble.child_ptr[0]])
-    while first < last:
-        values[first:last] = values[ensemble.parent[first:last]] + step
-        first, last = last, int(ensemble.child_ptr[last])
+    for level in islice(levels_of(ensemble.child_ptr, int(ensemble.child_ptr[0])), 1, None):
+        values[level.start : level.stop] = values[ensemble.parent[level.start : level.stop]] + step
     return values
 
 
@@ -160,13 +161,6 @@ def _mean_lines(lines: list[list[dict[str, float]]]) -> list[dict[str, float]]:
 def _rounded(values: dict[str, float]) -> dict[str, float]:
     """Return values with the digits that a report needs."""
     return {name: round(value, 5) for name, value in values.items()}
-
-
-WEIGHT_BYTES = 12
-"""A weight of a tree in equation 20: feature, child and value, as `xylem estimate` counts it."""
-
-FLAT_WEIGHT_BYTES = 8
-"""A weight of flat one-vs-rest: feature and value."""
 
 
 def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:

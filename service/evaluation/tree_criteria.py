@@ -25,6 +25,13 @@ MODIFIED_GINI_C = 3.0
 """The constant of the modified Gini entropy where a report names none; the paper asks for more than 2."""
 
 
+WEIGHT_BYTES = 12
+"""A weight of a tree in equation 20: feature, child and value, as `xylem estimate` counts it."""
+
+FLAT_WEIGHT_BYTES = 8
+"""A weight of flat one-vs-rest: feature and value."""
+
+
 class NodeCounts(NamedTuple):
     """How often each label was counted at each node.
 
@@ -98,14 +105,14 @@ def criteria_of(counts: NodeCounts, c: float = MODIFIED_GINI_C) -> Criteria:
     )
 
 
-def leaf_criteria(counts: NodeCounts, c: float = MODIFIED_GINI_C) -> dict[str, float]:
+def leaf_criteria(counts: NodeCounts) -> dict[str, float]:
     """Return the criteria of a set of leaves by name: the sums of weight * criterion; all 0 without counts.
 
     counts  of the leaves alone. The error is at most the Shannon entropy * log2(e).
     """
     total = counts.total
     weight = total / max(total.sum(), np.finfo(np.float64).tiny)
-    return {name: float(weight @ values) for name, values in criteria_of(counts, c)._asdict().items()}
+    return {name: float(weight @ values) for name, values in criteria_of(counts)._asdict().items()}
 
 
 def sum_to_inner_nodes(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
@@ -114,7 +121,7 @@ def sum_to_inner_nodes(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
     For trees where a row goes to one leaf. Cost: O(depth * entries).
     """
     n = len(child_ptr) - 1
-    parent = _parents(child_ptr)
+    parent = parents_of(child_ptr).astype(np.int64)
     keep = np.diff(child_ptr)[leaves.node] == 0
     node, label, count = leaves.node[keep], leaves.label[keep], leaves.value[keep]
     found = [(node, label, count)]
@@ -136,9 +143,7 @@ def counts_of(n_nodes: int, node: I64, label: I32, count: F64) -> NodeCounts:
     return NodeCounts(ptr, (cells % max(1, n_labels)).astype(np.int32), sums)
 
 
-def criteria_by_splits(
-    child_ptr: I32, counts: NodeCounts, c: float = MODIFIED_GINI_C
-) -> dict[str, NDArray[Any]]:
+def criteria_by_splits(child_ptr: I32, counts: NodeCounts) -> dict[str, NDArray[Any]]:
     """Return the criteria while the tree is grown again from its root, the heaviest leaf first.
 
     splits  int64[..]: 0, 1, 2 ...; each of Criteria, float64[..]: the sum over the leaves so far of weight *
@@ -147,7 +152,7 @@ def criteria_by_splits(
     Source: section 4.1, where "the leaf node with the highest weight" is split next; equal weights: the
     smaller node. counts are those of every node. Cost: O(entries + n log n).
     """
-    alone = np.stack(list(criteria_of(counts, c))) * counts.total
+    alone = np.stack(list(criteria_of(counts))) * counts.total
     points = _means_by_splits(child_ptr, counts.total, counts.total, alone)
     return {"splits": np.arange(points.shape[1]), **dict(zip(Criteria._fields, points, strict=True))}
 
@@ -193,7 +198,7 @@ def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
     counts are those of every node; only children's are looked at. Cost: O(entries log entries).
     """
     n = len(child_ptr) - 1
-    parent = _parents(child_ptr)
+    parent = parents_of(child_ptr).astype(np.int64)
     child, label, count = counts.node, counts.label, counts.value
     below = parent[child] >= 0
     child, label, count = child[below], label[below], count[below]
@@ -238,7 +243,7 @@ def shares_by_depth(child_ptr: I32, used: NDArray[Any], weight: NDArray[Any]) ->
     """
     inner = np.flatnonzero(np.diff(child_ptr))[1:]
     depth = depths(child_ptr)[inner] - 1
-    share = used[inner] / np.maximum(1, used[_parents(child_ptr)[inner]])
+    share = used[inner] / np.maximum(1, used[parents_of(child_ptr)[inner]])
     n = int(depth.max(initial=-1)) + 1
     return np.stack([_sums(depth, weight[inner] * share, n), _sums(depth, weight[inner], n)], axis=1)
 
@@ -271,10 +276,11 @@ def _sums(group: NDArray[Any], values: F64, n: int) -> F64:
     return np.bincount(group, values, n).astype(np.float64, copy=False)
 
 
-def _parents(child_ptr: I32) -> I64:
-    """Return int64[n]: the parent of each node, -1 of the root."""
-    n_children = np.diff(child_ptr)
-    return np.concatenate([[-1], np.repeat(np.arange(len(n_children)), n_children)])
+def parents_of(child_ptr: I32) -> I32:
+    """Return int32[n]: the parent of each node, -1 at the root."""
+    n_nodes = len(child_ptr) - 1
+    parents = np.repeat(np.arange(n_nodes, dtype=np.int32), np.diff(child_ptr))
+    return np.concatenate([np.array([-1], np.int32), parents])
 
 
 class TreeNodeLabels(NamedTuple):

@@ -207,16 +207,14 @@ BLOCK_CHARACTERS = 1 << 22
 """So many characters at most, unless one text has more."""
 
 
-def in_blocks(
-    texts: Sequence[str], texts_max: int = BLOCK_TEXTS, characters_max: int = BLOCK_CHARACTERS
-) -> Iterator[Sequence[str]]:
+def in_blocks(texts: Sequence[str], characters_max: int = BLOCK_CHARACTERS) -> Iterator[Sequence[str]]:
     """Yield the texts in blocks of bounded size; one block, though empty, when there are none."""
     if len(texts) <= 1:
         yield texts
         return
     first, n_characters = 0, 0
     for i, text in enumerate(texts):
-        if i > first and (i - first == texts_max or n_characters + len(text) > characters_max):
+        if i > first and (i - first == BLOCK_TEXTS or n_characters + len(text) > characters_max):
             yield texts[first:i]
             first, n_characters = i, 0
         n_characters += len(text)

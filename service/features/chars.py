@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import group_of
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import (
     F32,
@@ -31,7 +32,7 @@ from service.features.char_ngrams import char_counts, char_spans, ngrams_a_chara
 from service.features.characters import classes, encoded, in_blocks
 from service.features.parameters import CharsParameters, WordsCharsParameters
 from service.features.rows import NORM_CODES, idf_of, normalise_rows, weighted_rows
-from service.features.tables import CHARS, NAMES, table_arrays, take_idf, take_names
+from service.features.tables import CHARS, NAMES, take_idf, take_names
 from service.features.text_featurizer import TextFeaturizer, TextRows, text_rows_by
 from service.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, word_table
 from service.features.vocabulary import Vocabulary, choose, rows_meant
@@ -129,10 +130,10 @@ class CharsFeaturizer(TextFeaturizer):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
-        found = table_arrays(self.chars.names, CHARS)
+        found = group_of(CHARS, self.chars.names)
         weights = {CHAR_IDF: self.chars.idf}
         if isinstance(self.parameters, WordsCharsParameters):
-            found |= table_arrays(self.words.names, NAMES)
+            found |= group_of(NAMES, self.words.names)
             weights[IDF] = self.words.idf
         if self.forms is not None:
             found |= self.forms.arrays()

@@ -1,10 +1,9 @@
 """The rows of combined versions: of each text the members' rows side by side, and features of names."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.checks import assemble
 from model_store.extras import assemble_embedding
@@ -125,10 +124,6 @@ class CombinedFeaturizer(Featurizer):
     def items_a_character(self) -> int:
         """Do as `Featurizer.items_a_character`: each block reads the text."""
         return self._items
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return nothing: the members have the arrays."""
-        return {}
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import group_of
 from model_store.compiled.handles import I32
 from model_store.errors import Corrupt
 from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, NameTable, all_names, build_names, find_name
@@ -20,7 +21,7 @@ from service.base.errors import BadData
 from service.base.rows import LabelRows, SparseRows, ranges
 from service.features.featurizer import Featurizer
 from service.features.parameters import ContextParameters
-from service.features.tables import table_arrays, take_feature_names
+from service.features.tables import NAMES, take_feature_names
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
 """Before a text, after it, and any word that the vocabulary lacks."""
@@ -52,7 +53,7 @@ class ContextFeaturizer(Featurizer):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the words."""
-        return table_arrays(self.words)
+        return group_of(NAMES, self.words)
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text: its last words, from which the next one is predicted."""
@@ -132,5 +133,5 @@ def load_context(
         raise Corrupt("manifest", f"features that are {parameters.window} times the words", str(n_features))
     words = take_feature_names(arrays, n_features // parameters.window)
     if any(find_name(words, name) < 0 for name in _SPECIAL):
-        raise Corrupt("features/names", f"the words {', '.join(_SPECIAL)}", "one missing")
+        raise Corrupt(NAMES, f"the words {', '.join(_SPECIAL)}", "one missing")
     return ContextFeaturizer(parameters, words)

@@ -1,6 +1,6 @@
 """What every kind of features offers: instances in, sparse rows out."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +10,7 @@ from service.base.errors import BadInstance
 from service.base.parameters import Scalar
 from service.base.rows import Dataset, SparseRows
 from service.features.parameters import FeatureParameters, RawParameters, as_config
-from service.features.rows import normalise, rows_of_csr
+from service.features.rows import NORM_CODES, normalise_rows, rows_of_csr
 from service.features.word_forms import WordForms
 
 
@@ -39,9 +39,9 @@ class Featurizer(ABC):
         """Return the kind: raw, named, tfidf or hashing."""
         return self.parameters.kind
 
-    @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the fitted state, all of it, under the names that a model version stores it by."""
+        """Return the fitted state, all of it, under the names that a version stores it by; here none."""
+        return {}
 
     def config(self) -> dict[str, Scalar]:
         """Return what a manifest keeps: the kind and its parameters."""
@@ -64,7 +64,7 @@ class Featurizer(ABC):
         Values of a repeated id are summed. Raises BadInstance for arrays that are no such rows, an id out of
         range, a value that is not finite.
         """
-        return self._normalised(rows_of_csr(indptr, indices, values, self.n_features))
+        return self.normalised(rows_of_csr(indptr, indices, values, self.n_features))
 
     def transform_dataset(self, dataset: Dataset) -> SparseRows:
         """Return the rows of a data set. Raises BadInstance when its instances are of a kind not taken.
@@ -81,8 +81,9 @@ class Featurizer(ABC):
         assert dataset.rows is not None
         return self.transform_csr(dataset.rows.indptr, dataset.rows.indices, dataset.rows.values)
 
-    def _normalised(self, rows: SparseRows) -> SparseRows:
-        normalise(rows.indptr, rows.values, self.parameters.norm)
+    def normalised(self, rows: SparseRows) -> SparseRows:
+        """Scale rows as `parameters.norm` says, in place; a row of zeros stays as it is."""
+        normalise_rows(rows.indptr, rows.values, NORM_CODES[self.parameters.norm])
         return rows
 
     def _refuse(self, found: str) -> BadInstance:

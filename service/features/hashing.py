@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, I32, I64, U8, U8_1, Handle, handle, struct_at
 from model_store.names import hash_bytes
 from service.base.rows import RowArrays, SparseRows, offsets
@@ -20,18 +20,6 @@ from service.features.words import Words, ngram_spans, ngrams_a_word, split
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
 
 _SIGN_BIT = np.uint64(63)
-
-
-@inlined
-def hashed_feature(utf8: U8, start: int, end: int, mask: int, signed: int) -> tuple[int, np.float32]:
-    """Return the feature of a name by the low bits of its hash, and the sign of its values.
-
-    mask    features less one
-    signed  0: all signs are 1
-    """
-    h = hash_bytes(utf8, start, end)
-    sign = np.float32(-1.0) if signed != 0 and (h >> _SIGN_BIT) else np.float32(1.0)
-    return int(np.int64(h & np.uint64(mask))), sign
 
 
 @handle
@@ -84,7 +72,7 @@ class HashingFeaturizer(TextFeaturizer):
         indices, signs = np.empty(len(names), np.int32), np.empty(len(names), np.float32)
         utf8 = np.frombuffer(b"".join(names), np.uint8)
         _hash(utf8, ptr[:-1], ptr[1:], self.n_features - 1, self.parameters.signed, indices, signs)
-        return self._normalised(tidied(indptr, indices, values * signs, self.n_features))
+        return self.normalised(tidied(indptr, indices, values * signs, self.n_features))
 
     def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:
         return hashed_words(*words, self.text_rows.table)
@@ -115,5 +103,12 @@ def hashed_words(words: U8, word_ptr: I64, start: I64, end: I64, table_at: Handl
 
 @kernel
 def _hash(utf8: U8, start: I64, end: I64, mask: int, signed: int, indices_out: I32, values_out: F32) -> None:
+    """Write the features of names by the low bits of their hashes, and the signs of their values.
+
+    mask    features less one
+    signed  0: all signs are 1
+    """
     for i in range(len(start)):
-        indices_out[i], values_out[i] = hashed_feature(utf8, start[i], end[i], mask, signed)
+        h = hash_bytes(utf8, start[i], end[i])
+        indices_out[i] = np.int64(h & np.uint64(mask))
+        values_out[i] = np.float32(-1.0) if signed != 0 and (h >> _SIGN_BIT) else np.float32(1.0)

@@ -3,7 +3,7 @@
 `pip install 'xylem-serve[languages]'`: snowballstemmer stems, simplemma has lemmas, stop-words has lists.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -50,31 +50,19 @@ FILE_SUFFIX = ".txt"
 STOP_FILE_BYTES_MAX = 1 << 20
 
 _CODES = {name: code for code, name in _NAMES.items()}
+_KNOWN: dict[str, Sequence[str]] = {"stem": [*STEMMERS], "lemmas": LEMMAS, "stop_words": [*STOP_LISTS]}
 _LIBRARIES = {"stem": "snowballstemmer", "lemmas": "simplemma", "stop_words": "stop-words"}
 
 
-def check_stem(code: str | None) -> str | None:
-    """Return the code of a language that can be stemmed; raise the fault of another."""
-    return _check(code, STEMMERS)
-
-
-def check_lemmas(code: str | None) -> str | None:
-    """Return the code of a language whose lemmas are known; raise the fault of another."""
-    return _check(code, LEMMAS)
-
-
-def check_stop_words(code: str | None) -> str | None:
-    """Return the code of a language with stop words, or the name of a file; raise the fault of another."""
-    return code if code is not None and code.endswith(FILE_SUFFIX) else _check(code, STOP_LISTS)
-
-
-def _check(code: str | None, known: dict[str, str] | tuple[str, ...]) -> str | None:
-    if code is None or code in known:
+def check_language(code: str | None, option: str) -> str | None:
+    """Return what an option of words may be: None, a language's code, a file; raise the fault of another."""
+    known = _KNOWN[option]
+    if code is None or code in known or not _uses(option, code):
         return code
     meant = _CODES.get(code.lower())
     if meant in known:
         raise fault(f"expected the code of a language, found {code}; did you mean {meant}?")
-    raise fault(unknown(code, list(known), "language"))
+    raise fault(unknown(code, known, "language"))
 
 
 def libraries_of(parameters: object) -> dict[str, str]:

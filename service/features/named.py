@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import group_of
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, I32, I64
 from model_store.errors import BadNames
@@ -17,7 +18,7 @@ from service.features.featurizer import Featurizer
 from service.features.parameters import NamedParameters
 from service.features.request_bodies import finish_rows
 from service.features.rows import NORM_CODES, finite_values, tidied
-from service.features.tables import table_arrays, take_feature_names
+from service.features.tables import NAMES, take_feature_names
 
 
 class NamedFeaturizer(Featurizer):
@@ -32,7 +33,7 @@ class NamedFeaturizer(Featurizer):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names."""
-        return table_arrays(self.names)
+        return group_of(NAMES, self.names)
 
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; names that training did not have are left out."""

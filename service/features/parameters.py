@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
@@ -14,7 +15,7 @@ from service.base.errors import BadParameter, ParameterFault
 from service.base.faults import fault, what_is
 from service.base.parameters import Expected, Parameters, Scalar
 from service.features.characters import TextReading
-from service.features.languages import FILE_SUFFIX, check_lemmas, check_stem, check_stop_words
+from service.features.languages import FILE_SUFFIX, check_language
 
 Norm = Literal["l2", "l1", "none"]
 """How a row is scaled at the end: to length 1, to a sum of absolute values of 1, or not."""
@@ -41,6 +42,8 @@ def _check_power_of_two(value: int) -> int:
         raise ValueError("no power of two")
     return value
 
+
+_CODE = Expected("null or the code of a language, as fi")
 
 Lowercase: TypeAlias = Annotated[bool, Field(description="lower-case the text first")]
 Unicode: TypeAlias = Annotated[
@@ -98,14 +101,18 @@ class WordParameters(_TextParameters):
     """Parameters of kinds whose features are words: which words count, and by what form."""
 
     stem: Annotated[
-        str | None, AfterValidator(check_stem), Expected("null or the code of a language, as fi")
+        str | None,
+        AfterValidator(partial(check_language, option="stem")),
+        _CODE,
     ] = Field(default=None, description="count words by their stems (snowballstemmer)")
     lemmas: Annotated[
-        str | None, AfterValidator(check_lemmas), Expected("null or the code of a language, as fi")
+        str | None,
+        AfterValidator(partial(check_language, option="lemmas")),
+        _CODE,
     ] = Field(default=None, description="count words by their lemmas (simplemma)")
     stop_words: Annotated[
         str | None,
-        AfterValidator(check_stop_words),
+        AfterValidator(partial(check_language, option="stop_words")),
         Expected("null, the code of a language, as fi, or a file .txt"),
     ] = Field(default=None, description="leave out these words, before there are n-grams of words")
 

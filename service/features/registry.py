@@ -36,10 +36,6 @@ class RawFeaturizer(Featurizer):
 
     takes = "ids and values"
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return no arrays."""
-        return {}
-
 
 def default_kind(dataset: Dataset) -> str:
     """Return the kind of features for a data set: tfidf for texts, named for names, raw for ids."""

@@ -112,14 +112,9 @@ def weigh_counts(indices: I32, values: F32, idf: F32, sublinear_tf: int) -> None
         values[i] = np.float32(weight)
 
 
-def normalise(indptr: I64, values: F32, norm: Norm) -> None:
-    """Scale every row as `norm` says, in place; a row of zeros stays as it is."""
-    normalise_rows(indptr, values, NORM_CODES[norm])
-
-
 @kernel
 def normalise_rows(indptr: I64, values: F32, code: int) -> None:
-    """Do as `normalise`, in a kernel; `code` is one of NORM_CODES."""
+    """Scale every row by a norm, one of NORM_CODES, in place; a row of zeros stays as it is."""
     if code == _NONE:
         return
     for row in range(len(indptr) - 1):

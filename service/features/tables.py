@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import take
 from model_store.errors import BadNames, Corrupt
 from model_store.names import NameTable, check_names, name_of
 
@@ -37,21 +38,6 @@ class FeatureNames(NamedTuple):
         return self.chars is not None and (self.names is None or feature >= self.names.n_names)
 
 
-def table_arrays(table: NameTable, group: str = NAMES) -> dict[str, NDArray[Any]]:
-    """Return the arrays of the names under their stored names."""
-    return {f"{group}/{key}": array for key, array in table._asdict().items()}
-
-
-def take_array(arrays: Mapping[str, NDArray[Any]], name: str, dtype: str, length: int) -> NDArray[Any]:
-    """Return one array; raise Corrupt when it is missing, or not of this type and length."""
-    found = arrays.get(name)
-    if found is None:
-        raise Corrupt(name, "the array", "none")
-    if found.dtype != dtype or found.shape != (length,):
-        raise Corrupt(name, f"{dtype}[{length}]", f"{found.dtype}{list(found.shape)}")
-    return found
-
-
 def take_names(arrays: Mapping[str, NDArray[Any]], group: str = NAMES) -> NameTable:
     """Return the table of the names; raise Corrupt when it is missing or damaged."""
     parts = [arrays.get(f"{group}/{key}") for key in NameTable._fields]
@@ -68,7 +54,7 @@ def take_idf(arrays: Mapping[str, NDArray[Any]], name: str, n_features: int, is_
     """Return the weights of features, float32[n_features], or none if they are not used; raise Corrupt."""
     if not is_used:
         return np.empty(0, np.float32)
-    idf = take_array(arrays, name, "float32", n_features)
+    idf = take(arrays, name, "float32", (n_features,))
     if not (np.isfinite(idf) & (idf > 0)).all():
         raise Corrupt(name, "finite weights above 0", "another")
     return idf

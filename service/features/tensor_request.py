@@ -64,7 +64,7 @@ def _words(*words: str) -> Words:
 
 
 _MEMBERS, _MEMBERS_PTR = _words("id", "inputs", "parameters", "outputs")
-_ID, _INPUTS, _PARAMETERS, _OUTPUTS = range(4)
+_ID, _INPUTS, _PARAMETERS = range(3)
 _FIELDS, _FIELDS_PTR = _words("name", "shape", "datatype", "data", "parameters")
 _NAME, _SHAPE, _DATATYPE, _DATA, _OWN_PARAMETERS = range(5)
 _TENSORS, _TENSORS_PTR = _words("indptr", "indices", "values", "text")
@@ -74,7 +74,7 @@ _BINARY_SIZE, _BINARY, _ALL_BINARY = (
     np.frombuffer(f'"{key}"'.encode(), np.uint8)
     for key in ("binary_data_size", "binary_data", "binary_data_output")
 )
-_QUOTE, _BACKSLASH, _ZERO, _B, _I, _TILDE, _BLANK = 34, 92, 48, 98, 105, 126, 32
+_QUOTE, _BACKSLASH, _TILDE, _BLANK = 34, 92, 126, 32
 
 
 class TensorBodies(RequestBodies):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import group_of
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import (
     F32,
@@ -28,11 +29,11 @@ from service.base.rows import Growing, RowArrays, SparseRows, offsets
 from service.features.characters import classes, in_blocks
 from service.features.parameters import TfidfParameters
 from service.features.rows import NORM_CODES, idf_of, tidied, weigh_counts, weighted_rows
-from service.features.tables import table_arrays, take_feature_names, take_idf
+from service.features.tables import NAMES, take_feature_names, take_idf
 from service.features.text_featurizer import TextFeaturizer, text_rows_by
 from service.features.vocabulary import Vocabulary, choose, rows_meant
 from service.features.word_forms import WordForms, fit_forms, load_forms
-from service.features.words import Words, find_ngrams, ngram_spans, ngrams_a_word, split, split_words
+from service.features.words import NgramSpans, Words, ngram_spans, ngrams_a_word, split, split_words
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
 
 IDF = "features/idf"
@@ -88,12 +89,7 @@ class TfidfFeaturizer(TextFeaturizer):
         """Return the names, and the weights where the parameters use them."""
         weights = {IDF: self.idf} if self.parameters.use_idf else {}
         stops = self.forms.arrays() if self.forms else {}
-        return table_arrays(self.names) | weights | stops
-
-    def weighted(self, counts: SparseRows) -> SparseRows:
-        """Return rows of counts as rows of weights; the arrays are used up."""
-        weigh_counts(counts.indices, counts.values, self.idf, self.parameters.sublinear_tf)
-        return self._normalised(counts)
+        return group_of(NAMES, self.names) | weights | stops
 
     def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:
         return rows_of_words(*words, self.text_rows.table)
@@ -157,7 +153,9 @@ def fit_tfidf(texts: Sequence[str], parameters: TfidfParameters) -> tuple[TfidfF
     if parameters.use_idf:
         idf = idf_of(frequency[old], len(texts), parameters.smooth_idf)
     featurizer = TfidfFeaturizer(parameters, build_names(names), idf, forms)
-    return featurizer, featurizer.weighted(_renumbered(counts, old))
+    rows = _renumbered(counts, old)
+    weigh_counts(rows.indices, rows.values, idf, parameters.sublinear_tf)
+    return featurizer, featurizer.normalised(rows)
 
 
 def _count(
@@ -169,7 +167,7 @@ def _count(
     for block in in_blocks(texts):
         words = split_words(block, parameters.reading)
         words = words if forms is None else forms.of(words)
-        spans = find_ngrams(words, parameters.ngram_min, parameters.ngram_max)
+        spans = NgramSpans(*ngram_spans(*words[1:], parameters.ngram_min, parameters.ngram_max))
         found = vocabulary.add(words.utf8, spans)
         kept = found >= 0
         indptr = offsets(kept)[spans.row_ptr]

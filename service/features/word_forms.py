@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import group_of
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import I64, U8
 from model_store.names import NameTable, build_names
 from service.base.errors import BadData
 from service.features.languages import lemmas_of, stemmer_of, stop_list
 from service.features.parameters import WordParameters
-from service.features.tables import table_arrays, take_names
+from service.features.tables import take_names
 from service.features.words import Words, split_words, texts_between
 
 _SPACE = 32
@@ -60,7 +61,7 @@ class WordForms:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the stop words as a version stores them; no arrays where there are none."""
-        return table_arrays(self.stops, STOPS) if self._stops else {}
+        return group_of(STOPS, self.stops) if self._stops else {}
 
     def of(self, words: Words) -> Words:
         """Return the forms of words; two that touched and both stay touch still."""

@@ -61,14 +61,6 @@ def split_words(texts: Sequence[str], reading: TextReading) -> Words:
     return Words(*split(*encoded(texts, reading), classes(reading.unicode)))
 
 
-def find_ngrams(words: Words, ngram_min: int, ngram_max: int) -> NgramSpans:
-    """Return the spans of the n-grams of ngram_min to ngram_max words: by first word, then by length.
-
-    Of two words that touch there is always the pair, unless ngram_min is more.
-    """
-    return NgramSpans(*ngram_spans(words.word_ptr, words.start, words.end, ngram_min, ngram_max))
-
-
 def ngrams_a_word(ngram_min: int, ngram_max: int) -> int:
     """Return how many n-grams begin with a word at most."""
     return max(2, ngram_max) - ngram_min + 1
@@ -127,7 +119,10 @@ def _longest(start: I64, end: I64, first: int, last: int, ngram_max: int) -> int
 
 @kernel
 def ngram_spans(word_ptr: I64, start: I64, end: I64, ngram_min: int, ngram_max: int) -> tuple[I64, I64, I64]:
-    """Do as `find_ngrams`, in a kernel: return the fields of NgramSpans."""
+    """Return the fields of NgramSpans, of n-grams of ngram_min to ngram_max words, by first word and length.
+
+    Of two words that touch there is always the pair, unless ngram_min is more.
+    """
     n, n_texts = 0, len(word_ptr) - 1
     for text in range(n_texts):
         for first in range(word_ptr[text], word_ptr[text + 1]):

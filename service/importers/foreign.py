@@ -1,6 +1,6 @@
 """From trees as other libraries number and store them to trees as this store has them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,18 +189,25 @@ def chunk_of_columns(file: ModelFile, columns: ForeignColumns, which: I64) -> Ch
     features, weights, child = features[order], weights[order], child[order]
     twice = (features[1:] == features[:-1]) & (child[1:] == child[:-1])
     file.expect(not bool(twice.any()), "a feature once in a column", "one twice")
-    first = np.flatnonzero(np.concatenate([[True], features[1:] != features[:-1]])[: len(features)])
-    return Chunk(
-        features=features[first].astype(np.int32),
-        row_ptr=np.append(first, len(features)).astype(np.int64),
-        child=child,
-        weight=weights,
-        bias=columns.bias[which],
-    )
+    return Chunk.of(features, child, weights, columns.bias[which])
 
 
-def children_of_lists(lists: Sequence[Sequence[int]]) -> tuple[I64, I64]:
-    """Return child_ptr and child of nodes whose children are given as lists."""
-    child_ptr = offsets(map(len, lists))
-    flat = [node for nodes in lists for node in nodes]
-    return child_ptr, np.array(flat, np.int64)
+class Nested:
+    """The nodes of a nested tree, numbered as they are added: the root first."""
+
+    def __init__(self, file: ModelFile) -> None:
+        self.file = file
+        self.children: list[list[int]] = []
+        self.labels: list[int] = []
+
+    def new(self, label: int) -> int:
+        """Add a node, of label -1 where it is no leaf; return its number."""
+        self.children.append([])
+        self.labels.append(label)
+        return len(self.labels) - 1
+
+    @property
+    def branches(self) -> Branches:
+        """Return the shape of the tree."""
+        child = np.array([node for nodes in self.children for node in nodes], np.int64)
+        return Branches(offsets(map(len, self.children)), child, np.array(self.labels, np.int64), 0)

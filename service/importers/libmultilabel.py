@@ -15,12 +15,11 @@ from model_store.ensemble import Tree
 from service.importers.files import ModelFile, ModelFiles
 from service.importers.foreign import (
     IDS_MAX,
-    Branches,
     ForeignColumns,
     Imported,
+    Nested,
     Setting,
     check_columns,
-    children_of_lists,
     chunk_of_columns,
     plant,
     split_bias,
@@ -97,21 +96,19 @@ def _read_tree(
     file.expect(ascending and starts[-1] == n_columns, f"node_ptr from 0 to {n_columns}", "others")
     collector = _Collector(file, starts)
     n_labels = collector.add_all(model["root"])
-    labels, column = np.array(collector.labels), np.array(collector.columns)
-    branches = Branches(*children_of_lists(collector.children), labels, 0)
+    branches, column = collector.branches, np.array(collector.columns)
     tree = plant(file, branches, lambda _, children: chunk_of_columns(file, columns, column[children]))
-    file.expect(int(labels.max()) < n_labels, f"labels below {n_labels}", int(labels.max()))
+    most = int(branches.label.max())
+    file.expect(most < n_labels, f"labels below {n_labels}", most)
     return tree, n_features, n_labels
 
 
-class _Collector:
+class _Collector(Nested):
     """Numbers nodes and labels, each before what is below it, with the column of its scorer."""
 
     def __init__(self, file: ModelFile, starts: I64) -> None:
-        self.children: list[list[int]] = []
-        self.labels: list[int] = []
+        super().__init__(file)
         self.columns: list[int] = []
-        self._file = file
         self._starts = starts
         self._seen: set[int] = set()
 
@@ -122,7 +119,7 @@ class _Collector:
         n_labels = len(self._labels_of(root))
         while waiting:
             item, node = waiting.pop()
-            self._file.expect(id(item) not in self._seen, "every node below one node", "one below two")
+            self.file.expect(id(item) not in self._seen, "every node below one node", "one below two")
             self._seen.add(id(item))
             waiting += self._add_below(item, node)
         return n_labels
@@ -132,28 +129,26 @@ class _Collector:
         state = self._node(item)
         index, children = state["index"], state["children"]
         known = type(index) is int and 0 <= index < len(self._starts) - 1
-        self._file.expect(known and type(children) is list, "an index and children", shown(index))
+        self.file.expect(known and type(children) is list, "an index and children", shown(index))
         first, last = int(self._starts[index]), int(self._starts[index + 1])
         labels = [-1] * len(children) if children else self._labels_of(item).tolist()
-        self._file.expect(len(labels) == last - first, f"{len(labels)} columns of a node", last - first)
+        self.file.expect(len(labels) == last - first, f"{len(labels)} columns of a node", last - first)
         below = [self._new(label, first + i) for i, label in enumerate(labels)]
         self.children[node] = below
         return list(zip(children, below, strict=True)) if children else []
 
     def _labels_of(self, item: Any) -> NDArray[Any]:
-        labels = _array(self._file, self._node(item)["label_map"], "i")
+        labels = _array(self.file, self._node(item)["label_map"], "i")
         within = len(labels) == 0 or (labels.min() >= 0 and labels.max() < IDS_MAX)
-        self._file.expect(within, f"labels from 0 to {IDS_MAX}", "others")
+        self.file.expect(within, f"labels from 0 to {IDS_MAX}", "others")
         return labels
 
     def _node(self, item: Any) -> dict[str, Any]:
-        return _state(self._file, item, f"{_MODULE}.tree.Node", ("index", "children", "label_map"))
+        return _state(self.file, item, f"{_MODULE}.tree.Node", ("index", "children", "label_map"))
 
     def _new(self, label: int, column: int) -> int:
-        self.children.append([])
-        self.labels.append(label)
         self.columns.append(column)
-        return len(self.labels) - 1
+        return self.new(label)
 
 
 def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:

@@ -16,14 +16,12 @@ import numpy as np
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, I64, U8
 from model_store.ensemble import Chunk, Link, Tree
-from service.base.rows import offsets
 from service.importers.files import ModelFile, ModelFiles
 from service.importers.foreign import (
     IDS_MAX,
-    Branches,
     Imported,
+    Nested,
     Setting,
-    children_of_lists,
     finite_weights,
     plant,
 )
@@ -174,47 +172,38 @@ def _read_tree(file: ModelFile, n_features: int) -> Tree:
     """Return the tree in a file."""
     collector = _Collector(file, n_features)
     collector.add(read_cbor(file))
-    labels = np.array(collector.labels, np.int64)
-    branches = Branches(*children_of_lists(collector.children), labels, 0)
-    return plant(file, branches, collector.chunk_of)
+    return plant(file, collector.branches, collector.chunk_of)
 
 
-class _Collector:
+class _Collector(Nested):
     """Numbers the nodes of nested branches, a node before its children, and keeps their chunks."""
 
     def __init__(self, file: ModelFile, n_features: int) -> None:
-        self.children: list[list[int]] = []
-        self.labels: list[int] = []
+        super().__init__(file)
         self._chunks: dict[int, Chunk] = {}
-        self._file = file
         self._n_features = n_features
 
     def add(self, item: Any) -> int:
         """Add a branch or leaf with all below it; return its number."""
-        kind, fields = _only_pair(self._file, item, ("Branch", "Leaf"))
+        kind, fields = _only_pair(self.file, item, ("Branch", "Leaf"))
         below = "children" if kind == "Branch" else "labels"
-        weights, parts = _fields(self._file, fields, ("weights", below))
-        node = self._new(-1)
+        weights, parts = _fields(self.file, fields, ("weights", below))
+        node = self.new(-1)
         if kind == "Branch":
-            self._file.expect(type(parts) is list, "a list of children", type(parts).__name__)
+            self.file.expect(type(parts) is list, "a list of children", type(parts).__name__)
             self.children[node] = [self.add(part) for part in parts]
         else:
-            labels = _integers(self._file, parts)
-            self._file.expect(len(labels) == 0 or labels.max() < IDS_MAX, f"labels below {IDS_MAX}", "others")
-            self.children[node] = [self._new(label) for label in labels.tolist()]
-        self._chunks[node] = _chunk(self._file, weights, self._n_features, len(self.children[node]))
+            labels = _integers(self.file, parts)
+            self.file.expect(len(labels) == 0 or labels.max() < IDS_MAX, f"labels below {IDS_MAX}", "others")
+            self.children[node] = [self.new(label) for label in labels.tolist()]
+        self._chunks[node] = _chunk(self.file, weights, self._n_features, len(self.children[node]))
         return node
 
     def chunk_of(self, node: int, children: I64) -> Chunk:
         """Return a node's chunk; omikuji has no branch without labels, so none of its children is missing."""
         every = len(children) == len(self.children[node])
-        self._file.expect(every, "labels below every branch", "a branch without any")
+        self.file.expect(every, "labels below every branch", "a branch without any")
         return self._chunks[node]
-
-    def _new(self, label: int) -> int:
-        self.children.append([])
-        self.labels.append(label)
-        return len(self.labels) - 1
 
 
 def _only_pair(file: ModelFile, item: Any, names: tuple[str, ...]) -> tuple[str, Any]:
@@ -283,11 +272,4 @@ def _split(row: I64, child: I64, weights: F32, n_features: int, n_children: int)
     bias = np.zeros(n_children, np.float32)
     n_weights = int(np.searchsorted(row, n_features))
     bias[child[n_weights:]] = weights[n_weights:]
-    features, counts = np.unique(row[:n_weights], return_counts=True)
-    return Chunk(
-        features=features.astype(np.int32),
-        row_ptr=offsets(counts),
-        child=child[:n_weights].astype(np.int32),
-        weight=weights[:n_weights],
-        bias=bias,
-    )
+    return Chunk.of(row[:n_weights], child[:n_weights], weights[:n_weights], bias)

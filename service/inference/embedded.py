@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.decoding import chunk_of
 from model_store.extras import assemble_embedding
 from model_store.version import Model
 from service.base.rows import SparseRows, offsets
@@ -79,20 +80,15 @@ class EmbeddedPredictor(Predictor):
         """Return the weights of a node less the mean of its siblings' and its own, by their probabilities."""
         above = int(self._ensemble.parent[node])
         first, last = self._ensemble.child_ptr[above : above + 2].tolist()
-        weights = self._dense_weights(above, first, last)
+        weights = self._dense_weights(above)
         margins = weights @ r + self._ensemble.node_bias[first:last]
         p = np.exp(margins - margins.max())
         pull: NDArray[np.float64] = weights[node - first] - (p / p.sum()) @ weights
         return pull
 
-    def _dense_weights(self, node: int, first: int, last: int) -> NDArray[np.float64]:
+    def _dense_weights(self, node: int) -> NDArray[np.float64]:
         """Return the weights of a node's children, float64[children, dim]."""
-        trees, chunk = self._ensemble, int(self._ensemble.node_chunk[node])
-        begin, end = trees.dense_ptr[chunk : chunk + 2].tolist()
-        stored = trees.dense[begin:end].reshape(self.embedding.dim, -1)[:, : last - first]
-        if stored.dtype == np.uint16:
-            stored = (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
-        weights: NDArray[np.float64] = stored.T.astype(np.float64)
-        if len(trees.node_scale):
-            weights *= trees.node_scale[first:last, None]
+        chunk = chunk_of(self._ensemble, node)
+        weights = np.zeros((len(chunk.bias), self.embedding.dim))
+        weights[chunk.child, np.repeat(chunk.features, np.diff(chunk.row_ptr))] = chunk.weight
         return weights

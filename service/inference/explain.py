@@ -1,6 +1,5 @@
 """Explanations: for a label of an answer, the nodes on its path in each tree and what counted there."""
 
-from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -97,29 +96,6 @@ class CombinedExplanation(NamedTuple):
 
 
 AnyExplanation: TypeAlias = Explanation | RoutedExplanation | CombinedExplanation
-
-Walk = Callable[
-    [
-        int,
-        NDArray[np.int32],
-        NDArray[np.float32],
-        NDArray[np.float32],
-        NDArray[np.int32],
-        NDArray[np.float32],
-    ],
-    None,
-]
-"""Fill the outputs of service.kernels.search.explain.explain_leaf for a leaf."""
-
-
-def explain_path(walk: Walk, leaf: int, depth: int) -> list[PathNode]:
-    """Return the path of a leaf that is `depth` nodes below its root."""
-    nodes = np.empty(depth, np.int32)
-    probabilities, scores = np.empty((2, depth), np.float32)
-    features, shares = most_shares(depth)
-    walk(leaf, nodes, probabilities, scores, features, shares)
-    told = told_shares(features, shares)
-    return list(map(PathNode, nodes.tolist(), probabilities, scores, told))
 
 
 def most_shares(n_nodes: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:

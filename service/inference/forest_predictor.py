@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.ensemble import levels_of
 from model_store.extras import assemble_rerank, has_rerank
 from model_store.version import Model
 from service.base.rows import SparseRows
@@ -35,7 +36,8 @@ class ForestPredictor(LabelSearcher):
         shape = RoutingShape(model.ensemble, manifest.n_labels, manifest.n_features if is_reranked else 0)
         super().__init__(model, "decision-tree", rerank, partial(_make_own, shape))
         self._shape = shape
-        self._n_levels = _n_levels(model.ensemble.child_ptr)
+        child_ptr = model.ensemble.child_ptr
+        self._n_levels = len(list(levels_of(child_ptr, int(child_ptr[0])))) - 1
 
     def explain(self, rows: SparseRows, row: int, label: int) -> RoutedExplanation:
         """Return how one row of `rows` comes by its score for a label: the leaves with it that it reached.
@@ -120,14 +122,6 @@ class ForestPredictor(LabelSearcher):
 
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
         return self._shape.block_rows(n_rows)
-
-
-def _n_levels(child_ptr: NDArray[np.int32]) -> int:
-    """Return the number of levels that have inner nodes: the length of the longest path of the forest."""
-    first, last, n_levels = 0, int(child_ptr[0]), 0
-    while child_ptr[first] < child_ptr[last]:
-        first, last, n_levels = last, int(child_ptr[last]), n_levels + 1
-    return n_levels
 
 
 def _make_own(shape: RoutingShape, need: Need) -> RoutingWorkspace:

@@ -73,7 +73,6 @@ def _of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
 
 
 TOP = 20
-TOP_MAX = 10_000
 
 
 def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from model_store.version import Model
 from service.base.rows import SparseRows
 from service.inference.answering import Predictions, writeable
 from service.inference.buffers import FIRST, LAST, Need
-from service.inference.explain import Explanation, explain_path
+from service.inference.explain import Explanation, PathNode, most_shares, told_shares
 from service.inference.options import ALL_ALLOWED, ALL_EQUAL, LabelScores, log_thresholds, logs_of
 from service.inference.options import NodeThresholds as NodeThresholds
 from service.inference.options import NodeWeights as NodeWeights
@@ -73,11 +72,12 @@ class Predictor(Searcher):
         with self._row(rows, row) as buffers:
             for leaf in self._ensemble.label_leaf[:, label].tolist():
                 depth = depth_of(self._ensemble.parent, leaf) if leaf >= 0 else 0
-
-                def walk(leaf: int, *outputs: NDArray[Any]) -> None:
-                    explain_leaf(buffers.call, leaf, *outputs)
-
-                paths.append(explain_path(walk, leaf, depth) if depth else [])
+                nodes, (features, shares) = np.empty(depth, np.int32), most_shares(depth)
+                probabilities, scores = np.empty((2, depth), np.float32)
+                if depth:
+                    explain_leaf(buffers.call, leaf, nodes, probabilities, scores, features, shares)
+                told = told_shares(features, shares)
+                paths.append(list(map(PathNode, nodes.tolist(), probabilities, scores, told)))
         return Explanation(paths)
 
     def score_labels(

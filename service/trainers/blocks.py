@@ -18,8 +18,8 @@ import numpy as np
 
 from model_store.compiled.handles import F32, I32, I64, U8, U16
 from model_store.ensemble import LANES, Chunk
-from service.base.rows import LabelRows, offsets
-from service.executors.steps import Held, R, Step
+from service.base.rows import LabelRows, SparseRows, offsets
+from service.executors.steps import R, Step
 from service.kernels.training.problem import localise
 from service.kernels.training.solver import Tile
 from service.trainers.classifiers import (
@@ -34,9 +34,9 @@ from service.trainers.classifiers import (
     merge_chunks,
     solved_of,
 )
-from service.trainers.representations import Representations, label_sums, unit_vectors
+from service.trainers.representations import label_sums, unit_vectors
 from service.trainers.shape import Shape, parents_of
-from service.trainers.source import Census, RowSource, TrainingSet
+from service.trainers.source import Census, HeldRows, JoinedRows, RowSource, TrainingSet
 from service.trainers.spec import rows_by_label
 from service.trainers.weighing import FeatureCounts, count_features, weighed
 from service.trainers.work import Tools, derived_seed
@@ -48,8 +48,6 @@ _PARTS = 2
 """A block is of so many times fewer MiB of the file than a step may hold of rows."""
 
 STAGE = "blocks"
-
-HeldRows = Held[TrainingSet]
 
 
 class Blocks(NamedTuple):
@@ -102,16 +100,6 @@ class _Deal(_OfBlock):
         return [data.take(np.sort(part)) for part in np.array_split(order, self.n_parts)]
 
 
-class _Joined(NamedTuple):
-    """Rows that are held in parts."""
-
-    parts: list[HeldRows]
-
-    def get(self) -> TrainingSet:
-        """Return the rows, first part first."""
-        return TrainingSet.join([part.get() for part in self.parts])
-
-
 def dealt(blocks: Blocks, tools: Tools) -> list[HeldRows]:
     """Return as many blocks, each with rows of all of them: files are often sorted.
 
@@ -119,7 +107,7 @@ def dealt(blocks: Blocks, tools: Tools) -> list[HeldRows]:
     """
     n_blocks = len(blocks.held)
     parts = tools.crew.split(_Deal(derived_seed(tools.seed, n_blocks), n_blocks), blocks.held, n_blocks)
-    return [_Joined(list(of_block)) for of_block in zip(*parts, strict=True)]
+    return [JoinedRows(list(of_block)) for of_block in zip(*parts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -169,7 +157,7 @@ def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
     return None if idf == "no" else _added(blocks, _CountFeatures(), tools).factors(idf)
 
 
-def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> Representations:
+def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
     """Return the label representations of weighed rows. Memory: the sum of the rows of each label."""
     tools.progress("label representations", 0, 1)
     sums = _added(blocks, _SumRows(scale), tools)
@@ -290,7 +278,7 @@ class _SolveWork:
         if work.tile >= 0:
             with TemporaryFile(buffering=0) as duals:
                 return [self._solve_top(self._top_tile(work, duals), rank, stop)]
-        data = TrainingSet.join([part.get() for part in work.parts])
+        data = JoinedRows(work.parts).get()
         rows = weighed(data.rows, self.scale)
         members = members_of(*rows_by_label(data.labels), self.shape.labels)
         del data

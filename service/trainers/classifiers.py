@@ -306,10 +306,7 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
         children.append(child[child >= 0])
     feature, child = np.concatenate(features), np.concatenate(children)
     order = np.argsort(feature.astype(np.int64) * n_children + child, kind="stable")  # parts are sorted runs
-    ascending = feature[order]
-    starts = np.flatnonzero(np.diff(ascending, prepend=-1))
-    row_ptr = np.append(starts, len(order)).astype(np.int64)
-    return Chunk(ascending[starts], row_ptr, child[order], np.concatenate(weights)[order], bias)
+    return Chunk.of(feature[order], child[order], np.concatenate(weights)[order], bias)
 
 
 def solved_of(weights: F32, used: I32, ascending: I64, n_children: int, prune: float) -> Solved:

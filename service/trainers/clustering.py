@@ -9,8 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from model_store.compiled.handles import F32, I32, I64, U8
+from service.base.rows import SparseRows
 from service.kernels.training.cluster import bisect, kmeans
-from service.trainers.representations import Representations
 from service.trainers.shape import Shape, join
 from service.trainers.work import Tools, derived_seed
 
@@ -36,7 +36,7 @@ class _Halve:
 
     result: ClassVar[Any] = I32
 
-    vectors: Representations
+    vectors: SparseRows
 
     def workspace(self) -> F32:
         """Return what calls work in."""
@@ -64,7 +64,7 @@ class _Divide:
 
     result: ClassVar[Any] = _Divided
 
-    vectors: Representations
+    vectors: SparseRows
 
     def workspace(self) -> I32:
         """Return what calls work in."""
@@ -91,7 +91,7 @@ def _halvings(n_labels: int, n_levels: int, seed: int) -> tuple[list[I64], list[
     return bounds_of, halvings_of
 
 
-def balanced_shape(vectors: Representations, labels: I32, leaf_size: int, arity: int, tools: Tools) -> Shape:
+def balanced_shape(vectors: SparseRows, labels: I32, leaf_size: int, arity: int, tools: Tools) -> Shape:
     """Return a tree of recursive balanced 2-means, splits merged to nodes of up to `arity` children.
 
     Source: Prabhu et al. 2018 (Parabel), section 4.1. All parts are halved until none has more than
@@ -134,7 +134,7 @@ def balanced_shape(vectors: Representations, labels: I32, leaf_size: int, arity:
 
 
 def kmeans_shape(
-    vectors: Representations, labels: I32, leaf_size: int, arity: int, depth: int, tools: Tools
+    vectors: SparseRows, labels: I32, leaf_size: int, arity: int, depth: int, tools: Tools
 ) -> Shape:
     """Return a tree of recursive spherical k-means with `arity` clusters a node.
 

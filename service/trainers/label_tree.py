@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import sqrt
 from typing import Annotated, Any, Literal, Self
 
@@ -20,7 +21,7 @@ from service.trainers.classifiers import Members, Solving, members_of, solver_by
 from service.trainers.clustering import balanced_shape, kmeans_shape
 from service.trainers.fields import CostDecay, Eps, Idf, LabelTrees, LeafSize, MaxEpochs, RareDecay
 from service.trainers.regrowing import Regrowth
-from service.trainers.representations import Representations, label_representations
+from service.trainers.representations import label_representations
 from service.trainers.shape import Shape, join
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.source import RowSource, TrainingSet, all_rows
@@ -94,10 +95,7 @@ class ClassifierParameters(Parameters):
 
     def model_link(self) -> Link:
         """Return the link that goes with the loss."""
-        link: Link = "logistic"
-        if self.loss == "squared_hinge":
-            link = "hinge2" if self.link == "hinge2" else "hinge3"
-        return link
+        return self.link if self.loss == "squared_hinge" else "logistic"
 
 
 class OvrParameters(ClassifierParameters):
@@ -128,7 +126,7 @@ class LabelTreeParameters(ClassifierParameters):
 
 
 def _shapes(
-    labels: I32, find: Callable[[], Representations], p: ClassifierParameters, tools: Tools
+    labels: I32, find: Callable[[], SparseRows], p: ClassifierParameters, tools: Tools
 ) -> Iterator[tuple[Tools, Shape]]:
     """Yield (tools of the tree, shape) of each tree.
 
@@ -155,13 +153,13 @@ def _shapes_of_rows(
         yield of_tree, shape, members_of(ptr, rows, shape.labels)
 
 
-def _clustered(vectors: Representations, labels: I32, p: LabelTreeParameters, tools: Tools) -> Shape:
+def _clustered(vectors: SparseRows, labels: I32, p: LabelTreeParameters, tools: Tools) -> Shape:
     if p.clustering == "balanced":
         return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
     return kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
 
 
-def exact_vectors(data: TrainingSet, tools: Tools) -> Representations:
+def exact_vectors(data: TrainingSet, tools: Tools) -> SparseRows:
     """Return the label representations of rows in memory, and tell of it."""
     tools.progress("label representations", 0, 1)
     vectors = label_representations(data.rows, data.labels)
@@ -228,7 +226,7 @@ def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Reg
     def members(labels: LabelRows, shape: Shape) -> Members:
         return members_of(*rows_by_label(labels), shape.labels)
 
-    def divide(vectors: Representations, labels: I32, tools: Tools) -> Shape:
+    def divide(vectors: SparseRows, labels: I32, tools: Tools) -> Shape:
         p = parameters
         return (
             _clustered(vectors, labels, p, tools) if isinstance(p, LabelTreeParameters) else join(labels, [])
@@ -239,7 +237,7 @@ def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Reg
     return Regrowth(solving, parameters.idf, members, divide, most)
 
 
-LABEL_TREE = TrainerSpec(
+LABEL_TREE: TrainerSpec[Any] = TrainerSpec(
     name="label-tree",
     about="linear classifiers in a tree of clustered labels: fast, small, accurate",
     parameters=LabelTreeParameters,
@@ -251,14 +249,9 @@ LABEL_TREE = TrainerSpec(
     worker_bytes=lambda data, p: solver_bytes(data.rows),
 )
 
-OVR = TrainerSpec(
+OVR = replace(
+    LABEL_TREE,
     name="ovr",
     about="one linear classifier a label: the flat baseline, slow with many labels",
     parameters=OvrParameters,
-    fit=fit_label_tree,
-    estimate=estimate_label_tree,
-    reads="passes",
-    growth=regrow_label_tree,
-    alone=spreads,
-    worker_bytes=lambda data, p: solver_bytes(data.rows),
 )

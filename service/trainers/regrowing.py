@@ -30,7 +30,7 @@ from service.trainers.classifiers import (
     merge_chunks,
     train_classifiers,
 )
-from service.trainers.representations import Representations, label_representations
+from service.trainers.representations import label_representations
 from service.trainers.shape import Shape, parents_of, shape_of
 from service.trainers.source import TrainingSet
 from service.trainers.spec import rows_by_label
@@ -58,7 +58,7 @@ class Regrowth(NamedTuple):
     solving: Solving
     idf: str
     members: Callable[[LabelRows, Shape], Members]
-    divide: Callable[[Representations, I32, Tools], Shape]
+    divide: Callable[[SparseRows, I32, Tools], Shape]
     group_most: int
 
     def extend(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
@@ -127,7 +127,7 @@ def refit_trees(
     return Regrown(made, 0, n_trained)
 
 
-def _vectors(weighed: Weighed, labels: LabelRows, some: I32) -> Representations:
+def _vectors(weighed: Weighed, labels: LabelRows, some: I32) -> SparseRows:
     """Return the vectors of some labels; those of all others are empty."""
     kept = np.isin(labels.indices, some)
     part = LabelRows(offsets(kept)[labels.indptr], labels.indices[kept], labels.n_labels)
@@ -135,7 +135,7 @@ def _vectors(weighed: Weighed, labels: LabelRows, some: I32) -> Representations:
 
 
 def _join(
-    old: OldTree, new: I32, vectors: Representations, weighed: Weighed, labels: LabelRows
+    old: OldTree, new: I32, vectors: SparseRows, weighed: Weighed, labels: LabelRows
 ) -> dict[int, tuple[I32, I32]]:
     """Return, by the nodes of groups that new labels join, the labels of the group and those that join.
 
@@ -203,8 +203,8 @@ def _regrown(
         shape, source = place(old, of_tree)
         members = how.members(labels, shape)
         is_new = np.isin(shape.labels, shape.labels if new is None else new)
-        has_rows = _counts(shape, np.diff(members.ptr)[: len(shape.labels)] > 0) > 0
-        changed = ((_counts(shape, is_new) > 0) | (source < 0)) & has_rows[parents_of(shape.child_ptr)]
+        has_rows = shape.below(np.diff(members.ptr)[: len(shape.labels)] > 0) > 0
+        changed = ((shape.below(is_new) > 0) | (source < 0)) & has_rows[parents_of(shape.child_ptr)]
         changed[0] = False
         at = np.where(source > 0, source - old.child_ptr[parents_of(old.child_ptr)[source]], -1)
         above = np.unique(parents_of(shape.child_ptr)[changed])
@@ -318,22 +318,9 @@ def _assembled(
 
 def _without(chunk: Chunk, features: I32) -> Chunk:
     """Return the weights of a chunk that are of other features than these."""
-    kept, counts = ~np.isin(chunk.features, features), np.diff(chunk.row_ptr)
-    of_weight = np.repeat(kept, counts)
-    return Chunk(
-        chunk.features[kept],
-        offsets(counts[kept]),
-        chunk.child[of_weight],
-        chunk.weight[of_weight],
-        chunk.bias,
-    )
-
-
-def _counts(shape: Shape, marked: NDArray[Any]) -> I64:
-    """Return how many of the marked labels, in the order of the leaves, are under each node."""
-    sums = np.concatenate([[0], np.cumsum(marked)])
-    found: I64 = sums[shape.last] - sums[shape.first]
-    return found
+    feature = np.repeat(chunk.features, np.diff(chunk.row_ptr))
+    kept = ~np.isin(feature, features)
+    return Chunk.of(feature[kept], chunk.child[kept], chunk.weight[kept], chunk.bias)
 
 
 def _inverse(places: NDArray[Any], n: int) -> I32:

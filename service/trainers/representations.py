@@ -1,12 +1,12 @@
 """Label representations: where a label lies among the features, and its mean row, which re-ranks answers."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from model_store.compiled.handles import F32, F64, I32, I64
+from model_store.compiled.handles import F64
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.kernels.training.cluster import add_projected
@@ -15,21 +15,6 @@ from service.trainers.work import Tools
 
 PROJECTED = 512
 """Dimensions of the label vectors that k-means trees are made of where rows may come as a stream."""
-
-
-class Representations(NamedTuple):
-    """One sparse vector a label, of length 1; empty where no row with features carries the label.
-
-    indptr      int64[n_labels + 1]
-    indices     int32[nnz]   ascending within a label
-    values      float32[nnz]
-    n_features  int
-    """
-
-    indptr: I64
-    indices: I32
-    values: F32
-    n_features: int
 
 
 def label_sums(rows: SparseRows, labels: LabelRows) -> Any:
@@ -61,22 +46,22 @@ def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
     return found
 
 
-def label_representations(rows: SparseRows, labels: LabelRows) -> Representations:
-    """Return the normalised sum of the x of each label's rows.
+def label_representations(rows: SparseRows, labels: LabelRows) -> SparseRows:
+    """Return the normalised sum of the x of each label's rows; empty where no row with features carries it.
 
     Source: Lin, Liu and Lin 2024, section 2. Cost: that of `label_sums`. Deterministic.
     """
     return unit_vectors(label_sums(rows, labels))
 
 
-def unit_vectors(sums: Any) -> Representations:
+def unit_vectors(sums: Any) -> SparseRows:
     """Return the rows of csr_array[n_labels, n_features], sorted, at length 1."""
     indptr = sums.indptr.astype(np.int64)
     values = _unit_values(sums.data, indptr).astype(np.float32)
-    return Representations(indptr, sums.indices.astype(np.int32), values, sums.shape[1])
+    return SparseRows(indptr, sums.indices.astype(np.int32), values, sums.shape[1])
 
 
-def projected_vectors(source: RowSource, tools: Tools) -> Representations:
+def projected_vectors(source: RowSource, tools: Tools) -> SparseRows:
     """Return the normalised sums of the x of each label's rows, projected to PROJECTED dimensions."""
     census = source.census
     sums = np.zeros((len(census.label_rows), PROJECTED), np.float32)
@@ -88,9 +73,7 @@ def projected_vectors(source: RowSource, tools: Tools) -> Representations:
     lengths = np.sqrt((sums.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
     np.divide(sums, lengths, out=sums, where=lengths > 0)
     found = sparse.csr_array(sums)
-    return Representations(
-        found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data, PROJECTED
-    )
+    return SparseRows(found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data, PROJECTED)
 
 
 def rerank_arrays(rows: SparseRows, labels: LabelRows, alpha: float, gamma: float) -> dict[str, NDArray[Any]]:

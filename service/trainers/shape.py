@@ -1,11 +1,14 @@
 """The shape of a label tree: which labels lie under which node, before any classifier is trained."""
 
 import heapq
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model_store.compiled.handles import I32, I64
+from service.base.rows import offsets
+from service.evaluation.tree_criteria import parents_of as parents_of
 
 
 class Shape(NamedTuple):
@@ -32,6 +35,12 @@ class Shape(NamedTuple):
         """Return int32[n]: the label of each leaf, -1 at inner nodes."""
         is_leaf = np.diff(self.child_ptr) == 0
         return np.where(is_leaf, self.labels[np.where(is_leaf, self.first, 0)], -1).astype(np.int32)
+
+    def below(self, of_leaf: NDArray[Any]) -> I64:
+        """Return int64[n]: the sum over the leaves below each node of a number of each, in their order."""
+        sums = offsets(of_leaf)
+        found: I64 = sums[self.last] - sums[self.first]
+        return found
 
     def child_bounds(self, node: int) -> I64:
         """Return int64[children + 1]: child c has the labels bounds[c] .. bounds[c + 1] - 1."""
@@ -90,13 +99,6 @@ def shape_of(child_ptr: I32, leaf_label: I32) -> Shape:
     labels = np.empty(np.count_nonzero(is_leaf), np.int32)
     labels[starts[is_leaf]] = leaf_label[is_leaf]
     return Shape(labels, child_ptr, starts, starts + np.array(size))
-
-
-def parents_of(child_ptr: I32) -> I32:
-    """Return int32[n]: the parent of each node, -1 at the root."""
-    n_nodes = len(child_ptr) - 1
-    parents = np.repeat(np.arange(n_nodes, dtype=np.int32), np.diff(child_ptr))
-    return np.concatenate([np.array([-1], np.int32), parents])
 
 
 def random_shape(labels: I32, arity: int, seed: int) -> Shape:

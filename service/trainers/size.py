@@ -10,17 +10,11 @@ import numpy as np
 from model_store.compiled.handles import I32, I64, U8
 from model_store.ensemble import Weights
 from service.base.rows import SparseRows
-from service.evaluation.tree_criteria import shares_by_depth
+from service.evaluation.tree_criteria import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
 from service.kernels.training.problem import count_features, forget_rows, rows_of
 from service.trainers.classifiers import Members
 from service.trainers.shape import Shape
 from service.trainers.work import Tools
-
-WEIGHT_BYTES = 12
-"""A weight of a tree: feature, child and value, four bytes each."""
-
-FLAT_WEIGHT_BYTES = 8
-"""A weight of flat one-vs-rest: feature and value."""
 
 SPARSE_BYTES: dict[Weights, int] = {"float32": 8, "bfloat16": 4, "int8": 2}
 """A weight of a sparse row as a version of each type has it: the child's position and the value."""
@@ -40,7 +34,7 @@ class SizeEstimate:
     bytes_bound      nonzeros_bound * WEIGHT_BYTES
     ratio_to_ovr     equation 20: bytes_bound over FLAT_WEIGHT_BYTES * features used * labels with a row
     stored_bytes     of weights and embeddings as they are stored, for each type of weights
-    state_bytes      of the state that --keep-state keeps; 0 of trainers that keep none
+    state_bytes      of the state that --keep-state keeps, of lomtree a forecast; 0 of trainers without
     alpha_per_depth  for the nodes at depth 1, 2, ...: features used at a node over those used at its
                      parent, averaged with the number of children as weights
     """
@@ -73,7 +67,7 @@ class SizeEstimate:
         return replace(self, stored_bytes=stored)
 
     def with_state(self, n_bytes: int) -> SizeEstimate:
-        """Return the same with a state of at most so many bytes."""
+        """Return the same with a state of so many bytes."""
         return replace(self, state_bytes=n_bytes)
 
     def as_dict(self) -> dict[str, Any]:

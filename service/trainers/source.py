@@ -13,6 +13,7 @@ from model_store.compiled.handles import I32, I64
 from model_store.ensemble import TreeEnsemble
 from service.base.errors import BadData
 from service.base.rows import LabelRows, SparseRows
+from service.executors.steps import Held
 
 Reads = Literal["rows", "passes", "once"]
 """How rows are read: all at hand, from the first to the last as often as needed, or as they come."""
@@ -48,6 +49,20 @@ class TrainingSet(NamedTuple):
     def take(self, chosen: NDArray[Any]) -> TrainingSet:
         """Return the rows at these positions, in their order."""
         return TrainingSet(self.rows.take(chosen), self.labels.take(chosen))
+
+
+HeldRows = Held[TrainingSet]
+"""Rows that stay where they were put until they are wanted."""
+
+
+class JoinedRows(NamedTuple):
+    """Rows that are held in parts."""
+
+    parts: list[HeldRows]
+
+    def get(self) -> TrainingSet:
+        """Return the rows, first part first."""
+        return TrainingSet.join([part.get() for part in self.parts])
 
 
 def entries_of(n_rows: int, n_nonzeros: int, n_carried: int) -> int:

@@ -66,19 +66,6 @@ class Trained:
         return cls(ensemble, kind, link, parameters.model_dump(), n_nonzeros, **more)
 
 
-def _row_by_row(parameters: Parameters) -> str | None:
-    return "which learns one row after the other"
-
-
-def _not_known(data: TrainingSet, parameters: Parameters) -> int:
-    return 0
-
-
-def no_plan(parameters: Parameters) -> PassPlan | None:
-    """Return the passes of a trainer that keeps no state."""
-    return None
-
-
 def spreads(parameters: Parameters) -> str | None:
     """Say of a trainer that all its work is steps, whatever its parameters."""
     return None
@@ -124,9 +111,9 @@ class TrainerSpec(Generic[P]):
     is_exact: bool = False
     shows: bool = False
     growth: Callable[[P, SparseRows], Regrows] | None = None
-    plan: Callable[[P], PassPlan | None] = no_plan
-    alone: Callable[[P], str | None] = _row_by_row
-    worker_bytes: Callable[[TrainingSet, P], int] = _not_known
+    plan: Callable[[P], PassPlan | None] = lambda parameters: None
+    alone: Callable[[P], str | None] = lambda parameters: "which learns one row after the other"
+    worker_bytes: Callable[[TrainingSet, P], int] = lambda data, parameters: 0
 
 
 def rows_by_label(labels: LabelRows) -> tuple[I64, I32]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from service.executors.local import Crew
+from service.executors.steps import R, Step
 from service.trainers.source import OnRows
 from service.trainers.state import EVERY_PASS, Passes
 
@@ -44,6 +45,17 @@ class Tools:
     def seeded(self, *words: int) -> Tools:
         """Return the same with a seed of its own for a part of the work."""
         return replace(self, seed=derived_seed(self.seed, *words))
+
+    def forest(self, step: Step[int, R], n_trees: int) -> list[R]:
+        """Return the trees that a step grows of their numbers, from 0, and tell how many there are so far."""
+        found: dict[int, R] = {}
+
+        def done(number: int, tree: R) -> None:
+            found[number] = tree
+            self.progress("trees", len(found), n_trees)
+
+        self.crew.steps(step, range(n_trees), done)
+        return [found[number] for number in range(n_trees)]
 
     def of_tree(self, tree: int, n_trees: int) -> Tools:
         """Return what a tree of several is trained with: its number follows the name of each stage."""

@@ -28,84 +28,62 @@ from service.vocabulary.search import (
 from service.vocabulary.text_words import TextWords, empty_slots, local_word, number_words, slot_of
 from service.vocabulary.trie import NameTrie
 
-NAME_FEATURES = (
-    "preferred",
-    "alternative",
-    "hidden",
-    "names",
-    "words",
-    "closeness",
-    "adjacent",
-    "occurrences",
-    "share",
-    "first",
-    "last",
-    "spread",
-    "idf_mean",
-    "idf_max",
-    "inside",
-    "qualified",
-    "qualifier",
-    "concepts",
-    "broader",
-    "narrower",
-    "related",
-    "parts",
-    "part",
-    "text_words",
-)
-"""What is said of a concept of which a text has names, as its row says it; all are finite, none is negative.
 
-A concept is one of a text by a name whose words it has, with FAR_GAP others between them at most; or by a
-name of one word that begins a longer word of the text, which is no name (compounds): then the first nine are
-0, but for other names.
+class NameFeatures(NamedTuple):
+    """What is said of a concept of which a text has names, as its row says it; finite, none is negative.
 
-preferred, alternative, hidden  closeness of the closest name of this kind, 0: none of the kind stands there
-names        ln(1 + names of the concept that the text has)
-words        distinct words of the best name: the one with most words times closeness, of those as good the
-             one whose kind comes first
-closeness    of the best name: its distinct words / words of the text from its first to its last one
-adjacent     ln(1 + how often names stand there as they are, their words one after the other)
-occurrences  ln(1 + how often words of a name are near each other)
-share        of the words of the text that those are, 1 at most
-first, last, spread  places of the first and the last of them or of the parts, from 0 to 1; the difference
-idf_mean, idf_max  inverse document frequency of the best name's words
-inside       share of the best name's places that are inside a longer name which stands there as it is
-qualified    1: words in brackets are behind the best name
-qualifier    share of these that the text has
-concepts     ln(how many concepts have the best name's words)
-broader, narrower, related  ln(1 + how many such neighbours the text has names of)
-parts        ln(1 + words of the text that names begin, each the longest one that does)
-part         what the longest of these parts has of its word, in bytes, to thousandths
-text_words   ln(1 + words of the text)
-"""
+    A concept is one of a text by a name whose words it has, with FAR_GAP others between them at most; or by a
+    name of one word that begins a longer word of the text, which is no name (compounds): then the first nine
+    are 0, but for other names.
 
-(
-    _PREFERRED,
-    _ALTERNATIVE,
-    _HIDDEN,
-    _NAMES,
-    _WORDS,
-    _CLOSENESS,
-    _ADJACENT,
-    _OCCURRENCES,
-    _SHARE,
-    _FIRST,
-    _LAST,
-    _SPREAD,
-    _IDF_MEAN,
-    _IDF_MAX,
-    _INSIDE,
-    _QUALIFIED,
-    _QUALIFIER,
-    _CONCEPTS,
-    _BROADER,
-    _NARROWER,
-    _RELATED,
-    _PARTS,
-    _PART,
-    _TEXT_WORDS,
-) = range(24)
+    preferred, alternative, hidden  closeness of the closest name of this kind, 0: none of it stands there
+    names        ln(1 + names of the concept that the text has)
+    words        distinct words of the best name: the one with most words times closeness, of those as good
+                 the one whose kind comes first
+    closeness    of the best name: its distinct words / words of the text from its first to its last one
+    adjacent     ln(1 + how often names stand there as they are, their words one after the other)
+    occurrences  ln(1 + how often words of a name are near each other)
+    share        of the words of the text that those are, 1 at most
+    first, last, spread  places of the first and the last of them or of the parts, from 0 to 1; the difference
+    idf_mean, idf_max  inverse document frequency of the best name's words
+    inside       share of the best name's places that are inside a longer name which stands there as it is
+    qualified    1: words in brackets are behind the best name
+    qualifier    share of these that the text has
+    concepts     ln(how many concepts have the best name's words)
+    broader, narrower, related  ln(1 + how many such neighbours the text has names of)
+    parts        ln(1 + words of the text that names begin, each the longest one that does)
+    part         what the longest of these parts has of its word, in bytes, to thousandths
+    text_words   ln(1 + words of the text)
+    """
+
+    preferred: int
+    alternative: int
+    hidden: int
+    names: int
+    words: int
+    closeness: int
+    adjacent: int
+    occurrences: int
+    share: int
+    first: int
+    last: int
+    spread: int
+    idf_mean: int
+    idf_max: int
+    inside: int
+    qualified: int
+    qualifier: int
+    concepts: int
+    broader: int
+    narrower: int
+    related: int
+    parts: int
+    part: int
+    text_words: int
+
+
+_F = NameFeatures(*range(24))
+NAME_FEATURES = NameFeatures._fields
 _N = len(NAME_FEATURES)
 
 
@@ -180,24 +158,24 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
             slot = slot_of(slots, concepts, trie.concepts[name])
             if slots[slot] < 0:
                 slots[slot], concepts[n] = n, trie.concepts[name]
-                features[n, _FIRST] = np.float32(1)
+                features[n, _F.first] = np.float32(1)
                 best[n, 0], best[n, 1] = m, name
                 n += 1
             at = slots[slot]
             row = features[at]
-            row[_FIRST] = min(row[_FIRST], np.float32(match[FIRST]) / n_words)
-            row[_LAST] = max(row[_LAST], np.float32(match[LAST]) / n_words)
+            row[_F.first] = min(row[_F.first], np.float32(match[FIRST]) / n_words)
+            row[_F.last] = max(row[_F.last], np.float32(match[LAST]) / n_words)
             if match[PART] > 0:
-                row[_PARTS] += np.float32(match[COUNT])
-                row[_PART] = max(row[_PART], np.float32(match[PART]) / np.float32(1000))
+                row[_F.parts] += np.float32(match[COUNT])
+                row[_F.part] = max(row[_F.part], np.float32(match[PART]) / np.float32(1000))
                 continue
             closeness = np.float32(_closeness(match))
             kind = trie.kinds[name]
             row[kind] = max(row[kind], closeness)
-            row[_NAMES] += np.float32(1)
-            row[_ADJACENT] += np.float32(match[ADJACENT])
-            row[_OCCURRENCES] += np.float32(match[COUNT])
-            row[_SHARE] += np.float32(match[COUNT] * match[N_WORDS]) / n_words
+            row[_F.names] += np.float32(1)
+            row[_F.adjacent] += np.float32(match[ADJACENT])
+            row[_F.occurrences] += np.float32(match[COUNT])
+            row[_F.share] += np.float32(match[COUNT] * match[N_WORDS]) / n_words
             if _is_better(trie, matches, m, name, best[at]):
                 best[at, 0], best[at, 1] = m, name
     return _Candidates(concepts[:n], features[:n], best[:n], slots)
@@ -221,26 +199,29 @@ def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candida
     for c in range(len(found.concepts)):
         match, name, row = matches.found[found.best[c, 0]], found.best[c, 1], found.features[c]
         sequence = match[SEQUENCE]
-        row[_NAMES], row[_ADJACENT] = np.log1p(row[_NAMES]), np.log1p(row[_ADJACENT])
-        row[_PARTS] = np.log1p(row[_PARTS])
-        row[_OCCURRENCES], row[_SHARE] = np.log1p(row[_OCCURRENCES]), min(np.float32(1), row[_SHARE])
-        row[_SPREAD] = row[_LAST] - row[_FIRST]
-        row[_WORDS], row[_CLOSENESS] = match[N_WORDS], _closeness(match)
+        row[_F.names], row[_F.adjacent] = np.log1p(row[_F.names]), np.log1p(row[_F.adjacent])
+        row[_F.parts] = np.log1p(row[_F.parts])
+        row[_F.occurrences], row[_F.share] = (
+            np.log1p(row[_F.occurrences]),
+            min(np.float32(1), row[_F.share]),
+        )
+        row[_F.spread] = row[_F.last] - row[_F.first]
+        row[_F.words], row[_F.closeness] = match[N_WORDS], _closeness(match)
         begin, stop = trie.sequence_words_ptr[sequence], trie.sequence_words_ptr[sequence + 1]
         for i in range(begin, stop):
             idf = trie.idf[trie.sequence_words[i]]
-            row[_IDF_MEAN] += idf / np.float32(stop - begin)
-            row[_IDF_MAX] = max(row[_IDF_MAX], idf)
+            row[_F.idf_mean] += idf / np.float32(stop - begin)
+            row[_F.idf_max] = max(row[_F.idf_max], idf)
         if match[PART] == 0:
             inside, n_places = count_inside(trie, text, sequence, matches.cover)
-            row[_INSIDE] = np.float32(inside) / np.float32(max(1, n_places))
-        row[_QUALIFIED] = trie.is_qualified[name]
+            row[_F.inside] = np.float32(inside) / np.float32(max(1, n_places))
+        row[_F.qualified] = trie.is_qualified[name]
         begin, stop = trie.qualifier_ptr[name], trie.qualifier_ptr[name + 1]
         for i in range(begin, stop):
             if local_word(text, trie.qualifiers[i]) >= 0:
-                row[_QUALIFIER] += np.float32(1) / np.float32(stop - begin)
-        row[_CONCEPTS] = np.log(np.float32(trie.node_concepts[match[NODE]]))
-        row[_TEXT_WORDS] = text_words
+                row[_F.qualifier] += np.float32(1) / np.float32(stop - begin)
+        row[_F.concepts] = np.log(np.float32(trie.node_concepts[match[NODE]]))
+        row[_F.text_words] = text_words
 
 
 @reading
@@ -252,13 +233,13 @@ def _add_neighbours(trie: NameTrie, found: _Candidates) -> None:
         for i in range(trie.broader_ptr[concept], trie.broader_ptr[concept + 1]):
             other = found.slots[slot_of(found.slots, found.concepts, trie.broader[i])]
             if other >= 0:
-                features[c, _BROADER] += np.float32(1)
-                features[other, _NARROWER] += np.float32(1)
+                features[c, _F.broader] += np.float32(1)
+                features[other, _F.narrower] += np.float32(1)
         for i in range(trie.related_ptr[concept], trie.related_ptr[concept + 1]):
             if found.slots[slot_of(found.slots, found.concepts, trie.related[i])] >= 0:
-                features[c, _RELATED] += np.float32(1)
+                features[c, _F.related] += np.float32(1)
     for c in range(len(found.concepts)):
-        for feature in range(_BROADER, _RELATED + 1):
+        for feature in range(_F.broader, _F.related + 1):
             features[c, feature] = np.log1p(features[c, feature])
 
 

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model_store.compiled.handles import I32, I64, U8
+from model_store.compiled.handles import I32, U8
 from model_store.label_info import NAME, NOTATION, UNDETERMINED, URI, Subject, is_language
 from service.base.errors import BadData, BadParameter
 from service.base.rows import offsets
 from service.datasets.stream import DataFile
 from service.datasets.subjects import read_subjects
+from service.vocabulary.trie import Lists
 
 PREFERRED, ALTERNATIVE, HIDDEN = 0, 1, 2
 """Kinds of names, as SKOS has them; of two that are the same words the first counts."""
@@ -25,17 +26,6 @@ NEIGHBOURS_MAX = 64
 CONCEPTS_MAX = 1 << 26
 
 
-class Links(NamedTuple):
-    """From each of n concepts to others: ids[ptr[c]:ptr[c + 1]], ascending, without c.
-
-    ptr  int64[n + 1]
-    ids  int32[..]
-    """
-
-    ptr: I64
-    ids: I32
-
-
 class Concepts(NamedTuple):
     """n concepts, known by their numbers, and m names.
 
@@ -44,7 +34,7 @@ class Concepts(NamedTuple):
     texts     m names; a concept has any number of them
     owners    int32[m]  the concept of each name
     kinds     uint8[m]  PREFERRED, ALTERNATIVE or HIDDEN
-    broader   the concepts above each, NEIGHBOURS_MAX at most; there may be circles
+    broader   the concepts above each, ascending, without itself, NEIGHBOURS_MAX at most; there may be circles
     related   the concepts beside each, as many
     retired   keys of deprecated concepts, which are none of the n: labels that are never suggested
     """
@@ -54,8 +44,8 @@ class Concepts(NamedTuple):
     texts: list[str]
     owners: I32
     kinds: U8
-    broader: Links
-    related: Links
+    broader: Lists
+    related: Lists
     retired: frozenset[str] = frozenset()
 
     @property
@@ -156,17 +146,17 @@ def _names_of(subject: Subject, language: str | None) -> Iterable[tuple[int, str
             yield HIDDEN if is_hidden else ALTERNATIVE, name
 
 
-def _links(of_each: Iterable[Iterable[int]]) -> Links:
+def _links(of_each: Iterable[Iterable[int]]) -> Lists:
     """Return links to these concepts, each once, without those from a concept to itself."""
     sizes, ids = [], array("i")
     for i, others in enumerate(of_each):
         kept = sorted({other for other in others if other != i})[:NEIGHBOURS_MAX]
         sizes.append(len(kept))
         ids.extend(kept)
-    return Links(offsets(np.array(sizes, np.int64)), np.frombuffer(ids, np.int32).copy())
+    return Lists(offsets(np.array(sizes, np.int64)), np.frombuffer(ids, np.int32).copy())
 
 
-def _moved(links: Links, places: I32, n: int) -> Links:
+def _moved(links: Lists, places: I32, n: int) -> Lists:
     """Return the links of concepts that have other numbers now, of n."""
     others: list[list[int]] = [[] for _ in range(n)]
     for i, at in enumerate(places.tolist()):

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.handles import I64, handle_of, read_only
-from model_store.errors import Corrupt
-from model_store.names import NameTable
+from model_store.arrays import group_of, take, take_group
+from model_store.compiled.handles import handle_of
 from service.base.rows import SparseRows
 from service.features.characters import in_blocks
-from service.features.tables import take_array, take_names
+from service.features.tables import take_names
 from service.features.word_forms import STOPS as FEATURE_STOPS
 from service.features.word_forms import load_forms
 from service.features.words import Words, split_words, texts_between
@@ -57,12 +56,14 @@ class NameMatcher:
             if name.startswith(STOPS)
         }
         self.forms = load_forms(parameters, stops)
-        self._trie = _taken(arrays)
-        self._handle = _checked_handle(self._trie)
+        table = group_of(GROUP, take_names(arrays, WORDS))
+        self._trie = take_group({**arrays, **table}, GROUP, NameTrie)
+        check_trie(self._trie)
+        self._handle = handle_of(self._trie)
         self.n_concepts = len(self._trie.broader_ptr) - 1
         n_names = len(self._trie.concepts)
-        self._text_ptr = take_array(arrays, f"{GROUP}/text_ptr", "int64", n_names + 1)
-        self._texts = take_array(arrays, f"{GROUP}/texts", "uint8", int(self._text_ptr[-1]))
+        self._text_ptr = take(arrays, f"{GROUP}/text_ptr", "int64", (n_names + 1,))
+        self._texts = take(arrays, f"{GROUP}/texts", "uint8", (int(self._text_ptr[-1]),))
 
     @property
     def n_features(self) -> int:
@@ -122,25 +123,3 @@ class NameMatcher:
         sequence = int(np.searchsorted(trie.name_ptr, name, side="right")) - 1
         ids = trie.sequence_words[trie.sequence_words_ptr[sequence] : trie.sequence_words_ptr[sequence + 1]]
         return texts_between(trie.utf8, trie.offsets[ids], trie.offsets[ids + 1])
-
-
-def _taken(arrays: Mapping[str, NDArray[Any]]) -> NameTrie:
-    """Return the trie of arrays by their names. Raises Corrupt."""
-    table: NameTable = take_names(arrays, WORDS)
-    found = {}
-    for name in NameTrie._fields[len(table) :]:
-        array = arrays.get(f"{GROUP}/{name}")
-        if array is None or not array.ndim:
-            raise Corrupt(f"{GROUP}/{name}", "the array", "none")
-        found[name] = read_only(array)
-    return NameTrie(*table, **found)
-
-
-def _checked_handle(trie: NameTrie) -> I64:
-    """Return the handle of a trie that kernels may read. Raises Corrupt."""
-    try:
-        handle = handle_of(trie)
-    except ValueError as error:
-        raise Corrupt(GROUP, "arrays as NameTrie has them", str(error)) from None
-    check_trie(trie)
-    return handle

@@ -6,25 +6,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import group_of
 from model_store.compiled.handles import I32, I64
 from model_store.names import build_names as build_table
 from service.base.errors import BadData
 from service.base.rows import offsets, ranges
 from service.features.rows import idf_of
-from service.features.tables import table_arrays
 from service.features.vocabulary import Vocabulary
 from service.features.word_forms import fit_forms
 from service.features.words import NgramSpans
 from service.vocabulary.building import NONE, Names, build_trie
 from service.vocabulary.concepts import Concepts
-from service.vocabulary.trie import NAME_WORDS_MAX
+from service.vocabulary.trie import NAME_WORDS_MAX, Lists
 from service.vocabulary.words import (
     GROUP,
     STOPS,
     WORDS,
     NameParameters,
     WordFrequencies,
-    WordLists,
     n_lists_with,
     numbered,
 )
@@ -86,9 +85,12 @@ def build_names(
         "text_ptr": offsets(list(map(len, texts))),
         "texts": np.frombuffer(b"".join(texts), np.uint8),
     }
-    stops = table_arrays(forms.stops, STOPS) if forms is not None and forms.stops.n_names else {}
-    found = {f"{GROUP}/{name}": array for name, array in arrays.items()}
-    return {**found, **table_arrays(build_table(words), WORDS), **stops}
+    stops = group_of(STOPS, forms.stops) if forms is not None and forms.stops.n_names else {}
+    return {
+        **{f"{GROUP}/{name}": array for name, array in arrays.items()},
+        **group_of(WORDS, build_table(words)),
+        **stops,
+    }
 
 
 def _divided(text: str) -> tuple[str, str]:
@@ -122,9 +124,9 @@ def _ordered(vocabulary: Vocabulary, names_with: I64) -> tuple[I32, list[str]]:
     return new_ids, [words[i] for i in order]
 
 
-def _taken(lists: WordLists, chosen: I64) -> WordLists:
+def _taken(lists: Lists, chosen: I64) -> Lists:
     """Return some of the lists, without words that have no number."""
     sizes = np.diff(lists.ptr)[chosen]
     ids = lists.ids[ranges(lists.ptr[chosen], sizes)]
     ptr = offsets(ids >= 0)[offsets(sizes)]
-    return WordLists(ptr, ids[ids >= 0])
+    return Lists(ptr, ids[ids >= 0])

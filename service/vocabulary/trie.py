@@ -7,13 +7,24 @@ looks at those names alone whose rarest word the text has.
 
 from typing import NamedTuple
 
-from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle
+from model_store.compiled.handles import F32_1, I32, I32_1, I64, I64_1, U8_1, handle
 
 NAME_WORDS_MAX = 16
 """A name of more words is left out: it would stand in no text."""
 
 CONCEPTS_A_NAME_MAX = 64
 """A name that more concepts share says nothing, and is left out."""
+
+
+class Lists(NamedTuple):
+    """n lists of numbers: list i is ids[ptr[i]:ptr[i + 1]].
+
+    ptr  int64[n + 1]
+    ids  int32[..]
+    """
+
+    ptr: I64
+    ids: I32
 
 
 @handle
@@ -36,7 +47,7 @@ class NameTrie(NamedTuple):
     is_qualified        uint8[n]        1: words in brackets stand behind the name, which say what is meant
     qualifier_ptr       int64[n + 1]
     qualifiers          int32[..]       those words
-    broader_ptr, broader, related_ptr, related  Links of the concepts
+    broader_ptr, broader, related_ptr, related  Lists of the concepts
     """
 
     offsets: I64_1

@@ -8,13 +8,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.handles import I32, I64
+from model_store.compiled.handles import I64
 from service.base.rows import Growing, offsets
 from service.features.characters import in_blocks
 from service.features.parameters import WordParameters
 from service.features.vocabulary import Vocabulary
 from service.features.word_forms import WordForms, fit_forms
 from service.features.words import NgramSpans, Words, split_words, texts_between
+from service.vocabulary.trie import Lists
 
 GROUP = "names"
 """What the names of the arrays begin with."""
@@ -40,17 +41,6 @@ class WordFrequencies(NamedTuple):
     n_texts: int
 
 
-class WordLists(NamedTuple):
-    """Lists of words by their numbers: list i is ids[ptr[i]:ptr[i + 1]].
-
-    ptr  int64[n + 1]
-    ids  int32[..]     -1: a word too long to have a number
-    """
-
-    ptr: I64
-    ids: I32
-
-
 def words_of(texts: Sequence[str], parameters: NameParameters, forms: WordForms | None) -> Words:
     """Return the words of texts, as features of words have them."""
     words = split_words(texts, parameters.reading)
@@ -59,14 +49,17 @@ def words_of(texts: Sequence[str], parameters: NameParameters, forms: WordForms 
 
 def numbered(
     texts: Sequence[str], parameters: NameParameters, forms: WordForms | None, vocabulary: Vocabulary
-) -> WordLists:
-    """Return the words of texts as numbers of a vocabulary, to which new ones are added."""
+) -> Lists:
+    """Return the words of texts as numbers of a vocabulary, to which new ones are added.
+
+    -1: a word too long to have a number.
+    """
     ids, sizes = Growing(np.int32), Growing(np.int64)
     for block in in_blocks(texts):
         words = words_of(block, parameters, forms)
         ids.extend(vocabulary.add(words.utf8, NgramSpans(words.word_ptr, words.start, words.end)))
         sizes.extend(np.diff(words.word_ptr))
-    return WordLists(offsets(sizes.finish()), ids.finish())
+    return Lists(offsets(sizes.finish()), ids.finish())
 
 
 def count_words(texts: Sequence[str], parameters: NameParameters) -> WordFrequencies:
@@ -78,7 +71,7 @@ def count_words(texts: Sequence[str], parameters: NameParameters) -> WordFrequen
     )
 
 
-def n_lists_with(lists: WordLists, n_words: int) -> I64:
+def n_lists_with(lists: Lists, n_words: int) -> I64:
     """Return in how many lists each word stands, int64[n_words]."""
     rows = np.repeat(np.arange(len(lists.ptr) - 1), np.diff(lists.ptr))
     known = lists.ids >= 0

@@ -27,8 +27,6 @@ from service.trainers.weighing import PART_ROWS, Weighed, parts_of, weigh
 from service.trainers.windows import at_hand, mapped
 from service.trainers.work import Tools, derived_seed
 
-STAGE = "trees"
-
 NODES_LEAST, NODES_MOST = 2000, 65_536
 """Between these lies max_nodes when it is not given."""
 
@@ -287,15 +285,8 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     _check_finite(data.rows)
     weighed = weigh(data.rows, parameters.idf, is_mapped)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
-    forest: dict[int, _Grown] = {}
-
-    def done(number: int, grown: _Grown) -> None:
-        forest[number] = grown
-        tools.progress(STAGE, len(forest), parameters.trees)
-
     grow = _Grow(weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None)
-    tools.crew.steps(grow, range(parameters.trees), done)
-    return _assemble(data, parameters, [forest[number] for number in range(parameters.trees)])
+    return _assemble(data, parameters, tools.forest(grow, parameters.trees))
 
 
 def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:

@@ -232,14 +232,3 @@ def fill(pool: Pool, ptr: I64, keys: I32, values: NDArray[Any]) -> None:
 def set_counts(pool: Pool, n_slots: int, n_refused: int) -> None:
     """Say how many slots have been given out, and how many keys found no room."""
     pool.counts[_TAKEN], pool.counts[_REFUSED] = n_slots, n_refused
-
-
-def items(pool: Pool, table: int) -> tuple[I32, NDArray[Any]]:
-    """Return (keys ascending, their values) of a table, copied."""
-    if pool.bits[table] < 0:
-        return np.empty(0, np.int32), np.empty((0, N_VALUES), pool.value.dtype)
-    block = slice(int(pool.start[table]), int(pool.start[table]) + (1 << int(pool.bits[table])))
-    keys = pool.key[block]
-    here = np.flatnonzero(keys >= 0)
-    here = here[np.argsort(keys[here])]
-    return keys[here], pool.value[block, :N_VALUES][here]

@@ -3,14 +3,14 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
-from math import ceil, exp
+from math import ceil, exp, log2
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from model_store.compiled.handles import I32
+from model_store.compiled.handles import I32, I64
 from model_store.ensemble import Tree
 from service.base.parameters import Parameters
 from service.base.rows import LabelRows
@@ -290,12 +290,12 @@ def _in_turn(
             for part in source.parts():
                 yield part, None
         return
-    with dealt(source, tools.seed, tools.progress) as windows:
-        for number in passes:
-            for _, window in [(0, all_rows(source))] if source.reads == "rows" else windows.visit(number):
-                order = np.arange(window.n_rows, dtype=np.int32)
-                random.shuffle(order)
-                yield window, order
+    windows = dealt(source, tools)
+    for number in passes:
+        for _, window in [(0, all_rows(source))] if source.reads == "rows" else windows.visit(number):
+            order = np.arange(window.n_rows, dtype=np.int32)
+            random.shuffle(order)
+            yield window, order
 
 
 def _with_leaves(census: Census, parameters: LomtreeParameters) -> LomtreeParameters:
@@ -314,17 +314,30 @@ def _with_leaves(census: Census, parameters: LomtreeParameters) -> LomtreeParame
 def estimate_lomtree(data: TrainingSet, parameters: LomtreeParameters, tools: Tools) -> SizeEstimate:
     """Return the size bound of what `fit_lomtree` would train: all features at all nodes, within memory.
 
-    The leaves come on top, with 8 bytes for each of their labels: at most leaves * leaf_labels.
+    The leaves come on top, with 8 bytes for each of their labels: at most leaves * leaf_labels. The size of
+    the state is a forecast, within that bound: see `_pairs_met`.
     """
-    leaves = _with_leaves(count(data), parameters).leaves
-    n_used = len(np.unique(data.rows.indices))
+    census = count(data)
+    leaves, with_it = _with_leaves(census, parameters).leaves, np.bincount(data.rows.indices)
+    n_used, n_levels = int(np.count_nonzero(with_it)), ceil(log2(leaves))
     slots = 2 * (parameters.memory_mb << 20) // 3 // _WEIGHT_SLOT_BYTES
     bound = min((leaves - 1) * n_used, int(slots * _LOAD))
     tools.progress("estimate", 1, 1)
     n_labels, n_nodes = len(np.unique(data.labels.indices)), 2 * leaves - 1
-    n_counts = min(n_nodes * n_labels, int((parameters.memory_mb << 20) / 3 / _CLASS_SLOT_BYTES * _LOAD))
-    n_bytes = bound * _KEPT_WEIGHT_BYTES + n_counts * _KEPT_CLASS_BYTES + n_nodes * NODE_BYTES
+    n_weights = min(bound, _pairs_met(with_it, n_levels))
+    room = int((parameters.memory_mb << 20) / 3 / _CLASS_SLOT_BYTES * _LOAD)
+    n_counts = min(room, _pairs_met(census.label_rows, n_levels + 1))
+    n_bytes = n_weights * _KEPT_WEIGHT_BYTES + n_counts * _KEPT_CLASS_BYTES + n_nodes * NODE_BYTES
     return SizeEstimate.of(bound, n_used, n_labels).with_state(n_bytes)
+
+
+def _pairs_met(rows_with: I64, n_levels: int) -> int:
+    """Return how many pairs of a node and a feature (or a label) there are where rows are halved by chance.
+
+    rows_with  of each feature. One that n rows have is at a node of level l with 1 - (1 - 2^-l)^n
+    """
+    shares = 0.5 ** np.arange(n_levels)
+    return int(sum((1.0 - (1.0 - share) ** rows_with).sum() / share for share in shares))
 
 
 LOMTREE = TrainerSpec(

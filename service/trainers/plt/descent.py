@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.build import build_ensemble
-from model_store.compiled.handles import I32, I64
+from model_store.compiled.handles import I32
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from service.base.rows import offsets, ranges
 from service.executors.local import Crew
@@ -91,9 +91,9 @@ def train_trees(
         return build_ensemble(trees, len(census.label_rows), census.n_features)
 
     shown = None if tools.on_rows is None else _Shown(tools.on_rows, census.n_rows, so_far)
-    with dealt(source, tools.seed, tools.progress) as windows:
-        for epoch in passes:
-            _epoch(windows, census.n_rows, growing, descent, epoch, tools, shown if epoch == 0 else None)
+    windows = dealt(source, tools)
+    for epoch in passes:
+        _epoch(windows, census.n_rows, growing, descent, epoch, tools, shown if epoch == 0 else None)
     passed_over = sum(int(shard.used[2]) for tree in growing for shard in tree.shards)
     trained = sum(int(shard.used[1]) for tree in growing for shard in tree.shards)
     state = _state(growing, passes.stop, census.n_features) if tools.passes.keeps else None
@@ -190,7 +190,7 @@ def _descend(
 
 def _deal(shape: Shape, census: Census) -> I32:
     """Return the shard of each inner node, -1 at leaves; the next largest goes where least work is."""
-    visits = np.minimum(_below(shape, census.label_rows), census.n_rows)
+    visits = np.minimum(shape.below(census.label_rows[shape.labels]), census.n_rows)
     visits[0] = census.n_rows
     work = visits * np.diff(shape.child_ptr)
     inner = shape.inner
@@ -203,16 +203,9 @@ def _deal(shape: Shape, census: Census) -> I32:
     return shard
 
 
-def _below(shape: Shape, of_label: I64) -> I64:
-    """Return the sum over the labels under each node."""
-    sums = offsets(of_label[shape.labels])
-    below: I64 = sums[shape.last] - sums[shape.first]
-    return below
-
-
 def _room(shape: Shape, shard: I32, census: Census) -> _Room:
     """Return room for all pairs that can occur: a node meets no feature that none of its rows has."""
-    pairs = np.minimum(_below(shape, census.label_nonzeros), census.n_features)
+    pairs = np.minimum(shape.below(census.label_nonzeros[shape.labels]), census.n_features)
     pairs[0] = min(census.n_nonzeros, census.n_features)
     words = pairs * np.diff(shape.child_ptr)
     slots, room = [], []

@@ -22,7 +22,7 @@ from service.trainers.fields import CostDecay, Eps, Idf, LabelTrees, LeafSize, M
 from service.trainers.label_tree import exact_vectors, grow
 from service.trainers.plt.descent import Descent, train_trees
 from service.trainers.regrowing import Regrowth
-from service.trainers.representations import Representations, projected_vectors
+from service.trainers.representations import projected_vectors
 from service.trainers.shape import Shape, huffman_shape, random_shape, shape_of
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.source import Census, MemorySource, RowSource, TrainingSet, all_rows
@@ -158,7 +158,7 @@ def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> 
 
 
 def _shapes(
-    census: Census, p: PltParameters, vectors: Representations | None, tools: Tools
+    census: Census, p: PltParameters, vectors: SparseRows | None, tools: Tools
 ) -> Iterator[tuple[Tools, Shape]]:
     """Make the trees over the labels that rows carry; yields (tools of the tree, shape)."""
     labels = np.flatnonzero(census.label_rows).astype(np.int32)
@@ -194,7 +194,7 @@ def regrow_plt(parameters: PltParameters, rows: SparseRows) -> Regrowth:
     if p.solver == "sgd":
         raise BadParameter("solver: expected batch, found sgd, whose weights are means over its steps")
 
-    def divide(vectors: Representations, labels: NDArray[np.int32], tools: Tools) -> Shape:
+    def divide(vectors: SparseRows, labels: NDArray[np.int32], tools: Tools) -> Shape:
         if p.tree == "kmeans":
             return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
         return random_shape(labels, p.arity, tools.seed)

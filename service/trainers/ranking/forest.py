@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,8 +23,6 @@ from service.trainers.source import RowSource, TrainingSet, all_rows
 from service.trainers.spec import Trained, TrainerSpec, spreads
 from service.trainers.weighing import weigh
 from service.trainers.work import Tools, derived_seed
-
-STAGE = "trees"
 
 SPARE = 1.25
 """An estimate allows another tree so many times the weights of the first; they differ by a few percent."""
@@ -154,14 +152,8 @@ def grow_forest(
     data = data._replace(rows=weighed.rows)
     rows, growth = _rows(data, label_weight), parameters.growth(data.rows)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
-    trees: dict[int, Grown] = {}
-
-    def done(number: int, grown: Grown) -> None:
-        trees[number] = grown._replace(weight=weighed.plain(grown.feature, grown.weight))
-        tools.progress(STAGE, len(trees), n_trees)
-
-    tools.crew.steps(_Grow(rows, labelled, growth, tools.seed), range(n_trees), done)
-    return [trees[number] for number in range(n_trees)]
+    forest = tools.forest(_Grow(rows, labelled, growth, tools.seed), n_trees)
+    return [grown._replace(weight=weighed.plain(grown.feature, grown.weight)) for grown in forest]
 
 
 def tree_bytes(rows: SparseRows) -> int:
@@ -230,7 +222,7 @@ def estimate_forest(data: TrainingSet, parameters: ForestParameters, tools: Tool
     return SizeEstimate.of(bound, n_features, n_labels, tuple((sums / n_nodes).tolist()))
 
 
-FASTXML = TrainerSpec(
+FASTXML: TrainerSpec[Any] = TrainerSpec(
     name="fastxml",
     about="decision trees with nDCG splits: few sparse products a row, whatever the number of labels",
     parameters=FastXmlParameters,
@@ -240,12 +232,9 @@ FASTXML = TrainerSpec(
     worker_bytes=lambda data, p: tree_bytes(data.rows),
 )
 
-PFASTREXML = TrainerSpec(
+PFASTREXML = replace(
+    FASTXML,
     name="pfastrexml",
     about="fastxml for rare labels: gains by propensity, and re-ranking by the labels' mean rows",
     parameters=PfastreXmlParameters,
-    fit=fit_forest,
-    estimate=estimate_forest,
-    alone=spreads,
-    worker_bytes=lambda data, p: tree_bytes(data.rows),
 )

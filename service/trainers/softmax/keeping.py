@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.handles import U64
-from service.trainers.softmax.shapes import empty_topology
+from service.trainers.softmax.shapes import topology_with
 from service.trainers.softmax.tree import SoftmaxTree
 from service.trainers.softmax.updates import LearningState
 from service.trainers.state import LearnerState, check_that
@@ -36,19 +36,8 @@ def _written(state: LearningState) -> dict[str, NDArray[Any]]:
 def kept_tree(found: LearnerState, n_labels: int) -> SoftmaxTree:
     """Return the tree of a state; nodes that its root does not reach are not in use. Raises Corrupt."""
     child = found.take("child", "int32", None, None)
-    tree = empty_topology(len(child), child.shape[1], n_labels)
     check_that(len(child) > 0, "a root")
     check_that(((child >= -1 - n_labels) & (child < len(child)) & (child != 0)).all(), "nodes and labels")
     inner, leaves = child[child > 0], child[child < -1]
     check_that(len(np.unique(inner)) == len(inner) and len(np.unique(leaves)) == len(leaves), "a tree")
-    tree.child[:], tree.level[0], nodes = child, 0, np.zeros(1, np.int64)
-    while len(nodes):
-        above, branch = np.nonzero(child[nodes] < -1)
-        labels = -2 - child[nodes[above], branch]
-        tree.leaf_node[labels], tree.leaf_branch[labels] = nodes[above], branch
-        above, branch = np.nonzero(child[nodes] > 0)
-        below = child[nodes[above], branch]
-        tree.parent[below], tree.branch[below] = nodes[above], branch
-        tree.level[below] = tree.level[nodes[above]] + 1
-        nodes = below.astype(np.int64)
-    return tree
+    return topology_with(child, n_labels)

@@ -157,26 +157,30 @@ def _fill(vectors: F32, centres: F32, counts: I64, room: int) -> I64:
 
 def topology_of(shape: Shape, arity: int, n_labels: int) -> SoftmaxTree:
     """Return the topology of a shape: inner nodes are numbered in the shape's order, breadth-first."""
-    n_children = np.diff(shape.child_ptr)
-    inner = shape.inner
-    number = np.full(len(n_children), -1, np.int32)
+    n_nodes, inner = len(shape.first), shape.inner
+    number = np.full(n_nodes, -1, np.int32)
     number[inner] = np.arange(len(inner))
-    is_leaf, leaf_label = n_children == 0, shape.node_label
-    parents = parents_of(shape.child_ptr)[1:]
-    branches = (np.arange(1, len(n_children)) - shape.child_ptr[parents]).astype(np.int32)
-    found = empty_topology(len(inner), arity, n_labels)
-    nodes = np.arange(1, len(n_children))
-    found.child[number[parents], branches] = np.where(is_leaf[nodes], -2 - leaf_label[nodes], number[nodes])
-    below = nodes[~is_leaf[nodes]]
-    found.parent[number[below]] = number[parents[below - 1]]
-    found.branch[number[below]] = branches[below - 1]
-    found.level[0] = 0
-    for node in number[below].tolist():  # parents come first
-        found.level[node] = found.level[found.parent[node]] + 1
-    leaves = nodes[is_leaf[nodes]]
-    found.leaf_node[leaf_label[leaves]] = number[parents[leaves - 1]]
-    found.leaf_branch[leaf_label[leaves]] = branches[leaves - 1]
-    return found
+    parents, nodes = parents_of(shape.child_ptr)[1:], np.arange(1, n_nodes)
+    child = np.full((len(inner), arity), -1, np.int32)
+    of_node = np.where(number[nodes] < 0, -2 - shape.node_label[nodes], number[nodes])
+    child[number[parents], nodes - shape.child_ptr[parents]] = of_node
+    return topology_with(child, n_labels)
+
+
+def topology_with(child: I32, n_labels: int) -> SoftmaxTree:
+    """Return the topology of nodes with these children; those that the root does not reach have no place."""
+    tree = empty_topology(len(child), child.shape[1], n_labels)
+    tree.child[:], tree.level[0], nodes = child, 0, np.zeros(1, np.int64)
+    while len(nodes):
+        above, branch = np.nonzero(child[nodes] < -1)
+        labels = -2 - child[nodes[above], branch]
+        tree.leaf_node[labels], tree.leaf_branch[labels] = nodes[above], branch
+        above, branch = np.nonzero(child[nodes] > 0)
+        below = child[nodes[above], branch]
+        tree.parent[below], tree.branch[below] = nodes[above], branch
+        tree.level[below] = tree.level[nodes[above]] + 1
+        nodes = below.astype(np.int64)
+    return tree
 
 
 def empty_topology(n_nodes: int, arity: int, n_labels: int) -> SoftmaxTree:

@@ -1,6 +1,7 @@
 """Trainers `huffman-tree` and `learned-tree`: embeddings and a tree of softmax nodes, exact probabilities."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from service.trainers.softmax.parameters import (
     HuffmanTreeParameters,
     LearnedTreeParameters,
     SoftmaxParameters,
+    TreeLearning,
 )
 from service.trainers.softmax.shapes import clustered_shape, first_shape, label_vectors, topology_of
 from service.trainers.softmax.training import estimate_softmax, train_embeddings, train_softmax
@@ -25,44 +27,40 @@ def fit_huffman_tree(source: RowSource, parameters: HuffmanTreeParameters, tools
     """Train embeddings and the nodes of a fixed tree, on rows that are read for each pass.
 
     Source: Jernite, Choromanska and Sontag 2017, section 7 (the baselines); with arity 2 the hierarchical
-    softmax of fastText. Raises BadParameter for a flat tree of too many labels, BadData where no row carries
-    a label.
+    softmax of fastText. Raises BadParameter for a flat tree of too many labels or rows that the task does not
+    take, BadData where no row carries a label.
     """
-    _check_rows(source, parameters)
-    if tools.passes.state is not None:
-        return train_softmax(source, parameters, None, None, tools)
-    if parameters.tree == "clustered":
-        shape = _clustered(source, parameters, tools)
-    else:
-        shape = first_shape(parameters.tree, parameters.arity, source, tools)
-    arity = max(parameters.arity, len(shape.labels)) if parameters.tree == "flat" else parameters.arity
-    topology = topology_of(shape, arity, len(source.census.label_rows))
-    return train_softmax(source, parameters, topology, None, tools)
+    return _fit(source, parameters, parameters.tree, None, tools)
 
 
 def fit_learned_tree(source: RowSource, parameters: LearnedTreeParameters, tools: Tools) -> Trained:
     """Train embeddings, nodes and the tree, on rows that are read for each pass.
 
     Source: Jernite, Choromanska and Sontag 2017, algorithms 1 and 2; deviations stand in
-    docs/trainers/learned-tree.md. Raises BadParameter for a depth that has no room for all labels, BadData
-    where no row carries a label.
+    docs/trainers/learned-tree.md. Raises BadParameter for a depth that has no room for all labels or rows
+    that the task does not take, BadData where no row carries a label.
     """
-    _check_rows(source, parameters)
+    return _fit(source, parameters, parameters.first_tree(), parameters.learns(), tools)
+
+
+def _fit(
+    source: RowSource, parameters: SoftmaxParameters, tree: str, learning: TreeLearning | None, tools: Tools
+) -> Trained:
+    parameters.check_features(source.census.n_features)
+    source.census.check_labelled()
     if tools.passes.state is not None:
-        return train_softmax(source, parameters, None, parameters.learns(), tools)
-    shape = first_shape(parameters.first_tree(), parameters.arity, source, tools)
-    n_labels, depth = len(shape.labels), parameters.depth
+        return train_softmax(source, parameters, None, learning, tools)
+    if tree == "clustered":
+        shape = _clustered(source, parameters, tools)
+    else:
+        shape = first_shape(tree, parameters.arity, source, tools)
+    n_labels, depth = len(shape.labels), 0 if learning is None else learning.rule.depth
     if depth and parameters.arity**depth < n_labels:
         room = f"{parameters.arity}^{depth} = {parameters.arity**depth}"
         raise BadParameter(f"depth: expected room for {n_labels} labels, found {room}")
-    topology = topology_of(shape, parameters.arity, len(source.census.label_rows))
-    return train_softmax(source, parameters, topology, parameters.learns(), tools)
-
-
-def _check_rows(source: RowSource, parameters: SoftmaxParameters) -> None:
-    """Raise BadParameter for rows that the task does not take, BadData where no row carries a label."""
-    parameters.check_features(source.census.n_features)
-    source.census.check_labelled()
+    arity = max(parameters.arity, n_labels) if tree == "flat" else parameters.arity
+    topology = topology_of(shape, arity, len(source.census.label_rows))
+    return train_softmax(source, parameters, topology, learning, tools)
 
 
 def _plan(parameters: SoftmaxParameters) -> PassPlan:
@@ -78,7 +76,7 @@ def _growth(parameters: SoftmaxParameters, rows: SparseRows) -> SoftmaxGrowth:
     return SoftmaxGrowth(parameters)
 
 
-def _clustered(source: RowSource, parameters: HuffmanTreeParameters, tools: Tools) -> Shape:
+def _clustered(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> Shape:
     """Return the clustering tree of the embeddings that a training on a Huffman tree gives."""
     arity, counts = parameters.arity, source.census.label_rows
 
@@ -92,7 +90,7 @@ def _clustered(source: RowSource, parameters: HuffmanTreeParameters, tools: Tool
     return clustered_shape(vectors, labels, counts[labels], arity, tools.seeded(0))
 
 
-HUFFMAN_TREE = TrainerSpec(
+HUFFMAN_TREE: TrainerSpec[Any] = TrainerSpec(
     name="huffman-tree",
     about="embeddings and a fixed tree: exact probabilities of all labels, next words of texts",
     parameters=HuffmanTreeParameters,
@@ -104,14 +102,10 @@ HUFFMAN_TREE = TrainerSpec(
     plan=_plan,
 )
 
-LEARNED_TREE = TrainerSpec(
+LEARNED_TREE = replace(
+    HUFFMAN_TREE,
     name="learned-tree",
     about="label tree and embeddings learned together: exact probabilities, next words of texts",
     parameters=LearnedTreeParameters,
     fit=fit_learned_tree,
-    estimate=estimate_softmax,
-    reads="passes",
-    is_exact=True,
-    growth=_growth,
-    plan=_plan,
 )

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from model_store.arrays import group_of
 from model_store.build import padded
 from model_store.compiled.handles import F32, I32, I64, U64
 from model_store.extras import EMBEDDING, Embedding
@@ -81,16 +82,16 @@ def pieces(
         return p.rate * ((total - step) / (total - constant))
 
     cuts = np.unique([*marks, int(constant), *range(0, total, PIECE_ROWS)])
-    with dealt(source, tools.seed, tools.progress) as windows:
-        for epoch in tools.passes.of(p.epochs):
-            done = epoch * n
-            shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER, epoch)))
-            for _, window in windows.visit(epoch):
-                labelled = np.flatnonzero(np.diff(window.labels.indptr)).astype(np.int32)
-                order, begin, end = shuffled.permutation(labelled), done, done + len(labelled)
-                for cut in [*cuts[(cuts > begin) & (cuts < end)].tolist(), end]:
-                    yield Piece(window, order[done - begin : cut - begin], rate_at(done), rate_at(cut), done)
-                    done = cut
+    windows = dealt(source, tools)
+    for epoch in tools.passes.of(p.epochs):
+        done = epoch * n
+        shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER, epoch)))
+        for _, window in windows.visit(epoch):
+            labelled = np.flatnonzero(np.diff(window.labels.indptr)).astype(np.int32)
+            order, begin, end = shuffled.permutation(labelled), done, done + len(labelled)
+            for cut in [*cuts[(cuts > begin) & (cuts < end)].tolist(), end]:
+                yield Piece(window, order[done - begin : cut - begin], rate_at(done), rate_at(cut), done)
+                done = cut
 
 
 _DRAW, _START = 2, 3
@@ -181,7 +182,7 @@ def _descend(
         if learning is not None and done in marks:
             number = marks.index(done)
             state, update = _update(state, source, p.is_mean, learning.at(number + 1, len(marks)))
-            if number in _chosen(len(marks)):
+            if number in np.linspace(0, len(marks) - 1, UPDATES_TOLD_MAX).astype(np.int64):
                 updates.append({"rows": done, **update})
             stage = f"tree and embeddings, {_told(update)}"
             if done == marks[-1] and learning.settles:
@@ -202,11 +203,6 @@ def _descend(
 
 UPDATES_TOLD_MAX = 100
 """So many updates are told of, at most: evenly many of all, and the last."""
-
-
-def _chosen(n_updates: int) -> set[int]:
-    """Return the numbers of those."""
-    return set(np.linspace(0, n_updates - 1, UPDATES_TOLD_MAX).astype(np.int64).tolist())
 
 
 def _update(
@@ -325,7 +321,5 @@ def _trained(
         np.ascontiguousarray(turn),
         np.array([int(parameters.descent().is_mean)], np.int32),
     )
-    extra = {f"{EMBEDDING}/{name}": array for name, array in embedding._asdict().items()}
-    sizes = len(census.label_rows), dim
-    trained = Trained.of([tree], *sizes, "label-tree", "softmax", parameters, extra=extra, report=report)
-    return replace(trained, state=kept)
+    more = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": kept}
+    return Trained.of([tree], len(census.label_rows), dim, "label-tree", "softmax", parameters, **more)

@@ -7,7 +7,7 @@ import numpy as np
 from model_store.compiled.handles import F32, I32, I64, Bools
 from service.trainers.softmax.assignment import assign_labels
 from service.trainers.softmax.dealing import Rule
-from service.trainers.softmax.objective import GREATEST, MASS, OBJECTIVE, PURITY, measure_nodes
+from service.trainers.softmax.known import GREATEST, MASS, OBJECTIVE, PURITY, measure_nodes
 from service.trainers.softmax.parameters import TreeLearning
 from service.trainers.softmax.shapes import empty_topology
 from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree, add_representations

@@ -80,8 +80,8 @@ def test_every_kind_is_stored_and_loaded(kind: str, given: dict[str, Any], tmp_p
 
 
 DAMAGES: list[tuple[str, Any, str]] = [
-    ("features/idf", None, "features/idf: expected the array, found none"),
-    ("features/idf", lambda a: a[1:], "features/idf: expected float32[3], found float32[2]"),
+    ("features/idf", None, "expected an array features/idf, found none"),
+    ("features/idf", lambda a: a[1:], "features.idf.npy: expected float32[3], found float32[2]"),
     ("features/idf", lambda a: a.astype(np.float64), "expected float32[3], found float64[3]"),
     ("features/idf", lambda a: a * np.float32("nan"), "features/idf: expected finite weights above 0"),
     ("features/idf", lambda a: -a, "features/idf: expected finite weights above 0"),
@@ -89,8 +89,8 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("features/names/slots", lambda a: a[::-1].copy(), "features/names: expected a table of names"),
     ("features/names/utf8", lambda a: a + np.uint8(200), "features/names: expected a table of names"),
     ("features/names/offsets", lambda a: a[:-1].copy(), "features/names: expected a table of names"),
-    ("features/char_idf", None, "features/char_idf: expected the array, found none"),
-    ("features/char_idf", lambda a: a[1:], "features/char_idf: expected float32"),
+    ("features/char_idf", None, "expected an array features/char_idf, found none"),
+    ("features/char_idf", lambda a: a[1:], "features.char_idf.npy: expected float32"),
     ("features/chars/slots", None, "features/chars: expected the arrays offsets, utf8, slots"),
     ("features/chars/slots", lambda a: a[::-1].copy(), "features/chars: expected a table of names"),
 ]

@@ -34,9 +34,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def dataset(texts: list[str]) -> Dataset:
     labels = LabelRows(np.zeros(len(texts) + 1, np.int64), np.empty(0, np.int32), 1)
-    return Dataset(
-        "texts", "0" * 64, len(texts), None, texts, None, labels, np.zeros(len(texts), np.int32), None
-    )
+    return Dataset("texts", "0" * 64, len(texts), labels, np.zeros(len(texts), np.int32), texts=texts)
 
 
 def words_of(forms: WordForms, text: str, unicode: bool = True) -> list[tuple[str, bool]]:

@@ -30,7 +30,7 @@ from service.features.characters import (
 )
 from service.features.context import ContextFeaturizer, fit_context, tokens_of
 from service.features.parameters import ContextParameters
-from service.features.words import find_ngrams, split_words
+from service.features.words import NgramSpans, ngram_spans, split_words
 from service.kernels.text.texts import LINE_END
 from tests.oracles.text_tokens import word_ngrams, word_runs
 
@@ -70,7 +70,7 @@ def expected(all_texts: list[str], lowercase: bool) -> list[list[str]]:
 
 def ngrams(text: str, unicode: bool, ngram_min: int, ngram_max: int) -> list[str]:
     words = split_words([text], TextReading(True, unicode, False))
-    spans, whole = find_ngrams(words, ngram_min, ngram_max), words.utf8.tobytes()
+    spans, whole = NgramSpans(*ngram_spans(*words[1:], ngram_min, ngram_max)), words.utf8.tobytes()
     assert spans.row_ptr.tolist() == [0, len(spans.start)]
     return [whole[a:b].decode() for a, b in zip(spans.start.tolist(), spans.end.tolist(), strict=True)]
 

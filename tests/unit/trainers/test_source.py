@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.base.errors import BadParameter
+from service.base.errors import BadParameter, Unavailable
 from service.base.rows import LabelRows
 from service.trainers import windows
 from service.trainers.source import MemorySource, TrainingSet, count
 from service.trainers.windows import dealt
-from service.trainers.work import no_progress
+from service.trainers.work import Tools
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_rows
 
 few = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -42,8 +42,9 @@ def _data(seed, n_rows):
 
 
 def _visited(source, seed=4, epochs=2):
-    with dealt(source, seed, no_progress) as found:
-        return [list(found.visit(epoch)) for epoch in range(epochs)]
+    tools = Tools(seed)  # rows are held as long as its crew is there
+    found = dealt(source, tools)
+    return [list(found.visit(epoch)) for epoch in range(epochs)]
 
 
 @few
@@ -102,8 +103,8 @@ def test_a_directory_without_room_is_refused_before_the_rows_are_read_again(monk
 def test_a_disk_that_is_full_is_told(monkeypatch):
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", 20)
     with Path("/dev/full").open("r+b", buffering=0) as full:
-        monkeypatch.setattr(tempfile, "TemporaryFile", lambda: full)
-        with pytest.raises(BadParameter, match=r"TMPDIR: expected room for .* none left: No space left"):
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda buffering: full)
+        with pytest.raises(Unavailable, match=r"expected space for rows in .*, found: No space left"):
             _visited(_Parts(_data(2, 50), []))
 
 

@@ -230,12 +230,10 @@ def dataset(n_rows: int, *, texts: bool) -> Dataset:
         "rows",
         "0" * 64,
         n_rows,
-        None if texts else SparseRows(ptr, features, np.arange(len(features), dtype=np.float32), 4),
-        [str(i) for i in range(n_rows)] if texts else None,
-        None,
         LabelRows(label_ptr, labels, 3),
         np.arange(n_rows, dtype=np.int32),
-        None,
+        None if texts else SparseRows(ptr, features, np.arange(len(features), dtype=np.float32), 4),
+        [str(i) for i in range(n_rows)] if texts else None,
     )
 
 

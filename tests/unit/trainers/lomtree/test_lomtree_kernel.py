@@ -1,5 +1,7 @@
 """The online tree against its definition, and the tables that it keeps."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,10 +13,10 @@ from service.trainers.lomtree.learning import learn_rows, make_scratch
 from service.trainers.lomtree.packing import pack_weights, route_rows
 from service.trainers.lomtree.tables import (
     LINE_BYTES,
+    N_VALUES,
     TABLE,
     Pool,
     insert,
-    items,
     make_pool,
     n_refused,
     release,
@@ -38,6 +40,17 @@ from tests.oracles.lomtree_oracle import Lomtree, Node
 from tests.oracles.problems import to_labels, to_rows
 
 seeds = st.integers(0, 2**32 - 1)
+
+
+def items(pool: Pool, table: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
+    """Return (keys ascending, their values) of a table, copied."""
+    if pool.bits[table] < 0:
+        return np.empty(0, np.int32), np.empty((0, N_VALUES), pool.value.dtype)
+    block = slice(int(pool.start[table]), int(pool.start[table]) + (1 << int(pool.bits[table])))
+    keys = pool.key[block]
+    here = np.flatnonzero(keys >= 0)
+    here = here[np.argsort(keys[here])]
+    return keys[here], pool.value[block, :N_VALUES][here]
 
 
 def data(seed: int, n_rows: int, n_labels: int, extra: float) -> tuple[SparseRows, LabelRows]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.base.rows import LabelRows, SparseRows
-from service.trainers.softmax.objective import measure_nodes
+from service.trainers.softmax.known import measure_nodes
 from service.trainers.softmax.tree import (
     LabelStatistics,
     Network,
