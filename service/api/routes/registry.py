@@ -10,6 +10,7 @@ from typing import IO, Annotated, Any
 from fastapi import Request, Response
 
 from model_store.alias_writing import AliasChange
+from model_store.archive import Writable
 from model_store.errors import Corrupt, VersionNotFound
 from model_store.identifiers import is_version
 from model_store.moves import Cause
@@ -20,7 +21,6 @@ from service.api.routes.operations import ModelName, VersionPath, answers, takes
 from service.api.routes.requests import json_body, query_of
 from service.api.routes.services import CATCH_UP_SECONDS, Services, Wired
 from service.base.errors import BadData, LimitExceeded, Unavailable
-from service.registry.archives import export_to, import_from
 from service.registry.facts import history_facts, move_facts, provenance
 from service.registry.registry import Removal
 from service.serving.schemas.registry import (
@@ -137,8 +137,12 @@ async def export_model(
     model: ModelName, query: Annotated[ArchiveQuery, query_of(ArchiveQuery)], services: Wired
 ) -> Response:
     """What `xylem models export` writes. All of it is verified before the first byte is sent."""
-    pipe = ThreadPipe()
-    first = await pipe.start(services.archive_threads, export_to, services.store, model, query.version)
+    pipe, store = ThreadPipe(), services.store
+
+    def export(out: Writable) -> None:
+        store.export(model, store.resolve(model, query.version), out, label_info=True)
+
+    first = await pipe.start(services.archive_threads, export)
     name = f"{model}.tar"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return ClosingStream(_sent(first, pipe), pipe.close, headers, "application/x-tar")
@@ -171,9 +175,9 @@ async def import_model(
         file.seek(0)
 
         def publish(source: IO[bytes]) -> int:
-            stated = services.registry, services.store, model, source, cause_of(request)
+            stated = model, source, cause_of(request)
             try:
-                return import_from(*stated, bytes_max=most, latest=query.latest).version
+                return services.registry.publish_archive(*stated, latest=query.latest).version
             except Corrupt as error:  # what was sent, and nothing of ours
                 raise BadData(str(error)) from None
 
