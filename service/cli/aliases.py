@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.base.errors import BadParameter
-from service.cli.console import print_json, print_line, print_result, print_table
+from service.cli.console import print_list, print_result
 from service.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir, parse_version
 from service.cli.places import user_name
 from service.db.of_store import opened_database
@@ -213,7 +213,7 @@ def delete(
     if whole:
         if "@" in model:
             raise BadParameter(f"--all: expected the name of a model, found {model!r}")
-        with opened_database(store, create=False) as database:
+        with opened_database(store) as database:
             registry = Registry(Store(store), database)
             gone = registry.delete_model(model, cause_of(reason), confirm=model, thresholds=forgets)
         line = f"{model} deleted, with {len(gone.versions)} version{'' if len(gone.versions) == 1 else 's'}"
@@ -221,7 +221,7 @@ def delete(
         print_result(json, line, model=model, **facts)
         return
     name, version = _version_of(model, store)
-    with opened_database(store, create=False) as database:
+    with opened_database(store) as database:
         gone = Registry(Store(store), database).delete_version(
             name, version, cause_of(reason), with_aliases=with_aliases, thresholds=forgets
         )
@@ -252,11 +252,7 @@ def history(
 
     moves = registry_of(store).history(model, alias, limit=limit)
     changes = [history_facts(model, move) for move in moves]
-    if json:
-        print_json({"model": model, "history": changes})
-    elif changes:
-        shown = ("at", "alias", "action", "from_version", "to_version", "who", "why")
-        rows = [["" if change[name] is None else str(change[name]) for name in shown] for change in changes]
-        print_table(model, ("when", "alias", "what", "from", "to", "who", "why"), rows)
-    else:
-        print_line(f"{model}: no alias has moved")
+    shown = ("at", "alias", "action", "from_version", "to_version", "who", "why")
+    rows = [["" if change[name] is None else str(change[name]) for name in shown] for change in changes]
+    table = model, ("when", "alias", "what", "from", "to", "who", "why"), rows
+    print_list(json, {"model": model, "history": changes}, table, f"{model}: no alias has moved")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -101,8 +102,7 @@ def step_of(
     from service.base.settings import read_settings
     from service.serving.blocks import answers_of
     from service.serving.denied import denied_by
-    from service.serving.label_info import LabelInfos
-    from service.serving.opening import open_version
+    from service.serving.opening import open_named
     from service.serving.parse import parse_options
     from service.serving.parts import AnswerParts
     from service.serving.schemas.predict import TUNED
@@ -111,23 +111,18 @@ def step_of(
     limits = read_settings().limits
     options = parse_options(wanted.query.encode(), limits)
     name, reference = parse_reference(wanted.model)
-    opened = Store(store)
-    model = opened.open(name, reference)
-    served = open_version(model, infos=LabelInfos(opened))
-    live, tuned = served.thresholds, None
-    live.is_known = True
-    if options.threshold == TUNED:
-        with opened_learning(store, create=False) as learning:
-            if learning is not None:
-                learning.catch_up(live)
+    opened, is_tuned = Store(store), options.threshold == TUNED
+    with opened_learning(store, create=False) if is_tuned else nullcontext() as learning:
+        served = open_named(opened, name, reference, learning, is_tuned=is_tuned)
+    live, manifest, tuned = served.thresholds, served.opened.manifest, None
     answers_of(served, options, limits, explain=wanted.explain)  # what cannot be asked is refused at once
-    if options.threshold == TUNED:
+    if is_tuned:
         tuned = live.snapshot(), Head(0, live.model, live.version, live.epoch, live.base_epoch, 0)
     return AnswerParts(
         store=str(store.absolute()),
         model=name,
-        version=model.manifest.version,
-        digest=manifest_digest(model.manifest),
+        version=manifest.version,
+        digest=manifest_digest(manifest),
         query=wanted.query,
         explain=wanted.explain,
         denied=denied_by(opened, name, reference),

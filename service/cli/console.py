@@ -58,6 +58,18 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
     _print(title, table)
 
 
+def print_list(
+    json: bool, facts: object, table: tuple[str, Sequence[str], Sequence[Sequence[object]]], nothing: str
+) -> None:
+    """Print what is listed: the facts for a machine; for a person a table, or a line where there is none."""
+    if json:
+        print_json(facts)
+    elif table[2]:
+        print_table(*table)
+    else:
+        print_line(nothing)
+
+
 def print_facts(title: str, facts: Mapping[str, object]) -> None:
     """Print names and values, one a line."""
     from rich.table import Table

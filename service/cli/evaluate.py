@@ -169,9 +169,7 @@ def thresholds_of(store: Path, model: OpenedModel) -> NDArray[np.float32] | None
     """Return the thresholds that are kept with a version, float32[K]; None if there are none."""
     from service.thresholds.store.state import ThresholdDatabase
 
-    with opened_database(store, create=False) as database:
-        if database is None:
-            return None
+    with opened_database(store) as database:
         tuned = ThresholdDatabase(database).load(model.manifest.model, model.manifest.version)
         return None if tuned is None else tuned.thresholds
 

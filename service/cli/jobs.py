@@ -1,17 +1,20 @@
 """`xylem jobs`: the jobs in the database of a store, or those of a server."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from __future__ import annotations
+
 from dataclasses import asdict
-from typing import Annotated, Any, TypeAlias
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from service.base.errors import JobNotFound
-from service.cli.console import print_facts, print_json, print_line, print_table
+from service.cli.console import print_facts, print_json, print_list
 from service.cli.options import Json, grouped
-from service.cli.places import Place, connect_server, read_key, refuse_beside_url
-from service.db.of_store import opened_database
+from service.cli.places import Place, asked
+
+if TYPE_CHECKING:
+    from service.base.settings import Settings
+    from service.db.engine import Database
 
 app = typer.Typer(
     help="Jobs: training, threshold tuning and batches; of the store, or with --url of a server.",
@@ -24,34 +27,13 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="A job, as `xylem jobs lis
 JobFacts: TypeAlias = dict[str, Any]
 """A job as HTTP tells of it, see `service.serving.schemas.jobs.JobAnswer`."""
 
-Ask: TypeAlias = Callable[..., Any]
-"""Calls a method of `service.jobs.jobs.Jobs` by its name. Raises BadInput, Unavailable."""
 
-_OF_CLIENT = {"list": "jobs", "get": "job", "log_text": "log"}
-"""What the client calls such a method, where it does not call it the same."""
-
-
-@contextmanager
-def _opened(context: typer.Context, place: Place) -> Iterator[Ask]:
-    """Yield what asks a server, or a store's database."""
-    if place.url is not None:
-        refuse_beside_url(context, ("store",))
-        with connect_server(place.url, read_key(place.key_file)) as client:
-            yield lambda name, *arguments: getattr(client, _OF_CLIENT.get(name, name))(*arguments)
-        return
-    from service.base.settings import read_settings
+def _local(database: Database, settings: Settings) -> Any:
+    """Return the calls of a database's jobs, by the names that the client has for them."""
     from service.jobs.jobs import Jobs
 
-    def ask(name: str, *arguments: Any) -> Any:
-        if database is None and name == "list":
-            return []
-        if database is None:
-            found = f"found {arguments[0][:40]!r}, and no jobs at all"
-            raise JobNotFound(f"{place.store}: expected the id of a job, {found}")
-        return getattr(Jobs(database, read_settings(store=place.store)), name)(*arguments)
-
-    with opened_database(place.store, create=False) as database:
-        yield ask
+    of = Jobs(database, settings)
+    return SimpleNamespace(jobs=of.list, job=of.get, log=of.log_text, cancel=of.cancel, retry=of.retry)
 
 
 def _facts(job: Any) -> JobFacts:
@@ -86,24 +68,19 @@ def list_jobs(
     json: Json = False,
 ) -> None:
     """List the jobs, the newest first."""
-    with _opened(context, place) as ask:
-        found = [_facts(job) for job in ask("list", state, model, kind, limit)]
+    with asked(context, place, _local) as jobs:
+        found = [_facts(job) for job in jobs.jobs(state, model, kind, limit)]
     where = str(place.url or place.store)
     columns = ("id", "kind", "model", "state", "created", "progress")
-    if json:
-        print_json({"jobs": found})
-    elif found:
-        print_table(where, columns, list(map(_row, found)))
-    else:
-        print_line(f"No such jobs in {where}")
+    print_list(json, {"jobs": found}, (where, columns, list(map(_row, found))), f"No such jobs in {where}")
 
 
 def _add(name: str, method: str, says: str) -> None:
     """Add a command that asks for one thing about a job, and shows the job."""
 
     def command(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
-        with _opened(context, place) as ask:
-            found = _facts(ask(method, job))
+        with asked(context, place, _local) as jobs:
+            found = _facts(getattr(jobs, method)(job))
         _report(found, json)
 
     app.command(name, help=says)(grouped(command))
@@ -113,8 +90,8 @@ def _add(name: str, method: str, says: str) -> None:
 @grouped
 def show_log(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
     """Print what a job has logged so far, as lines of JSON."""
-    with _opened(context, place) as ask:
-        text = ask("log_text", job)
+    with asked(context, place, _local) as jobs:
+        text = jobs.log(job)
     if json:
         print_json({"id": job, "log": text})
     else:
@@ -146,6 +123,6 @@ def _far(progress: dict[str, Any] | None) -> str:
     return f"{phase} {done / total:.0%}" if total else str(phase)
 
 
-_add("show", "get", "Show a job: what was asked for, how far it is, and what came of it.")
+_add("show", "job", "Show a job: what was asked for, how far it is, and what came of it.")
 _add("cancel", "cancel", "Cancel a job: one that waits ends at once, one that runs within seconds.")
 _add("retry", "retry", "Queue a job again that failed or was cancelled.")

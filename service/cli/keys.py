@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.base.errors import BadParameter
-from service.cli.console import cell, print_json, print_line, print_table
+from service.cli.console import cell, print_json, print_line, print_list, print_result
 from service.cli.options import DEFAULT_STORE, Json, StoreDir
 from service.cli.places import user_name
 from service.db.of_store import ready_database
@@ -78,13 +78,9 @@ def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     with _opened_keys(store) as (keys, database):
         found = [key.facts() for key in keys.list()]
         shown = database.shown
-    if json:
-        print_json({"keys": found})
-    elif found:
-        columns = ("id", "name", "scopes", "state", "created", "expires", "last_used")
-        print_table(shown, columns, [[key[name] for name in columns] for key in found])
-    else:
-        print_line("No keys. Make one: xylem keys create NAME --scope predict")
+    columns = ("id", "name", "scopes", "state", "created", "expires", "last_used")
+    table = shown, columns, [[key[name] for name in columns] for key in found]
+    print_list(json, {"keys": found}, table, "No keys. Make one: xylem keys create NAME --scope predict")
 
 
 @app.command()
@@ -93,10 +89,7 @@ def revoke(key_id: KeyId, store: StoreDir = DEFAULT_STORE, json: Json = False) -
     with _opened_keys(store) as (keys, database):
         key = keys.revoke(key_id)
         _note(database, "keys.revoke", key.id)
-    if json:
-        print_json(key.facts())
-    else:
-        print_line(f"key {key.id} ({key.name}) is revoked")
+    print_result(json, f"key {key.id} ({key.name}) is revoked", **key.facts())
 
 
 @app.command()

@@ -11,7 +11,15 @@ import typer
 from service.base.errors import BadInput, BadParameter
 from service.base.files import unfinished
 from service.cli.aliases import cause_of, store_to_publish, what_is_beside
-from service.cli.console import mebibytes, print_facts, print_json, print_line, print_result, print_table
+from service.cli.console import (
+    mebibytes,
+    print_facts,
+    print_json,
+    print_line,
+    print_list,
+    print_result,
+    print_table,
+)
 from service.cli.denied import denying
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 
@@ -32,12 +40,9 @@ def _store(path: Path) -> Store:
 def list_models(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """List the models with their versions and aliases."""
     models = _store(store).models()
-    if json:
-        print_json({"models": [_listed(info) for info in models]})
-    elif models:
-        print_table(str(store), ("model", "versions", "aliases"), list(map(_row, models)))
-    else:
-        print_line(f"No models in {store}. Publish one: xylem train label-tree --data FILE --model NAME")
+    table = str(store), ("model", "versions", "aliases"), list(map(_row, models))
+    nothing = f"No models in {store}. Publish one: xylem train label-tree --data FILE --model NAME"
+    print_list(json, {"models": list(map(_listed, models))}, table, nothing)
 
 
 def _listed(info: ModelInfo) -> dict[str, object]:

@@ -102,7 +102,7 @@ def connect_server(url: str, key: str | None) -> Iterator[Client]:
 
 @contextmanager
 def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | None]:
-    """Yield what learns from feedback and signs prediction ids; None where `opened_database` yields None.
+    """Yield what learns from feedback and signs prediction ids; None without a database, unless `create`.
 
     It logs nothing: what fails is for the command to say. Raises BadParameter as `opened_database` does.
     """
@@ -124,9 +124,13 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | N
 
 
 @contextmanager
-def asked(context: typer.Context, place: Place, local: Callable[[Database, Settings], Any]) -> Iterator[Any]:
+def asked(
+    context: typer.Context, place: Place, local: Callable[[Database, Settings], Any], *, create: bool = False
+) -> Iterator[Any]:
     """Yield who answers: a server's client, or what `local` makes of a store's database, which has the calls
     of the client that are needed. Raises as `connect_server`.
+
+    create  as `opened_database` has it
     """
     if place.url is not None:
         refuse_beside_url(context, ("store",))
@@ -135,8 +139,7 @@ def asked(context: typer.Context, place: Place, local: Callable[[Database, Setti
         return
     from service.base.settings import read_settings
 
-    with opened_database(place.store, create=True) as database:
-        assert database is not None
+    with opened_database(place.store, create=create) as database:
         yield local(database, read_settings(store=place.store))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -148,16 +148,17 @@ def predict(
         return
     if place.url is not None:
         refuse_beside_url(context, _LOCAL_ONLY)
-        answers = _by_server(place.url, place.key_file, parse_reference(model), options)
+        by = _by_server(place.url, place.key_file, parse_reference(model), options)
     else:
-        answers = _by_store(place.store, model, options, n_threads(threads), explain=wanted.explain)
-    if text is not None:
-        _print_text(answers(source_of(text)), json or wanted.explain)
-        return
-    results = ResultFiles(Path(data), force=given.force) if _is_corpus(file_path(data)) else None
-    write = _write if results is None else results.write
-    open_source = partial(opened, columns=columns, is_plain=given.plain)
-    _print_answers(data, open_source, answers, write, "an instance", quiet=json)
+        by = _by_store(place.store, model, options, n_threads(threads), explain=wanted.explain)
+    with by as answers:
+        if text is not None:
+            _print_text(answers(source_of(text)), json or wanted.explain)
+            return
+        results = ResultFiles(Path(data), force=given.force) if _is_corpus(file_path(data)) else None
+        write = _write if results is None else results.write
+        open_source = partial(opened, columns=columns, is_plain=given.plain)
+        _print_answers(data, open_source, answers, write, "an instance", quiet=json)
     if results is not None:
         print_result(json, f"{results.n_written} files *{RESULTS} written", documents=results.n_written)
 
@@ -258,7 +259,8 @@ def _is_corpus(path: Path) -> bool:
     return isinstance(open_data(path), CorpusDirectory)
 
 
-def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[str, Any]) -> Answers:
+@contextmanager
+def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[str, Any]) -> Iterator[Answers]:
     from service.base.settings import read_settings
 
     key, limits = read_key(key_file), read_settings().limits
@@ -267,7 +269,7 @@ def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[st
         todo = blocks(source, limits.line_bytes_max, limits.block_rows_max)
         return answer_by_server(url, key, model, given, todo, limits)
 
-    return answers
+    yield answers
 
 
 def _query(given: dict[str, Any]) -> str:
@@ -277,37 +279,33 @@ def _query(given: dict[str, Any]) -> str:
     )
 
 
-def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, explain: bool) -> Answers:
+@contextmanager
+def _by_store(
+    store: Path, model: str, given: dict[str, Any], threads: int, *, explain: bool
+) -> Iterator[Answers]:
     from model_store.store import Store
     from service.base.settings import read_settings
     from service.serving.blocks import answers_of
-    from service.serving.denied import denied_by, with_denied
-    from service.serving.label_info import LabelInfos
-    from service.serving.opening import open_version
+    from service.serving.opening import open_named
     from service.serving.parse import parse_options
     from service.serving.schemas.predict import TUNED
 
     limits = read_settings().limits
     options = parse_options(_query(given).encode(), limits)
-    name, reference = parse_reference(model)
-    opened_store = Store(store)
-    opened_model = opened_store.open(name, reference)
-    denied = denied_by(opened_store, name, reference)
+    is_tuned = options.threshold == TUNED
+    with opened_learning(store, create=False) as learning:
+        served = open_named(Store(store), *parse_reference(model), learning, is_tuned=is_tuned)
+        if learning is not None and learning.follower.fault and not is_tuned:
+            complain(f"feedback to these predictions will not be taken: {learning.follower.fault}")
+        answer = answers_of(served, options, limits, explain=explain)
+        yield partial(_by_threads, answer=answer, threads=threads, limits=limits)
 
-    def answers(source: Source) -> Iterator[Answered]:
-        with opened_learning(store, create=False) as learning:
-            served = with_denied(open_version(opened_model, learning, infos=LabelInfos(opened_store)), denied)
-            if options.threshold == TUNED:
-                if learning is not None:
-                    learning.catch_up(served.thresholds)
-                served.thresholds.is_known = True
-            elif learning is not None and learning.follower.fault:
-                complain(f"feedback to these predictions will not be taken: {learning.follower.fault}")
-            answer = answers_of(served, options, limits, explain=explain)
-            found = blocks(source, limits.line_bytes_max, limits.block_rows_max)
-            yield from in_order(found, answer, threads, idle(source))
 
-    return answers
+def _by_threads(
+    source: Source, answer: Callable[[LineBlock], Answered], threads: int, limits: Limits
+) -> Iterator[Answered]:
+    todo = blocks(source, limits.line_bytes_max, limits.block_rows_max)
+    return in_order(todo, answer, threads, idle(source))
 
 
 _ERROR = b'"error":{'
@@ -373,21 +371,11 @@ def score(
     """
     from model_store.store import Store
     from service.base.settings import read_settings
-    from service.serving.denied import denied_by, with_denied
-    from service.serving.label_info import LabelInfos
-    from service.serving.opening import open_version
+    from service.serving.opening import open_named
     from service.serving.scores import score_block
 
     limits = read_settings().limits
-    opened_store, (name, reference) = Store(store), parse_reference(model)
-    served = open_version(opened_store.open(name, reference), infos=LabelInfos(opened_store))
-    served = with_denied(served, denied_by(opened_store, name, reference))
-
-    def answer(block: LineBlock) -> Answered:
-        return score_block(block, served, limits)
-
-    def answers(source: Source) -> Iterator[Answered]:
-        todo = blocks(source, limits.line_bytes_max, limits.block_rows_max)
-        return in_order(todo, answer, n_threads(threads), idle(source))
-
+    served = open_named(Store(store), *parse_reference(model))
+    answer = partial(score_block, served=served, limits=limits)
+    answers = partial(_by_threads, answer=answer, threads=n_threads(threads), limits=limits)
     _print_answers(data, opened, answers, _write, "an instance with labels", quiet=json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.base.errors import BadData
-from service.cli.console import print_json, print_line, print_result, print_table
+from service.cli.console import print_list, print_result
 from service.cli.options import Json, grouped
 from service.cli.places import Place, asked
 
@@ -50,7 +50,7 @@ def create(
         body: Any = json_library.loads(job.read_bytes())
     except ValueError as error:
         raise BadData(f"{job}: expected JSON, found bytes that are not: {error}") from None
-    with asked(context, place, _local) as schedules:
+    with asked(context, place, _local, create=True) as schedules:
         made = schedules.create_schedule(kind, body, cron, rows)
     print_result(json, f"schedule {made['id']}: {_when(made)}", **made)
 
@@ -62,15 +62,9 @@ def list_schedules(context: typer.Context, place: Place, json: Json = False) -> 
     with asked(context, place, _local) as schedules:
         found = schedules.schedules()
     where = str(place.url or place.store)
-    if json:
-        print_json({"schedules": found})
-    elif found:
-        columns = ("id", "kind", "model", "alias", "when", "runs", "last_job")
-        print_table(
-            where, columns, [[str({**one, "when": _when(one)}[c] or "") for c in columns] for one in found]
-        )
-    else:
-        print_line(f"No schedules in {where}")
+    columns = ("id", "kind", "model", "alias", "when", "runs", "last_job")
+    rows = [[str({**one, "when": _when(one)}[c] or "") for c in columns] for one in found]
+    print_list(json, {"schedules": found}, (where, columns, rows), f"No schedules in {where}")
 
 
 @app.command()

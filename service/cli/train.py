@@ -264,9 +264,8 @@ def make_latest(store: Store, report: TrainReport) -> None:
     from service.thresholds.store.state import ThresholdDatabase
     from service.workflows.extend import carry_thresholds
 
-    with opened_database(store.root, create=False) as database:
-        if database is not None:
-            carry_thresholds(store, report.model, report.version, ThresholdDatabase(database))
+    with opened_database(store.root) as database:
+        carry_thresholds(store, report.model, report.version, ThresholdDatabase(database))
     store.promote(report.model, report.version)
 
 

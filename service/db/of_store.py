@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from service.db import FILE_NAME
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def opened_database(store: Path, *, create: bool) -> Iterator[Database | None]:
-    """Yield the database of a store, closed in the end; None when it is not there and `create` is not asked.
+def opened_database(store: Path, *, create: bool = False) -> Iterator[Database]:
+    """Yield the database of a store, closed in the end; where there is none, an empty one for the moment.
+
+    create  whether one is made beside the store then
 
     Raises BadParameter for a URL that cannot be used.
     """
@@ -23,14 +26,10 @@ def opened_database(store: Path, *, create: bool) -> Iterator[Database | None]:
     from service.db.engine import Database, default_url
 
     url = read_settings().database_url
-    if not create and not is_there(store, url):
-        yield None
-        return
-    database = Database(url or default_url(store))
-    try:
-        yield database
-    finally:
-        database.close()
+    with TemporaryDirectory(prefix="xylem-") as nowhere:
+        home = store if create or is_there(store, url) else Path(nowhere)
+        with closing(Database(url or default_url(home))) as database:
+            yield database
 
 
 @contextmanager
@@ -40,7 +39,6 @@ def ready_database(store: Path) -> Iterator[Database]:
     Raises BadParameter and DatabaseUnavailable.
     """
     with opened_database(store, create=True) as database:
-        assert database is not None
         with database.read():
             pass
         yield database

@@ -135,39 +135,40 @@ def _versions() -> dict[str, str]:
 def _check_nodes(ray: Any) -> None:
     """Raise BadParameter for a node with another version of anything than this process."""
     ours = _versions()
-    for name, ref in _asked_of_each(ray, _versions):
-        try:
-            found = ray.get(ref, timeout=NODE_SECONDS)
-        except ray.exceptions.GetTimeoutError:
-            fault = f"expected node {name} to answer within {NODE_SECONDS:g} seconds, found that it does not"
-            raise Unavailable(f"ray: {fault}") from None
-        except _gone(ray):
-            continue
-        except (ray.exceptions.RayError, ImportError) as error:
-            last = str(error).strip().splitlines()[-1][:300]
-            raise BadParameter(f"ray: expected Xylem {ours['Xylem']} on node {name}, found: {last}") from None
+    for name, found in _answers(ray, _versions):
+        if isinstance(found, Exception):
+            last = str(found).strip().splitlines()[-1][:300]
+            raise BadParameter(f"ray: expected Xylem {ours['Xylem']} on node {name}, found: {last}")
         for what, here in ours.items():
             if found[what] != here:
                 fault = f"expected {what} {here} on node {name}, as here, found {found[what]}"
                 raise BadParameter(f"ray: {fault}")
 
 
-def _asked_of_each(ray: Any, call: Callable[[], Any]) -> list[tuple[str, Any]]:
-    """Begin a call on each node; return the name of the node, and what `ray.get` takes."""
+def _answers(ray: Any, call: Callable[[], Any]) -> Iterator[tuple[str, Any]]:
+    """Do a call on each node; yield the name of the node, and what the call returned or the error it raised.
+
+    Raises Unavailable for a node that does not answer.
+    """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    task, asked = ray.remote(call), []
+    errors, task, begun = ray.exceptions, ray.remote(call), []
     for node in ray.nodes():
         if node["Alive"]:
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             ref = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
-            asked.append((node["NodeManagerAddress"], ref))
-    return asked
-
-
-def _gone(ray: Any) -> tuple[type[Exception], ...]:
-    """Return the errors of a node that has died, but was not yet known to have: it takes no steps."""
-    return ray.exceptions.TaskUnschedulableError, ray.exceptions.NodeDiedError
+            begun.append((node["NodeManagerAddress"], ref))
+    for name, ref in begun:
+        try:
+            answer = ray.get(ref, timeout=NODE_SECONDS)
+        except (errors.TaskUnschedulableError, errors.NodeDiedError):
+            continue  # it has died, but was not yet known to have: it takes no steps
+        except errors.GetTimeoutError:
+            fault = f"expected node {name} to answer within {NODE_SECONDS:g} seconds, found that it does not"
+            raise Unavailable(f"ray: {fault}") from None
+        except (errors.RayError, ImportError) as error:
+            answer = error
+        yield name, answer
 
 
 _workspaces: dict[str, Any] = {}
@@ -304,19 +305,13 @@ class RayCrew(Crew):
 
     def everywhere(self, call: Callable[[], None]) -> None:
         """Do a call on each node. Raises what it does, naming the node, and Unavailable."""
-        for name, ref in _asked_of_each(self._ray, call):
-            try:
-                self._ray.get(ref, timeout=NODE_SECONDS)
-            except _gone(self._ray):
-                continue
-            except self._ray.exceptions.RayTaskError as error:
+        for name, error in _answers(self._ray, call):
+            if isinstance(error, self._ray.exceptions.RayTaskError):
                 if not isinstance(error.cause, BadInput):
                     _raise_of(error)
-                raise type(error.cause)(f"node {name}: {error.cause}") from None
-            except self._ray.exceptions.RayError as error:
-                raise Unavailable(
-                    f"ray: expected node {name} to answer, found {type(error).__name__}"
-                ) from None
+                raise type(error.cause)(f"node {name}: {error.cause}")
+            if error is not None:
+                raise Unavailable(f"ray: expected node {name} to answer, found {type(error).__name__}")
 
     def _processors(self) -> int:
         """Return how many processors all nodes had a second ago, or now: nodes come and go."""

@@ -263,10 +263,9 @@ class AskedModel:
     def _thresholds(self) -> F32 | None:
         """Return each label's threshold, float32[K], read once; None without any."""
         if self._tuned is None and self._home is not None:
-            with opened_database(self._home, create=False) as database:
-                if database is not None:
-                    manifest = self._opened.manifest
-                    self._tuned = ThresholdDatabase(database).load(manifest.model, manifest.version)
+            with opened_database(self._home) as database:
+                manifest = self._opened.manifest
+                self._tuned = ThresholdDatabase(database).load(manifest.model, manifest.version)
         return None if self._tuned is None else self._tuned.thresholds
 
     def _instances(self, instances: object) -> InMemoryInstances:

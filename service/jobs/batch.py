@@ -21,12 +21,11 @@ from service.jobs.context import JobContext, WatchedFiles
 from service.jobs.files import OFFSET, PART, RESULT
 from service.jobs.requests import BatchJob
 from service.serving.blocks import answers_of
-from service.serving.denied import denied_by, with_denied
-from service.serving.label_info import LabelInfos
+from service.serving.denied import denied_by
 from service.serving.learning import OnlineLearning
 from service.serving.line_files import Source, blocks, in_order, opened
 from service.serving.lines import Answered, LineBlock
-from service.serving.opening import open_version
+from service.serving.opening import open_named
 from service.serving.schemas.predict import TUNED
 from service.serving.served import DEFAULT_ALIAS
 
@@ -62,14 +61,11 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
     learning = OnlineLearning(context.settings)
     try:
         context.on_progress("open", 0, 1)
-        opened_model, infos = context.store.open(job.model, version), LabelInfos(context.store)
-        served = open_version(opened_model, learning, context.settings.limits, infos)
-        denied = denied_by(context.store, job.model, str(request.version or DEFAULT_ALIAS))
-        served = with_denied(served, denied)
-        if request.threshold == TUNED:  # those of now
-            learning.catch_up(served.thresholds)
-            served.thresholds.is_known = True
-        answer = answers_of(served, request, context.settings.limits)
+        store, limits = context.store, context.settings.limits
+        denied = denied_by(store, job.model, str(request.version or DEFAULT_ALIAS))
+        is_tuned = request.threshold == TUNED
+        served = open_named(store, job.model, version, learning, limits, denied=denied, is_tuned=is_tuned)
+        answer = answers_of(served, request, limits)
         offset = _answer(context, data, answer, offset._replace(prints=prints), request.columns())
     finally:
         learning.close()

@@ -1,8 +1,7 @@
 """The kinds of jobs: for each the model of its requests, what else must hold before a job may wait, and what
 does it.
 
-A new kind is a model in `requests`, a line in KINDS with its check, and a module of its name with a function
-`run`.
+A new kind is a model in `requests`, a function that does it, and a line in KINDS with both and its check.
 """
 
 from __future__ import annotations
@@ -364,7 +363,7 @@ def _check_start_values(values: list[float]) -> None:
 KINDS: dict[str, JobKind] = {
     "training": JobKind(TrainingJob, _check_training, "service.jobs.training:run"),
     "combine": JobKind(CombineJob, _check_combine, "service.jobs.combine:run"),
-    "extend": JobKind(ExtendJob, _check_extend, "service.jobs.extend:run"),
+    "extend": JobKind(ExtendJob, _check_extend, "service.jobs.training:run_extend"),
     "vocabulary": JobKind(VocabularyJob, _check_vocabulary, "service.jobs.combine:run_vocabulary"),
     "threshold-tuning": JobKind(TuningJob, _check_tuning, "service.jobs.training:run_tuning"),
     "batch": JobKind(BatchJob, _check_batch, "service.jobs.batch:run"),

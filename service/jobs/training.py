@@ -24,6 +24,7 @@ from service.base.errors import BadParameter
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.promotion import LATEST, promote_if
 from service.jobs.requests import (
+    ExtendJob,
     FittingJob,
     PromotionRule,
     PublishingJob,
@@ -33,7 +34,7 @@ from service.jobs.requests import (
 )
 from service.jobs.sources import join_sources, split_lines
 from service.thresholds.store.state import ThresholdDatabase
-from service.workflows.extend import carry_thresholds
+from service.workflows.extend import carry_thresholds, extend_and_publish
 from service.workflows.labelled import OnProgress
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import OnKeep, request_of, tune_and_keep
@@ -60,6 +61,10 @@ class Publication(NamedTuple):
     def on_progress(self) -> OnProgress:
         """What tells how far it is, and looks at the files before the version is published."""
         return self.files.watching(self.context.on_progress, "publish")
+
+    def label_names(self, request: TrainingJob | ExtendJob) -> Path | None:
+        """Return the file of the names of labels, if there is one."""
+        return None if request.label_names is None else self.files.find(request.label_names, "label_names")
 
     def marks(self, request: PublishingJob) -> dict[str, Any]:
         """Return the fields `origin`, `latest` and `made_for` of a workflow's request."""
@@ -164,13 +169,12 @@ def _files(
 
 def _train(made: Publication, request: TrainingJob) -> None:
     assert made.data is not None
-    names = None if request.label_names is None else made.files.find(request.label_names, "label_names")
     train = TrainRequest(
         trainer=request.trainer,
         data=made.data,
         valid=made.valid,
         parameters=dict(request.parameters),
-        label_names=names,
+        label_names=made.label_names(request),
         columns=request.columns(),
         weights=request.weights,
         seed=request.seed,
@@ -185,6 +189,27 @@ def _train(made: Publication, request: TrainingJob) -> None:
         **made.marks(request),
     )
     train_and_publish(made.store, made.context.job.model, train, made.on_progress)
+
+
+def run_extend(context: JobContext, request: ExtendJob) -> dict[str, Any]:
+    """Add labels to a version; return the figures of the version that was published."""
+    return publish(context, request, _extend)
+
+
+def _extend(made: Publication, request: ExtendJob) -> None:
+    assert made.data is not None
+    wanted = TrainRequest(
+        "",
+        made.data,
+        made.valid,
+        label_names=made.label_names(request),
+        columns=request.columns(),
+        threads=made.context.threads,
+        base=(request.model, LATEST if request.version is None else request.version),
+        rows=[made.files.find(name, f"rows[{i}]") for i, name in enumerate(request.rows)],
+        **made.marks(request),
+    )
+    extend_and_publish(made.store, request.model, wanted, made.on_progress)
 
 
 def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:

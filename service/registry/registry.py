@@ -8,8 +8,10 @@ from sqlalchemy import delete, select
 
 from model_store.alias import Change, canary_promoted
 from model_store.alias_writing import AliasChange
-from model_store.errors import Conflict, Corrupt, NotFound, VersionInUse
+from model_store.archive import Readable
+from model_store.errors import Conflict, VersionInUse
 from model_store.identifiers import check_alias, is_alias
+from model_store.manifest import Manifest
 from model_store.moves import DENIED, PROMOTED, SPLIT, Cause, Move
 from model_store.store import LATEST, Store
 from service.base.errors import BadParameter, DatabaseUnavailable
@@ -53,13 +55,6 @@ class Registry:
                 f"expected a store whose models are changed here, found one that follows {self._follows}: "
                 "xylem models push changes that one"
             )
-
-    def named(self, model: str, alias: str) -> int | None:
-        """Return the version that an alias names; None for one that is not there, or is damaged."""
-        try:
-            return self._store.alias(model, alias).version
-        except (NotFound, Corrupt):
-            return None
 
     def change(self, model: str, alias: str, action: str, change: Change, cause: Cause) -> AliasChange:
         """Change an alias that is there: any verb of `model_store.alias`.
@@ -174,6 +169,15 @@ class Registry:
             self._store.resolve(model)  # which says that there is no such model
         found = (m for m in reversed(moves) if alias in (None, m.alias) and (before is None or m.id < before))
         return list(itertools.islice(found, limit))
+
+    def publish_archive(self, model: str, file: Readable, cause: Cause, *, latest: bool = True) -> Manifest:
+        """Publish the version in an archive as the next version of a model; return its manifest.
+
+        As `Store.import_`, whose aliases are changed here. Without `latest` no alias moves, but for a model's
+        first version.
+        """
+        self.check_own()
+        return self._store.import_(file, model, latest=latest, cause=cause)
 
     def moves_to(self, model: str, version: int) -> list[Move]:
         """Return the moves of aliases to a version, and what rules refused, the newest first."""

@@ -18,8 +18,9 @@ from service.access.audit import AuditLog
 from service.access.ring import KeyRing
 from service.api.door.admission import Admission
 from service.api.door.answering import Answering, WholeRequests
+from service.api.door.collectors import read_rows, read_streams
 from service.api.door.cors import Cors, cors_options
-from service.api.door.metrics import Metrics
+from service.api.door.metrics import Metrics, read_queues, read_thresholds
 from service.api.door.neighbours import Neighbours, WorkerPlace
 from service.api.door.problems import install_handlers
 from service.api.door.request_log import RequestLog
@@ -215,16 +216,17 @@ def _services(settings: Settings, requests: RequestLog, draining: threading.Even
         Streams(limits),
         draining.is_set,
     )
-    metrics.watch_thresholds(learning.follower)
-    metrics.watch_rows(learning.rows)
     metrics.watch(live.status, lambda: services.ready, live.open_versions)
     queues = {
         "predictions": services.work,
         "thresholds": services.threshold_work,
         "admin": services.admin_work,
     }
-    metrics.watch_streams({"batch": services.batches, "feedback": services.feeds})
-    metrics.watch_queues({name: pool.waiting for name, pool in queues.items()})
+    streams, report = {"batch": services.batches, "feedback": services.feeds}, metrics.report
+    report(functools.partial(read_thresholds, learning.follower))
+    report(functools.partial(read_rows, learning.rows))
+    report(functools.partial(read_streams, streams))
+    report(functools.partial(read_queues, {name: pool.waiting for name, pool in queues.items()}))
     return services
 
 

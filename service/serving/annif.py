@@ -1,9 +1,9 @@
 """Annif's door: texts and options -> suggestions of subjects, by the search of predict."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,60 +42,58 @@ FIELDS_MAX = 256
 """Fields of a form: metadata may be any number of them."""
 
 
-class FormDialect(Dialect[Body]):
-    """Requests for the subjects of a text: a form, of which 8 MB take a second to read."""
+class _Query(NamedTuple):
+    """Texts, how to suggest their subjects, and what makes the answer of these."""
 
-    media = FORM
-
-    def read(self, body: Body, limits: Limits) -> Body:
-        """Return the body, which the thread reads that answers it."""
-        return body
-
-    def answer_read(
-        self, query: Body, served: ServedVersion, limits: Limits, timings: StageTimings
-    ) -> Reply | Longer:
-        """Do as `Dialect.answer_read`. Raises as `suggest`."""
-
-        def answer(stop: NDArray[np.uint8]) -> Reply:
-            timings.end(QUEUE)
-            form = validated(split_fields(query.content, "a form", FIELDS_MAX), SuggestForm, limits)
-            timings.end(READ)
-            (found,) = suggest([form.text], form, served, limits, stop, timings)
-            return Reply((dump(Suggestions(results=found)),), 1)
-
-        return Longer(answer)
+    texts: list[str]
+    options: SuggestOptions
+    answer: Callable[[list[list[Suggestion]]], object]
 
 
-_Documents = tuple[SuggestOptions, SuggestBatchRequest]
-
-
-class DocumentsDialect(Dialect[_Documents]):
-    """Requests for the subjects of documents: JSON, with options in the query string."""
-
-    def read(self, body: Body, limits: Limits) -> _Documents:
-        """Return the options and the documents."""
-        fields = split_fields((body.said or "").encode("latin-1"), "a query string", FIELDS_MAX)
-        options = validated(fields, SuggestOptions, limits)
-        return options, parse_body(body.content, SuggestBatchRequest, limits)
+class _SuggestDialect(Dialect[_Query]):
+    """Requests for the subjects of texts."""
 
     def answer_read(
-        self, query: _Documents, served: ServedVersion, limits: Limits, timings: StageTimings
+        self, query: _Query, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
         """Do as `Dialect.answer_read`. Raises as `suggest`."""
-        options, documents = query[0], query[1].documents
         timings.end(READ)
 
         def answer(stop: NDArray[np.uint8]) -> Reply:
             timings.end(QUEUE)
-            texts = [document.text for document in documents]
-            found = suggest(texts, options, served, limits, stop, timings)
-            answers = [
-                DocumentSuggestions(results=results, document_id=document.document_id)
-                for results, document in zip(found, documents, strict=True)
-            ]
-            return Reply((dump(answers),), len(texts))
+            found = suggest(query.texts, query.options, served, limits, stop, timings)
+            return Reply((dump(query.answer(found)),), len(query.texts))
 
         return Longer(answer)
+
+
+class FormDialect(_SuggestDialect):
+    """Requests for the subjects of a text: a form."""
+
+    media = FORM
+
+    def read(self, body: Body, limits: Limits) -> _Query:
+        """Return the text and the options."""
+        form = validated(split_fields(body.content, "a form", FIELDS_MAX), SuggestForm, limits)
+        return _Query([form.text], form, lambda found: Suggestions(results=found[0]))
+
+
+class DocumentsDialect(_SuggestDialect):
+    """Requests for the subjects of documents: JSON, with options in the query string."""
+
+    def read(self, body: Body, limits: Limits) -> _Query:
+        """Return the options and the documents."""
+        fields = split_fields((body.said or "").encode("latin-1"), "a query string", FIELDS_MAX)
+        options = validated(fields, SuggestOptions, limits)
+        documents = parse_body(body.content, SuggestBatchRequest, limits).documents
+        ids = [document.document_id for document in documents]
+
+        def answer(found: list[list[Suggestion]]) -> object:
+            return [
+                DocumentSuggestions(results=one, document_id=i) for one, i in zip(found, ids, strict=True)
+            ]
+
+        return _Query([document.text for document in documents], options, answer)
 
 
 SUGGESTIONS, BATCH_SUGGESTIONS = FormDialect(), DocumentsDialect()

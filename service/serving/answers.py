@@ -3,7 +3,7 @@
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,22 +17,19 @@ from service.inference.explain import (
     Explanation,
     FeatureShare,
     PathNode,
-    ReachedLeaf,
     RoutedExplanation,
+    RoutedStep,
 )
 from service.inference.prediction_json import Spans, predictions_json, spans_of
 from service.inference.predictor import PredictOptions
 from service.serving.label_info import LabelInfoOptions, members_of
 from service.serving.lines import dump
 from service.serving.schemas.predictions import (
-    ExplainedLeaf,
     ExplainedMember,
     ExplainedName,
-    ExplainedTree,
     FeatureContribution,
     LeavesExplanation,
     MembersExplanation,
-    RoutedNode,
     TreesExplanation,
 )
 from service.serving.served import ServedVersion
@@ -145,8 +142,9 @@ def _of_trees(
     why: Explanation | RoutedExplanation, names: FeatureNames | None
 ) -> TreesExplanation | LeavesExplanation:
     if isinstance(why, RoutedExplanation):
-        return LeavesExplanation(leaves=[_leaf(leaf, names) for leaf in why.leaves])
-    return TreesExplanation(trees=[_tree(path, names) for path in why.trees])
+        leaves: list[Any] = [{**leaf._asdict(), "path": _path(leaf.path, names)} for leaf in why.leaves]
+        return LeavesExplanation(leaves=leaves)
+    return TreesExplanation(trees=[{"path": _path(nodes, names)} for nodes in why.trees])
 
 
 def _combined(
@@ -172,26 +170,9 @@ def _combined(
     return {"members": members, "names": names}
 
 
-def _leaf(leaf: ReachedLeaf, names: FeatureNames | None) -> ExplainedLeaf:
-    path: list[RoutedNode] = [
-        {"node": node.node, "margin": node.margin, "features": _features(node.features, names)}
-        for node in leaf.path
-    ]
-    return {"tree": leaf.tree, "leaf": leaf.leaf, "value": leaf.value, "weight": leaf.weight, "path": path}
-
-
-def _tree(path: list[PathNode], names: FeatureNames | None) -> ExplainedTree:
-    return {
-        "path": [
-            {
-                "node": node.node,
-                "probability": node.probability,
-                "score": node.score,
-                "features": _features(node.features, names),
-            }
-            for node in path
-        ]
-    }
+def _path(nodes: Sequence[PathNode | RoutedStep], names: FeatureNames | None) -> list[Any]:
+    """Return the nodes of a path as JSON has them: its own fields each, and features by their names."""
+    return [{**node._asdict(), "features": _features(node.features, names)} for node in nodes]
 
 
 def _features(shares: list[FeatureShare], names: FeatureNames | None) -> list[FeatureContribution]:

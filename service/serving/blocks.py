@@ -81,8 +81,8 @@ def _in_place(predictions: Iterable[bytes], said: Iterable[_Said], first: int) -
 
 def answers_of(
     served: ServedVersion, options: Options, limits: Limits, *, explain: bool = False
-) -> Callable[[LineBlock], Answered]:
-    """Return what answers blocks of lines as options say. Raises as `to_options`."""
+) -> Callable[..., Answered]:
+    """Return what answers blocks of lines by options, called as `answer_block`. Raises as `to_options`."""
     return partial(
         answer_block,
         served=served,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.names import name_of
+from model_store.store import Store
 from model_store.version import Model
 from service.base.errors import BadInstance
 from service.base.settings import Limits
@@ -22,7 +24,7 @@ from service.inference.options import ALL_ALLOWED
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.serving.answer import fast_forms
-from service.serving.denied import with_denied
+from service.serving.denied import denied_by, with_denied
 from service.serving.dialect import Body
 from service.serving.events import read_sparse_events
 from service.serving.label_choice import LabelMasks, LabelWeights
@@ -60,6 +62,31 @@ def serve_model(
     served.fast.prepare()
     _warm_up(served, model)
     served.predictor.warm_up()
+    return served
+
+
+def open_named(
+    store: Store,
+    name: str,
+    ref: str | int,
+    learning: OnlineLearning | None = None,
+    limits: Limits | None = None,
+    *,
+    denied: Sequence[str] | None = None,
+    is_tuned: bool = False,
+) -> ServedVersion:
+    """Return what serves a version, named by number or alias, for commands and jobs: as `open_version`.
+
+    denied    labels that are never answered; None: those that the alias denies
+    is_tuned  whether its thresholds are to be those that the database has now
+
+    Raises what the store does, and DatabaseUnavailable.
+    """
+    served = open_version(store.open(name, ref), learning, limits, LabelInfos(store))
+    served = with_denied(served, denied_by(store, name, str(ref)) if denied is None else denied, limits)
+    if is_tuned and learning is not None:
+        learning.catch_up(served.thresholds)
+    served.thresholds.is_known = True
     return served
 
 

@@ -26,11 +26,9 @@ from service.datasets.stream import DataFile
 from service.executors.local import Crew
 from service.serving.answer_tables import AnswerTable
 from service.serving.blocks import answers_of
-from service.serving.denied import with_denied
-from service.serving.label_info import LabelInfos
 from service.serving.line_files import blocks, in_order, opened
 from service.serving.lines import Answered, LineBlock
-from service.serving.opening import open_version
+from service.serving.opening import open_named
 from service.serving.parse import parse_options
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import Head
@@ -107,12 +105,9 @@ class AnswerParts:
 
     def workspace(self) -> Callable[[LineBlock], Answered]:
         """Return what answers a block of lines, by the mapped version."""
-        store = Store(Path(self.store))
-        served = open_version(store.open(self.model, self.version), infos=LabelInfos(store))
-        served = with_denied(served, self.denied)
+        served = open_named(Store(Path(self.store)), self.model, self.version, denied=self.denied)
         if self.tuned is not None:
             served.thresholds.replace(*self.tuned)
-        served.thresholds.is_known = True
         return answers_of(
             served, parse_options(self.query.encode(), self.limits), self.limits, explain=self.explain
         )

@@ -10,14 +10,13 @@ import numpy as np
 
 from model_store.checks import LABEL_COUNTS
 from model_store.extras import EMBEDDING
-from model_store.manifest import CALIBRATION, COMBINED, DataInfo
+from model_store.manifest import CALIBRATION, COMBINED
 from model_store.names import NameTable, all_names, build_names, find_all
 from model_store.origin import parent_of, read_origin
 from model_store.version import Model
-from service.base.errors import BadData, BadInstance, BadParameter
+from service.base.errors import BadData, BadParameter
 from service.base.parameters import split_items
 from service.base.rows import Dataset
-from service.datasets import read_dataset
 from service.datasets.parts import STDIN, DataStream
 from service.executors.local import Crew
 from service.features import Featurizer
@@ -31,7 +30,7 @@ from service.workflows.combined_parts import renumbered
 from service.workflows.file_source import FileSource
 from service.workflows.kept_rows import join_rows, keeps_rows, read_kept
 from service.workflows.labelled import OnProgress
-from service.workflows.prepared import PreparedRows, PreparedSource, prepare
+from service.workflows.prepared import PreparedRows, PreparedSource, prepare, rows_for, rows_of_base
 from service.workflows.request import Chosen, TrainRequest
 
 NEW_LABELS_MAX = 100_000
@@ -117,32 +116,19 @@ def _prepare_passes(on: GoingOn, state: LearnerState, on_progress: OnProgress) -
     They are those of the passes before; or new ones of standard input, whose labels may be new.
     """
     base, request = on.base, on.request
-    shown, sha256 = base.manifest.shown, base.manifest.data.sha256
-    source: PreparedSource
-    if not on.chosen.features:
-        source = prepare(request, on.chosen, on_progress)
-    elif request.data == STDIN:
+    if request.data == STDIN and on.chosen.features:
         ids = state.take("ids", "int32", base.manifest.n_labels)
         names, counts = all_names(base.labels), base.arrays[LABEL_COUNTS]
         check_that(np.array_equal(np.sort(ids), np.arange(len(ids))), "each label once")
         stream = DataStream(request.data, known=[names[label] for label in ids.tolist()])
         return FileSource(stream, on.chosen.features, on_progress, featurizer_of(base), counts[ids])
-    elif request.stream:
-        stream = DataStream(request.data, request.label_names, request.columns)
-        source = FileSource(stream, on.chosen.features, on_progress, featurizer_of(base))
-    else:
-        dataset = _read(request, 0, on_progress)
-        _check_same(dataset.source, dataset.sha256, sha256, shown)
-        return _prepared(base, dataset)
+    source = prepare(request, on.chosen, on_progress, base if on.chosen.features else None)
     _ = source.census  # which takes a pass over a stream
-    _check_same(source.data_info.source, source.data_info.sha256, sha256, shown)
+    info, manifest = source.data_info, base.manifest
+    if info.sha256 != manifest.data.sha256:
+        wanted = f"the rows of {manifest.shown}, over which its passes go"
+        raise BadData(f"{info.source}: expected {wanted}, found others")
     return source
-
-
-def _check_same(source: str, found: str, sha256: str, shown: str) -> None:
-    """Raise BadData for other rows than a version's."""
-    if found != sha256:
-        raise BadData(f"{source}: expected the rows of {shown}, over which its passes go, found others")
 
 
 def _prepare_trees(base: Model, request: TrainRequest, on_progress: OnProgress) -> PreparedRows:
@@ -154,8 +140,7 @@ def _prepare_trees(base: Model, request: TrainRequest, on_progress: OnProgress) 
     shown, manifest = base.manifest.shown, base.manifest
     what = "extend" if request.extends else "from"
     _check_base(base, request, what)
-    dataset = _read(request, 0, on_progress)
-    featurizer = featurizer_of(base)
+    dataset = request.read(on_progress)
     if not request.extends:
         unknown = renumbered(dataset, base.labels).unknown_names
         if unknown:
@@ -163,18 +148,11 @@ def _prepare_trees(base: Model, request: TrainRequest, on_progress: OnProgress) 
                 f"{dataset.source}: expected labels of {shown}, found {len(unknown)} others, as "
                 f"{unknown[0]!r:.80}: add them by xylem extend"
             )
-        return _prepared(base, dataset)
-    table = _with_new_names(base, dataset)
+        return rows_of_base(base, dataset)
+    table, featurizer = _with_new_names(base, dataset), featurizer_of(base)
     old, warning = _old_rows(base, table, featurizer, request, on_progress)
-    data = join_rows(old, _rows_for(dataset, table, featurizer))
+    data = join_rows(old, rows_for(dataset, table, featurizer))
     return PreparedRows(data, table, featurizer, manifest.data._replace(rows=data.n_rows), warning)
-
-
-def _prepared(base: Model, dataset: Dataset) -> PreparedRows:
-    """Return the rows of a data set with a version's features and labels. Raises BadData."""
-    featurizer, info = featurizer_of(base), DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
-    data = _rows_for(dataset, base.labels, featurizer)
-    return PreparedRows(data, base.labels, featurizer, info, dataset.warning)
 
 
 def go_on(
@@ -222,24 +200,6 @@ def _check_base(base: Model, request: TrainRequest, what: str) -> None:
         )
 
 
-def _read(request: TrainRequest, number: int, on_progress: OnProgress) -> Dataset:
-    """Read the data of a request, or after it the files of old rows."""
-    return read_dataset(
-        [request.data, *request.rows][number],
-        label_names_file=request.label_names,
-        columns=request.columns,
-        on_progress=lambda done, total: on_progress("read", done, total),
-    )
-
-
-def _rows_for(dataset: Dataset, labels: NameTable, featurizer: Featurizer) -> TrainingSet:
-    """Return the rows of a data set with a version's features and labels. Raises BadData."""
-    try:
-        return TrainingSet(featurizer.transform_dataset(dataset), renumbered(dataset, labels).labels)
-    except BadInstance as error:
-        raise BadData(f"{dataset.source}: {error}") from None
-
-
 def _with_new_names(model: Model, new: Dataset) -> NameTable:
     """Return the version's labels, and after them those that it does not have, sorted. Raises BadData."""
     names = new.label_names or [str(label) for label in range(new.labels.n_labels)]
@@ -267,9 +227,9 @@ def _old_rows(
     kept = read_kept(model)
     if not request.rows and kept is not None:
         return kept._replace(labels=kept.labels._replace(n_labels=table.n_names)), None
-    datasets = [_read(request, 1 + number, on_progress) for number in range(len(request.rows))]
+    datasets = [request.read(on_progress, file) for file in request.rows]
     warning = None
     if all(dataset.sha256 != model.manifest.data.sha256 for dataset in datasets):
         files = ", ".join(dataset.source for dataset in datasets)
         warning = f"{files}: not what {model.manifest.shown} was trained on"
-    return TrainingSet.join([_rows_for(dataset, table, featurizer) for dataset in datasets]), warning
+    return TrainingSet.join([rows_for(dataset, table, featurizer) for dataset in datasets]), warning

@@ -7,9 +7,9 @@ import numpy as np
 
 from model_store.manifest import DataInfo
 from model_store.names import NameTable, build_names
-from service.base.errors import BadParameter
+from model_store.version import Model
+from service.base.errors import BadData, BadInstance, BadParameter
 from service.base.rows import Dataset
-from service.datasets import read_dataset
 from service.datasets.parts import STDIN, DataStream
 from service.datasets.reader import read_texts
 from service.features import Featurizer, default_kind, fit_featurizer, parameters_of
@@ -17,7 +17,9 @@ from service.features.context import fit_context
 from service.features.parameters import AutoParameters, ContextParameters
 from service.trainers.softmax.parameters import SoftmaxParameters
 from service.trainers.source import MemorySource, RowSource, TrainingSet
+from service.vocabulary.featurizers import featurizer_of
 from service.workflows.choose_features import FeatureChoice, choose_features
+from service.workflows.combined_parts import renumbered
 from service.workflows.file_source import FileSource, TextSource
 from service.workflows.labelled import OnProgress
 from service.workflows.request import Chosen, TrainRequest
@@ -85,15 +87,38 @@ def warnings_of(source: PreparedSource) -> list[str]:
     return found
 
 
-def prepare(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> PreparedSource:
-    """Return the rows of the data: in memory, as a stream, or as they come. Raises BadInput."""
+def prepare(
+    request: TrainRequest, chosen: Chosen, on_progress: OnProgress, base: Model | None = None
+) -> PreparedSource:
+    """Return the rows of the data: in memory, as a stream, or as they come. Raises BadInput.
+
+    base  a version whose features and labels they have, and not such as are chosen
+    """
     if request.stream or request.data == STDIN:
         context = _context_parameters(chosen)
         if context is not None and request.stream:
             return TextSource(request.data, context, on_progress)
         stream = DataStream(request.data, request.label_names, request.columns)
-        return FileSource(stream, chosen.features, on_progress)
+        featurizer = None if base is None else featurizer_of(base)
+        return FileSource(stream, chosen.features, on_progress, featurizer)
+    if base is not None:
+        return rows_of_base(base, request.read(on_progress))
     return prepare_in_memory(request, chosen, on_progress)
+
+
+def rows_of_base(base: Model, dataset: Dataset) -> PreparedRows:
+    """Return the rows of a data set with a version's features and labels. Raises BadData."""
+    featurizer, info = featurizer_of(base), DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
+    data = rows_for(dataset, base.labels, featurizer)
+    return PreparedRows(data, base.labels, featurizer, info, dataset.warning)
+
+
+def rows_for(dataset: Dataset, labels: NameTable, featurizer: Featurizer) -> TrainingSet:
+    """Return the rows of a data set with features and labels that there are. Raises BadData."""
+    try:
+        return TrainingSet(featurizer.transform_dataset(dataset), renumbered(dataset, labels).labels)
+    except BadInstance as error:
+        raise BadData(f"{dataset.source}: {error}") from None
 
 
 def prepare_in_memory(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> PreparedRows:
@@ -101,12 +126,7 @@ def prepare_in_memory(request: TrainRequest, chosen: Chosen, on_progress: OnProg
     context = _context_parameters(chosen)
     if context is not None:
         return _prepare_texts(request.data, context, on_progress)
-    dataset = read_dataset(
-        request.data,
-        label_names_file=request.label_names,
-        columns=request.columns,
-        on_progress=lambda done, total: on_progress("read", done, total),
-    )
+    dataset = request.read(on_progress)
     return prepare_dataset(dataset, request.seed, request.threads, chosen, on_progress)
 
 

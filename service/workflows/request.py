@@ -13,6 +13,8 @@ from model_store.manifest import WORD_FORMS
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadParameter, ParameterFault
 from service.base.parameters import Parameters, json_object, scalar_of, split_items
+from service.base.rows import Dataset
+from service.datasets import read_dataset
 from service.datasets.parts import STDIN
 from service.executors.kept import kept_steps
 from service.executors.local import Crew
@@ -23,6 +25,7 @@ from service.features.word_forms import fit_forms
 from service.trainers.label_tree import ClassifierParameters
 from service.trainers.registry import TRAINERS, check_spreads, trainer
 from service.trainers.state import PassPlan
+from service.trainers.work import Progress
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,15 @@ class TrainRequest:
     ray: str | None = None
     steps: Path | None = None
     resume: bool = False
+
+    def read(self, on_progress: Progress, file: Path | None = None) -> Dataset:
+        """Return the rows of the data, or of another file that is like it. Raises BadInput."""
+        return read_dataset(
+            self.data if file is None else file,
+            label_names_file=self.label_names,
+            columns=self.columns,
+            on_progress=lambda done, total: on_progress("read", done, total),
+        )
 
     def chosen(self) -> Chosen:
         """Return the parameters. Raises BadParameter, which tells all that is wrong."""

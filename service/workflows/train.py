@@ -18,7 +18,7 @@ from model_store.origin import MADE_FOR, ORIGIN, REPORT, origin_arrays, parent_o
 from model_store.store import Store
 from model_store.version import Draft, Model, model_of
 from service.base.rows import Dataset
-from service.datasets import check_readable, read_dataset
+from service.datasets import check_readable
 from service.evaluation.model_reports import Reached, forest_report, size_report
 from service.executors.local import Crew
 from service.executors.steps import R, Step, T
@@ -252,7 +252,7 @@ def _reranked(
     finished: _Finished, request: TrainRequest, crew: Crew, on_progress: OnProgress
 ) -> tuple[_Finished, dict[str, Any]]:
     """Return what a training made with a ranker of its candidates, if that gains, and what it gains."""
-    dataset = read_dataset(request.data, label_names_file=request.label_names, columns=request.columns)
+    dataset = request.read(on_progress)
 
     def train_part(part: Dataset) -> Draft:
         return train_dataset(part, replace(request, weights="float32"), crew=crew)

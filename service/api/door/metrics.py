@@ -32,16 +32,12 @@ from service.api.door.collectors import (
     Reading,
     ShadowFigures,
     labelled,
-    read_rows,
     read_stages,
-    read_streams,
     read_worker,
 )
-from service.api.door.streams import Streams
 from service.base.stages import StageTimes
 from service.serving.split import LiveStatus, roles_of
 from service.thresholds.live.follower import Follower
-from service.thresholds.store.feedback_rows import FeedbackRows
 from service.traces.tracer import Trace
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -95,9 +91,8 @@ class Metrics:
         self.stages = StageTimes()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.process)
-        self.registry.register(Reading(partial(_read_requests, self)))
-        self.registry.register(Reading(partial(read_stages, self.stages)))
-        self.registry.register(Reading(read_worker))
+        for read in (partial(_read_requests, self), partial(read_stages, self.stages), read_worker):
+            self.report(read)
         self.shadows = ShadowFigures(self.registry, SECONDS)
         self.settle: Callable[[], None] = lambda: None
         """Counts what waits to be counted."""
@@ -154,13 +149,9 @@ class Metrics:
         for result in results:
             self.events[model, "" if version is None else str(version), result] += 1
 
-    def watch_thresholds(self, follower: Follower) -> None:
-        """Report the thresholds that are served, read when the figures are."""
-        self.registry.register(Reading(partial(_read_thresholds, follower)))
-
-    def watch_rows(self, rows: FeedbackRows) -> None:
-        """Report the rows of feedback that are kept, read when the figures are."""
-        self.registry.register(Reading(partial(read_rows, rows)))
+    def report(self, read: Callable[[], Iterator[Metric]]) -> None:
+        """Report what a function reads, when the figures are."""
+        self.registry.register(Reading(read))
 
     def watch(
         self,
@@ -170,15 +161,7 @@ class Metrics:
     ) -> None:
         """Report the live models, read when the figures are."""
         self._open_versions = open_versions
-        self.registry.register(Reading(partial(_read_live, status, ready)))
-
-    def watch_queues(self, waiting: Mapping[str, Callable[[], int]]) -> None:
-        """Report how much waits in each queue, read when the figures are."""
-        self.registry.register(Reading(partial(_read_queues, waiting)))
-
-    def watch_streams(self, streams: Mapping[str, Streams]) -> None:
-        """Report the streams of each kind, read when the figures are."""
-        self.registry.register(Reading(partial(read_streams, streams)))
+        self.report(partial(_read_live, status, ready))
 
     def collected(self) -> list[Metric]:
         """Return what the app has counted."""
@@ -279,7 +262,7 @@ def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemp
     return found
 
 
-def _read_queues(waiting: Mapping[str, Callable[[], int]]) -> Iterator[Metric]:
+def read_queues(waiting: Mapping[str, Callable[[], int]]) -> Iterator[Metric]:
     """Yield how much waits in each queue."""
     depths = ((n_waiting(), name) for name, n_waiting in waiting.items())
     yield labelled(
@@ -287,7 +270,7 @@ def _read_queues(waiting: Mapping[str, Callable[[], int]]) -> Iterator[Metric]:
     )
 
 
-def _read_thresholds(follower: Follower) -> Iterator[Metric]:
+def read_thresholds(follower: Follower) -> Iterator[Metric]:
     """Yield the thresholds that are served. O(labels)."""
     labels = ("model", "version")
     epochs = GaugeMetricFamily("xylem_threshold_epoch", "The epoch of the thresholds.", labels=labels)

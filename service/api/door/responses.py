@@ -91,12 +91,12 @@ class ThreadPipe:
         self._work: Future[None] | None = None
         self._is_over = False
 
-    async def start(self, threads: Executor, function: Callable[..., object], *arguments: object) -> bytes:
-        """Call function(*arguments, write) in a thread; return the first piece, or raise what it raises.
+    async def start(self, threads: Executor, function: Callable[[Self], object]) -> bytes:
+        """Call function(pipe) in a thread, which writes; return the first piece, or raise what it raises.
 
         A start that fails, or is cancelled, closes the pipe.
         """
-        self._work = threads.submit(self._run, function, arguments)
+        self._work = threads.submit(self._run, function)
         try:
             return await self._next() or b""
         except BaseException:
@@ -132,15 +132,15 @@ class ThreadPipe:
         self._room.release()
         return piece
 
-    def _run(self, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    def _run(self, function: Callable[[Self], object]) -> None:
         try:
-            function(*arguments, self._write)
+            function(self)
         except _Gone:
             pass
         finally:
             self._hand_over(None)
 
-    def _write(self, piece: Any) -> None:
+    def write(self, piece: Any) -> None:
         """Hand a piece over. Blocks while enough of them wait; raises _Gone when nobody reads."""
         while not self._room.acquire(timeout=_LOOK_SECONDS):
             if self._loop.is_closed():

@@ -12,7 +12,7 @@ from model_store.errors import StoreError
 from service.access.ring import Principal
 from service.access.scopes import AccessScope
 from service.api.door.responses import etag_of, unless_known
-from service.api.routes.operations import operation_of
+from service.api.routes.operations import OPENAPI, operation_of
 from service.api.routes.services import Services
 from service.base.errors import XylemError
 from service.base.logs import log
@@ -99,7 +99,15 @@ class TaggedRoute(APIRoute):
 
 
 class AuditedRoute(APIRoute):
-    """A route of admins: what changes something is written to the audit log, with what came of it."""
+    """A route of admins: what changes something is written to the audit log, with what came of it.
+
+    The body and the query string that its dependencies read are described by these.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for each in self.dependant.dependencies:
+            self.openapi_extra = {**getattr(each.call, OPENAPI, {}), **(self.openapi_extra or {})}
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         """Return FastAPI's handler, with the log around it."""

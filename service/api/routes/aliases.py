@@ -8,7 +8,7 @@ from fastapi import Request
 from model_store.alias import Change, with_canary, with_shadow, without_canary, without_shadow
 from model_store.moves import DENIED, SPLIT, Cause
 from service.api.routes.admins import AuditedRoute, router_of
-from service.api.routes.operations import ModelName, takes_json
+from service.api.routes.operations import ModelName
 from service.api.routes.registry import cause_of
 from service.api.routes.requests import json_body
 from service.api.routes.services import Services, Wired
@@ -27,6 +27,9 @@ router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}/
 _CANARY = {"version": 4, "weight": 0.1, "stable_weight": 0.9, "reason": "a tenth of the users first"}
 _SHADOW = {"version": 5, "share": 0.25, "reason": "does it answer alike?"}
 _DENIED = {"labels": ["role::program"], "reason": "retired"}
+_Canary = Annotated[CanaryRequest, json_body(CanaryRequest, _CANARY)]
+_Shadow = Annotated[ShadowRequest, json_body(ShadowRequest, _SHADOW)]
+_Denied = Annotated[DeniedRequest, json_body(DeniedRequest, _DENIED)]
 
 
 async def _split(services: Services, model: str, alias: str, change: Change, cause: Cause) -> SplitChanged:
@@ -44,17 +47,9 @@ async def _deny(
     return AliasDenied(**denial_facts(denial))
 
 
-@router.put(
-    "/canary",
-    summary="Have a version answer a part of the requests to an alias",
-    openapi_extra=takes_json(CanaryRequest, _CANARY),
-)
+@router.put("/canary", summary="Have a version answer a part of the requests to an alias")
 async def put_canary(
-    model: ModelName,
-    alias: str,
-    body: Annotated[CanaryRequest, json_body(CanaryRequest)],
-    request: Request,
-    services: Wired,
+    model: ModelName, alias: str, body: _Canary, request: Request, services: Wired
 ) -> SplitChanged:
     """Or another part of them. Promoting it without naming a version finishes it; a rollback ends it."""
     change = with_canary(body.version, body.weight, body.stable_weight)
@@ -67,17 +62,9 @@ async def end_canary(model: ModelName, alias: str, request: Request, services: W
     return await _split(services, model, alias, without_canary, cause_of(request))
 
 
-@router.put(
-    "/shadow",
-    summary="Have a version answer requests to an alias too, without being returned",
-    openapi_extra=takes_json(ShadowRequest, _SHADOW),
-)
+@router.put("/shadow", summary="Have a version answer requests to an alias too, without being returned")
 async def put_shadow(
-    model: ModelName,
-    alias: str,
-    body: Annotated[ShadowRequest, json_body(ShadowRequest)],
-    request: Request,
-    services: Wired,
+    model: ModelName, alias: str, body: _Shadow, request: Request, services: Wired
 ) -> SplitChanged:
     """What it answers is compared with what was returned, and counted: see the figures of `/metrics`."""
     change = with_shadow(body.version, body.share)
@@ -100,17 +87,9 @@ async def show_denied(model: ModelName, alias: str, services: Wired) -> AliasDen
     return AliasDenied(**denial_facts(await services.admin_work.run(show)))
 
 
-@router.put(
-    "/denied",
-    summary="Have answers of an alias never have these labels",
-    openapi_extra=takes_json(DeniedRequest, _DENIED),
-)
+@router.put("/denied", summary="Have answers of an alias never have these labels")
 async def put_denied(
-    model: ModelName,
-    alias: str,
-    body: Annotated[DeniedRequest, json_body(DeniedRequest)],
-    request: Request,
-    services: Wired,
+    model: ModelName, alias: str, body: _Denied, request: Request, services: Wired
 ) -> AliasDenied:
     """In place of those before. They stay denied when the alias is moved, until they are taken off."""
     return await _deny(services, model, alias, body.labels, cause_of(request, body.reason))

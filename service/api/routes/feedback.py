@@ -11,21 +11,12 @@ from service.api.door.admission import JSON, NDJSON, check_media, is_json, read_
 from service.api.door.request_timings import timings_of, timings_of_block
 from service.api.door.responses import ClosingStream, json_response
 from service.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_of
-from service.api.routes.operations import (
-    ModelName,
-    answers,
-    content,
-    of_version,
-    query_parameters,
-    takes,
-    takes_json,
-)
-from service.api.routes.requests import find_served, json_body
+from service.api.routes.operations import ModelName, answers, content, of_version, takes
+from service.api.routes.requests import find_served, json_body, query_of
 from service.api.routes.services import Services, Wired
 from service.serving.feedback import BLOCK_EVENTS_MAX
 from service.serving.feedback_rows import KeptRows
 from service.serving.lines import Answered, LineBlock
-from service.serving.parse import parse_query
 from service.serving.schemas.feedback import (
     DeleteRowsRequest,
     FeedbackAnswer,
@@ -42,6 +33,7 @@ _BODIES = (
     content("application/json", "FeedbackRequest", {"events": [_EVENT]}),
     content("application/x-ndjson", FeedbackEvent, f"{json.dumps(_EVENT)}\n"),
 )
+_DeleteRows = Annotated[DeleteRowsRequest, json_body(DeleteRowsRequest, {"event_ids": ["order-7"]})]
 _SAYS = "What became of each event, in their order"
 
 
@@ -88,11 +80,11 @@ async def feedback(request: Request, services: Wired) -> Response:
     responses=answers(
         200, "The rows, lines of a data file", {"application/x-ndjson": {"schema": {"type": "string"}}}
     ),
-    openapi_extra=query_parameters(RowsQuery),
 )
-async def export_feedback_rows(model: ModelName, request: Request, services: Wired) -> Response:
+async def export_feedback_rows(
+    model: ModelName, query: Annotated[RowsQuery, query_of(RowsQuery)], services: Wired
+) -> Response:
     """Each is a line that a training reads, with the id of its event. With `days` those of the last ones."""
-    query = parse_query(request.scope["query_string"], RowsQuery, services.limits)
     run = services.admin_work.run
     found = await run(_kept(services).pages, model, query.days)
 
@@ -103,14 +95,8 @@ async def export_feedback_rows(model: ModelName, request: Request, services: Wir
     return ClosingStream(pages(), lambda: None, {}, "application/x-ndjson")
 
 
-@admin_router.post(
-    "/delete",
-    summary="Remove rows of feedback, of some events or of a day",
-    openapi_extra=takes_json(DeleteRowsRequest, {"event_ids": ["order-7"]}),
-)
-async def delete_feedback_rows(
-    model: ModelName, body: Annotated[DeleteRowsRequest, json_body(DeleteRowsRequest)], services: Wired
-) -> RowsDeleted:
+@admin_router.post("/delete", summary="Remove rows of feedback, of some events or of a day")
+async def delete_feedback_rows(model: ModelName, body: _DeleteRows, services: Wired) -> RowsDeleted:
     """They are gone from the database when the answer comes. What was trained on them stays as it is."""
     delete = _kept(services).delete_feedback_rows
     return await services.admin_work.run(delete, model, body.event_ids, body.day)

@@ -4,16 +4,12 @@ import contextlib
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
-from fastapi import Request
-
 from service.access.keys import AccessKeys
 from service.access.scopes import parse_scopes
 from service.api.routes.admins import AuditedRoute, router_of
-from service.api.routes.operations import query_parameters, takes_json
-from service.api.routes.requests import json_body
+from service.api.routes.requests import json_body, query_of
 from service.api.routes.services import Services, Wired
 from service.base.errors import Unavailable
-from service.serving.parse import parse_query
 from service.serving.schemas.registry import (
     AuditFacts,
     AuditPage,
@@ -28,6 +24,9 @@ from service.serving.schemas.registry import (
 T = TypeVar("T")
 
 router = router_of("keys", "admin", AuditedRoute, "/v1/admin")
+_CREATE = {"name": "shop", "scopes": ["predict", "feedback"]}
+_CreateKey = Annotated[CreateKeyRequest, json_body(CreateKeyRequest, _CREATE)]
+_RotateKey = Annotated[RotateKeyRequest, json_body(RotateKeyRequest, {"overlap_seconds": 86400})]
 
 
 @router.get("/keys", summary="All keys")
@@ -38,27 +37,15 @@ async def list_keys(services: Wired) -> KeyList:
     return KeyList(keys=[KeyFacts(**key.facts()) for key in found])
 
 
-@router.post(
-    "/keys",
-    summary="Make a key",
-    openapi_extra=takes_json(CreateKeyRequest, {"name": "shop", "scopes": ["predict", "feedback"]}),
-)
-async def create_key(
-    body: Annotated[CreateKeyRequest, json_body(CreateKeyRequest)], services: Wired
-) -> NewKey:
+@router.post("/keys", summary="Make a key")
+async def create_key(body: _CreateKey, services: Wired) -> NewKey:
     """The answer shows its text, which nothing shows again. It is in force everywhere within two seconds."""
     made = body.name, parse_scopes(body.scopes), body.lifetime_seconds, body.no_rows
     return NewKey(**(await _change(services, AccessKeys.create, *made)).facts())
 
 
-@router.post(
-    "/keys/{key}/rotate",
-    summary="Make the next key of the same name and scopes",
-    openapi_extra=takes_json(RotateKeyRequest, {"overlap_seconds": 86400}),
-)
-async def rotate_key(
-    key: str, body: Annotated[RotateKeyRequest, json_body(RotateKeyRequest)], services: Wired
-) -> NewKey:
+@router.post("/keys/{key}/rotate", summary="Make the next key of the same name and scopes")
+async def rotate_key(key: str, body: _RotateKey, services: Wired) -> NewKey:
     """The old one is in force until the overlap is over."""
     next_one = key, body.overlap_seconds, body.lifetime_seconds
     return NewKey(**(await _change(services, AccessKeys.rotate, *next_one)).facts())
@@ -78,9 +65,8 @@ async def _change(services: Services, change: Callable[..., T], *arguments: obje
     return found
 
 
-@router.get("/audit", summary="What admins did", openapi_extra=query_parameters(AuditQuery))
-async def show_audit(request: Request, services: Wired) -> AuditPage:
+@router.get("/audit", summary="What admins did")
+async def show_audit(query: Annotated[AuditQuery, query_of(AuditQuery)], services: Wired) -> AuditPage:
     """The newest first: whose key, when, what, with what outcome. Reads are not written down."""
-    query = parse_query(request.scope["query_string"], AuditQuery, services.limits)
     entries = await services.admin_work.run(services.audit.page, query.before, query.limit)
     return AuditPage(entries=[AuditFacts(**entry.facts()) for entry in entries])

@@ -111,6 +111,9 @@ def of_version(
     return add
 
 
+OPENAPI = "openapi_extra"
+"""The attribute of a dependency that says what it reads, as FastAPI's `openapi_extra` of its route."""
+
 COMPONENTS: dict[str, Any] = {}
 """Models of bodies that routes read or write themselves, by the names under which operations name them."""
 

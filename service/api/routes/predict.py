@@ -20,12 +20,10 @@ from service.api.routes.operations import (
 )
 from service.api.routes.requests import choose_served, reply_in, stale_headers
 from service.api.routes.services import Wired
-from service.serving.blocks import answer_block
-from service.serving.label_info import label_info_options
+from service.serving.blocks import answers_of
 from service.serving.lines import Answered, LineBlock
 from service.serving.parse import PREDICT_ONLY, parse_options
 from service.serving.predict import PREDICT
-from service.serving.rows import to_options
 from service.serving.schemas.predict import TUNED, InfoQuery, Options, PredictRequest
 from service.serving.schemas.predictions import PredictAnswer
 from service.serving.schemas.score import ScoreAnswer, ScoreRequest
@@ -105,17 +103,12 @@ async def batch(request: Request, services: Wired) -> Response:
     limits = services.limits
     options = parse_options(request.scope["query_string"], limits)
     served = (await choose_served(request, services.live, *reference_of(request.path_params))).served
-    engine_options = to_options(options, served)
-    answer = partial(
-        answer_block, info=label_info_options(options, served.info), chunk_characters=options.chunk_characters
-    )
+    answer = answers_of(served, options, limits)
     loop = asyncio.get_running_loop()
 
     async def begin(block: LineBlock) -> asyncio.Future[Answered]:
         timings, count = timings_of_block(request.scope, services.metrics.stages)
-        answering = loop.run_in_executor(
-            services.batch_threads, answer, block, served, engine_options, limits, timings
-        )
+        answering = loop.run_in_executor(services.batch_threads, partial(answer, block, timings=timings))
         answering.add_done_callback(count)
         return answering
 

@@ -10,27 +10,19 @@ from typing import IO, Annotated, Any
 from fastapi import Request, Response
 
 from model_store.alias_writing import AliasChange
+from model_store.archive import Writable
 from model_store.errors import Corrupt, VersionNotFound
 from model_store.identifiers import is_version
 from model_store.moves import Cause
 from service.api.door.admission import pieces
 from service.api.door.responses import ClosingStream, ThreadPipe
 from service.api.routes.admins import AuditedRoute, router_of, who
-from service.api.routes.operations import (
-    ModelName,
-    VersionPath,
-    answers,
-    query_parameters,
-    takes,
-    takes_json,
-)
-from service.api.routes.requests import json_body
+from service.api.routes.operations import ModelName, VersionPath, answers, takes
+from service.api.routes.requests import json_body, query_of
 from service.api.routes.services import CATCH_UP_SECONDS, Services, Wired
 from service.base.errors import BadData, LimitExceeded, Unavailable
-from service.registry.archives import export_to, import_from
 from service.registry.facts import history_facts, move_facts, provenance
 from service.registry.registry import Removal
-from service.serving.parse import parse_query
 from service.serving.schemas.registry import (
     AliasChanged,
     AliasMoved,
@@ -48,6 +40,11 @@ from service.serving.schemas.registry import (
 )
 
 router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}")
+_PROMOTE = {"version": 3, "alias": "latest", "reason": "better"}
+_Promote = Annotated[PromoteRequest, json_body(PromoteRequest, _PROMOTE)]
+_Rollback = Annotated[RollbackRequest, json_body(RollbackRequest, {"alias": "latest", "to": None})]
+_DeleteModel = Annotated[DeleteModelQuery, query_of(DeleteModelQuery)]
+_DeleteVersion = Annotated[DeleteVersionQuery, query_of(DeleteVersionQuery)]
 
 
 def cause_of(request: Request, why: str = "") -> Cause:
@@ -65,54 +62,32 @@ async def _remove(services: Services, call: Callable[..., Removal], *arguments: 
     return Removed(**found._asdict())
 
 
-@router.post(
-    "/promote",
-    summary="Make an alias name a version",
-    openapi_extra=takes_json(PromoteRequest, {"version": 3, "alias": "latest", "reason": "better"}),
-)
-async def promote(
-    model: ModelName,
-    body: Annotated[PromoteRequest, json_body(PromoteRequest)],
-    request: Request,
-    services: Wired,
-) -> AliasMoved:
+@router.post("/promote", summary="Make an alias name a version")
+async def promote(model: ModelName, body: _Promote, request: Request, services: Wired) -> AliasMoved:
     """All of the version is verified before: one that is damaged, or another model's, is refused."""
     cause = cause_of(request, body.reason)
     return await _move(services, services.registry.promote, model, body.version, body.alias, cause)
 
 
-@router.post(
-    "/rollback",
-    summary="Let an alias go back to a version that it named before",
-    openapi_extra=takes_json(RollbackRequest, {"alias": "latest", "to": None}),
-)
-async def rollback(
-    model: ModelName,
-    body: Annotated[RollbackRequest, json_body(RollbackRequest)],
-    request: Request,
-    services: Wired,
-) -> AliasMoved:
+@router.post("/rollback", summary="Let an alias go back to a version that it named before")
+async def rollback(model: ModelName, body: _Rollback, request: Request, services: Wired) -> AliasMoved:
     """One step back in the history of the alias, or to a version."""
     cause = cause_of(request, body.reason)
     return await _move(services, services.registry.rollback, model, body.alias, cause, body.to)
 
 
-@router.delete("", summary="Delete a model", openapi_extra=query_parameters(DeleteModelQuery))
-async def delete_model(model: ModelName, request: Request, services: Wired) -> Removed:
+@router.delete("", summary="Delete a model")
+async def delete_model(model: ModelName, query: _DeleteModel, request: Request, services: Wired) -> Removed:
     """All its versions, aliases and thresholds go. `confirm` is its name, once more: `?confirm=NAME`."""
-    query = parse_query(request.scope["query_string"], DeleteModelQuery, services.limits)
     delete = partial(services.registry.delete_model, confirm=query.confirm)
     return await _remove(services, delete, model, cause_of(request))
 
 
-@router.delete(
-    "/versions/{version}", summary="Delete a version", openapi_extra=query_parameters(DeleteVersionQuery)
-)
+@router.delete("/versions/{version}", summary="Delete a version")
 async def delete_version(
-    model: ModelName, version: VersionPath, request: Request, services: Wired
+    model: ModelName, version: VersionPath, query: _DeleteVersion, request: Request, services: Wired
 ) -> Removed:
     """One that an alias names is refused; `with_aliases=true` removes those too, though never `latest`."""
-    query = parse_query(request.scope["query_string"], DeleteVersionQuery, services.limits)
     delete = partial(services.registry.delete_version, with_aliases=query.with_aliases)
     return await _remove(services, delete, model, _number(version), cause_of(request))
 
@@ -123,12 +98,11 @@ async def delete_alias(model: ModelName, alias: str, request: Request, services:
     return await _move(services, services.registry.delete_alias, model, alias, cause_of(request))
 
 
-@router.get(
-    "/history", summary="What the aliases of a model named", openapi_extra=query_parameters(HistoryQuery)
-)
-async def show_history(model: ModelName, request: Request, services: Wired) -> History:
+@router.get("/history", summary="What the aliases of a model named")
+async def show_history(
+    model: ModelName, query: Annotated[HistoryQuery, query_of(HistoryQuery)], services: Wired
+) -> History:
     """Who moved which alias, when, from where to where, why, and by which job; the newest first."""
-    query = parse_query(request.scope["query_string"], HistoryQuery, services.limits)
     moves = await services.admin_work.run(
         services.registry.history, model, query.alias, query.before, query.limit
     )
@@ -158,13 +132,17 @@ _TAR = {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}}
     summary="A version as an archive",
     response_class=Response,
     responses=answers(200, "A tar", _TAR),
-    openapi_extra=query_parameters(ArchiveQuery),
 )
-async def export_model(model: ModelName, request: Request, services: Wired) -> Response:
+async def export_model(
+    model: ModelName, query: Annotated[ArchiveQuery, query_of(ArchiveQuery)], services: Wired
+) -> Response:
     """What `xylem models export` writes. All of it is verified before the first byte is sent."""
-    query = parse_query(request.scope["query_string"], ArchiveQuery, services.limits)
-    pipe = ThreadPipe()
-    first = await pipe.start(services.archive_threads, export_to, services.store, model, query.version)
+    pipe, store = ThreadPipe(), services.store
+
+    def export(out: Writable) -> None:
+        store.export(model, store.resolve(model, query.version), out, label_info=True)
+
+    first = await pipe.start(services.archive_threads, export)
     name = f"{model}.tar"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return ClosingStream(_sent(first, pipe), pipe.close, headers, "application/x-tar")
@@ -176,18 +154,15 @@ async def _sent(first: bytes, pipe: ThreadPipe) -> AsyncIterator[bytes]:
         yield piece
 
 
-@router.post(
-    "/archive",
-    summary="Publish the version in an archive",
-    openapi_extra={**takes(_TAR), **query_parameters(ImportQuery)},
-)
-async def import_model(model: ModelName, request: Request, services: Wired) -> Published:
+@router.post("/archive", summary="Publish the version in an archive", openapi_extra=takes(_TAR))
+async def import_model(
+    model: ModelName, query: Annotated[ImportQuery, query_of(ImportQuery)], request: Request, services: Wired
+) -> Published:
     """The body is what an export gave, of this service or another. It is verified wholly, then published as
     the next version of the model; what breaks off, or is damaged, publishes nothing.
 
     It may be as long as the limit `archive_bytes_max`.
     """
-    query = parse_query(request.scope["query_string"], ImportQuery, services.limits)
     most = services.limits.archive_bytes_max
     loop = asyncio.get_running_loop()
     with _writing(), tempfile.TemporaryFile(dir=services.settings.store) as file:
@@ -200,9 +175,9 @@ async def import_model(model: ModelName, request: Request, services: Wired) -> P
         file.seek(0)
 
         def publish(source: IO[bytes]) -> int:
-            stated = services.registry, services.store, model, source, cause_of(request)
+            stated = model, source, cause_of(request)
             try:
-                return import_from(*stated, bytes_max=most, latest=query.latest).version
+                return services.registry.publish_archive(*stated, latest=query.latest).version
             except Corrupt as error:  # what was sent, and nothing of ours
                 raise BadData(str(error)) from None
 

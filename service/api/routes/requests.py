@@ -13,10 +13,11 @@ from service.api.door.heads import OWN, reference_of, said_of
 from service.api.door.request_timings import ANSWERED_BY, AnsweredBy, timings_of
 from service.api.door.responses import RawResponse
 from service.api.door.work import WorkPool
+from service.api.routes.operations import OPENAPI, query_parameters, takes_json
 from service.api.routes.services import Services, Wired
 from service.base.stages import READ
 from service.serving.dialect import Body, Dialect, Longer, Reply
-from service.serving.parse import LONG_BYTES, parse_body
+from service.serving.parse import LONG_BYTES, parse_body, parse_query
 from service.serving.schemas.instances import RequestModel
 from service.serving.served import LiveServed, ServedVersion
 from service.serving.split import ChosenVersion
@@ -24,16 +25,27 @@ from service.serving.split import ChosenVersion
 M = TypeVar("M", bound=RequestModel)
 
 
-def json_body(model: type[M]) -> Any:
+def json_body(model: type[M], example: object = None) -> Any:
     """Return the dependency that reads a request's body, whose fields have the limits of the settings.
 
-    FastAPI would read it without them, and with no bound on its time.
+    FastAPI would read it without them, and with no bound on its time. An AuditedRoute describes it.
     """
 
     async def read(request: Request, services: Wired) -> M:
         body = await read_body(request, services.limits)
         return await services.admin_work.read(parse_body, body, model, services.limits)
 
+    setattr(read, OPENAPI, takes_json(model, example))
+    return Depends(read)
+
+
+def query_of(model: type[M]) -> Any:
+    """Return the dependency that reads a request's query string, as `json_body` does a body."""
+
+    async def read(request: Request, services: Wired) -> M:
+        return parse_query(request.scope["query_string"], model, services.limits)
+
+    setattr(read, OPENAPI, query_parameters(model))
     return Depends(read)
 
 

@@ -3,7 +3,6 @@
 from typing import Annotated, Any
 
 from service.api.routes.admins import AuditedRoute, router_of
-from service.api.routes.operations import takes_json
 from service.api.routes.requests import json_body
 from service.api.routes.services import Wired
 from service.serving.schemas.jobs import ScheduleAnswer, ScheduleList, ScheduleRequest
@@ -23,13 +22,9 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
-@router.post(
-    "",
-    summary="Have jobs come by themselves: by a cron line, or when rows of feedback have come",
-    openapi_extra=takes_json(ScheduleRequest, _EXAMPLE),
-)
+@router.post("", summary="Have jobs come by themselves: by a cron line, or when rows of feedback have come")
 async def create_schedule(
-    body: Annotated[ScheduleRequest, json_body(ScheduleRequest)], services: Wired
+    body: Annotated[ScheduleRequest, json_body(ScheduleRequest, _EXAMPLE)], services: Wired
 ) -> ScheduleAnswer:
     """`job` is checked at once, as the body of such a job. A model's alias has one schedule."""
     create = services.schedules.create_schedule
@@ -44,10 +39,7 @@ async def list_schedules(services: Wired) -> ScheduleList:
     return ScheduleList(schedules=[ScheduleAnswer(**one) for one in found])
 
 
-@router.delete(
-    "/{schedule}",
-    summary="Remove a schedule",
-)
+@router.delete("/{schedule}", summary="Remove a schedule")
 async def delete_schedule(schedule: str, services: Wired) -> ScheduleAnswer:
     """A job that came of it goes on."""
     return ScheduleAnswer(**await services.admin_work.run(services.schedules.delete_schedule, schedule))

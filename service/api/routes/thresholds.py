@@ -26,13 +26,15 @@ from service.serving.schemas.labels import (
     Thresholds,
     TuneAnswer,
 )
-from service.serving.served import DEFAULT_ALIAS, ServedVersion
+from service.serving.served import DEFAULT_ALIAS
 from service.thresholds.live.shadow import ShadowDatabase
 from service.thresholds.store.state import ThresholdDatabase
 
 router = router_of("thresholds", "predict", RawRoute)
 admin_router = router_of("thresholds", "admin", AuditedRoute, "/v1/admin/models/{model}/thresholds")
 
+_Restore = Annotated[RestoreRequest, json_body(RestoreRequest, {"epoch": 41})]
+_Candidate = Annotated[CandidateRequest, json_body(CandidateRequest, {})]
 _TUNING = "threshold-tuning"
 """The kind of the jobs that tune."""
 
@@ -58,37 +60,21 @@ async def thresholds(request: Request, services: Wired) -> Response:
     return json_response(await found)
 
 
-@admin_router.post(
-    "/restore",
-    summary="Put the thresholds of an earlier epoch in place again",
-    openapi_extra=takes_json(RestoreRequest, {"epoch": 41}),
-)
-async def restore_thresholds(
-    model: ModelName, body: Annotated[RestoreRequest, json_body(RestoreRequest)], services: Wired
-) -> ThresholdChange:
+@admin_router.post("/restore", summary="Put the thresholds of an earlier epoch in place again")
+async def restore_thresholds(model: ModelName, body: _Restore, services: Wired) -> ThresholdChange:
     """Put the thresholds of an epoch in place again, of `latest` if no version is named."""
     database = ThresholdDatabase(services.learning.database)
     return await _change(model, body, services, database.restore, body.epoch)
 
 
-@admin_router.post(
-    "/switch",
-    summary="Put the candidate's thresholds in force",
-    openapi_extra=takes_json(CandidateRequest, {}),
-)
-async def switch_thresholds(
-    model: ModelName, body: Annotated[CandidateRequest, json_body(CandidateRequest)], services: Wired
-) -> ThresholdChange:
+@admin_router.post("/switch", summary="Put the candidate's thresholds in force")
+async def switch_thresholds(model: ModelName, body: _Candidate, services: Wired) -> ThresholdChange:
     """Put the candidate in force, with what it learned."""
     return await _change(model, body, services, ShadowDatabase(services.learning.database).switch)
 
 
-@admin_router.post(
-    "/drop", summary="Take the candidate's thresholds away", openapi_extra=takes_json(CandidateRequest, {})
-)
-async def drop_thresholds(
-    model: ModelName, body: Annotated[CandidateRequest, json_body(CandidateRequest)], services: Wired
-) -> ThresholdChange:
+@admin_router.post("/drop", summary="Take the candidate's thresholds away")
+async def drop_thresholds(model: ModelName, body: _Candidate, services: Wired) -> ThresholdChange:
     """Take the candidate away."""
     return await _change(model, body, services, ShadowDatabase(services.learning.database).drop)
 
@@ -159,15 +145,11 @@ async def _result(job: Job, services: Services) -> Any:
     raise JobConflict(f"job {job.id}: expected it to succeed, found it {job.state}")
 
 
-async def _find(model: str, body: CandidateRequest, services: Services) -> ServedVersion:
-    return await services.live.find(model, str(body.version or DEFAULT_ALIAS))
-
-
 async def _change(
     model: str, body: CandidateRequest, services: Services, change: Callable[..., int], *values: int
 ) -> ThresholdChange:
     """Change the thresholds of a version, here at once; answer with the new epoch."""
-    served = await _find(model, body, services)
+    served = await services.live.find(model, str(body.version or DEFAULT_ALIAS))
     services.learning.follower.check()
     epoch = await services.threshold_work.run(change, served.name, served.version, *values)
     await services.threshold_work.run(services.learning.catch_up, served.thresholds)

@@ -19,7 +19,6 @@ from service.db.engine import Database
 from service.thresholds.live.events import ALL_COUNT, Events, Result, join
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import keep_shadow
-from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
 from service.thresholds.store.feedback_rows import add_rows
 from service.thresholds.store.known_events import add_events, forget_events
@@ -57,6 +56,7 @@ class FeedbackTransaction:
         self._halve_events = halve_events
         self._served = live.served
         self._shadow = live.shadow
+        self._all = live.all_moving()
         self._n_events = 0
         self._begin = 0
         self._candidate_begin = 0
@@ -119,7 +119,7 @@ class FeedbackTransaction:
 
     def keep(self) -> None:
         """What was counted and logged is durable."""
-        for moving in self._all():
+        for moving in self._all:
             moving.keep()
         for scored in self._logged:
             assert self._shadow is not None
@@ -127,16 +127,13 @@ class FeedbackTransaction:
 
     def undo(self) -> None:
         """What was counted is not kept: leave memory as it was before."""
-        for moving in self._all():
+        for moving in self._all:
             moving.undo()
 
     def _halve(self) -> None:
         self.head = append(self._connection, self.head, HALVED)
-        for moving in self._all():
+        for moving in self._all:
             moving.halve()
-
-    def _all(self) -> list[ThresholdCounters]:
-        return [self._served] if self._shadow is None else [self._served, self._shadow.candidate]
 
 
 GROUP_EVENTS_MAX = 1024

@@ -167,7 +167,7 @@ class ServedThresholds:
         if deltas is not None:
             self.served.apply(deltas)
         if change.kind == HALVED:
-            for moving in self._all_moving():
+            for moving in self.all_moving():
                 moving.halve()
                 moving.keep()
         if change.kind == SCORED and self.shadow is not None:
@@ -175,7 +175,8 @@ class ServedThresholds:
             self.shadow.candidate.apply(scored.candidate)
             self.shadow.add(scored.n_events, scored.candidate, scored.shadowed)
 
-    def _all_moving(self) -> list[ThresholdCounters]:
+    def all_moving(self) -> list[ThresholdCounters]:
+        """Return the thresholds that events change: those in force, and the candidate if there is one."""
         return [self.served] if self.shadow is None else [self.served, self.shadow.candidate]
 
     def _shadow_of(self, state: ShadowState | None) -> Shadow | None:

@@ -135,7 +135,6 @@ def test_tuned_thresholds_are_those_of_the_version(tmp_path: Path) -> None:
         loaded.predict(texts, threshold="tuned")
     opened = Store(tmp_path / "store").open("m", "1")
     with opened_database(tmp_path / "store", create=True) as database:
-        assert database is not None
         tune_and_keep(opened, database, TuneRequest(("ofo",), data), shadow=False, on_progress=no_progress)
         tuned = ThresholdDatabase(database).load("m", 1)
     assert tuned is not None and len(set(tuned.thresholds.tolist())) > 1

@@ -6,8 +6,9 @@ import gc
 import json
 import random
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,8 +22,6 @@ from service.base.settings import Limits
 from service.serving.lines import Answered, LineBlock
 from service.serving.parse import LONG_BYTES
 
-Write = Callable[[bytes], None]
-
 
 @pytest.fixture
 def threads() -> Iterator[ThreadPoolExecutor]:
@@ -30,15 +29,17 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def write_numbers(n: int, write: Write) -> None:
+def write_numbers(n: int, pipe: ThreadPipe) -> None:
     for number in range(n):
-        write(b"%d," % number)
+        pipe.write(b"%d," % number)
 
 
 async def read_all(threads: ThreadPoolExecutor, n: int) -> bytes:
     pipe = ThreadPipe()
     try:
-        return await pipe.start(threads, write_numbers, n) + b"".join([piece async for piece in pipe])
+        return await pipe.start(threads, partial(write_numbers, n)) + b"".join(
+            [piece async for piece in pipe]
+        )
     finally:
         pipe.close()
 
@@ -51,8 +52,8 @@ def test_all_pieces_come_in_order(threads: ThreadPoolExecutor, n: int) -> None:
 
 @pytest.mark.parametrize("n", [0, 1, PIECES_MAX + 3])
 def test_what_the_function_raises_comes_after_its_pieces(threads: ThreadPoolExecutor, n: int) -> None:
-    def fail(write: Write) -> None:
-        write_numbers(n, write)
+    def fail(pipe: ThreadPipe) -> None:
+        write_numbers(n, pipe)
         raise LookupError("no more")
 
     async def main() -> None:
@@ -72,7 +73,7 @@ def test_a_reader_that_goes_at_any_moment_frees_the_thread(threads: ThreadPoolEx
 
     async def leave_early() -> None:
         pipe = ThreadPipe()
-        reading = asyncio.create_task(pipe.start(threads, write_numbers, 1000))
+        reading = asyncio.create_task(pipe.start(threads, partial(write_numbers, 1000)))
         for _ in range(rng.randrange(4)):
             await asyncio.sleep(0)
         if rng.random() < 0.5:
@@ -93,7 +94,7 @@ def test_a_reader_that_goes_at_any_moment_frees_the_thread(threads: ThreadPoolEx
 
 def test_a_loop_that_ends_frees_the_thread(threads: ThreadPoolExecutor) -> None:
     async def main() -> None:
-        await ThreadPipe().start(threads, write_numbers, 1000)
+        await ThreadPipe().start(threads, partial(write_numbers, 1000))
 
     asyncio.run(main())
     assert threads.submit(lambda: 1).result() == 1
