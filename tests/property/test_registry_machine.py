@@ -191,7 +191,7 @@ class RegistryMachine(RuleBasedStateMachine):
         for alias in ("latest", "stable"):
             try:
                 found = self.store.alias("m", alias).version
-            except NotFound:
+            except (AliasNotFound, ModelNotFound):
                 found = None
             assert found == self.named(alias)
 
