@@ -20,7 +20,7 @@ from service.base.errors import BadParameter
 from service.trainers.regrowing import Regrown
 from service.trainers.shape import huffman_shape, shape_of
 from service.trainers.softmax.parameters import RATES, SoftmaxParameters
-from service.trainers.softmax.shapes import topology_of, tree_of
+from service.trainers.softmax.shapes import children_of, topology_of, topology_with, tree_of
 from service.trainers.softmax.training import Piece, run_piece
 from service.trainers.softmax.tree import Network, SoftmaxTree, Steps, add_representations
 from service.trainers.softmax.updates import LearningState, no_statistics
@@ -116,46 +116,28 @@ def _with_leaves(
     In a free place these are the other label's; in a new node the frequencies of its labels. The arrays are
     written to.
     """
-    arity, n_nodes, parts = tree.child.shape[1], len(tree.parent), [tree]
+    arity, n_nodes, children, biases = tree.child.shape[1], len(tree.child), [tree.child], [network.bias]
     for other in np.unique(beside).tolist():
         joining, node, branch = new[beside == other], int(tree.leaf_node[other]), tree.leaf_branch[other]
         free = np.flatnonzero(tree.child[node] == -1)[: len(joining)]
         if len(free) == len(joining):
             tree.child[node, free] = -2 - joining
-            tree.leaf_node[joining], tree.leaf_branch[joining] = node, free
             network.weights[node, free] = network.weights[node, branch]
             network.bias[node, free] = network.bias[node, branch] + np.log(counts[joining] / counts[other])
             continue
         labels = np.sort(np.append(joining, np.int32(other)))
-        part = topology_of(huffman_shape(labels, counts[labels], arity), arity, len(counts))
-        part.child[part.child > 0] += n_nodes
-        part.parent[1:] += n_nodes
-        part.level[:] += tree.level[node] + 1
-        part.parent[0], part.branch[0], tree.child[node, branch] = node, branch, n_nodes
-        tree.leaf_node[labels] = part.leaf_node[labels] + n_nodes
-        tree.leaf_branch[labels] = part.leaf_branch[labels]
-        n_nodes += len(part.parent)
-        parts.append(part)
-    child, parent, at_branch, level = (
-        np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[:4]
-    )
-    grown = SoftmaxTree(child, parent, at_branch, level, tree.leaf_node, tree.leaf_branch)
-    weights, bias = np.zeros((n_nodes, *network.weights.shape[1:]), np.float32), np.zeros((n_nodes, arity))
-    below = _counts_below(grown, counts)
-    bias[below > 0] = np.log(below[below > 0])
-    weights[: len(network.bias)], bias[: len(network.bias)] = network.weights, network.bias
-    return grown, network._replace(weights=weights, bias=bias.astype(np.float32))
-
-
-def _counts_below(tree: SoftmaxTree, counts: I64) -> I64:
-    """Return the counts of the labels below each child of each node, int64[N, M]."""
-    below = np.zeros(tree.child.shape, np.int64)
-    labels = np.flatnonzero(tree.leaf_node >= 0)
-    below[tree.leaf_node[labels], tree.leaf_branch[labels]] = counts[labels]
-    for node in np.argsort(-tree.level, kind="stable").tolist():
-        if tree.parent[node] >= 0:
-            below[tree.parent[node], tree.branch[node]] = below[node].sum()
-    return below
+        shape = huffman_shape(labels, counts[labels], arity)
+        child = children_of(shape, arity)
+        bias = np.zeros(child.shape, np.float32)
+        bias[child != -1] = np.log(shape.below(counts[shape.labels])[1:])
+        tree.child[node, branch] = n_nodes
+        children.append(np.where(child > 0, child + n_nodes, child))
+        biases.append(bias)
+        n_nodes += len(child)
+    weights = np.zeros((n_nodes, *network.weights.shape[1:]), np.float32)
+    weights[: len(network.weights)] = network.weights
+    grown = topology_with(np.concatenate(children), len(counts))
+    return grown, network._replace(weights=weights, bias=np.concatenate(biases))
 
 
 def _nodes_above(tree: SoftmaxTree, new: I32) -> tuple[Bools, Bools]:

@@ -157,6 +157,11 @@ def _fill(vectors: F32, centres: F32, counts: I64, room: int) -> I64:
 
 def topology_of(shape: Shape, arity: int, n_labels: int) -> SoftmaxTree:
     """Return the topology of a shape: inner nodes are numbered in the shape's order, breadth-first."""
+    return topology_with(children_of(shape, arity), n_labels)
+
+
+def children_of(shape: Shape, arity: int) -> I32:
+    """Return the children of the inner nodes of a shape, int32[N, arity], as `SoftmaxTree` has them."""
     n_nodes, inner = len(shape.first), shape.inner
     number = np.full(n_nodes, -1, np.int32)
     number[inner] = np.arange(len(inner))
@@ -164,7 +169,7 @@ def topology_of(shape: Shape, arity: int, n_labels: int) -> SoftmaxTree:
     child = np.full((len(inner), arity), -1, np.int32)
     of_node = np.where(number[nodes] < 0, -2 - shape.node_label[nodes], number[nodes])
     child[number[parents], nodes - shape.child_ptr[parents]] = of_node
-    return topology_with(child, n_labels)
+    return child
 
 
 def topology_with(child: I32, n_labels: int) -> SoftmaxTree:
