@@ -75,6 +75,21 @@ def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
     return Chunk.of(features[row[order]], child[order], weight[order], bias)
 
 
+def dense_weights(ensemble: TreeEnsemble, node: int, n_features: int) -> NDArray[np.float64]:
+    """Return the weights of an inner node's children, float64[children, n_features].
+
+    n_features  of all of which its chunk has a dense row, as those of a softmax tree have
+
+    Cost: a pass over the chunk.
+    """
+    first, last = ensemble.child_ptr[node : node + 2].tolist()
+    chunk = int(ensemble.node_chunk[node])
+    begin, end = ensemble.dense_ptr[chunk : chunk + 2].tolist()
+    rows = as_float(ensemble.dense[begin:end]).reshape(n_features, -1)[:, : last - first]
+    weights: NDArray[np.float64] = rows.T.astype(np.float64)
+    return weights * ensemble.node_scale[first:last, None] if len(ensemble.node_scale) else weights
+
+
 def _features(ensemble: TreeEnsemble, chunk: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Return the features that a chunk has a row for, ascending, and whether that row is dense."""
     blocks = ensemble.blocks[ensemble.block_ptr[chunk] : ensemble.block_ptr[chunk + 1]]

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.decoding import chunk_of
+from model_store.decoding import dense_weights
 from model_store.extras import assemble_embedding
 from model_store.version import Model
 from service.base.rows import SparseRows, offsets
@@ -80,15 +80,8 @@ class EmbeddedPredictor(Predictor):
         """Return the weights of a node less the mean of its siblings' and its own, by their probabilities."""
         above = int(self._ensemble.parent[node])
         first, last = self._ensemble.child_ptr[above : above + 2].tolist()
-        weights = self._dense_weights(above)
+        weights = dense_weights(self._ensemble, above, self.embedding.dim)
         margins = weights @ r + self._ensemble.node_bias[first:last]
         p = np.exp(margins - margins.max())
         pull: NDArray[np.float64] = weights[node - first] - (p / p.sum()) @ weights
         return pull
-
-    def _dense_weights(self, node: int) -> NDArray[np.float64]:
-        """Return the weights of a node's children, float64[children, dim]."""
-        chunk = chunk_of(self._ensemble, node)
-        weights = np.zeros((len(chunk.bias), self.embedding.dim))
-        weights[chunk.child, np.repeat(chunk.features, np.diff(chunk.row_ptr))] = chunk.weight
-        return weights

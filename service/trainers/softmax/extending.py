@@ -13,7 +13,7 @@ import numpy as np
 
 from model_store.build import build_ensemble
 from model_store.compiled.handles import I32, I64, Bools
-from model_store.decoding import as_float, chunk_of, trees_of
+from model_store.decoding import as_float, dense_weights, trees_of
 from model_store.extras import assemble_embedding
 from model_store.version import Model
 from service.base.errors import BadParameter
@@ -79,11 +79,10 @@ def _read(model: Model, p: SoftmaxParameters, n_labels: int) -> tuple[SoftmaxTre
     none = np.zeros((1, 0, p.padded_dim()), np.float32)
     weights = np.zeros((*tree.child.shape, p.padded_dim()), np.float32)
     network = Network(weights, np.zeros(tree.child.shape, np.float32), embedding, none)
-    for number, node in enumerate(shape.inner.tolist()):
-        chunk = chunk_of(model.ensemble, int(old.nodes[node]))
-        feature = np.repeat(chunk.features, np.diff(chunk.row_ptr))
-        weights[number, chunk.child, feature] = chunk.weight
-        network.bias[number, : len(chunk.bias)] = chunk.bias
+    for number, node in enumerate(old.nodes[shape.inner].tolist()):
+        first, last = model.ensemble.child_ptr[node : node + 2].tolist()
+        weights[number, : last - first, : p.dim] = dense_weights(model.ensemble, node, p.dim)
+        network.bias[number, : last - first] = model.ensemble.node_bias[first:last]
     return tree, network
 
 
