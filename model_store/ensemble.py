@@ -171,6 +171,11 @@ class Chunk(NamedTuple):
         features, row_ptr = feature[starts].astype(np.int32), np.append(starts, len(feature)).astype(np.int64)
         return Chunk(features, row_ptr, child.astype(np.int32), weight, bias)
 
+    @property
+    def feature(self) -> NDArray[np.int32]:
+        """Return the feature of each weight."""
+        return np.repeat(self.features, np.diff(self.row_ptr))
+
 
 class Tree(NamedTuple):
     """One tree as a trainer leaves it, its nodes numbered breadth-first from the root, 0.

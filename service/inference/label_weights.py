@@ -64,7 +64,7 @@ def _of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
     parent = int(ensemble.parent[leaf])
     chunk, position = chunk_of(ensemble, parent), leaf - int(ensemble.child_ptr[parent])
     own = chunk.child == position
-    features = np.repeat(chunk.features, np.diff(chunk.row_ptr))[own]
+    features = chunk.feature[own]
     depth, node = 0, leaf
     while ensemble.parent[node] >= 0:
         node, depth = int(ensemble.parent[node]), depth + 1

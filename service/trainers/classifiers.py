@@ -301,7 +301,7 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
     for chunk, place in parts:
         bias[place[place >= 0]] = chunk.bias[place >= 0]
         child = place[chunk.child]
-        features.append(np.repeat(chunk.features, np.diff(chunk.row_ptr))[child >= 0])
+        features.append(chunk.feature[child >= 0])
         weights.append(chunk.weight[child >= 0])
         children.append(child[child >= 0])
     feature, child = np.concatenate(features), np.concatenate(children)

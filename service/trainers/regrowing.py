@@ -318,7 +318,7 @@ def _assembled(
 
 def _without(chunk: Chunk, features: I32) -> Chunk:
     """Return the weights of a chunk that are of other features than these."""
-    feature = np.repeat(chunk.features, np.diff(chunk.row_ptr))
+    feature = chunk.feature
     kept = ~np.isin(feature, features)
     return Chunk.of(feature[kept], chunk.child[kept], chunk.weight[kept], chunk.bias)
 

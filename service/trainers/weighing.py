@@ -33,14 +33,13 @@ class Weighed(NamedTuple):
 
     def plain_chunk(self, chunk: Chunk) -> Chunk:
         """Return a chunk with such weights."""
-        features = np.repeat(chunk.features, np.diff(chunk.row_ptr))
-        return chunk._replace(weight=self.plain(features, chunk.weight))
+        return chunk._replace(weight=self.plain(chunk.feature, chunk.weight))
 
     def weighed_chunk(self, chunk: Chunk) -> Chunk:
         """Return the chunk that gives `rows` what this one gives the rows as they were."""
         if self.scale is None:
             return chunk
-        factors = self.scale[np.repeat(chunk.features, np.diff(chunk.row_ptr))]
+        factors = self.scale[chunk.feature]
         return chunk._replace(weight=(chunk.weight / factors).astype(np.float32))
 
 
