@@ -21,8 +21,10 @@ from service.kernels.training.solver import Tile, solve_logistic, solve_squared_
 from service.trainers import TRAINERS, Trained, TrainingSet, parse_parameters, train
 from service.trainers.classifiers import aligned
 from service.trainers.regrowing import Regrown, extend_trees, refit_trees
+from service.trainers.shape import shape_of
 from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
+from tests.oracles.label_trees import labels_below
 from tests.oracles.problems import dense_labels, dense_rows, hinge_objective, learnable, logistic_objective
 
 VARIANTS = {
@@ -62,19 +64,14 @@ def _scorers(ensemble: TreeEnsemble) -> list[dict[Any, Any]]:
     """By tree: of each node, by the labels below it, (bias, feature -> weight) of its scorer."""
     found = []
     for tree in trees_of(ensemble):
-        below: dict[int, frozenset[int]] = {}
+        shape = shape_of(tree.child_ptr, tree.node_label)
+        below = list(map(frozenset, labels_below(shape)))
         scorers = {}
-        for i in range(len(tree.nodes) - 1, -1, -1):
-            children = range(tree.child_ptr[i], tree.child_ptr[i + 1])
-            own = {int(tree.node_label[i])} - {-1}
-            below[i] = frozenset(own.union(*(below[c] for c in children)))
-            if not children:
-                continue
+        for i in reversed(shape.inner.tolist()):
             chunk = chunk_of(ensemble, int(tree.nodes[i]))
-            feature = np.repeat(chunk.features, np.diff(chunk.row_ptr))
-            for place, child in enumerate(children):
+            for place, child in enumerate(range(tree.child_ptr[i], tree.child_ptr[i + 1])):
                 mine = chunk.child == place
-                weights = dict(zip(feature[mine].tolist(), chunk.weight[mine].tolist(), strict=True))
+                weights = dict(zip(chunk.feature[mine].tolist(), chunk.weight[mine].tolist(), strict=True))
                 scorers[i, below[child]] = (float(chunk.bias[place]), weights)
         found.append({key[1]: value for key, value in scorers.items()})
     return found

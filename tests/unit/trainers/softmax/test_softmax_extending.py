@@ -18,8 +18,10 @@ from service.executors.local import Crew
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers import TRAINERS, Trained, TrainingSet, parse_parameters, train
+from service.trainers.shape import shape_of
 from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
+from tests.oracles.label_trees import labels_below
 
 N_LABELS, N_NEW, N_ROWS, N_WORDS, OF_A_LABEL = 30, 4, 900, 60, 4
 VARIANTS = {
@@ -61,16 +63,12 @@ def _model(variant: str, seed: int = 0) -> tuple[TrainingSet, Trained, Model, An
 def _nodes(ensemble: TreeEnsemble) -> dict[frozenset[int], Any]:
     """By the labels below each inner node: those below each child, its weights and its bias."""
     (tree,) = trees_of(ensemble)
-    below: dict[int, frozenset[int]] = {}
+    shape = shape_of(tree.child_ptr, tree.node_label)
+    below = list(map(frozenset, labels_below(shape)))
     found = {}
-    for node in range(len(tree.nodes) - 1, -1, -1):
-        children = range(tree.child_ptr[node], tree.child_ptr[node + 1])
-        own = {int(tree.node_label[node])} - {-1}
-        below[node] = frozenset(own.union(*(below[child] for child in children)))
-        if children:
-            chunk = chunk_of(ensemble, int(tree.nodes[node]))
-            arrays = [array.tobytes() for array in chunk]
-            found[below[node]] = [below[child] for child in children], arrays
+    for node in shape.inner.tolist():
+        arrays = [array.tobytes() for array in chunk_of(ensemble, int(tree.nodes[node]))]
+        found[below[node]] = below[tree.child_ptr[node] : tree.child_ptr[node + 1]], arrays
     return found
 
 
