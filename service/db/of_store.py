@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -26,10 +26,10 @@ def opened_database(store: Path, *, create: bool = False) -> Iterator[Database]:
     from service.db.engine import Database, default_url
 
     url = read_settings().database_url
-    with TemporaryDirectory(prefix="xylem-") as nowhere:
-        home = store if create or is_there(store, url) else Path(nowhere)
-        with closing(Database(url or default_url(home))) as database:
-            yield database
+    with ExitStack() as stack:
+        if not (create or is_there(store, url)):
+            store = Path(stack.enter_context(TemporaryDirectory(prefix="xylem-")))
+        yield stack.enter_context(closing(Database(url or default_url(store))))
 
 
 @contextmanager

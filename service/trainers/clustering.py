@@ -26,13 +26,13 @@ _Part = tuple[int, I32, int, int]
 _Halving = tuple[int, int, int, int]
 """Where a part of the labels begins, its second half begins and it ends; a seed."""
 
+_Subtree = tuple[int, I32, list[_Halving]]
+"""Where a part of the labels begins; the labels; its halvings, upper levels first."""
+
 
 @dataclass(frozen=True)
 class _Halve:
-    """Halves a part of the labels, then its halves, and so on; the result is the labels in their new order.
-
-    An item has where the part begins, its labels and its halvings, upper levels first.
-    """
+    """Halves a part of the labels, then its halves, and so on; the result is the labels as they lie then."""
 
     result: ClassVar[Any] = I32
 
@@ -42,7 +42,7 @@ class _Halve:
         """Return what calls work in."""
         return np.zeros((self.vectors.n_features, 2), np.float32)
 
-    def run(self, item: tuple[int, I32, list[_Halving]], sums: F32, stop: U8) -> I32:
+    def run(self, item: _Subtree, sums: F32, stop: U8) -> I32:
         """Return the result of an item."""
         first, members, halvings = item
         for start, middle, end, seed in halvings:
@@ -111,7 +111,7 @@ def balanced_shape(vectors: SparseRows, labels: I32, leaf_size: int, arity: int,
     cuts = {round(halvings * (i + 1) / n_levels) for i in range(n_levels)}
     halve = _Halve(vectors)
 
-    def done(item: tuple[int, I32, list[_Halving]], members: I32) -> None:
+    def done(item: _Subtree, members: I32) -> None:
         labels[item[0] : item[0] + len(members)] = members
 
     bounds_of, halvings_of = _halvings(len(labels), halvings, tools.seed)

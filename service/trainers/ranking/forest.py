@@ -153,7 +153,9 @@ def grow_forest(
     rows, growth = _rows(data, label_weight), parameters.growth(data.rows)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     forest = tools.forest(_Grow(rows, labelled, growth, tools.seed), n_trees)
-    return [grown._replace(weight=weighed.plain(grown.feature, grown.weight)) for grown in forest]
+    for number, grown in enumerate(forest):  # one after the other: weights are not there twice
+        forest[number] = grown._replace(weight=weighed.plain(grown.feature, grown.weight))
+    return forest
 
 
 def tree_bytes(rows: SparseRows) -> int:
