@@ -248,6 +248,6 @@ def import_model(
         with file.open("rb") as archive:
             manifest = opened.import_(archive, model)
     else:
-        raise BadParameter("expected --file FILE --model NAME, or --from LIBRARY PATH, found another mixture")
+        raise BadParameter("expected --file FILE --model NAME, or --from LIBRARY PATH, found other options")
     line = f"{file or path} -> {manifest.shown}"
     print_result(json, line, model=manifest.model, version=manifest.version)

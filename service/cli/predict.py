@@ -141,7 +141,7 @@ def predict(
     data = given.data
     columns, options = table.columns(file_path(data)), wanted.options()
     if (text is not None) + (data != STDIN) + given.plain > 1:
-        raise BadParameter("expected a text, --data or --plain alone, found several of them")
+        raise BadParameter("expected one of a text, --data and --plain, found several")
     files.check(data, tells_more=wanted.explain or wanted.label_info or wanted.language is not None)
     if files.out is not None and place.url is None:
         what = Wanted(model, _query(options), wanted.explain)
@@ -297,7 +297,7 @@ def _by_store(
     with opened_learning(store, create=False) as learning:
         served = open_named(Store(store), *parse_reference(model), learning, is_tuned=is_tuned)
         if learning is not None and learning.follower.fault and not is_tuned:
-            complain(f"feedback to these predictions will not be taken: {learning.follower.fault}")
+            complain(f"feedback to these predictions will not be accepted: {learning.follower.fault}")
         answer = answers_of(served, options, limits, explain=explain)
         yield partial(_by_threads, answer=answer, threads=threads, limits=limits)
 

@@ -96,7 +96,7 @@ def thresholds(
     if switch or drop:
         alone = Tuning(empty_labels=tuning.empty_labels)
         if data is not None or tuning != alone or shadow or (switch and drop):
-            raise BadParameter("expected --switch or --drop alone, found other options beside")
+            raise BadParameter("expected --switch or --drop alone, found other options too")
         _end_shadow(model, store, switch=switch, json=json)
         return
     if data is None:

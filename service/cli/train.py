@@ -118,8 +118,8 @@ LabelNames = Annotated[
 
 
 _FROM_STDIN = (
-    "Learning from standard input. Its end or Ctrl-C publishes what has been learnt; "
-    "a second Ctrl-C gives it up."
+    "Learning from standard input. At its end, or after Ctrl-C, the model is published; "
+    "after a second Ctrl-C it is not."
 )
 
 LabelInfo = Annotated[
