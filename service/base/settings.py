@@ -201,7 +201,7 @@ class Limits(FixedLimits):
     body_bytes_max: Count = _count(8 << 20, "bytes of a request's body (a batch's stream has no such limit)")
     instances_max: Count = _count(1024, "instances of a predict request")
     text_bytes_max: Count = _count(1 << 20, "bytes of an instance's text, as UTF-8")
-    top_r_max: Count = _count(1000, "labels asked for, `top_r`")
+    top_r_max: Count = _count(1000, "labels of an answer, `top_r`")
     line_bytes_max: Count = _count(1 << 20, "bytes of a batch's line")
     batches_max: Count = _count(8, "batches answered at a time; one more is answered 503")
     requests_max: Count = _count(1024, "requests in flight; one more is answered 503")
@@ -209,15 +209,15 @@ class Limits(FixedLimits):
         len(os.sched_getaffinity(0)), "threads for predictions too long for the event loop"
     )
     queue_max: Count = _count(64, "predictions that wait for a thread; one more is answered 503")
-    body_seconds_max: Seconds = _seconds(30.0, "seconds to receive headers, a body, or a batch's least bytes")
+    body_seconds_max: Seconds = _seconds(30.0, "seconds to receive headers, a body, or 1 KiB of a batch")
     request_seconds_max: Seconds = _seconds(30.0, "seconds to answer a predict request once it is received")
-    archive_bytes_max: Bytes = _count(64 << 30, "bytes of a model's archive that is brought in over HTTP")
+    archive_bytes_max: Bytes = _count(64 << 30, "bytes of a model's archive that is imported over HTTP")
     data_bytes_max: Bytes = _count(16 << 30, "bytes of a file that is uploaded into the data directory")
     feedback_rows_max: Count = _count(
-        100_000, "rows of feedback of a model that are kept (`XYLEM_FEEDBACK_ROWS`); the oldest go first"
+        100_000, "rows of feedback of a model that are stored (`XYLEM_FEEDBACK_ROWS`); the oldest go first"
     )
     job_lease_seconds: Seconds = _seconds(
-        30.0, "seconds without a word of its worker after which a job is another's to take"
+        30.0, "seconds without a sign of its worker after which another worker takes a job"
     )
     job_threads_max: Count = _count(len(os.sched_getaffinity(0)), "threads of a job")
     job_memory_bytes_max: Bytes = _count(
@@ -226,9 +226,7 @@ class Limits(FixedLimits):
     job_cpu_seconds_max: Duration = _seconds(86_400.0, "seconds of processor time of a job, over all threads")
     job_seconds_max: Duration = _seconds(86_400.0, "seconds that a job may take")
     job_file_bytes_max: Bytes = _count(64 << 30, "bytes of a file that a job writes")
-    job_nice: Nice = _count(
-        19, "how far jobs stand back for others who want the processors: 0 not at all, 19 the most"
-    )
+    job_nice: Nice = _count(19, "how much lower the priority of jobs is (nice): 0 no lower, 19 the lowest")
 
     @classmethod
     def settings_customise_sources(
@@ -263,8 +261,8 @@ class Settings(BaseSettings):
     drain_seconds: Pause = _seconds(
         1.0, "seconds after SIGTERM in which `/readyz` says no while requests are still accepted"
     )
-    shutdown_seconds: Seconds = _seconds(30.0, "seconds that requests in flight are given at the end")
-    keep_alive_seconds: Seconds = _seconds(75.0, "seconds an idle connection is kept")
+    shutdown_seconds: Seconds = _seconds(30.0, "seconds for requests in flight when the service ends")
+    keep_alive_seconds: Seconds = _seconds(75.0, "seconds an idle connection stays open")
     database_url: str | None = Field(
         None, description="the database of thresholds and feedback; none: SQLite beside the models"
     )
@@ -275,22 +273,22 @@ class Settings(BaseSettings):
         1000, "milliseconds after which a change of thresholds by another process is served here too"
     )
     feedback_days_max: Count = _count(
-        30, "days in which feedback to a prediction is taken, and for which event ids are remembered"
+        30, "days in which feedback to a prediction is accepted, and event ids are remembered"
     )
     feedback_halve_events: Count | None = Field(
         None, description="events after which a version's counters are halved; none: nothing is forgotten"
     )
     feedback_rows: bool = Field(
-        False, description="whether instances of feedback and their true labels are kept, to train on"
+        False, description="whether instances of feedback and their true labels are stored, to train on"
     )
-    feedback_row_days_max: Count = _count(90, "days for which such rows are kept")
+    feedback_row_days_max: Count = _count(90, "days for which these rows are stored")
     data_dir: Path | None = Field(
-        None, description="the directory of the files that jobs and `/v1/admin` read; none: they do not"
+        None, description="the directory of data files for jobs and `/v1/admin`; none: they read no files"
     )
     ray_address: str | None = Field(
         None,
-        description="the Ray cluster whose nodes run the trainings that ask for it, `auto` or `HOST:PORT`; "
-        "not set: none",
+        description="the Ray cluster for trainings with the executor `ray`, `auto` or `HOST:PORT`; not set: "
+        "none",
     )
     token_key: SigningKeys | None = Field(
         None, description="the key that signs prediction ids, or several, separated by commas"
@@ -300,8 +298,8 @@ class Settings(BaseSettings):
     )
     open_scopes: OpenScopes | None = Field(
         None,
-        description="what needs no key, of predict, feedback and metrics, or none; not set: all three when "
-        "`XYLEM_HOST` is a loopback address, else none",
+        description="scopes that need no key, of predict, feedback and metrics, or none; not set: all three "
+        "when `XYLEM_HOST` is a loopback address, else none",
     )
     cors_origins: Origins | None = Field(
         None, description="origins whose pages may call the service, or * for any; not set: no CORS"
