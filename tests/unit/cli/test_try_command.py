@@ -266,4 +266,4 @@ def test_plain_lines_and_documents_are_predicted(
         "b.txt",
     ]
     both = run_here("predict", "ein-versuch", "a text", "--plain", store=store)
-    assert "expected a text, --data or --plain alone" in both.stderr
+    assert "expected one of a text, --data and --plain" in both.stderr
