@@ -22,7 +22,7 @@ app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
 
 BY_URI = "uri"
 
-By = Annotated[str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="What labels are.")]
+By = Annotated[str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="What the labels are.")]
 
 
 @app.command("label-info")
@@ -38,7 +38,7 @@ def label_info(
     by: By = BY_URI,
     language: Annotated[
         str | None,
-        typer.Option(metavar="LANGUAGE", help="Of names where nobody asks for one; of a .tsv file, its own."),
+        typer.Option(metavar="LANGUAGE", help="Language of names by default; of a .tsv file, its language."),
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the model's label info.")] = False,
     store: StoreDir = DEFAULT_STORE,
@@ -46,7 +46,7 @@ def label_info(
 ) -> None:
     """Give a model's labels URIs, names by language, notations and broader subjects; or show what they have.
 
-    It belongs to the model and all its versions. Running servers tell what is new without a restart.
+    It belongs to the model and all its versions. Running servers follow without a restart.
     """
     from model_store.store import Store
     from service.workflows.label_info import attach_label_info, read_label_info
@@ -85,7 +85,7 @@ def _print(found: Attached, json: bool) -> None:
     print_facts(f"Label info of {found.model}", shown)
 
 
-Labels = Annotated[int, typer.Option(min=1, max=1000, help="So many labels of each node: of most rows.")]
+Labels = Annotated[int, typer.Option(min=1, max=1000, help="Labels to show of each node: the most frequent.")]
 
 _TREES_SHOWN = 5
 """Of more trees only the means are in the table; --json has all."""
@@ -95,11 +95,11 @@ _TREES_SHOWN = 5
 def explain(
     model: Model,
     label: Annotated[str, typer.Option("--label", metavar="LABEL", help="The label, by its name.")],
-    top: Annotated[int, typer.Option(min=1, max=10_000, help="So many features.")] = 20,
+    top: Annotated[int, typer.Option(min=1, max=10_000, help="Number of features.")] = 20,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Show the features that a label's own classifiers weigh most, by name.
+    """Show the features with the largest weights for a label, by name.
 
     In a tree that is the classifier of the label's leaf, which tells it apart from the leaf's siblings. With
     several trees the weights are means. A weight above 0 speaks for the label, one below 0 against it.
