@@ -45,6 +45,9 @@ _NO_LABELS = np.empty(0, np.int32)
 OTHERS, OTHERS_LEAST = 1, 300
 """Of a node's rows without new labels so many for each one with them, and at least, are seen (`_on_some`)."""
 
+ANEW = 0.05
+"""Where more of the rows carry new labels, one step from old weights does not lead far enough (`_on_some`)."""
+
 COARSE = 4
 """New classifiers are trained to so much larger an eps: a third less time, the same precision."""
 
@@ -267,10 +270,14 @@ def _on_some(
 ) -> dict[int, Again]:
     """Return what is trained, old weights on rows with new labels and some of the others, by chance.
 
+    Where new labels are on many rows, it is trained from nothing, on all rows.
+
     All others are what the old weights are the optimum of; these tell how far they may move.
     """
     fits = ~np.repeat(np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr))
     before, found = Members(offsets(fits)[members.ptr], members.rows[fits]), {}
+    if len(np.unique(members.rows[~fits])) > ANEW * n_rows:
+        return {node: again._replace(old=None) for node, again in trained.items()}
     place = np.zeros(n_rows, np.int32)
     for node, again in trained.items():
         if again.old is None:
