@@ -46,7 +46,7 @@ OTHERS, OTHERS_LEAST = 1, 300
 """Of a node's rows without new labels so many for each one with them, and at least, are seen (`_on_some`)."""
 
 ANEW = 0.05
-"""Where more of the rows carry new labels, one step from old weights does not lead far enough (`_on_some`)."""
+"""Where more of the rows carry new labels, a step from old weights does not lead far enough (`_on_some`)."""
 
 COARSE = 4
 """New classifiers are trained to so much larger an eps: a third less time, the same precision."""
