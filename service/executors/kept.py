@@ -78,6 +78,7 @@ class _Keeping(Crew):
         self.stop = crew.stop
         self._crew = crew
         self._directory = directory
+        self._last: tuple[Any, str, Any] = None, "", None
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on the items whose results are not there yet; `done` is called for all of them.
@@ -85,9 +86,11 @@ class _Keeping(Crew):
         A file for each step and its fields, named by them and by the sources of Xylem. Raises Unavailable
         when the disk refuses.
         """
-        kind = type(step)
-        where = f"{kind.__module__}.{kind.__qualname__}", source_digest(Path(inspect.getfile(kind)))
-        name = digest_of(where, step).hex()[:_NAME_BYTES]
+        if step is not self._last[0]:
+            kind = type(step)
+            where = f"{kind.__module__}.{kind.__qualname__}", source_digest(Path(inspect.getfile(kind)))
+            self._last = step, digest_of(where, step).hex()[:_NAME_BYTES], _Named(step)
+        _, name, named = self._last
         with (self._directory / name).open("a+b") as file:
             there = _read(file)
 
@@ -105,7 +108,7 @@ class _Keeping(Crew):
                 _append(file, b"".join([item[0], length, content, sha256(content).digest()]))
                 done(item[1], result)
 
-            self._crew.steps(_Named(step), missing(), keep)
+            self._crew.steps(named, missing(), keep)
 
 
 def _append(file: BinaryIO, record: bytes) -> None:

@@ -154,7 +154,8 @@ def train_classifiers(
              have none. None: `every_child`
     """
     trained = every_child(shape) if trained is None else trained
-    solve = Solve(rows, shape, members, solving, tools.seed, len(np.unique(members.rows)), trained)
+    n_root = int(np.count_nonzero(np.bincount(members.rows)))
+    solve = Solve(rows, shape, members, solving, tools.seed, n_root, trained)
     pieces = sorted(solve.pieces(), key=lambda piece: -solve.visits(piece))
     total, gone = sum(map(solve.visits, pieces)), 0
     solved: dict[int, dict[int, Solved]] = {node: {} for node in trained}

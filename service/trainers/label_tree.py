@@ -149,7 +149,7 @@ def _shapes_of_rows(
     """Yield (tools of the tree, shape, members) of each tree of rows in memory."""
     ptr, rows = rows_by_label(data.labels)
     labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
-    for of_tree, shape in _shapes(labels, lambda: exact_vectors(data, tools), p, tools):
+    for of_tree, shape in _shapes(labels, lambda: label_representations(*data, tools), p, tools):
         yield of_tree, shape, members_of(ptr, rows, shape.labels)
 
 
@@ -157,14 +157,6 @@ def _clustered(vectors: SparseRows, labels: I32, p: LabelTreeParameters, tools: 
     if p.clustering == "balanced":
         return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
     return kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
-
-
-def exact_vectors(data: TrainingSet, tools: Tools) -> SparseRows:
-    """Return the label representations of rows in memory, and tell of it."""
-    tools.progress("label representations", 0, 1)
-    vectors = label_representations(data.rows, data.labels)
-    tools.progress("label representations", 1, 1)
-    return vectors
 
 
 def grow(weighed: Weighed, shape: Shape, members: Members, solving: Solving, tools: Tools) -> Tree:
