@@ -16,10 +16,11 @@ from model_store.manifest import IDS_MAX
 from service.base.faults import fault
 from service.base.parameters import Parameters
 from service.base.rows import NO_ROWS, LabelRows, SparseRows
-from service.trainers.blocks import blocks_of, factors_of, train_blocks, vectors_of
+from service.trainers.blocks import train_blocks
 from service.trainers.classifiers import Members, Solving, members_of, solver_bytes, train_classifiers
 from service.trainers.clustering import balanced_shape, kmeans_shape
 from service.trainers.fields import CostDecay, Eps, Idf, LabelTrees, LeafSize, MaxEpochs, RareDecay
+from service.trainers.held_blocks import blocks_of, factors_of, vectors_of
 from service.trainers.regrowing import Regrowth
 from service.trainers.representations import label_representations
 from service.trainers.shape import Shape, join
