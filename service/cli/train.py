@@ -336,6 +336,7 @@ def estimate(
     parameters: Parameters = None,
     trainer: SizeOf = "label-tree",
     label_names: LabelNames = None,
+    stream: Stream = False,
     ray: StepMemory = False,
     json: Json = False,
 ) -> None:
@@ -345,7 +346,8 @@ def estimate(
     of weights (train --weights), and has embeddings too. Small weights are left out of most models, so that
     a version is far smaller; names of labels and features are not counted. Memory of training is neither.
     """
-    from service.workflows.train import TrainRequest, estimate_size
+    from service.workflows.estimate import estimate_size
+    from service.workflows.request import TrainRequest
 
     request = TrainRequest(
         trainer=trainer,
@@ -355,6 +357,7 @@ def estimate(
         columns=table.columns(data),
         seed=work.seed,
         threads=n_threads(work.threads),
+        stream=stream,
         ray="auto" if ray else None,
     )
     with progress(json) as show:
@@ -375,6 +378,9 @@ def estimate(
         facts[f"features kept, depth {depth}"] = f"{100 * alpha:.1f} %"
     if needs := size.get("ray"):
         facts["a node's object store"] = mebibytes(needs["node_bytes"])
+    if blocks := size.get("blocks"):
+        facts["blocks, on all nodes or on disk"] = mebibytes(blocks["held_bytes"])
+    if needs := size.get("ray") or size.get("blocks"):
         facts["a worker, besides"] = f"at most {mebibytes(needs['worker_bytes'])}"
         facts["where the command runs"] = f"{mebibytes(needs['driver_bytes'])}, and the weights"
     print_facts(f"{trainer} on {data}", facts)

@@ -34,6 +34,7 @@ from service.trainers.classifiers import (
 )
 from service.trainers.held_blocks import Blocks, OfBlock, dealt
 from service.trainers.shape import Shape, parents_of
+from service.trainers.size import CountUsed
 from service.trainers.source import HeldRows, JoinedRows, TrainingSet
 from service.trainers.spec import rows_by_label
 from service.trainers.weighing import weighed
@@ -224,6 +225,67 @@ class _SolveWork:
         return max(0, -int(epochs))
 
 
+@dataclass(frozen=True)
+class _CountOfWork(OfBlock):
+    """Counts the features that rows of nodes have: those of a group of subtrees, or one in all blocks."""
+
+    result: ClassVar[Any] = list[int]
+
+    blocks: list[HeldRows]
+    shape: Shape
+    n_features: int
+
+    def run(self, work: _Work, workspace: None, stop: U8) -> list[int]:
+        """Return the result of an item."""
+        if work.tile < 0:
+            count = self._count_in(JoinedRows(work.parts).get())
+            places = count.workspace()
+            return [count.run(node, places, stop) for node in work.nodes]
+        seen = np.zeros(self.n_features, np.uint8)
+        for block in self.blocks:
+            data = block.get()
+            rows, members, node = data.rows, self._count_in(data).members, work.nodes[0]
+            of_node = members.rows[members.ptr[self.shape.first[node]] : members.ptr[self.shape.last[node]]]
+            seen[rows.take(np.unique(of_node)).indices] = 1
+        return [int(seen.sum())]
+
+    def _count_in(self, data: TrainingSet) -> CountUsed:
+        return CountUsed(data.rows, self.shape, members_of(*rows_by_label(data.labels), self.shape.labels))
+
+
+def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
+    """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
+    _, works = _divided(blocks, shape, tools)
+    used = np.zeros(len(shape.first), np.int64)
+
+    def done(work: _Work, counts: list[int]) -> None:
+        used[work.nodes] = counts
+
+    firsts = [work for work in works if work.tile <= 0]
+    tools.crew.steps(_CountOfWork(blocks.held, shape, blocks.census.n_features), firsts, done)
+    return used
+
+
+def block_bytes(n_features: int, memory_mib: int, n_rows: int) -> int:
+    """Return what a step of `train_blocks` takes; n_rows are those of the block that has most."""
+    return 3 * (memory_mib << 20) + 76 * n_features + 64 * n_rows
+
+
+def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[I32, list[_Work]]:
+    """Return int32[K], the place of each label among the leaves, and what steps solve, the largest first."""
+    tops, groups = _planned(blocks, shape)
+    n_tiles = -(-np.diff(shape.child_ptr) // LANES)
+    place, group = np.full(len(blocks.census.label_rows), -1, np.int32), np.full(len(shape.labels), -1)
+    place[shape.labels] = np.arange(len(shape.labels))
+    for number, nodes in enumerate(groups):
+        for node in nodes:
+            group[shape.first[node] : shape.last[node]] = number
+    split = tools.crew.split(_Split(place, group, len(groups)), blocks.held, len(groups)) if groups else []
+    works = [_Work([node], tile, []) for node in tops for tile in range(n_tiles[node])]
+    works += [_Work(nodes, -1, [parts[number] for parts in split]) for number, nodes in enumerate(groups)]
+    return place, works
+
+
 def train_blocks(
     blocks: Blocks, shape: Shape, scale: F32 | None, solving: Solving, tools: Tools
 ) -> list[Chunk | None]:
@@ -232,18 +294,10 @@ def train_blocks(
     Its bits where all rows fit in a step, and of subtrees whose rows do; the same bits whoever runs them.
     Memory: the chunks; of a step about three times `memory_bytes`, and 76 bytes a feature.
     """
-    tops, groups = _planned(blocks, shape)
+    place, works = _divided(blocks, shape, tools)
     n_children = np.diff(shape.child_ptr)
-    place, group = np.full(len(blocks.census.label_rows), -1, np.int32), np.full(len(shape.labels), -1)
-    place[shape.labels] = np.arange(len(shape.labels))
-    for number, nodes in enumerate(groups):
-        for node in nodes:
-            group[shape.first[node] : shape.last[node]] = number
-    split = tools.crew.split(_Split(place, group, len(groups)), blocks.held, len(groups)) if groups else []
-    works = [_Work([node], tile, []) for node in tops for tile in range(-(-n_children[node] // LANES))]
-    works += [_Work(nodes, -1, [parts[number] for parts in split]) for number, nodes in enumerate(groups)]
     chunks: list[Chunk | None] = [None] * len(shape.first)
-    tiles: dict[int, list[tuple[Chunk, I32]]] = {node: [] for node in tops}
+    tiles: dict[int, list[tuple[Chunk, I32]]] = {work.nodes[0]: [] for work in works if work.tile >= 0}
     gone = 0
 
     def done(work: _Work, solved: list[Chunk]) -> None:
@@ -258,7 +312,7 @@ def train_blocks(
         tools.progress("classifiers", gone, len(works))
 
     counts = blocks.census.n_labelled, blocks.census.n_features
-    mixed = dealt(blocks, tools) if tops else []
+    mixed = dealt(blocks, tools) if tiles else []
     tools.crew.steps(_SolveWork(mixed, shape, place, scale, solving, tools.seed, *counts), works, done)
     for node, parts in tiles.items():
         chunks[node] = merge_chunks(parts, int(n_children[node]))

@@ -5,12 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.base.errors import Unavailable
+from service.base.errors import BadParameter, Unavailable
 from service.executors.local import Crew
-from service.trainers import Trained, fit, parse_parameters
+from service.trainers import Trained, estimate, fit, parse_parameters
 from service.trainers import blocks as blocks_module
 from service.trainers.blocks import Blocks
+from service.trainers.registry import estimate_blocks
 from service.trainers.source import MemorySource, TrainingSet
+from service.trainers.work import no_progress
 from tests.oracles.problems import to_labels, to_rows
 from tests.steps import Parts
 
@@ -24,16 +26,21 @@ def problem(n_rows: int = 600, n_labels: int = 40) -> TrainingSet:
     return TrainingSet(to_rows(x.astype(np.float64)), to_labels(y))
 
 
-def of_blocks(
-    monkeypatch: pytest.MonkeyPatch, name: str, items: list[str], memory_bytes: int, threads: int = 1
-) -> Trained:
-    """Train on blocks, of which a step holds so many bytes."""
+def with_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
+    """A step holds so many bytes of the rows."""
     planned = blocks_module._planned
 
     def smaller(blocks: Blocks, shape: blocks_module.Shape) -> tuple[list[int], list[list[int]]]:
         return planned(blocks._replace(memory_bytes=memory_bytes), shape)
 
     monkeypatch.setattr(blocks_module, "_planned", smaller)
+
+
+def of_blocks(
+    monkeypatch: pytest.MonkeyPatch, name: str, items: list[str], memory_bytes: int, threads: int = 1
+) -> Trained:
+    """Train on blocks, of which a step holds so many bytes."""
+    with_memory(monkeypatch, memory_bytes)
     parameters = parse_parameters(name, [*items, "memory_mib=2"])
     found = fit(name, parameters, Parts(problem(), 8), 1, crew=Crew(threads))
     monkeypatch.undo()
@@ -93,3 +100,19 @@ def test_what_is_held_comes_back_as_it_was() -> None:
     for value, expected in zip(held, [data, data.cut(3, 9)], strict=True):
         for found, array in zip(value.get().rows, expected.rows, strict=True):
             np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 30, 20_000])
+def test_the_estimate_of_blocks_is_that_of_rows_in_memory(
+    monkeypatch: pytest.MonkeyPatch, memory_bytes: int
+) -> None:
+    with_memory(monkeypatch, memory_bytes)
+    parameters = parse_parameters("label-tree", ["leaf_size=5", "arity=4", "idf=no", "memory_mib=2"])
+    found = estimate_blocks("label-tree", parameters, Parts(problem(), 8), 1, Crew(2), no_progress)
+    assert found == estimate("label-tree", parameters, *problem(), 1)
+
+
+def test_a_trainer_without_blocks_has_no_estimate_of_a_stream() -> None:
+    parameters = parse_parameters("ldsm", [])
+    with pytest.raises(BadParameter, match="stream: expected one of label-tree, ovr, found ldsm"):
+        estimate_blocks("ldsm", parameters, Parts(problem(), 8), 1, Crew(1), no_progress)
