@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from model_store.compiled.handles import F32, U8
+from service.base.errors import BadData
 from service.base.rows import SparseRows, offsets
 from service.executors.steps import Held
 from service.trainers.representations import label_sums, unit_vectors
@@ -41,15 +42,23 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
-    """Read a stream, whose parts are of a MiB of its file, and hold its rows in blocks. Raises BadData."""
+    """Read a stream, whose parts are of a MiB of its file, and hold its rows in blocks.
+
+    Raises BadData, also for a row that takes more than a step may hold.
+    """
     census = source.census
     census.check_labelled()
     parts, gone = source.parts(), 0
     held: list[HeldRows] = []
     tools.progress(STAGE, 0, census.n_rows)
     while some := list(islice(parts, max(1, memory_mib // _PARTS))):
-        held.append(tools.crew.hold(TrainingSet.join(some)))
-        gone += sum(part.n_rows for part in some)
+        block = TrainingSet.join(some)
+        n_bytes = 8 * np.diff(block.rows.indptr)
+        if n_bytes.max(initial=0) > memory_mib << 20:
+            fault = f"expected rows of at most memory_mib={memory_mib} MiB, found {n_bytes.max():,} bytes"
+            raise BadData(f"row {gone + n_bytes.argmax() + 1}: {fault}")
+        held.append(tools.crew.hold(block))
+        gone += block.n_rows
         tools.progress(STAGE, gone, census.n_rows)
     return Blocks(held, memory_mib << 20, census)
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.base.errors import BadParameter, Unavailable
+from service.base.errors import BadData, BadParameter, Unavailable
+from service.base.rows import SparseRows
 from service.executors.local import Crew
 from service.trainers import Trained, estimate, fit, parse_parameters
 from service.trainers import blocks as blocks_module
@@ -84,6 +85,17 @@ def test_nodes_that_do_not_fit_are_near_and_subtrees_have_the_same_bits(
     if memory_bytes > 1:  # of a block a row that takes long
         threads = of_blocks(monkeypatch, "label-tree", items, memory_bytes, threads=3)
         assert arrays_of(threads) == arrays_of(found)
+
+
+def test_a_row_that_takes_more_than_a_step_may_hold_is_named() -> None:
+    rows = problem().rows
+    long = rows.join([rows, SparseRows(np.array([0, 1 << 18]), *([np.zeros(1 << 18, np.int32)] * 2), 90)])
+    labels = problem().labels
+    data = TrainingSet(long, labels.join([labels, labels.cut(0, 1)]))
+    with pytest.raises(
+        BadData, match=r"row 601: expected rows of at most memory_mib=1 MiB, found 2,097,152 bytes"
+    ):
+        fit("ovr", parse_parameters("ovr", ["memory_mib=1"]), Parts(data, 3), 1)
 
 
 def test_what_is_held_is_refused_in_a_sentence_when_the_disk_is_full() -> None:
