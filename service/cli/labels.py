@@ -1,4 +1,4 @@
-"""`xylem models labels`, `label-info`, `explain` and `tree`: labels, and what is known of them."""
+"""`xylem models label-info`, `explain` and `tree`: labels, and what is known of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import typer
 
 from service.base.errors import BadInput, BadParameter
 from service.cli.console import print_facts, print_json, print_line, print_result, print_table
-from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
+from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir
 from service.cli.places import open_model
-from service.cli.predict import LabelInfo, Language
 
 if TYPE_CHECKING:
     from model_store.store import Store
@@ -19,63 +18,6 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
-
-
-@app.command()
-def labels(
-    model: Model,
-    search: Annotated[
-        str, typer.Option(metavar="PART", help="Only labels that contain this, or whose names do.")
-    ] = "",
-    language: Language = None,
-    label_info: LabelInfo = False,
-    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum number of labels.")] = 100,
-    store: StoreDir = DEFAULT_STORE,
-    json: Json = False,
-) -> None:
-    """List the labels of a version, with their names if the model has label info.
-
-    A search ignores case, and looks into the names that are shown, too.
-    """
-    from model_store.names import name_of
-    from model_store.store import Store
-    from service.serving.denied import denied_by
-    from service.serving.label_info import LiveLabelInfo, label_info_options, told_of_label
-    from service.serving.pages import labels_found
-    from service.serving.schemas.predict import InfoQuery
-
-    opened, (name, reference) = Store(store), parse_reference(model)
-    version = opened.open(name, reference)
-    live = LiveLabelInfo(name, version.labels)
-    live.follow(opened.label_info(name))
-    info = label_info_options(InfoQuery(language=language, label_info=label_info), live)
-    denied = set(denied_by(opened, name, reference))
-    counts = version.arrays.get("labels/counts")
-    ids = labels_found(version.labels, search, info)
-    found: list[dict[str, Any]] = []
-    for i in ids[:limit].tolist():
-        label = name_of(version.labels, i)
-        rows = None if counts is None else int(counts[i])
-        told = {} if info is None else told_of_label(info, i)
-        is_denied = label in denied or (live.allowed is not None and not live.allowed[i])
-        found.append({"label": label, "id": i, "training_rows": rows, "denied": is_denied, **told})
-    number = version.manifest.version
-    if json:
-        print_json({"model": name, "version": number, "n_found": len(ids), "labels": found})
-        return
-    heads = [
-        key
-        for key in (found[0] if found else ("label",))
-        if key != "denied" or denied or live.allowed is not None
-    ]
-    title = f"{name}@{number}: {len(ids):,} of {version.labels.n_names:,} labels"
-    print_table(title, heads, [[_cell(one[key]) for key in heads] for one in found])
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, dict):
-        return "; ".join(f"{language}: {name}" for language, name in value.items())
-    return ("yes" if value else "") if isinstance(value, bool) else value
 
 
 BY_URI = "uri"

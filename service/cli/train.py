@@ -335,6 +335,7 @@ def estimate(
     parameters: Parameters = None,
     trainer: SizeOf = "label-tree",
     label_names: LabelNames = None,
+    stream: Stream = False,
     ray: StepMemory = False,
     json: Json = False,
 ) -> None:
@@ -344,7 +345,8 @@ def estimate(
     type of weights (train --weights), and includes embeddings. Most models leave out small weights, so a
     version is far smaller. Names of labels and features, and the memory of training, are not counted.
     """
-    from service.workflows.train import TrainRequest, estimate_size
+    from service.workflows.estimate import estimate_size
+    from service.workflows.request import TrainRequest
 
     request = TrainRequest(
         trainer=trainer,
@@ -354,6 +356,7 @@ def estimate(
         columns=table.columns(data),
         seed=work.seed,
         threads=n_threads(work.threads),
+        stream=stream,
         ray="auto" if ray else None,
     )
     with progress(json) as show:
@@ -374,6 +377,9 @@ def estimate(
         facts[f"features kept, depth {depth}"] = f"{100 * alpha:.1f} %"
     if needs := size.get("ray"):
         facts["a node's object store"] = mebibytes(needs["node_bytes"])
+    if blocks := size.get("blocks"):
+        facts["blocks, on all nodes or on disk"] = mebibytes(blocks["held_bytes"])
+    if needs := size.get("ray") or size.get("blocks"):
         facts["a worker, besides"] = f"at most {mebibytes(needs['worker_bytes'])}"
         facts["where the command runs"] = f"{mebibytes(needs['driver_bytes'])}, and the weights"
     print_facts(f"{trainer} on {data}", facts)

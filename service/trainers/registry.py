@@ -245,6 +245,18 @@ def estimate(
     return trainer(name).estimate(data, parameters, tools).as_dict()
 
 
+def estimate_blocks(
+    name: str, parameters: Parameters, source: RowSource, seed: int, crew: Crew, progress: Progress
+) -> dict[str, Any]:
+    """Return what `estimate` does of a stream. Raises BadParameter for a trainer that holds no blocks."""
+    found = trainer(name).estimate_blocks
+    if found is None:
+        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.estimate_blocks)
+        raise BadParameter(f"stream: expected one of {able}, found {name}")
+    tools = replace(_tools(name, parameters, seed, 1, progress), crew=crew)
+    return found(source, parameters, tools).as_dict()
+
+
 def check_spreads(name: str, parameters: Parameters) -> None:
     """Raise BadParameter for a training that is the work of one process, and not of steps."""
     why = trainer(name).alone(parameters)

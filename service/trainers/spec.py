@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from model_store.build import build_ensemble
 from model_store.compiled.handles import I32, I64
 from model_store.ensemble import Kind, Link, Tree, TreeEnsemble
 from model_store.version import Model
 from service.base.parameters import Parameters, Scalar
-from service.base.rows import LabelRows, SparseRows, offsets
+from service.base.rows import LabelRows, SparseRows
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Reads, RowSource, TrainingSet
 from service.trainers.state import LearnerState, PassPlan
@@ -90,6 +91,7 @@ class TrainerSpec(Generic[P]):
 
     fit       trains on the rows of a source
     estimate  the size of the model before its training, from rows in memory
+    estimate_blocks  the same from a stream, of a trainer that holds its rows in blocks
     reads     the least that it needs of a source: "rows" needs all of them in memory, "passes" reads them
               again and again, "once" learns from rows as they come
     is_exact  whether probabilities are exact, and sum to 1 over the labels: they are not to be calibrated
@@ -108,6 +110,7 @@ class TrainerSpec(Generic[P]):
     fit: Callable[[RowSource, P, Tools], Trained]
     estimate: Callable[[TrainingSet, P, Tools], SizeEstimate]
     reads: Reads = "rows"
+    estimate_blocks: Callable[[RowSource, P, Tools], SizeEstimate] | None = None
     is_exact: bool = False
     shows: bool = False
     growth: Callable[[P, SparseRows], Regrows] | None = None
@@ -118,6 +121,7 @@ class TrainerSpec(Generic[P]):
 
 def rows_by_label(labels: LabelRows) -> tuple[I64, I32]:
     """Return (ptr int64[n_labels + 1], rows int32[..]): the rows that carry each label, ascending."""
-    order = np.argsort(labels.indices, kind="stable")
-    rows = np.repeat(np.arange(labels.n_rows, dtype=np.int32), np.diff(labels.indptr))[order]
-    return offsets(np.bincount(labels.indices, minlength=labels.n_labels)), rows
+    every = np.ones(len(labels.indices), np.uint8)
+    shape = labels.n_rows, labels.n_labels
+    by_label = sparse.csr_array((every, labels.indices, labels.indptr), shape).tocsc()
+    return by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32)

@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from model_store.compiled.handles import F32, I32, I64
+from model_store.compiled.handles import F32, F64, I32, I64
 from model_store.ensemble import Chunk
 from service.base.rows import SparseRows, offsets
 
 PART_ROWS = 1 << 16
+
+_FEW = 100
 
 _ALIKE = 1e-6
 """Values of a row that differ by no more than this share are the same number scaled to the row's length."""
@@ -55,7 +57,7 @@ class FeatureCounts(NamedTuple):
     n_rows: int
     alike: bool
     with_it: I64
-    squares: Any
+    squares: F64
 
     def __add__(self, more: FeatureCounts) -> FeatureCounts:  # type: ignore[override]
         """Return the counts of both."""
@@ -109,6 +111,8 @@ def weigh(rows: SparseRows, idf: str, in_place: bool = False) -> Weighed:
 
     Cost: some passes over the values. Deterministic.
     """
+    if idf == "auto" and not _alike(rows.cut(0, min(_FEW, rows.n_rows))):  # most rows say so at once
+        idf = "no"
     scale = None if idf == "no" else count_features(rows).factors(idf)
     return Weighed(weighed(rows, scale, in_place), scale)
 

@@ -19,10 +19,10 @@ from service.base.rows import LabelRows, SparseRows
 from service.trainers.classifiers import Members, Solving, members_of, solver_bytes
 from service.trainers.clustering import balanced_shape
 from service.trainers.fields import CostDecay, Eps, Idf, LabelTrees, LeafSize, MaxEpochs, Prune, RareDecay
-from service.trainers.label_tree import exact_vectors, grow
+from service.trainers.label_tree import grow
 from service.trainers.plt.descent import Descent, train_trees
 from service.trainers.regrowing import Regrowth
-from service.trainers.representations import projected_vectors
+from service.trainers.representations import label_representations, projected_vectors
 from service.trainers.shape import Shape, huffman_shape, random_shape, shape_of
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.source import Census, MemorySource, RowSource, TrainingSet, all_rows
@@ -111,7 +111,7 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
     trees: list[Tree] = []
     weighed = weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
-    vectors = exact_vectors(data, tools) if parameters.tree == "kmeans" else None
+    vectors = label_representations(*data, tools) if parameters.tree == "kmeans" else None
     for of_tree, shape in _shapes(source.census, parameters, vectors, tools):
         trees.append(grow(weighed, shape, _members(data.labels, shape), parameters.solving(), of_tree))
     return _assemble(trees, source.census, parameters)
@@ -149,7 +149,7 @@ def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> 
     if parameters.tree == "kmeans":
         if parameters.solver == "batch":
             weighed = weigh(data.rows, parameters.idf)
-            vectors = exact_vectors(data._replace(rows=weighed.rows), tools)
+            vectors = label_representations(weighed.rows, data.labels, tools)
         else:
             vectors = projected_vectors(source, tools)
     shapes = [shape for _, shape in _shapes(source.census, parameters, vectors, tools)]
