@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from model_store.build import build_ensemble
 from model_store.compiled.handles import I32, I64
 from model_store.ensemble import Kind, Link, Tree, TreeEnsemble
 from model_store.version import Model
 from service.base.parameters import Parameters, Scalar
-from service.base.rows import LabelRows, SparseRows, offsets
+from service.base.rows import LabelRows, SparseRows
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Reads, RowSource, TrainingSet
 from service.trainers.state import LearnerState, PassPlan
@@ -120,6 +121,6 @@ class TrainerSpec(Generic[P]):
 
 def rows_by_label(labels: LabelRows) -> tuple[I64, I32]:
     """Return (ptr int64[n_labels + 1], rows int32[..]): the rows that carry each label, ascending."""
-    order = np.argsort(labels.indices, kind="stable")
-    rows = np.repeat(np.arange(labels.n_rows, dtype=np.int32), np.diff(labels.indptr))[order]
-    return offsets(np.bincount(labels.indices, minlength=labels.n_labels)), rows
+    shape, carried = (labels.n_rows, labels.n_labels), np.ones(len(labels.indices), np.bool_)
+    by_label = sparse.csr_array((carried, labels.indices, labels.indptr), shape=shape).tocsc()
+    return by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32)
