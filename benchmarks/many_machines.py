@@ -33,6 +33,7 @@ from service.executors.values import n_bytes
 from service.trainers import fit, parse_parameters
 from service.trainers.classifiers import Solve
 from service.trainers.clustering import SUBTREE, _Halve
+from service.trainers.representations import _Represent
 from service.trainers.source import MemorySource, TrainingSet
 
 NODES = (1, 2, 10, 100, 1000)
@@ -147,6 +148,12 @@ def scaled(found: Recording, data: TrainingSet, n_rows: int, n_labels: int, leaf
     halvings = max(0, math.ceil(math.log2(n_labels / leaf_size)))
     alone = min(halvings, max(0, math.ceil(math.log2(n_labels / SUBTREE))))
     phases = []
+    for phase in found.phases:
+        if phase.name == _Represent.__name__.strip("_"):
+            n_items = round(len(phase.items) * n_rows / data.rows.n_rows)
+            seconds = statistics.mean(item.seconds for item in phase.items)
+            one_range = Item(seconds, int(vector_bytes * n_labels / n_items))
+            phases.append(Phase(phase.name, int(row_bytes * n_rows), [one_range] * n_items))
     for level in range(alone + (alone < halvings)):
         labels, times = n_labels / 2**level, 1 if level < alone else halvings - alone
         items = [Item(labels * times * label_seconds, int(8 * labels))] * 2**level

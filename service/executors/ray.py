@@ -42,7 +42,7 @@ NODE_SECONDS = 120.0
 RETRIES = 10
 """So often a step is begun again after its process or node has died."""
 
-BUNDLE_SECONDS = 0.25
+BUNDLE_SECONDS = 0.5
 """Items are sent together until a bundle takes about so long: a task alone costs some milliseconds."""
 
 BUNDLE_MAX = 256
@@ -248,7 +248,7 @@ class RayCrew(Crew):
         A step whose process or node dies is begun again elsewhere. Raises what a step raises, and Unavailable
         where it dies RETRIES times more, or no node is left. An interrupt ends what runs.
         """
-        ray, todo, size = self._ray, iter(items), 1
+        ray, todo, size, ahead = self._ray, iter(items), 1, list[T]()
         number, fields = self._sent(step)
         # by default Ray fills the node of this process first, and finds others free only after a while
         task = ray.remote(_run_bundle).options(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")
@@ -256,7 +256,13 @@ class RayCrew(Crew):
         try:
             while True:
                 wanted = self._ahead * self._processors()
-                while len(running) < wanted and (bundle := list(islice(todo, size))):
+                while len(running) < wanted:
+                    # a bundle is a share of the items that lie ahead: at the end they become small
+                    ahead += islice(todo, max(0, wanted * (size - 1) + 1 - len(ahead)))
+                    n_next = min(size, -(-len(ahead) // wanted))
+                    if not n_next:
+                        break
+                    bundle, ahead = ahead[:n_next], ahead[n_next:]
                     running[task.remote(number, fields, bundle)] = bundle
                 if not running:
                     return
