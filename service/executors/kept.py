@@ -6,7 +6,7 @@ import fcntl
 import inspect
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from model_store.compiled.sources import source_digest
 from service.base.errors import Unavailable
 from service.executors.local import Crew
-from service.executors.steps import R, Step, T
-from service.executors.values import digest_of, packed, unpacked
+from service.executors.steps import Held, R, Step, T
+from service.executors.values import Named, digest_of, packed, unpacked
 
 _NAME_BYTES = 32
 _HEAD_BYTES = _NAME_BYTES + 8
@@ -54,7 +54,7 @@ def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
 
 
 @dataclass(frozen=True)
-class _Named(Generic[T, R]):
+class _NamedItems(Generic[T, R]):
     """A step whose items come with their names."""
 
     result: ClassVar[Any] = None
@@ -78,6 +78,7 @@ class _Keeping(Crew):
         self.stop = crew.stop
         self._crew = crew
         self._directory = directory
+        self._last: tuple[Any, str, Any] = None, "", None
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on the items whose results are not there yet; `done` is called for all of them.
@@ -85,9 +86,9 @@ class _Keeping(Crew):
         A file for each step and its fields, named by them and by the sources of Xylem. Raises Unavailable
         when the disk refuses.
         """
-        kind = type(step)
-        where = f"{kind.__module__}.{kind.__qualname__}", source_digest(Path(inspect.getfile(kind)))
-        name = digest_of(where, step).hex()[:_NAME_BYTES]
+        if step is not self._last[0]:
+            self._last = step, _name_of(step), _NamedItems(step)
+        _, name, named = self._last
         with (self._directory / name).open("a+b") as file:
             there = _read(file)
 
@@ -105,7 +106,26 @@ class _Keeping(Crew):
                 _append(file, b"".join([item[0], length, content, sha256(content).digest()]))
                 done(item[1], result)
 
-            self._crew.steps(_Named(step), missing(), keep)
+            self._crew.steps(named, missing(), keep)
+
+    def hold(self, value: R) -> Held[R]:
+        """Put a value where steps reach it, named by what stands in it."""
+        return Named(self._crew.hold(value), digest_of(value).hex())
+
+    def split(self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int) -> list[list[Held[R]]]:
+        """Run a step on every item, as `Crew.split`; results are made anew, and named by their cause."""
+        name, found = _name_of(step), self._crew.split(step, items, n)
+        return [
+            [Named(part, digest_of(name, item, number).hex()) for number, part in enumerate(parts)]
+            for item, parts in zip(items, found, strict=True)
+        ]
+
+
+def _name_of(step: Any) -> str:
+    """Return the name of a step and its fields: a digest of them and of the sources that it reaches."""
+    kind = type(step)
+    where = f"{kind.__module__}.{kind.__qualname__}", source_digest(Path(inspect.getfile(kind)))
+    return digest_of(where, step).hex()[:_NAME_BYTES]
 
 
 def _append(file: BinaryIO, record: bytes) -> None:

@@ -239,6 +239,8 @@ class RayCrew(Crew):
         self._found = 1
         self._looked_at = -math.inf
         self._made_by: list[Any] = []
+        self._last: Any = None
+        self._where: Any = None
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on every item, as `Crew.steps`.
@@ -247,7 +249,7 @@ class RayCrew(Crew):
         where it dies RETRIES times more, or no node is left. An interrupt ends what runs.
         """
         ray, todo, size = self._ray, iter(items), 1
-        number, fields = uuid.uuid4().hex, ray.put(step)
+        number, fields = self._sent(step)
         # by default Ray fills the node of this process first, and finds others free only after a while
         task = ray.remote(_run_bundle).options(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")
         running: dict[Any, list[T]] = {}
@@ -269,6 +271,13 @@ class RayCrew(Crew):
             for ref in running:
                 ray.cancel(ref, force=True)
             raise
+
+    def _sent(self, step: Any) -> Any:
+        """Return a name for a step, and where it is in the object store; the last one is there already."""
+        if step is not self._last:
+            self._last = self._where = None  # the one before goes first
+            self._where, self._last = (uuid.uuid4().hex, self._ray.put(step)), step
+        return self._where
 
     def hold(self, value: R) -> Held[R]:
         """Put a value into the object store."""

@@ -4,12 +4,23 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+
+
+class Named(NamedTuple):
+    """A held value with a name that stands for it in digests."""
+
+    held: Any
+    name: str
+
+    def get(self) -> Any:
+        """Return the value."""
+        return self.held.get()
 
 
 def mapped(value: Any, of_array: Callable[[Array], Array]) -> Any:
@@ -87,6 +98,8 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, Named):
+        return value.name
     if isinstance(value, tuple | list):
         return [_layout(part, arrays) for part in value]
     if isinstance(value, dict):

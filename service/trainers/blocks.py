@@ -8,9 +8,8 @@ algorithm 2, by dual coordinate descent.
 from __future__ import annotations
 
 import os
-from collections import deque
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, ClassVar, NamedTuple
 
@@ -18,8 +17,7 @@ import numpy as np
 
 from model_store.compiled.handles import F32, I32, I64, U8, U16
 from model_store.ensemble import LANES, Chunk
-from service.base.rows import LabelRows, SparseRows, offsets
-from service.executors.steps import R, Step
+from service.base.rows import LabelRows, offsets
 from service.kernels.training.problem import localise
 from service.kernels.training.solver import Tile
 from service.trainers.classifiers import (
@@ -34,136 +32,16 @@ from service.trainers.classifiers import (
     merge_chunks,
     solved_of,
 )
-from service.trainers.representations import label_sums, unit_vectors
+from service.trainers.held_blocks import Blocks, OfBlock, dealt
 from service.trainers.shape import Shape, parents_of
-from service.trainers.source import Census, HeldRows, JoinedRows, RowSource, TrainingSet
+from service.trainers.size import CountUsed
+from service.trainers.source import HeldRows, JoinedRows, TrainingSet
 from service.trainers.spec import rows_by_label
-from service.trainers.weighing import FeatureCounts, count_features, weighed
+from service.trainers.weighing import weighed
 from service.trainers.work import Tools, derived_seed
 
 PASSES_MAX = 20
 """Passes over all blocks: late ones change little (docs/adr/0020-steps-and-who-runs-them.md has figures)."""
-
-_PARTS = 2
-"""A block is of so many times fewer MiB of the file than a step may hold of rows."""
-
-STAGE = "blocks"
-
-
-class Blocks(NamedTuple):
-    """Rows in blocks, in their order.
-
-    held          where each block is
-    memory_bytes  of rows that a step holds at once
-    census        the counts of all rows
-    """
-
-    held: list[HeldRows]
-    memory_bytes: int
-    census: Census
-
-
-def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
-    """Read a stream, whose parts are of a MiB of its file, and hold its rows in blocks. Raises BadData."""
-    census = source.census
-    census.check_labelled()
-    parts, gone = source.parts(), 0
-    held: list[HeldRows] = []
-    tools.progress(STAGE, 0, census.n_rows)
-    while some := list(islice(parts, max(1, memory_mib // _PARTS))):
-        held.append(tools.crew.hold(TrainingSet.join(some)))
-        gone += sum(part.n_rows for part in some)
-        tools.progress(STAGE, gone, census.n_rows)
-    return Blocks(held, memory_mib << 20, census)
-
-
-class _OfBlock:
-    """A step whose items are blocks."""
-
-    def workspace(self) -> None:
-        """Return nothing."""
-
-
-@dataclass(frozen=True)
-class _Deal(_OfBlock):
-    """Deals the rows of a block at random."""
-
-    result: ClassVar[Any] = list[TrainingSet]
-
-    seed: int
-    n_parts: int
-
-    def run(self, block: HeldRows, workspace: None, stop: U8) -> list[TrainingSet]:
-        """Return the result of an item."""
-        data = block.get()
-        order = np.random.default_rng(self.seed).permutation(data.n_rows)
-        return [data.take(np.sort(part)) for part in np.array_split(order, self.n_parts)]
-
-
-def dealt(blocks: Blocks, tools: Tools) -> list[HeldRows]:
-    """Return as many blocks, each with rows of all of them: files are often sorted.
-
-    A block that is unlike the others would be learnt well and then forgotten, again and again.
-    """
-    n_blocks = len(blocks.held)
-    parts = tools.crew.split(_Deal(derived_seed(tools.seed, n_blocks), n_blocks), blocks.held, n_blocks)
-    return [JoinedRows(list(of_block)) for of_block in zip(*parts, strict=True)]
-
-
-@dataclass(frozen=True)
-class _CountFeatures(_OfBlock):
-    """Counts the features of blocks."""
-
-    result: ClassVar[Any] = FeatureCounts
-
-    def run(self, block: HeldRows, workspace: None, stop: U8) -> FeatureCounts:
-        """Return the result of an item."""
-        return count_features(block.get().rows)
-
-
-@dataclass(frozen=True)
-class _SumRows(_OfBlock):
-    """Sums the weighed rows of each label of blocks."""
-
-    result: ClassVar[Any] = Any
-
-    scale: F32 | None
-
-    def run(self, block: HeldRows, workspace: None, stop: U8) -> Any:
-        """Return the result of an item."""
-        data = block.get()
-        return label_sums(weighed(data.rows, self.scale), data.labels)
-
-
-def _added(blocks: Blocks, step: Step[HeldRows, R], tools: Tools) -> R:
-    """Return the sum of a step's results: one after the other, from the first block to the last."""
-    todo, waiting = deque(blocks.held), dict[HeldRows, Any]()
-    total: Any = None
-
-    def done(block: HeldRows, result: Any) -> None:
-        nonlocal total
-        waiting[block] = result
-        while todo and todo[0] in waiting:
-            more = waiting.pop(todo.popleft())
-            total = more if total is None else total + more
-
-    tools.crew.steps(step, blocks.held, done)
-    found: R = total
-    return found
-
-
-def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
-    """Return the factor of each feature, as `weigh` finds it."""
-    return None if idf == "no" else _added(blocks, _CountFeatures(), tools).factors(idf)
-
-
-def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
-    """Return the label representations of weighed rows. Memory: the sum of the rows of each label."""
-    tools.progress("label representations", 0, 1)
-    sums = _added(blocks, _SumRows(scale), tools)
-    sums.sort_indices()
-    tools.progress("label representations", 1, 1)
-    return unit_vectors(sums)
 
 
 class _Work(NamedTuple):
@@ -207,7 +85,7 @@ def _planned(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
 
 
 @dataclass(frozen=True)
-class _Split(_OfBlock):
+class _Split(OfBlock):
     """Takes the rows of a block that reach each group of subtrees; they keep all their labels.
 
     place  int32[K]   the place of each label among the leaves
@@ -347,6 +225,67 @@ class _SolveWork:
         return max(0, -int(epochs))
 
 
+@dataclass(frozen=True)
+class _CountOfWork(OfBlock):
+    """Counts the features that rows of nodes have: those of a group of subtrees, or one in all blocks."""
+
+    result: ClassVar[Any] = list[int]
+
+    blocks: list[HeldRows]
+    shape: Shape
+    n_features: int
+
+    def run(self, work: _Work, workspace: None, stop: U8) -> list[int]:
+        """Return the result of an item."""
+        if work.tile < 0:
+            count = self._count_in(JoinedRows(work.parts).get())
+            places = count.workspace()
+            return [count.run(node, places, stop) for node in work.nodes]
+        seen = np.zeros(self.n_features, np.uint8)
+        for block in self.blocks:
+            data = block.get()
+            rows, members, node = data.rows, self._count_in(data).members, work.nodes[0]
+            of_node = members.rows[members.ptr[self.shape.first[node]] : members.ptr[self.shape.last[node]]]
+            seen[rows.take(np.unique(of_node)).indices] = 1
+        return [int(seen.sum())]
+
+    def _count_in(self, data: TrainingSet) -> CountUsed:
+        return CountUsed(data.rows, self.shape, members_of(*rows_by_label(data.labels), self.shape.labels))
+
+
+def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
+    """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
+    _, works = _divided(blocks, shape, tools)
+    used = np.zeros(len(shape.first), np.int64)
+
+    def done(work: _Work, counts: list[int]) -> None:
+        used[work.nodes] = counts
+
+    firsts = [work for work in works if work.tile <= 0]
+    tools.crew.steps(_CountOfWork(blocks.held, shape, blocks.census.n_features), firsts, done)
+    return used
+
+
+def block_bytes(n_features: int, memory_mib: int, n_rows: int) -> int:
+    """Return what a step of `train_blocks` takes; n_rows are those of the block that has most."""
+    return 3 * (memory_mib << 20) + 76 * n_features + 64 * n_rows
+
+
+def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[I32, list[_Work]]:
+    """Return int32[K], the place of each label among the leaves, and what steps solve, the largest first."""
+    tops, groups = _planned(blocks, shape)
+    n_tiles = -(-np.diff(shape.child_ptr) // LANES)
+    place, group = np.full(len(blocks.census.label_rows), -1, np.int32), np.full(len(shape.labels), -1)
+    place[shape.labels] = np.arange(len(shape.labels))
+    for number, nodes in enumerate(groups):
+        for node in nodes:
+            group[shape.first[node] : shape.last[node]] = number
+    split = tools.crew.split(_Split(place, group, len(groups)), blocks.held, len(groups)) if groups else []
+    works = [_Work([node], tile, []) for node in tops for tile in range(n_tiles[node])]
+    works += [_Work(nodes, -1, [parts[number] for parts in split]) for number, nodes in enumerate(groups)]
+    return place, works
+
+
 def train_blocks(
     blocks: Blocks, shape: Shape, scale: F32 | None, solving: Solving, tools: Tools
 ) -> list[Chunk | None]:
@@ -355,18 +294,10 @@ def train_blocks(
     Its bits where all rows fit in a step, and of subtrees whose rows do; the same bits whoever runs them.
     Memory: the chunks; of a step about three times `memory_bytes`, and 76 bytes a feature.
     """
-    tops, groups = _planned(blocks, shape)
+    place, works = _divided(blocks, shape, tools)
     n_children = np.diff(shape.child_ptr)
-    place, group = np.full(len(blocks.census.label_rows), -1, np.int32), np.full(len(shape.labels), -1)
-    place[shape.labels] = np.arange(len(shape.labels))
-    for number, nodes in enumerate(groups):
-        for node in nodes:
-            group[shape.first[node] : shape.last[node]] = number
-    split = tools.crew.split(_Split(place, group, len(groups)), blocks.held, len(groups)) if groups else []
-    works = [_Work([node], tile, []) for node in tops for tile in range(-(-n_children[node] // LANES))]
-    works += [_Work(nodes, -1, [parts[number] for parts in split]) for number, nodes in enumerate(groups)]
     chunks: list[Chunk | None] = [None] * len(shape.first)
-    tiles: dict[int, list[tuple[Chunk, I32]]] = {node: [] for node in tops}
+    tiles: dict[int, list[tuple[Chunk, I32]]] = {work.nodes[0]: [] for work in works if work.tile >= 0}
     gone = 0
 
     def done(work: _Work, solved: list[Chunk]) -> None:
@@ -381,7 +312,7 @@ def train_blocks(
         tools.progress("classifiers", gone, len(works))
 
     counts = blocks.census.n_labelled, blocks.census.n_features
-    mixed = dealt(blocks, tools) if tops else []
+    mixed = dealt(blocks, tools) if tiles else []
     tools.crew.steps(_SolveWork(mixed, shape, place, scale, solving, tools.seed, *counts), works, done)
     for node, parts in tiles.items():
         chunks[node] = merge_chunks(parts, int(n_children[node]))

@@ -10,20 +10,21 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from model_store.compiled.handles import I32
+from model_store.compiled.handles import F32, I32
 from model_store.ensemble import Chunk, Link, Tree
 from model_store.manifest import IDS_MAX
 from service.base.faults import fault
 from service.base.parameters import Parameters
 from service.base.rows import NO_ROWS, LabelRows, SparseRows
-from service.trainers.blocks import blocks_of, factors_of, train_blocks, vectors_of
+from service.trainers.blocks import features_used, train_blocks
 from service.trainers.classifiers import Members, Solving, members_of, solver_bytes, train_classifiers
 from service.trainers.clustering import balanced_shape, kmeans_shape
 from service.trainers.fields import CostDecay, Eps, Idf, LabelTrees, LeafSize, MaxEpochs, RareDecay
+from service.trainers.held_blocks import Blocks, blocks_of, factors_of, vectors_of
 from service.trainers.regrowing import Regrowth
 from service.trainers.representations import label_representations
 from service.trainers.shape import Shape, join
-from service.trainers.size import SizeEstimate, estimate_size
+from service.trainers.size import SizeEstimate, estimate_size, size_of
 from service.trainers.source import RowSource, TrainingSet, all_rows
 from service.trainers.spec import Trained, TrainerSpec, rows_by_label, spreads
 from service.trainers.weighing import Weighed, weigh
@@ -56,18 +57,18 @@ class ClassifierParameters(Parameters):
     """
 
     loss: Literal["squared_hinge", "logistic"] = Field(
-        default="squared_hinge", description="the loss of the node classifiers"
+        default="squared_hinge", description="loss function of the node classifiers"
     )
     link: Literal["hinge2", "hinge3"] = Field(
         default="hinge3",
-        description="with the squared hinge, a margin m means the probability exp(-max(0, 1 - m)^2) or ^3",
+        description="probability of a margin m of squared_hinge: exp(-max(0, 1 - m)^2), or ^3 with hinge3",
     )
     cost: float = Field(
         default=0.0,
         ge=0.0,
         le=1e6,
-        description="weight of the loss against the L2 penalty (C), at the root; 0: 0.5 with the squared "
-        "hinge, 8 with the logistic loss",
+        description="C at the root, the weight of the loss against the L2 penalty; 0 means 0.5 with "
+        "squared_hinge, 8 with logistic",
     )
     cost_decay: CostDecay = 0.25
     rare_decay: RareDecay = 0.0
@@ -75,15 +76,15 @@ class ClassifierParameters(Parameters):
     max_epochs: MaxEpochs = 100
     prune: Prune = Field(
         default="auto",
-        description="leave out smaller weights; 0 keeps them all; auto: 0.1, and less where rows have more "
-        "than 300 features in the mean: 0.1 * sqrt(300 / mean)",
+        description="remove weights with a smaller absolute value; 0 keeps all; auto: 0.1, or 0.1 * "
+        "sqrt(300 / mean) if rows have more than 300 features on average (mean)",
     )
     idf: Idf = "auto"
     memory_mib: int = Field(
         default=512,
         ge=1,
         le=4096,
-        description="with --stream: a step holds so much of the rows; nodes with more are solved by blocks",
+        description="with --stream: MiB of rows in memory at a time; larger nodes are solved in blocks",
     )
 
     def solving(self, n_rows: int, n_nonzeros: int) -> Solving:
@@ -107,16 +108,16 @@ class LabelTreeParameters(ClassifierParameters):
 
     trees: LabelTrees = 1
     clustering: Literal["balanced", "kmeans"] = Field(
-        default="balanced", description="recursive balanced 2-means, or plain k-means"
+        default="balanced", description="cluster labels by recursive balanced 2-means, or k-means"
     )
     leaf_size: LeafSize = 100
     arity: int = Field(
         default=16,
         ge=2,
         le=4096,
-        description="most children of a node above the labels; balanced: a power of two",
+        description="most children of a node, if these are nodes too; balanced: a power of two",
     )
-    depth: int = Field(default=6, ge=1, le=32, description="kmeans: most levels")
+    depth: int = Field(default=6, ge=1, le=32, description="kmeans: most levels of nodes")
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
@@ -149,7 +150,7 @@ def _shapes_of_rows(
     """Yield (tools of the tree, shape, members) of each tree of rows in memory."""
     ptr, rows = rows_by_label(data.labels)
     labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
-    for of_tree, shape in _shapes(labels, lambda: exact_vectors(data, tools), p, tools):
+    for of_tree, shape in _shapes(labels, lambda: label_representations(*data, tools), p, tools):
         yield of_tree, shape, members_of(ptr, rows, shape.labels)
 
 
@@ -157,14 +158,6 @@ def _clustered(vectors: SparseRows, labels: I32, p: LabelTreeParameters, tools: 
     if p.clustering == "balanced":
         return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
     return kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
-
-
-def exact_vectors(data: TrainingSet, tools: Tools) -> SparseRows:
-    """Return the label representations of rows in memory, and tell of it."""
-    tools.progress("label representations", 0, 1)
-    vectors = label_representations(data.rows, data.labels)
-    tools.progress("label representations", 1, 1)
-    return vectors
 
 
 def grow(weighed: Weighed, shape: Shape, members: Members, solving: Solving, tools: Tools) -> Tree:
@@ -197,14 +190,21 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
     return Trained.of(trees, data.labels.n_labels, data.rows.n_features, "label-tree", link, parameters)
 
 
+def _shapes_of_blocks(
+    source: RowSource, p: ClassifierParameters, tools: Tools
+) -> tuple[Blocks, F32 | None, Iterator[tuple[Tools, Shape]]]:
+    """Return the rows of a stream, held in blocks, the factors of features, and the trees' shapes."""
+    blocks = blocks_of(source, p.memory_mib, tools)
+    scale = factors_of(blocks, p.idf, tools)
+    labels = np.flatnonzero(blocks.census.label_rows).astype(np.int32)
+    return blocks, scale, _shapes(labels, lambda: vectors_of(blocks, scale, tools), p, tools)
+
+
 def _fit_blocks(source: RowSource, parameters: ClassifierParameters, tools: Tools) -> Trained:
     """Train on a stream, whose rows are held in blocks. Raises BadData."""
-    blocks = blocks_of(source, parameters.memory_mib, tools)
+    blocks, scale, shapes = _shapes_of_blocks(source, parameters, tools)
     census = blocks.census
-    scale = factors_of(blocks, parameters.idf, tools)
     solving = parameters.solving(census.n_rows, census.n_nonzeros)
-    labels = np.flatnonzero(census.label_rows).astype(np.int32)
-    shapes = _shapes(labels, lambda: vectors_of(blocks, scale, tools), parameters, tools)
     trees = [
         _tree_of(Weighed(NO_ROWS, scale), shape, train_blocks(blocks, shape, scale, solving, of_tree))
         for of_tree, shape in shapes
@@ -218,6 +218,13 @@ def estimate_label_tree(data: TrainingSet, parameters: ClassifierParameters, too
     data = data._replace(rows=weigh(data.rows, parameters.idf).rows)
     shapes = [(shape, members) for _, shape, members in _shapes_of_rows(data, parameters, tools)]
     return estimate_size(data.rows, shapes, tools)
+
+
+def _estimate_blocks(source: RowSource, parameters: ClassifierParameters, tools: Tools) -> SizeEstimate:
+    """Return the size bound of what `fit_label_tree` would train on a stream. Raises BadData."""
+    blocks, _, shapes = _shapes_of_blocks(source, parameters, tools)
+    counted = ((shape, features_used(blocks, shape, of_tree)) for of_tree, shape in shapes)
+    return size_of(counted, getattr(parameters, "trees", 1), tools)
 
 
 def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Regrowth:
@@ -243,6 +250,7 @@ LABEL_TREE: TrainerSpec[Any] = TrainerSpec(
     parameters=LabelTreeParameters,
     fit=fit_label_tree,
     estimate=estimate_label_tree,
+    estimate_blocks=_estimate_blocks,
     reads="passes",
     growth=regrow_label_tree,
     alone=spreads,

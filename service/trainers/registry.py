@@ -172,7 +172,7 @@ def fit(
     trained, plan = spec.fit(source, parameters, tools), spec.plan(parameters)
     if plan is None or not 0 < passes.until < plan.passes:
         return trained
-    stopped = f"stopped after pass {passes.until} of {plan.passes}: train --from this version goes on"
+    stopped = f"stopped after pass {passes.until} of {plan.passes}: continue with train --from"
     return replace(trained, warnings=[*trained.warnings, stopped])
 
 
@@ -243,6 +243,18 @@ def estimate(
     check_training_set(data)
     tools = replace(tools, crew=crew or tools.crew)
     return trainer(name).estimate(data, parameters, tools).as_dict()
+
+
+def estimate_blocks(
+    name: str, parameters: Parameters, source: RowSource, seed: int, crew: Crew, progress: Progress
+) -> dict[str, Any]:
+    """Return what `estimate` does of a stream. Raises BadParameter for a trainer that holds no blocks."""
+    found = trainer(name).estimate_blocks
+    if found is None:
+        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.estimate_blocks)
+        raise BadParameter(f"stream: expected one of {able}, found {name}")
+    tools = replace(_tools(name, parameters, seed, 1, progress), crew=crew)
+    return found(source, parameters, tools).as_dict()
 
 
 def check_spreads(name: str, parameters: Parameters) -> None:

@@ -98,7 +98,7 @@ def extend_trees(
     is_new = np.bincount(data.labels.indices, minlength=data.labels.n_labels) > 0
     is_new[: ensemble.label_leaf.shape[1]] &= ensemble.label_leaf[0] < 0
     new = np.flatnonzero(is_new).astype(np.int32)
-    vectors = _vectors(weighed, data.labels, new)
+    vectors = _vectors(weighed, data.labels, new, tools)
     n_divided = 0
 
     def place(old: OldTree, of_tree: Tools) -> _Place:
@@ -107,7 +107,7 @@ def extend_trees(
         for node, (before, joining) in joins.items():
             if len(before) + len(joining) > how.group_most:
                 labels = np.sort(np.concatenate([before, joining]))
-                alike = _vectors(weighed, data.labels, labels)
+                alike = _vectors(weighed, data.labels, labels, tools)
                 divided[node] = how.divide(alike, labels, of_tree.seeded(node))
         n_divided += len(divided)
         return _place(old, {node: joining for node, (_, joining) in joins.items()}, divided)
@@ -132,11 +132,11 @@ def refit_trees(
     return Regrown(made, 0, n_trained)
 
 
-def _vectors(weighed: Weighed, labels: LabelRows, some: I32) -> SparseRows:
+def _vectors(weighed: Weighed, labels: LabelRows, some: I32, tools: Tools) -> SparseRows:
     """Return the vectors of some labels; those of all others are empty."""
     kept = np.isin(labels.indices, some)
     part = LabelRows(offsets(kept)[labels.indptr], labels.indices[kept], labels.n_labels)
-    return label_representations(weighed.rows, part)
+    return label_representations(weighed.rows, part, tools)
 
 
 def _join(

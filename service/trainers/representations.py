@@ -1,20 +1,26 @@
 """Label representations: where a label lies among the features, and its mean row, which re-ranks answers."""
 
-from typing import Any
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from model_store.compiled.handles import F64
+from model_store.compiled.handles import F64, I32, I64, U8
 from service.base.errors import BadParameter
-from service.base.rows import LabelRows, SparseRows
+from service.base.rows import LabelRows, SparseRows, offsets
 from service.kernels.training.cluster import add_projected
 from service.trainers.source import RowSource
+from service.trainers.spec import rows_by_label
 from service.trainers.work import Tools
 
 PROJECTED = 512
 """Dimensions of the label vectors that k-means trees are made of where rows may come as a stream."""
+
+_PIECE = 1 << 20
+"""A piece of work is about so many non-zeros of rows, or one label."""
 
 
 def label_sums(rows: SparseRows, labels: LabelRows) -> Any:
@@ -23,18 +29,22 @@ def label_sums(rows: SparseRows, labels: LabelRows) -> Any:
     Features ascend within a label. Cost: the non-zeros of each row once for each of its labels; memory of the
     result. Deterministic.
     """
+    return _sums(rows, *rows_by_label(labels))
+
+
+def _sums(rows: SparseRows, ptr: I64, carrying: I32) -> Any:
     x = sparse.csr_array((rows.values, rows.indices, rows.indptr), shape=(rows.n_rows, rows.n_features))
-    ones = np.ones(len(labels.indices), rows.values.dtype)
-    y = sparse.csr_array((ones, labels.indices, labels.indptr), shape=(labels.n_rows, labels.n_labels))
-    sums = (y.T.tocsr() @ x).tocsr()
+    ones = np.ones(len(carrying), rows.values.dtype)
+    sums = (sparse.csr_array((ones, carrying, ptr), shape=(len(ptr) - 1, rows.n_rows)) @ x).tocsr()
     sums.sort_indices()
     return sums
 
 
 def squared_lengths(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
     """Return the sum of squares of each compressed row, summed in double precision."""
-    sums: F64 = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), indptr[:-1])
-    sums[np.diff(indptr) == 0] = 0.0
+    sums, filled = np.zeros(len(indptr) - 1), np.diff(indptr) > 0
+    if filled.any():
+        sums[filled] = np.add.reduceat(values.astype(np.float64) ** 2, indptr[:-1][filled])
     return sums
 
 
@@ -46,12 +56,43 @@ def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
     return found
 
 
-def label_representations(rows: SparseRows, labels: LabelRows) -> SparseRows:
+@dataclass(frozen=True)
+class _Represent:
+    """Makes the representations of labels first .. last - 1; `rows_by_label` says which rows carry each."""
+
+    result: ClassVar[Any] = SparseRows
+
+    rows: SparseRows
+    ptr: I64
+    carrying: I32
+
+    def workspace(self) -> None:
+        """Return nothing."""
+
+    def run(self, item: tuple[int, int], workspace: None, stop: U8) -> SparseRows:
+        """Return the result of an item."""
+        ptr = self.ptr[item[0] : item[1] + 1]
+        return unit_vectors(_sums(self.rows, ptr - ptr[0], self.carrying[ptr[0] : ptr[-1]]))
+
+
+def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> SparseRows:
     """Return the normalised sum of the x of each label's rows; empty where no row with features carries it.
 
     Source: Lin, Liu and Lin 2024, section 2. Cost: that of `label_sums`. Deterministic.
     """
-    return unit_vectors(label_sums(rows, labels))
+    represent = _Represent(rows, *rows_by_label(labels))
+    carried = offsets(np.diff(rows.indptr)[represent.carrying])[represent.ptr]
+    last = np.flatnonzero(np.diff(carried // _PIECE)) + 1
+    found: dict[int, SparseRows] = {}
+
+    def done(item: tuple[int, int], vectors: SparseRows) -> None:
+        found[item[0]] = vectors
+        tools.progress("label representations", len(found), len(bounds) - 1)
+
+    bounds = np.unique([0, *last, labels.n_labels]).tolist()
+    tools.progress("label representations", 0, len(bounds) - 1)
+    tools.crew.steps(represent, pairwise(bounds), done)
+    return SparseRows.join([found[first] for first in bounds[:-1]])
 
 
 def unit_vectors(sums: Any) -> SparseRows:

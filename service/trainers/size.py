@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
@@ -89,10 +90,21 @@ def estimate_size(
     node's rows, so a feature that none of them has keeps weight 0. Cost: one pass over the rows of every
     inner node.
     """
-    bound = n_pairs = n_used = n_labels = 0
+    counted = ((shape, _features_used(rows, shape, members, tools)) for shape, members in shapes)
+    return size_of(counted, len(shapes), tools, keeps_state)
+
+
+def size_of(
+    counted: Iterable[tuple[Shape, I64]], n_trees: int, tools: Tools, keeps_state: bool = False
+) -> SizeEstimate:
+    """Return the bound of trees, as `estimate_size`.
+
+    counted  the shape of each, and int64[nodes]: how many features the rows of each inner node have
+    """
+    bound = n_pairs = n_used = n_labels = n_nodes = 0
     by_depth = np.zeros((0, 2))
-    for number, (shape, members) in enumerate(shapes):
-        used = _features_used(rows, shape, members, tools)
+    for number, (shape, used) in enumerate(counted):
+        n_nodes += len(shape.first)
         n_children = np.diff(shape.child_ptr)
         bound += int((used * n_children).sum())
         n_pairs += int(used.sum())
@@ -100,16 +112,15 @@ def estimate_size(
         sums = shares_by_depth(shape.child_ptr, used, n_children)
         by_depth = np.pad(by_depth, ((0, max(0, len(sums) - len(by_depth))), (0, 0)))
         by_depth[: len(sums)] += sums
-        tools.progress("estimate", number + 1, len(shapes))
+        tools.progress("estimate", number + 1, n_trees)
     alphas = by_depth[:, 0] / by_depth[:, 1]
     found = SizeEstimate.of(bound, n_used, n_labels, tuple(alphas.tolist()))
-    n_nodes = sum(len(shape.first) for shape, _ in shapes)
     n_bytes = PAIR_BYTES * n_pairs + STATE_WEIGHT_BYTES * bound + NODE_STATE_BYTES * n_nodes
     return found.with_state(n_bytes) if keeps_state else found
 
 
 @dataclass(frozen=True)
-class _CountUsed:
+class CountUsed:
     """Counts the features that the rows of a node have. Its workspace: a number a row, and one a feature."""
 
     result: ClassVar[Any] = int
@@ -137,5 +148,5 @@ def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tool
     def done(node: int, count: int) -> None:
         used[node] = count
 
-    tools.crew.steps(_CountUsed(rows, shape, members), shape.inner.tolist(), done)
+    tools.crew.steps(CountUsed(rows, shape, members), shape.inner.tolist(), done)
     return used

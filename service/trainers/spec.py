@@ -91,6 +91,7 @@ class TrainerSpec(Generic[P]):
 
     fit       trains on the rows of a source
     estimate  the size of the model before its training, from rows in memory
+    estimate_blocks  the same from a stream, of a trainer that holds its rows in blocks
     reads     the least that it needs of a source: "rows" needs all of them in memory, "passes" reads them
               again and again, "once" learns from rows as they come
     is_exact  whether probabilities are exact, and sum to 1 over the labels: they are not to be calibrated
@@ -109,6 +110,7 @@ class TrainerSpec(Generic[P]):
     fit: Callable[[RowSource, P, Tools], Trained]
     estimate: Callable[[TrainingSet, P, Tools], SizeEstimate]
     reads: Reads = "rows"
+    estimate_blocks: Callable[[RowSource, P, Tools], SizeEstimate] | None = None
     is_exact: bool = False
     shows: bool = False
     growth: Callable[[P, SparseRows], Regrows] | None = None

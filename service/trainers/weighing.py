@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from model_store.compiled.handles import F32, I32, I64
+from model_store.compiled.handles import F32, F64, I32, I64
 from model_store.ensemble import Chunk
 from service.base.rows import SparseRows, offsets
 
@@ -57,7 +57,7 @@ class FeatureCounts(NamedTuple):
     n_rows: int
     alike: bool
     with_it: I64
-    squares: Any
+    squares: F64
 
     def __add__(self, more: FeatureCounts) -> FeatureCounts:  # type: ignore[override]
         """Return the counts of both."""

@@ -43,10 +43,11 @@ from service.trainers import TRAINERS
 from service.vocabulary.concepts import concepts_of
 from service.vocabulary.words import NameParameters, count_words
 from service.workflows.combined_parts import NamesToMatch, combined_parts, no_ranker, renumbered
+from service.workflows.estimate import estimate_size
 from service.workflows.evaluate import evaluate_rows
 from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.near_rows import near_of
-from service.workflows.train import TrainRequest, estimate_size, train_and_publish
+from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import TuneRequest, tune
 
 _PROCESSES_MAX = 4

@@ -102,7 +102,7 @@ class TrainRequest:
         """Yield who runs the steps; what they leave in `steps` goes when the block has ended well."""
         with ExitStack() as stack:
             crew = stack.enter_context(crew_of(self.threads, self.ray))
-            if self.steps is not None and not self.stream:
+            if self.steps is not None:
                 crew = stack.enter_context(kept_steps(crew, self.steps, self.resume))
             yield crew
 
@@ -143,9 +143,9 @@ class TrainRequest:
             found = "--rerank" if self.rerank else "a stream"
             raise BadParameter(f"keep_rows: expected rows in memory, of one version, found {found}")
         if self.ray is not None or self.resume:
-            in_blocks = isinstance(chosen.trainer, ClassifierParameters) and not self.resume
+            in_blocks = isinstance(chosen.trainer, ClassifierParameters)
             if is_standard_input or (self.stream and not in_blocks):
-                raise BadParameter("ray: expected rows in memory, found a stream")
+                raise BadParameter("ray: expected rows in memory, label-tree or ovr, found another stream")
             check_spreads(self.trainer, chosen.trainer)
         if is_standard_input and (self.stream or self.label_names is not None):
             raise BadParameter("expected a file with --stream and --label-names, found standard input")
@@ -165,8 +165,8 @@ class TrainRequest:
             raise BadParameter(f"until: expected a file, and a pass of 1 to {plan.passes}, found {found}")
         if not plan.is_open and self.until in (0, plan.passes):
             raise BadParameter(
-                f"keep_state: expected --until below the {plan.passes} passes, on whose number all steps of "
-                f"{self.trainer} depend, found no pass that is left"
+                f"keep_state: expected --until below the {plan.passes} passes, because {self.trainer} cannot "
+                f"make more passes later, found {self.until or 'none'}"
             )
 
 

@@ -1,10 +1,10 @@
-"""Train on a data file and publish what comes of it, or estimate its size before."""
+"""Train on a data file and publish what comes of it."""
 
 from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,13 +21,10 @@ from service.base.rows import Dataset
 from service.datasets import check_readable
 from service.evaluation.model_reports import Reached, forest_report, size_report
 from service.executors.local import Crew
-from service.executors.steps import R, Step, T
-from service.executors.values import n_bytes
 from service.features.languages import libraries_of
 from service.inference.forest_predictor import ForestPredictor
 from service.thresholds.store.state import ThresholdDatabase
-from service.trainers import Trained, TrainingSet, estimate, fit
-from service.trainers.registry import trainer as find_trainer
+from service.trainers import Trained, TrainingSet, fit
 from service.trainers.state import Passes
 from service.workflows.calibrate import calibrated_draft, fit_to_rows
 from service.workflows.evaluate import note_on, valid_figures
@@ -39,7 +36,6 @@ from service.workflows.prepared import (
     PreparedSource,
     prepare,
     prepare_dataset,
-    prepare_in_memory,
     warnings_of,
 )
 from service.workflows.progressive import ProgressiveThresholds
@@ -328,37 +324,6 @@ def _trained(
     if found is not None:
         found.check()
     return _Outcome(trained, source, time.perf_counter() - start, valid, found)
-
-
-def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) -> dict[str, Any]:
-    """Return the keys of `xylem estimate --json` for a training file. Raises BadInput.
-
-    Of a training by steps on other machines "ray" says what a node holds for all its workers (`node_bytes`),
-    what a worker needs besides (`worker_bytes`), and what this process has taken to read the same rows and to
-    make the same trees (`driver_bytes`), to which the weights come.
-    """
-    chosen = request.chosen()
-    if request.ray is not None:
-        request.check(chosen, False)
-    data = prepare_in_memory(request, chosen, on_progress).data
-    seed, threads, crew = request.seed, request.threads, _Measuring(request.threads)
-    found = estimate(request.trainer, chosen.trainer, *data, seed, threads, on_progress, crew)
-    if request.ray is None:
-        return found
-    worker = find_trainer(request.trainer).worker_bytes(data, chosen.trainer)
-    node = max(crew.most_bytes, n_bytes(data))
-    return {**found, "ray": {"node_bytes": node, "worker_bytes": worker, "driver_bytes": peak_memory_bytes()}}
-
-
-class _Measuring(Crew):
-    """A crew that knows how large the fields of its largest step were."""
-
-    most_bytes = 0
-
-    def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
-        """Run `step` on every item."""
-        self.most_bytes = max(self.most_bytes, n_bytes(step))
-        super().steps(step, items, done)
 
 
 def peak_memory_bytes() -> int:

@@ -25,7 +25,7 @@ from service.base.errors import BadInput
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers import Trained, estimate, parse_parameters, train
-from service.trainers.blocks import STAGE as BLOCKS
+from service.trainers.held_blocks import STAGE as BLOCKS
 from service.trainers.registry import TRAINERS
 from service.trainers.windows import STAGE
 from service.workflows.calibrate import calibrate_and_publish

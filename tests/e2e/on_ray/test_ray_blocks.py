@@ -1,6 +1,6 @@
 """Trainings on rows in blocks, on a cluster of two nodes whose object stores have less room than the rows."""
 
-import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +35,7 @@ def test_blocks_make_the_bits_of_threads_here_though_a_node_is_killed(
 
     monkeypatch.setattr(blocks_module, "_planned", smaller)
     parameters = parse_parameters("label-tree", ["leaf_size=10", "arity=4", "memory_mib=2"])
-    source = Parts(problem(1500, 300).data, 15)
+    source = Parts(problem(1500, 300).data, 5)
     expected = arrays_of(fit("label-tree", parameters, source, 1))
 
     def on_progress(stage: str, done: int, total: int) -> None:
@@ -53,33 +53,42 @@ def test_blocks_make_the_bits_of_threads_here_though_a_node_is_killed(
     assert killed and arrays_of(found) == expected
 
 
-def write_rows(path: Path, n_rows: int, n_words: int) -> int:
-    """Write texts whose first words tell the label; return the bytes that their rows take."""
-    rng, n_values = np.random.default_rng(2), 0
+def write_rows(path: Path, n_rows: int, n_others: int) -> int:
+    """Write rows of which eight features tell the label; return the bytes that they take."""
+    rng = np.random.default_rng(2)
+    labels = rng.integers(0, 200, n_rows)
+    tell = labels[:, None] * 20 + np.sort(rng.integers(0, 20, (n_rows, 8)))
+    others = np.sort(rng.integers(4001, 8000, (n_rows, n_others)))
+    n_values = 0
     with path.open("w") as file:
-        for label in rng.integers(0, 200, n_rows).tolist():
-            words = [*rng.integers(label * 20, label * 20 + 20, 8), *rng.integers(4000, 8000, n_words)]
-            n_values += len(set(words))
-            row = {"text": " ".join(f"w{word}" for word in words), "labels": [f"l{label}"]}
-            file.write(json.dumps(row) + "\n")
+        for label, row in zip(labels.tolist(), np.hstack([tell + 1, others]), strict=True):
+            features = np.unique(row).tolist()
+            n_values += len(features)
+            file.write(f"{label} {' '.join([f'{feature}:1' for feature in features])}\n")
     return 8 * n_values
 
 
+def own_bytes(process: Path) -> int:
+    """Return the memory of a process that is its own: pages of the object store are everybody's."""
+    return int((process / "status").read_text().split("RssAnon:")[1].split()[0]) << 10
+
+
 @contextmanager
-def watched() -> Iterator[list[int]]:
-    """Yield where the largest memory of its own of any process that runs steps stands at the end."""
-    found, over = [0], threading.Event()
+def watched() -> Iterator[dict[str, int]]:
+    """Yield where the largest memory of its own stands at the end: this process's, and any worker's."""
+    found, over = {"command": 0, "worker": 0}, threading.Event()
 
     def watch() -> None:
         while not over.wait(0.02):
             for process in Path("/proc").glob("[0-9]*"):
                 try:
-                    if (process / "cmdline").read_bytes().startswith(b"ray::"):
-                        line = (process / "status").read_text().split("RssAnon:")[1]
-                        found[0] = max(found[0], int(line.split()[0]) << 10)
+                    name = "command" if int(process.name) == os.getpid() else "worker"
+                    if name == "command" or (process / "cmdline").read_bytes().startswith(b"ray::"):
+                        found[name] = max(found[name], own_bytes(process))
                 except (OSError, IndexError):
                     continue
 
+    before = own_bytes(Path("/proc/self"))
     thread = threading.Thread(target=watch)
     thread.start()
     try:
@@ -87,32 +96,25 @@ def watched() -> Iterator[list[int]]:
     finally:
         over.set()
         thread.join()
+        found["command"] -= before
 
 
 def test_rows_that_exceed_nodes_and_workers_are_trained_on(
     cluster: Any, tmp_path: Path, run_here: Run
 ) -> None:
-    n_bytes = write_rows(tmp_path / "many.jsonl", 40_000, 400)
-    write_rows(tmp_path / "few.jsonl", 200, 400)
-    write_rows(tmp_path / "test.jsonl", 1000, 100)
+    n_bytes = write_rows(tmp_path / "many.svm", 40_000, 400)
+    write_rows(tmp_path / "few.svm", 200, 400)
+    write_rows(tmp_path / "test.svm", 1000, 100)
     assert n_bytes > 1.4 * NODE["object_store_memory"]
-    parameters = ["features.kind=hashing", "features.n_features=65536", "leaf_size=13"]
-    options = ["--json", *(word for each in parameters for word in ("-p", each))]
     blocks = ["--stream", "-p", "memory_mib=16", "--ray", cluster.address]
-    store, command, workers = tmp_path / "store", {}, {}
-    for name, more in (("few", blocks), ("many", blocks), ("whole", [])):
-        data = tmp_path / f"{name.replace('whole', 'many')}.jsonl"
-        with watched() as largest:
-            line = ["train", "label-tree", "--data", data, "--model", name, *options, *more]
-            answer = run_here(*line, store=store)
+    store, taken = tmp_path / "store", {}
+    for name, data, more in (("few", "few", blocks), ("many", "many", blocks), ("whole", "many", [])):
+        where = ["--data", tmp_path / f"{data}.svm", "--model", name]
+        with watched() as taken[name]:
+            answer = run_here("train", "label-tree", *where, "-p", "leaf_size=13", *more, store=store)
         assert answer.returncode == 0, answer.stderr
-        workers[name] = largest[0]
-        command[name] = json.loads(answer.stdout.splitlines()[-1])["peak_memory_bytes"]
-    found, whole = (
-        evaluate(Store(store).open(name, 1), tmp_path / "test.jsonl") for name in ("many", "whole")
-    )
-    print("rows", n_bytes, command, workers, found["P@1"], whole["P@1"])
-    taken = {name: command[name] - command["few"] for name in ("many", "whole")}  # with pages of the store
-    assert 3 * taken["many"] < taken["whole"], command
-    assert 0 < workers["many"] - workers["few"] < n_bytes, workers
+    found, whole = (evaluate(Store(store).open(name, 1), tmp_path / "test.svm") for name in ("many", "whole"))
+    print("rows", n_bytes, taken, found["P@1"], whole["P@1"])
+    assert 3 * taken["many"]["command"] < taken["whole"]["command"], taken
+    assert 0 < taken["many"]["worker"] - taken["few"]["worker"] < n_bytes, taken
     assert found["P@1"] > whole["P@1"] - 2

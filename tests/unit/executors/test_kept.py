@@ -15,7 +15,7 @@ from service.trainers.registry import TRAINERS
 from service.trainers.source import MemorySource, TrainingSet
 from tests.contract.test_every_trainer import items_of, learnable
 from tests.oracles.problems import to_labels, to_rows
-from tests.steps import Found, Scaled
+from tests.steps import Found, Parts, Scaled
 
 MATRIX = np.random.default_rng(0).random((20, 5)).astype(np.float32)
 SPREADING = [name for name, spec in TRAINERS.items() if spec.alone(spec.parameters()) is None]
@@ -132,3 +132,19 @@ def test_arrays_of_others_are_seen_through_views_that_are_not_read_only() -> Non
     seen = mapped(step, shared)
     assert seen.matrix.flags.writeable and np.shares_memory(seen.matrix, step.matrix)
     assert seen.factor == step.factor
+
+
+def test_a_training_on_blocks_goes_on_from_its_steps_to_the_same_bits(tmp_path: Path) -> None:
+    rows, parameters = (
+        Parts(source().data, 6),
+        parse_parameters("label-tree", ["leaf_size=2", "memory_mib=2"]),
+    )
+    whole, first, second = Counting(), Counting(), Counting()
+    expected = arrays_of(fit("label-tree", parameters, rows, 1, crew=whole))
+    first.most = whole.n_run - 1
+    with pytest.raises(KeyboardInterrupt), kept_steps(first, tmp_path / "steps", True) as crew:
+        fit("label-tree", parameters, rows, 1, crew=crew)
+    with kept_steps(second, tmp_path / "steps", True) as crew:
+        assert arrays_of(fit("label-tree", parameters, rows, 1, crew=crew)) == expected
+    n_blocks = sum(1 for _ in rows.parts())
+    assert second.n_run == 2 * n_blocks + 1  # sums of labels and rows of subtrees are made anew

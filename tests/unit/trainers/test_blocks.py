@@ -5,12 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.base.errors import Unavailable
+from service.base.errors import BadData, BadParameter, Unavailable
+from service.base.rows import SparseRows
 from service.executors.local import Crew
-from service.trainers import Trained, fit, parse_parameters
+from service.trainers import Trained, estimate, fit, parse_parameters
 from service.trainers import blocks as blocks_module
 from service.trainers.blocks import Blocks
+from service.trainers.registry import estimate_blocks
 from service.trainers.source import MemorySource, TrainingSet
+from service.trainers.work import no_progress
 from tests.oracles.problems import to_labels, to_rows
 from tests.steps import Parts
 
@@ -24,16 +27,21 @@ def problem(n_rows: int = 600, n_labels: int = 40) -> TrainingSet:
     return TrainingSet(to_rows(x.astype(np.float64)), to_labels(y))
 
 
-def of_blocks(
-    monkeypatch: pytest.MonkeyPatch, name: str, items: list[str], memory_bytes: int, threads: int = 1
-) -> Trained:
-    """Train on blocks, of which a step holds so many bytes."""
+def with_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
+    """A step holds so many bytes of the rows."""
     planned = blocks_module._planned
 
     def smaller(blocks: Blocks, shape: blocks_module.Shape) -> tuple[list[int], list[list[int]]]:
         return planned(blocks._replace(memory_bytes=memory_bytes), shape)
 
     monkeypatch.setattr(blocks_module, "_planned", smaller)
+
+
+def of_blocks(
+    monkeypatch: pytest.MonkeyPatch, name: str, items: list[str], memory_bytes: int, threads: int = 1
+) -> Trained:
+    """Train on blocks, of which a step holds so many bytes."""
+    with_memory(monkeypatch, memory_bytes)
     parameters = parse_parameters(name, [*items, "memory_mib=2"])
     found = fit(name, parameters, Parts(problem(), 8), 1, crew=Crew(threads))
     monkeypatch.undo()
@@ -79,6 +87,17 @@ def test_nodes_that_do_not_fit_are_near_and_subtrees_have_the_same_bits(
         assert arrays_of(threads) == arrays_of(found)
 
 
+def test_a_row_that_takes_more_than_a_step_may_hold_is_named() -> None:
+    rows = problem().rows
+    long = rows.join([rows, SparseRows(np.array([0, 1 << 18]), *([np.zeros(1 << 18, np.int32)] * 2), 90)])
+    labels = problem().labels
+    data = TrainingSet(long, labels.join([labels, labels.cut(0, 1)]))
+    with pytest.raises(
+        BadData, match=r"row 601: expected rows of at most memory_mib=1 MiB, found 2,097,152 bytes"
+    ):
+        fit("ovr", parse_parameters("ovr", ["memory_mib=1"]), Parts(data, 3), 1)
+
+
 def test_what_is_held_is_refused_in_a_sentence_when_the_disk_is_full() -> None:
     crew = Crew(1)
     with Path("/dev/full").open("r+b", buffering=0) as full:
@@ -93,3 +112,19 @@ def test_what_is_held_comes_back_as_it_was() -> None:
     for value, expected in zip(held, [data, data.cut(3, 9)], strict=True):
         for found, array in zip(value.get().rows, expected.rows, strict=True):
             np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 30, 20_000])
+def test_the_estimate_of_blocks_is_that_of_rows_in_memory(
+    monkeypatch: pytest.MonkeyPatch, memory_bytes: int
+) -> None:
+    with_memory(monkeypatch, memory_bytes)
+    parameters = parse_parameters("label-tree", ["leaf_size=5", "arity=4", "idf=no", "memory_mib=2"])
+    found = estimate_blocks("label-tree", parameters, Parts(problem(), 8), 1, Crew(2), no_progress)
+    assert found == estimate("label-tree", parameters, *problem(), 1)
+
+
+def test_a_trainer_without_blocks_has_no_estimate_of_a_stream() -> None:
+    parameters = parse_parameters("ldsm", [])
+    with pytest.raises(BadParameter, match="stream: expected one of label-tree, ovr, found ldsm"):
+        estimate_blocks("ldsm", parameters, Parts(problem(), 8), 1, Crew(1), no_progress)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.executors.local import Crew
+from service.trainers import representations
 from service.trainers.clustering import balanced_shape, kmeans_shape
 from service.trainers.representations import label_representations, rerank_arrays
 from service.trainers.shape import join
@@ -26,21 +27,28 @@ from tests.oracles.problems import (
 def _vectors(n_labels, seed=0):
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, 300, 40, 0.2)
-    return label_representations(rows, random_labels(rng, 300, n_labels, 0.1))
+    return label_representations(rows, random_labels(rng, 300, n_labels, 0.1), Tools())
 
 
 def test_representations_are_normalised_sums():
     rng = np.random.default_rng(1)
     rows, labels = random_rows(rng, 60, 25, 0.1), random_labels(rng, 60, 30, 0.1)
-    found = label_representations(rows, labels)
+    found = label_representations(rows, labels, Tools())
     x, y = dense_rows(rows), dense_labels(labels)
     expected = np.array([unit(x[y[:, label]].sum(axis=0)) for label in range(30)])
     np.testing.assert_allclose(dense_rows(type(rows)(*found)), expected, atol=1e-6)
     assert (np.diff(found.indptr) == 0).any(), "the data must have a label without a vector"
 
 
+def test_representations_are_the_same_in_any_pieces(monkeypatch):
+    whole = _vectors(30)
+    for piece in (1, 50):
+        monkeypatch.setattr(representations, "_PIECE", piece)
+        assert all(map(np.array_equal, _vectors(30), whole))
+
+
 def test_representations_of_rows_without_features_are_empty():
-    found = label_representations(to_rows(np.zeros((3, 4))), to_labels(np.ones((3, 2), bool)))
+    found = label_representations(to_rows(np.zeros((3, 4))), to_labels(np.ones((3, 2), bool)), Tools())
     assert found.indptr.tolist() == [0, 0, 0]
     assert len(found.values) == 0
 
@@ -100,7 +108,7 @@ def test_kmeans_trees_respect_leaf_size_arity_and_depth(leaf_size, arity, depth)
 
 def test_equal_labels_end_as_one_part():
     rows = to_rows(np.ones((10, 3)))
-    vectors = label_representations(rows, to_labels(np.ones((10, 8), bool)))
+    vectors = label_representations(rows, to_labels(np.ones((10, 8), bool)), Tools())
     shape = kmeans_shape(vectors, np.arange(8, dtype=np.int32), 2, 4, 6, Tools(0, Crew(1)))
     assert len(shape.inner) == 1
     shape = balanced_shape(vectors, np.arange(8, dtype=np.int32), 2, 4, Tools(0, Crew(1)))

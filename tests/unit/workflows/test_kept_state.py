@@ -19,7 +19,8 @@ from service.base.errors import BadInput
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.vocabulary.featurizers import featurizer_of
-from service.workflows.train import TrainRequest, estimate_size, train_and_publish
+from service.workflows.estimate import estimate_size
+from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Command
 
 WORDS = [f"word{i}" for i in range(12)]

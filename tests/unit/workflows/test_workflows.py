@@ -16,8 +16,9 @@ from service.inference import parts as inference_parts
 from service.trainers import TRAINERS, parse_parameters
 from service.warm import kernels as warm
 from service.workflows import evaluate as measuring
+from service.workflows.estimate import estimate_size
 from service.workflows.request import from_json, parse
-from service.workflows.train import TrainRequest, estimate_size, train_and_publish
+from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.weights import WEIGHED
 from tests.conftest import Run
 from tests.measured import evaluate
@@ -143,6 +144,15 @@ def test_an_estimate_takes_the_parameters_of_training(file: Path) -> None:
     )
     assert (len(flat["alpha_per_depth"]), flat["ratio_to_ovr"]) == (0, 1.5)  # 12 bytes a weight, 8 when flat
     assert len(deep["alpha_per_depth"]) == 1
+
+
+def test_an_estimate_of_a_stream_says_what_its_blocks_and_steps_take(file: Path) -> None:
+    hashed, p = ("features.kind=hashing", "features.n_features=1024"), ("leaf_size=2", "memory_mib=2")
+    whole = estimate_size(TrainRequest("label-tree", file, parameters=(*hashed, "leaf_size=2")))
+    found = estimate_size(TrainRequest("label-tree", file, parameters=(*hashed, *p), stream=True))
+    needs = found.pop("blocks")
+    assert found == whole
+    assert needs["worker_bytes"] > 3 * (2 << 20) + 76 * 1024 and 0 < needs["held_bytes"] < 1 << 20
 
 
 def test_warming_up_trains_and_serves_every_kind_of_model(tmp_path: Path) -> None:

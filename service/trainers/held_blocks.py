@@ -1,0 +1,185 @@
+"""Rows that never meet: they are held in blocks, counted, summed by label and dealt anew by steps."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from model_store.compiled.handles import F32, U8
+from service.base.errors import BadData
+from service.base.rows import SparseRows, offsets
+from service.executors.steps import Held
+from service.trainers.representations import label_sums, unit_vectors
+from service.trainers.source import Census, HeldRows, JoinedRows, RowSource, TrainingSet
+from service.trainers.weighing import FeatureCounts, count_features, weighed
+from service.trainers.work import Tools, derived_seed
+
+_PARTS = 2
+"""A block is of so many times fewer MiB of the file than a step may hold of rows."""
+
+_SUMS = 8
+"""Sums of labels are added in parts that take so many times less than a step may hold."""
+
+STAGE = "blocks"
+
+
+class Blocks(NamedTuple):
+    """Rows in blocks, in their order.
+
+    held          where each block is
+    memory_bytes  of rows that a step holds at once
+    census        the counts of all rows
+    """
+
+    held: list[HeldRows]
+    memory_bytes: int
+    census: Census
+
+
+def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
+    """Read a stream, whose parts are of a MiB of its file, and hold its rows in blocks.
+
+    Raises BadData, also for a row that takes more than a step may hold.
+    """
+    census = source.census
+    census.check_labelled()
+    parts, gone = source.parts(), 0
+    held: list[HeldRows] = []
+    tools.progress(STAGE, 0, census.n_rows)
+    while some := list(islice(parts, max(1, memory_mib // _PARTS))):
+        block = TrainingSet.join(some)
+        n_bytes = 8 * np.diff(block.rows.indptr)
+        if n_bytes.max(initial=0) > memory_mib << 20:
+            fault = f"expected rows of at most memory_mib={memory_mib} MiB, found {n_bytes.max():,} bytes"
+            raise BadData(f"row {gone + n_bytes.argmax() + 1}: {fault}")
+        held.append(tools.crew.hold(block))
+        gone += block.n_rows
+        tools.progress(STAGE, gone, census.n_rows)
+    return Blocks(held, memory_mib << 20, census)
+
+
+class OfBlock:
+    """A step whose items are blocks."""
+
+    def workspace(self) -> None:
+        """Return nothing."""
+
+
+@dataclass(frozen=True)
+class _Deal(OfBlock):
+    """Deals the rows of a block at random."""
+
+    result: ClassVar[Any] = list[TrainingSet]
+
+    seed: int
+    n_parts: int
+
+    def run(self, block: HeldRows, workspace: None, stop: U8) -> list[TrainingSet]:
+        """Return the result of an item."""
+        data = block.get()
+        order = np.random.default_rng(self.seed).permutation(data.n_rows)
+        return [data.take(np.sort(part)) for part in np.array_split(order, self.n_parts)]
+
+
+def dealt(blocks: Blocks, tools: Tools) -> list[HeldRows]:
+    """Return as many blocks, each with rows of all of them: files are often sorted.
+
+    A block that is unlike the others would be learnt well and then forgotten, again and again.
+    """
+    n_blocks = len(blocks.held)
+    parts = tools.crew.split(_Deal(derived_seed(tools.seed, n_blocks), n_blocks), blocks.held, n_blocks)
+    return [JoinedRows(list(of_block)) for of_block in zip(*parts, strict=True)]
+
+
+@dataclass(frozen=True)
+class _CountFeatures(OfBlock):
+    """Counts the features of blocks."""
+
+    result: ClassVar[Any] = FeatureCounts
+
+    def run(self, block: HeldRows, workspace: None, stop: U8) -> FeatureCounts:
+        """Return the result of an item."""
+        return count_features(block.get().rows)
+
+
+@dataclass(frozen=True)
+class _SumRows(OfBlock):
+    """Sums the weighed rows of each label of a block: labels bounds[i] .. bounds[i + 1] - 1 are part i."""
+
+    result: ClassVar[Any] = list[SparseRows]
+
+    scale: F32 | None
+    bounds: list[int]
+
+    def run(self, block: HeldRows, workspace: None, stop: U8) -> list[SparseRows]:
+        """Return the result of an item."""
+        data = block.get()
+        sums = label_sums(weighed(data.rows, self.scale), data.labels)
+        found = SparseRows(sums.indptr, sums.indices, sums.data, sums.shape[1])
+        return [found.cut(first, last) for first, last in pairwise(self.bounds)]
+
+
+class _Sums(NamedTuple):
+    """The sums of some labels in each block, first block first."""
+
+    number: int
+    of_block: list[Held[SparseRows]]
+
+
+@dataclass(frozen=True)
+class _AddSums(OfBlock):
+    """Adds the sums of some labels to their representations."""
+
+    result: ClassVar[Any] = SparseRows
+
+    def run(self, sums: _Sums, workspace: None, stop: U8) -> SparseRows:
+        """Return the result of an item."""
+        total: Any = 0
+        for part in sums.of_block:
+            rows = part.get()
+            shape = rows.n_rows, rows.n_features
+            total = total + sparse.csr_array((rows.values, rows.indices, rows.indptr), shape=shape)
+        total.sort_indices()
+        return unit_vectors(total)
+
+
+def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
+    """Return the factor of each feature, as `weigh` finds it: counts are added from the first block on."""
+    if idf == "no":
+        return None
+    todo, waiting = deque(blocks.held), dict[HeldRows, FeatureCounts]()
+    total: FeatureCounts | None = None
+
+    def done(block: HeldRows, counts: FeatureCounts) -> None:
+        nonlocal total
+        waiting[block] = counts
+        while todo and todo[0] in waiting:
+            more = waiting.pop(todo.popleft())
+            total = more if total is None else total + more
+
+    tools.crew.steps(_CountFeatures(), blocks.held, done)
+    return total and total.factors(idf)
+
+
+def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
+    """Return the label representations of weighed rows. Memory: twice as much as they take."""
+    n_bytes = 8 * np.minimum(blocks.census.label_nonzeros, blocks.census.n_features)
+    last = np.flatnonzero(np.diff(offsets(n_bytes) // max(1, blocks.memory_bytes // _SUMS))) + 1
+    bounds = np.unique([0, *last, len(n_bytes)]).tolist()
+    n_parts = len(bounds) - 1
+    tools.progress("label representations", 0, n_parts)
+    split = tools.crew.split(_SumRows(scale, bounds), blocks.held, n_parts)
+    found: dict[int, SparseRows] = {}
+
+    def done(sums: _Sums, vectors: SparseRows) -> None:
+        found[sums.number] = vectors
+        tools.progress("label representations", len(found), n_parts)
+
+    items = [_Sums(number, list(parts)) for number, parts in enumerate(zip(*split, strict=True))]
+    tools.crew.steps(_AddSums(), items, done)
+    return SparseRows.join([found[number] for number in range(n_parts)])
