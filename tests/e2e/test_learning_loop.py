@@ -1,5 +1,7 @@
-"""The whole loop: predictions are corrected, a schedule trains on rows and corrections, the gate decides."""
+"""The whole loop: a label is added, predictions are corrected, a schedule trains on rows and corrections, the
+gate decides."""
 
+import json
 import random
 import threading
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 import xylem
 from model_store.store import Store
 from service.workflows.train import TrainRequest, train_and_publish
+from tests.conftest import Command
 from tests.jobs_helpers import N_LABELS, write_data
 from tests.servers import ServerProcess, wait_for
 
@@ -16,7 +19,7 @@ GATE = {"alias": "latest", "if": [{"metric": "P@1", "least_change": 0.0}]}
 JOB: dict[str, Any] = {
     "model": "m",
     "trainer": "label-tree",
-    "data": ["train.jsonl", {"feedback": {"model": "m", "days": 90}}],
+    "data": ["train.jsonl", "monday.jsonl", {"feedback": {"model": "m", "days": 90}}],
     "valid": {"feedback": 0.2},
     "parameters": {"trees": 1},
     "promotion": GATE,
@@ -34,6 +37,12 @@ def documents(n: int, seed: int) -> list[tuple[str, str]]:
             (f"week{label} " + " ".join(f"word{rng.randrange(30)}" for _ in range(4)), f"label{label}")
         )
     return found
+
+
+def monday(n: int, seed: int) -> list[str]:
+    """Texts that have a new label, told by two words which each stood in other texts before."""
+    rng = random.Random(seed)
+    return [f"word3 word17 word{rng.randrange(30)}" for _ in range(n)]
 
 
 class Visitor:
@@ -61,6 +70,9 @@ class Visitor:
     def end(self) -> None:
         self._stop.set()
         self._thread.join()
+
+    def wait_for(self, version: int) -> None:
+        wait_for(lambda: bool(self.faults) or any(of == version for of, _ in self.answers[-1:]))
 
     def share(self, version: int) -> float:
         right = [is_right for of, is_right in self.answers if of == version]
@@ -91,7 +103,9 @@ def ended(client: xylem.Client, n: int) -> Any:
     return client.jobs()[0]
 
 
-def test_a_week_of_corrections_makes_a_better_version_and_a_worse_one_is_kept_back(tmp_path: Path) -> None:
+def test_a_new_label_is_answered_corrections_make_a_better_version_and_a_worse_one_is_kept_back(
+    tmp_path: Path, command: Command
+) -> None:
     store, data = Store(tmp_path / "store"), tmp_path / "data"
     data.mkdir()
     train = write_data(data / "train.jsonl", 300, seed=1)
@@ -102,15 +116,24 @@ def test_a_week_of_corrections_makes_a_better_version_and_a_worse_one_is_kept_ba
         xylem.Client(f"http://127.0.0.1:{server.port}", KEY) as client,
     ):
         visitor = Visitor(server.port)
+        visitor.wait_for(1)
+        rows = [json.dumps({"text": text, "labels": ["new"]}) for text in monday(10, seed=2)]
+        (data / "monday.jsonl").write_text("\n".join(rows))
+        status, _, said = command("extend", "m", "--data", data / "monday.jsonl", "--rows", train)
+        assert status == 0, said
+        visitor.wait_for(2)
+        assert [row.labels[0].label for row in client.predict("m", monday(5, seed=3))] == ["new"] * 5
+
         schedule = client.create_schedule("training", JOB, rows=500)
         correct(client, 500, seed=7)
         job = ended(client, 1)
         assert job.state == "succeeded", job.error
         verdict = job.promotion
-        assert verdict is not None and verdict.promoted and verdict.baseline == 1, verdict
-        (said,) = client.schedules()
-        assert (said["id"], said["runs"], said["last_job"]) == (schedule["id"], 1, job.id)
-        wait_for(lambda: visitor.answers[-1][0] == 2 or bool(visitor.faults))
+        assert verdict is not None and verdict.promoted and verdict.baseline == 2, verdict
+        (listed,) = client.schedules()
+        assert (listed["id"], listed["runs"], listed["last_job"]) == (schedule["id"], 1, job.id)
+        visitor.wait_for(3)
+        assert client.predict("m", monday(1, seed=4))[0].labels[0].label == "new"
         n = len(visitor.answers)
         wait_for(lambda: len(visitor.answers) > n + 100 or bool(visitor.faults))
 
@@ -118,13 +141,13 @@ def test_a_week_of_corrections_makes_a_better_version_and_a_worse_one_is_kept_ba
         client.create_schedule("training", WORSE, rows=60)
         correct(client, 60, seed=8)
         job = ended(client, 2)
-        assert (job.state, job.version) == ("succeeded", 3), job.error
+        assert (job.state, job.version) == ("succeeded", 4), job.error
         verdict = job.promotion
-        assert verdict is not None and not verdict.promoted and verdict.baseline == 2, verdict
+        assert verdict is not None and not verdict.promoted and verdict.baseline == 3, verdict
         assert verdict.reasons[0].startswith("P@1: expected a change of at least +0, found -")
         visitor.end()
     assert visitor.faults == []
     versions = [version for version, _ in visitor.answers]
-    assert set(versions) == {1, 2} and versions == sorted(versions)
-    assert visitor.share(1) < 0.5 < 0.9 < visitor.share(2)
-    assert store.resolve("m") == 2
+    assert set(versions) == {1, 2, 3} and versions == sorted(versions)
+    assert max(visitor.share(1), visitor.share(2)) < 0.5 < 0.9 < visitor.share(3)
+    assert store.resolve("m") == 3
