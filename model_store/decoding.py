@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS, padded_width
+from model_store.compiled.bits import BLOCK_BITS, padded_width
+from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import F32, I32, I64, Bools
 from model_store.ensemble import Chunk, TreeEnsemble
 
-_GROUP_BLOCKS = 1 << (GROUP_BITS - BLOCK_BITS)
 _BLOCK_FEATURES = 1 << BLOCK_BITS
 
 
@@ -57,22 +58,55 @@ def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
     features, is_dense = _features(ensemble, number)
     width = padded_width(last - first)
     dense = ensemble.dense[ensemble.dense_ptr[number] : ensemble.dense_ptr[number + 1]].reshape(-1, width)
-    dense_row, dense_child = np.nonzero(dense[:, : last - first])
     words = ensemble.sparse[ensemble.sparse_ptr[number] : ensemble.sparse_ptr[number + 1]]
-    sizes = np.diff(ensemble.row_ptr[ensemble.row_start[number] : ensemble.row_start[number + 1]])
+    ends = ensemble.row_ptr[ensemble.row_start[number] : ensemble.row_start[number + 1]]
     half = 4 * words.itemsize  # bits: the child's position in the low half, its weight in the high one
     low = words.dtype.type((1 << half) - 1)
     bits = (words >> words.dtype.type(half)).astype(f"u{words.itemsize // 2}")
     stored = {1: np.int8, 2: np.uint16, 4: np.float32}[bits.itemsize]
-    row = np.concatenate([np.flatnonzero(is_dense)[dense_row], np.repeat(np.flatnonzero(~is_dense), sizes)])
-    child = np.concatenate([dense_child, words & low]).astype(np.int32)
-    weight = np.concatenate([as_float(dense[dense_row, dense_child]), as_float(bits.view(stored))])
+    sparse = (words & low).astype(np.int32), as_float(bits.view(stored)), ends.astype(np.int64)
+    row_ptr = np.zeros(len(features) + 1, np.int64)
+    most = len(words) + (last - first) * len(dense)
+    child, weight = np.empty(most, np.int32), np.empty(most, np.float32)
+    n = _unpack(is_dense, *sparse, as_float(dense), last - first, row_ptr, child, weight)
+    child, weight, kept = child[:n], weight[:n], np.diff(row_ptr) > 0
     if len(ensemble.node_scale):
         weight = weight * ensemble.node_scale[first:last][child]
-    order = np.argsort(row, kind="stable")
-    order = order[weight[order] != 0]
     bias = ensemble.node_bias[first:last].copy()
-    return Chunk.of(features[row[order]], child[order], weight[order], bias)
+    return Chunk(features[kept], np.append(row_ptr[:-1][kept], n), child, weight, bias)
+
+
+@kernel
+def _unpack(
+    is_dense: Bools,
+    words: I32,
+    word_weights: F32,
+    ends: I64,
+    dense: F32,
+    n_children: int,
+    row_ptr_out: I64,
+    child_out: I32,
+    weight_out: F32,
+) -> int:
+    """Write the weights of a chunk that are not 0, row by row, and return how many there are.
+
+    words, word_weights  children and weights of the rows that are not dense, row k's from ends[k] on
+    dense                float32[dense rows, width]
+    """
+    n, n_sparse, n_dense = 0, 0, 0
+    for row in range(len(is_dense)):
+        if is_dense[row]:
+            for c in range(n_children):
+                child_out[n], weight_out[n] = c, dense[n_dense, c]
+                n += dense[n_dense, c] != 0
+            n_dense += 1
+        else:
+            for i in range(ends[n_sparse], ends[n_sparse + 1]):
+                child_out[n], weight_out[n] = words[i], word_weights[i]
+                n += word_weights[i] != 0
+            n_sparse += 1
+        row_ptr_out[row + 1] = n
+    return n
 
 
 def dense_weights(ensemble: TreeEnsemble, node: int, n_features: int) -> NDArray[np.float64]:
@@ -93,17 +127,16 @@ def dense_weights(ensemble: TreeEnsemble, node: int, n_features: int) -> NDArray
 def _features(ensemble: TreeEnsemble, chunk: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Return the features that a chunk has a row for, ascending, and whether that row is dense."""
     blocks = ensemble.blocks[ensemble.block_ptr[chunk] : ensemble.block_ptr[chunk + 1]]
-    groups, places = np.nonzero(_bits(ensemble.directory[chunk, :, 0]))
-    number = groups * _GROUP_BLOCKS + places
-    block, place = np.nonzero(_bits(blocks[:, 0]))
-    features = (number[block] * _BLOCK_FEATURES + place).astype(np.int32)
-    return features, _bits(blocks[:, 1])[block, place]
+    number = np.flatnonzero(_bits(ensemble.directory[chunk, :, 0]))
+    bits = np.flatnonzero(_bits(blocks[:, 0]))
+    features = number[bits >> BLOCK_BITS] * _BLOCK_FEATURES + bits % _BLOCK_FEATURES
+    return features.astype(np.int32), _bits(blocks[:, 1])[bits]
 
 
 def _bits(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Return the bits of words, the lowest first, bool[n, 32]."""
+    """Return the bits of words, bool[32 n], the lowest of each first."""
     as_bytes = np.ascontiguousarray(words, "<u4").view(np.uint8)
-    return np.unpackbits(as_bytes, bitorder="little").reshape(-1, 32).astype(np.bool_)
+    return np.unpackbits(as_bytes, bitorder="little").view(np.bool_)
 
 
 def as_float(stored: NDArray[Any]) -> NDArray[np.float32]:

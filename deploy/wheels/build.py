@@ -28,6 +28,11 @@ def run(*command: str | Path, **environment: str) -> None:
         sys.exit(found.returncode)
 
 
+def runs(python: str) -> bool:
+    """Return whether a command is a Python: a version manager's may stand in for one that is not chosen."""
+    return not subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode
+
+
 def pip(python: Path, *arguments: str | Path, **environment: str) -> None:
     """Run a Python's pip."""
     quietly = ("--disable-pip-version-check", "--no-input", "-q")
@@ -67,7 +72,7 @@ def compile_kernels(python: Path, cache: Path) -> Path:
 
 def main(wanted: list[str]) -> None:
     """Build the wheels."""
-    pythons = [found for name in wanted or PYTHONS if (found := shutil.which(name))]
+    pythons = [found for name in wanted or PYTHONS if (found := shutil.which(name)) and runs(found)]
     if not pythons:
         sys.exit(f"expected a Python, {', '.join(wanted or PYTHONS)}, found none")
     for place, name in enumerate(pythons):

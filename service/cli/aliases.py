@@ -28,7 +28,7 @@ Version = Annotated[
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
 Alias = Annotated[str, typer.Option(metavar="NAME", help="The alias.")]
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why: the history keeps it.")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="The reason, for the history.")]
 Ends = Annotated[bool, typer.Option("--end", help="End it.")]
 
 
@@ -65,9 +65,9 @@ def promote(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Make an alias name a version, verified first; a server that follows the alias swaps to it.
+    """Move an alias to a version, which is verified first; servers then answer with this version.
 
-    Without a version it is the canary of the alias. In any case a canary and a shadow of the alias end.
+    Without a version, the alias's canary is promoted. A canary and a shadow of the alias end in any case.
     """
     name, reference = parse_version(model) if "@" in model else (model, None)
     print_move(registry_of(store).promote(name, reference, alias, cause_of(reason)), json)
@@ -78,14 +78,14 @@ def rollback(
     model: Name,
     *,
     alias: Alias = LATEST,
-    to: Annotated[int | None, typer.Option(metavar="VERSION", help="Further back: to this version.")] = None,
+    to: Annotated[int | None, typer.Option(metavar="VERSION", help="Go back to this version.")] = None,
     reason: Reason = "",
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Make an alias name the version that it named before, verified first; again for the one before that.
+    """Move an alias back to its version before, which is verified first; repeat it to go back further.
 
-    While the alias has a canary, that is what ends, and the alias stays.
+    If the alias has a canary, only the canary ends, and the alias stays.
     """
     print_move(registry_of(store).rollback(model, alias, cause_of(reason), to), json)
 
@@ -115,7 +115,7 @@ def canary(
     model: Version,
     *,
     weight: Annotated[
-        str | None, typer.Option(metavar="PART", help="Of the requests to the alias: 10% or 0.1.")
+        str | None, typer.Option(metavar="PART", help="Share of the alias's requests: 10% or 0.1.")
     ] = None,
     end: Ends = False,
     alias: Alias = LATEST,
@@ -138,7 +138,7 @@ def shadow(
     model: Version,
     *,
     share: Annotated[
-        str | None, typer.Option(metavar="PART", help="Of the requests to the alias: all if left out.")
+        str | None, typer.Option(metavar="PART", help="Share of the alias's requests; default: all.")
     ] = None,
     end: Ends = False,
     alias: Alias = LATEST,
@@ -146,7 +146,7 @@ def shadow(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Have a version answer requests to an alias too, to be compared and counted, and never returned."""
+    """Have a version answer copies of an alias's requests; answers are compared, and never returned."""
     from model_store.alias import with_shadow, without_shadow
 
     if end and share is not None:
@@ -205,7 +205,7 @@ def delete(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Remove a version that no alias names, or a whole model, and what the database has of its thresholds."""
+    """Remove a version that no alias names, or a whole model, with its thresholds in the database."""
     from model_store.store import Store
     from service.registry.registry import Registry
 
@@ -242,8 +242,8 @@ def _version_of(model: str, store: Path) -> tuple[str, int]:
 @app.command()
 def history(
     model: Name,
-    alias: Annotated[str | None, typer.Option(metavar="NAME", help="One alias alone.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="The newest so many moves.")] = 100,
+    alias: Annotated[str | None, typer.Option(metavar="NAME", help="Only this alias.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show the newest N moves.")] = 100,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:

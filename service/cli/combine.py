@@ -29,7 +29,7 @@ app = typer.Typer(help="Vocabularies of combined versions: a part of `xylem mode
 _VOCABULARY = "A file of concepts with their names: SKOS (.ttl, .rdf, .nt), .tsv or .csv, also as .gz."
 
 Language = Annotated[
-    str | None, typer.Option("--language", metavar="LANGUAGE", help="Of the names that count, as fi.")
+    str | None, typer.Option("--language", metavar="LANGUAGE", help="Language of the names, such as fi.")
 ]
 
 
@@ -50,18 +50,19 @@ class Ranking(NamedTuple):
     """How candidates are found and ranked."""
 
     candidates: Annotated[
-        int, typer.Option("--candidates", min=1, max=1000, help="Labels of each member that are ranked.")
+        int, typer.Option("--candidates", min=1, max=1000, help="Number of labels of each member to rank.")
     ] = 50
-    beam_width: Annotated[int, typer.Option("--beam-width", min=1, max=1000, help="Of the members.")] = 3
+    beam_width: Annotated[int, typer.Option("--beam-width", min=1, max=1000, help="Beam width.")] = 3
     ranker: Annotated[
-        str, typer.Option("--ranker", metavar="auto|boosted|linear", help="auto: boosted from 100 rows on.")
+        str,
+        typer.Option("--ranker", metavar="auto|boosted|linear", help="auto: boosted with 100 rows or more."),
     ] = "auto"
     rerank: Annotated[
         Path | None,
         typer.Option(
             "--rerank",
             metavar="FILE",
-            help="The rows that the first member was trained on: near ones rank candidates too, if it gains.",
+            help="The training rows of the first member: similar rows help to rank, if figures gain.",
         ),
     ] = None
 
@@ -134,8 +135,8 @@ def vocabulary(
 ) -> None:
     """Publish a combined version with another vocabulary, without training.
 
-    Concepts that are new are found by their names from then on. Concepts that the file lacks are gone. The
-    others keep what was learnt of them, by what labels are (--by).
+    New concepts are found by their names from then on. Concepts that the file does not have are removed.
+    The others keep what was learnt about them; --by says what matches labels and concepts.
     """
     from service.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
 

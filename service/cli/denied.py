@@ -26,32 +26,30 @@ LABELS_SHOWN = 20
 @app.command()
 def deny(
     model: Annotated[
-        str, typer.Argument(metavar="NAME[@ALIAS]", help="An alias of a model: latest if left out.")
+        str, typer.Argument(metavar="NAME[@ALIAS]", help="An alias of a model; default `latest`.")
     ],
     *,
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="LABEL", help="A label, by its name; may repeat.")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option("--labels", metavar="FILE", help="A file with a label on each line.")
+        Path | None, typer.Option("--labels", metavar="FILE", help="A file with one label a line.")
     ] = None,
-    allow_again: Annotated[
-        bool, typer.Option("--allow-again", help="Take these labels off instead.")
-    ] = False,
-    clear: Annotated[bool, typer.Option("--clear", help="Deny none any more.")] = False,
+    allow_again: Annotated[bool, typer.Option("--allow-again", help="Allow these labels again.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Allow all labels again.")] = False,
     reason: Reason = "",
     url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="An alias of this object store instead: s3://BUCKET/PREFIX."),
+        typer.Option(metavar="URL", help="Change the alias in this object store: s3://BUCKET/PREFIX."),
     ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Have answers of an alias never have labels, whatever version it names, until they are taken off.
+    """Deny labels: answers of an alias never have them, whatever version it names, until allowed again.
 
-    They are added to those that it denies. Without any it tells which these are. Running servers keep to it
-    without a restart. Requests that name a version by its number are not touched. --url is for servers that
-    follow an object store, which is asked instead.
+    The labels are added to those that are denied already. Without labels, these are listed. Running servers
+    follow without a restart. Requests that name a version by its number are not affected. --url is for
+    servers that follow an object store.
     """
     name, alias = parse_alias(model)
     names = names_of(label, labels)

@@ -35,8 +35,8 @@ def calibrate(
     """Publish a version once more with scores that are probabilities: true as often as they say.
 
     The map from scores to probabilities is fitted to a labelled file that the version was not trained on.
-    It rises: rankings stay as they are. The tables tell how often predictions of such scores are true,
-    before and after; after, each half of the rows is measured by a fit to the other half.
+    It rises, so rankings stay the same. The tables show how often predictions are true at each score, before
+    and after. After: each half of the rows is measured with a map that was fitted to the other half.
     """
     from service.workflows.calibrate import calibrate_and_publish
 
@@ -79,7 +79,7 @@ def import_vectorizer(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Publish a version that takes text as a scikit-learn vectorizer does, and answers as the given one."""
+    """Publish a version again so that it takes text, by the vocabulary of a scikit-learn vectorizer."""
     from service.importers import publish_with_texts, read_vectorizer
 
     name, reference = parse_reference(model)

@@ -38,13 +38,13 @@ class Written(NamedTuple):
     per_label: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write how each label fares, a line a label: .csv, .tsv or .jsonl."
+            metavar="FILE", help="Write precision, recall and F of each label: .csv, .tsv or .jsonl."
         ),
     ] = None
     report: Annotated[
         Path | None,
         typer.Option(
-            "--report", metavar="DIR", help="Draw all of it as a page, report.html in this directory."
+            "--report", metavar="DIR", help="Write figures and diagrams to report.html in this directory."
         ),
     ] = None
 
@@ -62,7 +62,7 @@ def evaluate(
     empty_labels: EmptyLabels = "zero",
     trees: Annotated[
         int | None,
-        typer.Option(metavar="T", help="Only the first T trees of an ensemble answer; all if left out."),
+        typer.Option(metavar="T", help="Use only the first T trees of an ensemble; default: all."),
     ] = None,
     chunk_characters: ChunkCharacters = None,
     threads: Threads = None,
@@ -71,9 +71,9 @@ def evaluate(
 ) -> None:
     """Measure a version on a labelled file: rankings and F-measures in percent, microseconds a row.
 
-    F-measures are at the tuned thresholds of the version, else at 0.5; a note says where that means nothing.
-    Bands are the labels with so many training rows. With --trees, scores are means over the first trees, with
-    --chunk-characters over the chunks of long texts.
+    F-measures are at the tuned thresholds of the version, else at 0.5; a note says if they mean nothing.
+    Bands are groups of labels by their number of training rows. With --trees, scores are means over the
+    first trees, with --chunk-characters over the chunks of long texts.
     """
     from service.evaluation.fmeasure import empty_convention
     from service.inference.chunks import check_chunk_characters
@@ -181,9 +181,7 @@ def compare(
     data: Data,
     table: Table,
     empty_labels: EmptyLabels = "zero",
-    resamples: Annotated[
-        int, typer.Option(min=100, max=100_000, help="So often are rows drawn anew.")
-    ] = 1000,
+    resamples: Annotated[int, typer.Option(min=100, max=100_000, help="Number of bootstrap samples.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same intervals.")] = 0,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,

@@ -32,7 +32,7 @@ OldRows = Annotated[
         "--rows",
         metavar="FILE",
         parser=file_path,
-        help="Rows that the version was trained on, unless it keeps them (train --keep-rows); may repeat.",
+        help="The version's training rows, if it does not store them (train --keep-rows); may repeat.",
     ),
 ]
 
@@ -57,8 +57,8 @@ def extend(
 ) -> None:
     """Publish a version with labels that it did not have, learnt from a few rows, without training it again.
 
-    For versions of label-tree, ovr, plt with the batch solver, and softmax trees. New labels take ids after
-    the old ones; what does not concern them stays to the bit, calibration and tuned thresholds too.
+    For versions of label-tree, ovr, plt with the batch solver, and softmax trees. New labels get ids after
+    the old ones. All else stays to the bit, calibration and tuned thresholds too.
     """
     from service.workflows.extend import extend_and_publish
     from service.workflows.train import TrainRequest

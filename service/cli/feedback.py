@@ -39,7 +39,7 @@ class SendsByDefault(TyperGroup):
 app = typer.Typer(
     cls=SendsByDefault,
     no_args_is_help=True,
-    help="True labels, from which thresholds learn, and the rows that are kept of them.",
+    help="Feedback: true labels, from which thresholds learn, and the rows that are stored.",
 )
 
 EVENTS_A_BLOCK = 64
@@ -69,7 +69,7 @@ def send(
 
     A line is {"event_id": ..., "labels": [...]} with "instance" or "prediction_id" (docs/feedback.md). Each
     event counts once: a file that was sent in part can be sent again as a whole. Events that were not counted
-    are told by reason, the first of them with their lines. Exit status 2 when some were rejected.
+    are listed by reason, the first ones with their lines. Exit status 2 when some were rejected.
     """
     from service.base.settings import read_settings
     from service.serving.lines import value_of
@@ -101,11 +101,11 @@ def export_rows(
     file: Annotated[Path, typer.Option("--file", metavar="FILE", help="The file to write, lines of JSON.")],
     place: Place,
     days: Annotated[
-        int | None, typer.Option(min=1, max=36_500, help="Rows of so many days; all if left out.")
+        int | None, typer.Option(min=1, max=36_500, help="Rows of the last N days; default: all.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write the rows that are kept of feedback (XYLEM_FEEDBACK_ROWS) as lines to train on, oldest first."""
+    """Write the stored rows of feedback (XYLEM_FEEDBACK_ROWS) as lines to train on, oldest first."""
     with asked(context, place, _local_rows) as rows:
         n_bytes = rows.export_feedback_rows(model, file, days)
     print_result(
@@ -123,7 +123,7 @@ def delete_rows(
         list[str] | None, typer.Option(metavar="ID", help="The row of an event; may repeat.")
     ] = None,
     day: Annotated[
-        str | None, typer.Option(metavar="DATE", help="All rows of a day of UTC, as 2026-11-23.")
+        str | None, typer.Option(metavar="DATE", help="All rows of a day (UTC), such as 2026-11-23.")
     ] = None,
     json: Json = False,
 ) -> None:

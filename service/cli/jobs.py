@@ -21,7 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="A job, as `xylem jobs list` shows it.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a job, as `xylem jobs list` shows it.")]
 
 
 JobFacts: TypeAlias = dict[str, Any]
@@ -50,11 +50,11 @@ def list_jobs(
     state: Annotated[
         str | None,
         typer.Option(
-            metavar="STATE", help="Only those that are queued, running, succeeded, failed or cancelled."
+            metavar="STATE", help="Only jobs that are queued, running, succeeded, failed or cancelled."
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="Only those of a model.")
+        str | None, typer.Option("--model", metavar="NAME", help="Only jobs of this model.")
     ] = None,
     kind: Annotated[
         str | None,
@@ -64,7 +64,7 @@ def list_jobs(
             help="Only those of a kind: training, combine, extend, vocabulary, threshold-tuning or batch.",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many, the newest.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show the newest N jobs.")] = 100,
     json: Json = False,
 ) -> None:
     """List the jobs, the newest first."""

@@ -26,7 +26,7 @@ KeyId = Annotated[str, typer.Argument(metavar="ID", help="The id of a key, as `x
 Lifetime = Annotated[
     str | None,
     typer.Option(
-        "--expires", metavar="TIME", help="When it ends: 90d, 12h, 30m or 45s from now; else never."
+        "--expires", metavar="TIME", help="When it ends: 90d, 12h, 30m or 45s from now; default never."
     ),
 ]
 
@@ -44,7 +44,7 @@ def _opened_keys(store: Path) -> Iterator[tuple[AccessKeys, Database]]:
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who or what the key is for.")],
     scope: Annotated[
         list[str] | None,
         typer.Option("--scope", metavar="SCOPE", help="predict, feedback, metrics or admin; may repeat."),
@@ -53,13 +53,15 @@ def create(
     no_rows: Annotated[
         list[str] | None,
         typer.Option(
-            "--no-rows", metavar="MODEL", help="Keep no rows of the feedback to it; * is all; may repeat."
+            "--no-rows",
+            metavar="MODEL",
+            help="Store no rows of feedback to this model; * for all; may repeat.",
         ),
     ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Make a key, and print it: this once, the database keeps its hash alone.
+    """Make a key, and print it, only this once: the database stores only its hash.
 
     A key with the scope admin opens everything. Servers that share the database know it within two seconds.
     """
@@ -74,7 +76,7 @@ def create(
 
 @app.command("list")
 def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """List the keys, the newest first, also those out of force; the key itself cannot be seen again."""
+    """List the keys, newest first, with those that are no longer valid; the keys themselves are not shown."""
     with _opened_keys(store) as (keys, database):
         found = [key.facts() for key in keys.list()]
         shown = database.shown
@@ -85,7 +87,7 @@ def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 
 @app.command()
 def revoke(key_id: KeyId, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Put a key out of force for good; servers that share the database refuse it within two seconds."""
+    """Revoke a key for good; servers that share the database refuse it within two seconds."""
     with _opened_keys(store) as (keys, database):
         key = keys.revoke(key_id)
         _note(database, "keys.revoke", key.id)
@@ -95,16 +97,14 @@ def revoke(key_id: KeyId, store: StoreDir = DEFAULT_STORE, json: Json = False) -
 @app.command()
 def rotate(
     key_id: KeyId,
-    overlap: Annotated[
-        str, typer.Option(metavar="TIME", help="How long the old key stays in force beside it.")
-    ] = "1d",
+    overlap: Annotated[str, typer.Option(metavar="TIME", help="How long the old key stays valid.")] = "1d",
     expires: Lifetime = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Make the next key of the same name and scopes, and print it; the old one ends after the overlap.
+    """Print a new key of the same name and scopes; the old key ends after the overlap.
 
-    Without --expires the new key lives as long as the old one was made for.
+    Without --expires the new key has the lifetime of the old one.
     """
     lifetime, overlaps = seconds_of("--expires", expires), seconds_of("--overlap", overlap)
     with _opened_keys(store) as (keys, database):

@@ -1,4 +1,4 @@
-"""`xylem models labels`, `label-info`, `explain` and `tree`: labels, and what is known of them."""
+"""`xylem models label-info`, `explain` and `tree`: labels, and what is known of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import typer
 
 from service.base.errors import BadInput, BadParameter
 from service.cli.console import print_facts, print_json, print_line, print_result, print_table
-from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
+from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir
 from service.cli.places import open_model
-from service.cli.predict import LabelInfo, Language
 
 if TYPE_CHECKING:
     from model_store.store import Store
@@ -21,66 +20,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
 
 
-@app.command()
-def labels(
-    model: Model,
-    search: Annotated[
-        str, typer.Option(metavar="PART", help="Only labels with this part, or told names with it.")
-    ] = "",
-    language: Language = None,
-    label_info: LabelInfo = False,
-    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="At most so many, the first ones.")] = 100,
-    store: StoreDir = DEFAULT_STORE,
-    json: Json = False,
-) -> None:
-    """List the labels of a version, and tell their names, where the model has label info.
-
-    A search takes capitals and small letters as one, and looks into the names that are told, too.
-    """
-    from model_store.names import name_of
-    from model_store.store import Store
-    from service.serving.denied import denied_by
-    from service.serving.label_info import LiveLabelInfo, label_info_options, told_of_label
-    from service.serving.pages import labels_found
-    from service.serving.schemas.predict import InfoQuery
-
-    opened, (name, reference) = Store(store), parse_reference(model)
-    version = opened.open(name, reference)
-    live = LiveLabelInfo(name, version.labels)
-    live.follow(opened.label_info(name))
-    info = label_info_options(InfoQuery(language=language, label_info=label_info), live)
-    denied = set(denied_by(opened, name, reference))
-    counts = version.arrays.get("labels/counts")
-    ids = labels_found(version.labels, search, info)
-    found: list[dict[str, Any]] = []
-    for i in ids[:limit].tolist():
-        label = name_of(version.labels, i)
-        rows = None if counts is None else int(counts[i])
-        told = {} if info is None else told_of_label(info, i)
-        is_denied = label in denied or (live.allowed is not None and not live.allowed[i])
-        found.append({"label": label, "id": i, "training_rows": rows, "denied": is_denied, **told})
-    number = version.manifest.version
-    if json:
-        print_json({"model": name, "version": number, "n_found": len(ids), "labels": found})
-        return
-    heads = [
-        key
-        for key in (found[0] if found else ("label",))
-        if key != "denied" or denied or live.allowed is not None
-    ]
-    title = f"{name}@{number}: {len(ids):,} of {version.labels.n_names:,} labels"
-    print_table(title, heads, [[_cell(one[key]) for key in heads] for one in found])
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, dict):
-        return "; ".join(f"{language}: {name}" for language, name in value.items())
-    return ("yes" if value else "") if isinstance(value, bool) else value
-
-
 BY_URI = "uri"
 
-By = Annotated[str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="What labels are.")]
+By = Annotated[str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="What the labels are.")]
 
 
 @app.command("label-info")
@@ -96,7 +38,7 @@ def label_info(
     by: By = BY_URI,
     language: Annotated[
         str | None,
-        typer.Option(metavar="LANGUAGE", help="Of names where nobody asks for one; of a .tsv file, its own."),
+        typer.Option(metavar="LANGUAGE", help="Language of names by default; of a .tsv file, its language."),
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the model's label info.")] = False,
     store: StoreDir = DEFAULT_STORE,
@@ -104,7 +46,7 @@ def label_info(
 ) -> None:
     """Give a model's labels URIs, names by language, notations and broader subjects; or show what they have.
 
-    It belongs to the model and all its versions. Running servers tell what is new without a restart.
+    It belongs to the model and all its versions. Running servers follow without a restart.
     """
     from model_store.store import Store
     from service.workflows.label_info import attach_label_info, read_label_info
@@ -143,7 +85,7 @@ def _print(found: Attached, json: bool) -> None:
     print_facts(f"Label info of {found.model}", shown)
 
 
-Labels = Annotated[int, typer.Option(min=1, max=1000, help="So many labels of each node: of most rows.")]
+Labels = Annotated[int, typer.Option(min=1, max=1000, help="Labels to show of each node: the most frequent.")]
 
 _TREES_SHOWN = 5
 """Of more trees only the means are in the table; --json has all."""
@@ -153,11 +95,11 @@ _TREES_SHOWN = 5
 def explain(
     model: Model,
     label: Annotated[str, typer.Option("--label", metavar="LABEL", help="The label, by its name.")],
-    top: Annotated[int, typer.Option(min=1, max=10_000, help="So many features.")] = 20,
+    top: Annotated[int, typer.Option(min=1, max=10_000, help="Number of features.")] = 20,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Show the features that a label's own classifiers weigh most, by name.
+    """Show the features with the largest weights for a label, by name.
 
     In a tree that is the classifier of the label's leaf, which tells it apart from the leaf's siblings. With
     several trees the weights are means. A weight above 0 speaks for the label, one below 0 against it.

@@ -170,7 +170,7 @@ def verify(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) ->
 
 @app.command()
 def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Remove what writers that died left behind; no version is touched, nor what living writers prepare."""
+    """Remove files of interrupted publications; versions, and publications under way, are not touched."""
     removed = [str(path) for path in _store(store).collect()]
     line = f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}"
     print_result(json, line, removed=removed)
@@ -178,7 +178,7 @@ def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 
 @app.command()
 def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Bring aliases of a store of before 0.1.0 to the form of this release; once, with no server on it."""
+    """Convert the aliases of a store from before 0.1.0, once, while no server uses it."""
     from model_store.migrating import OldStore
 
     models = OldStore(store, by=cause_of("xylem models migrate")).migrate()
@@ -248,6 +248,6 @@ def import_model(
         with file.open("rb") as archive:
             manifest = opened.import_(archive, model)
     else:
-        raise BadParameter("expected --file FILE --model NAME, or --from LIBRARY PATH, found another mixture")
+        raise BadParameter("expected --file FILE --model NAME, or --from LIBRARY PATH, found other options")
     line = f"{file or path} -> {manifest.shown}"
     print_result(json, line, model=manifest.model, version=manifest.version)

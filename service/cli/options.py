@@ -39,7 +39,7 @@ FORMATS = (
     ".jsonl, .txt, .svm, .npz, .csv, .tsv (and .gz, .zst) or .parquet; a directory, 'DIR/*.parquet', s3://"
 )
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object as the last line; no progress bars.")]
+Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on a line; no progress bars.")]
 StoreDir = Annotated[
     Path, typer.Option("--store", metavar="DIR", envvar="XYLEM_STORE", help="The directory of the models.")
 ]
@@ -54,7 +54,7 @@ Parameters = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(min=1, max=1024, help="Threads; the number of cores if left out.", rich_help_panel="Work"),
+    typer.Option(min=1, max=1024, help="Threads; default: the number of cores.", rich_help_panel="Work"),
 ]
 ChunkCharacters = Annotated[
     int | None,
@@ -66,7 +66,7 @@ EmptyLabels = Annotated[
     str,
     typer.Option(
         metavar="zero|one",
-        help="What F is of a label never true nor predicted: 0 as in scikit-learn, or 1 as in the papers.",
+        help="F of a label that is never true nor predicted: 0 as in scikit-learn, 1 as in the papers.",
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same data: the same model.")]
@@ -86,21 +86,21 @@ TextColumns = Annotated[
     typer.Option(
         "--text-column",
         metavar="NAME[=WEIGHT]",
-        help="Of a table: a column of text, `text` if left out; may repeat. A weight of 2 counts it twice.",
+        help="A table's column with text; default `text`. May repeat. With weight 2 its words count twice.",
     ),
 ]
 LabelColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Of a table: the column of labels; `labels` if left out.")
+    str | None, typer.Option(metavar="NAME", help="A table's column with labels; default `labels`.")
 ]
 LabelSeparator = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", help="Of a table: stands between labels of a cell; `;` if left out."),
+    typer.Option(metavar="TEXT", help="What separates the labels in a cell; default `;`."),
 ]
 Delimiter = Annotated[
     str | None,
     typer.Option(
         metavar="CHARACTER",
-        help="Of a table of text: stands between cells; if left out a comma, of .tsv a tab. tab is one.",
+        help="What separates the cells of a line, or the word tab; default a comma, in .tsv a tab.",
     ),
 ]
 

@@ -27,12 +27,10 @@ _KEY_BYTES_MAX = 4096
 
 Url = Annotated[
     str | None,
-    typer.Option(
-        metavar="URL", help="Ask a server, as https://HOST or http://127.0.0.1:8080; not the store."
-    ),
+    typer.Option(metavar="URL", help="Use a server, not the store: https://HOST or http://127.0.0.1:8080."),
 ]
 KeyFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A file that has the key for --url; else $XYLEM_KEY.")
+    Path | None, typer.Option(metavar="FILE", help="A file with the key for --url; default $XYLEM_KEY.")
 ]
 
 

@@ -48,7 +48,7 @@ Instances = Annotated[
         "standard input.",
     ),
 ]
-TopR = Annotated[int, typer.Option("--top-r", help="At most so many labels a row.")]
+TopR = Annotated[int, typer.Option("--top-r", help="Maximum number of labels of a row.")]
 Threshold = Annotated[
     str | None,
     typer.Option(
@@ -58,21 +58,22 @@ Threshold = Annotated[
 ]
 Text = Annotated[str | None, typer.Argument(metavar="TEXT", help="A text; its labels are shown as a table.")]
 Plain = Annotated[
-    bool, typer.Option("--plain", help="A line of standard input is a text, not JSON; without --data.")
+    bool, typer.Option("--plain", help="Each line of standard input is a text, not JSON; without --data.")
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Replace results that stand beside the documents of a directory.")
+    bool, typer.Option("--force", help="Replace the .labels files that a directory has already.")
 ]
-BeamWidth = Annotated[int, typer.Option(help="Nodes kept a level: wider is slower, closer to exact.")]
+BeamWidth = Annotated[int, typer.Option(help="Nodes to keep on each level: more is slower, closer to exact.")]
 Exact = Annotated[bool, typer.Option("--exact", help="Search until the answer is exact.")]
 Explain = Annotated[
-    bool, typer.Option("--explain", help="Tell each label's path in the trees, and what counted there.")
+    bool, typer.Option("--explain", help="Add each label's path in the trees, and the features that counted.")
 ]
 Language = Annotated[
-    str | None, typer.Option(metavar="LANGUAGE", help="Tell labels' names in it, of the model's label info.")
+    str | None,
+    typer.Option(metavar="LANGUAGE", help="Add names of labels in this language, from the label info."),
 ]
 LabelInfo = Annotated[
-    bool, typer.Option("--label-info", help="Tell all that the model's label info has of each label.")
+    bool, typer.Option("--label-info", help="Add all that the label info has about each label.")
 ]
 
 
@@ -131,16 +132,16 @@ def predict(
     """Predict the labels of a text, or of instances: one JSON object a line in, one prediction a line out.
 
     A line is {"text": ...}, {"features": {...}} or {"indices": [...], "values": [...]}. "labels" in it is
-    ignored, so that a labelled file can be predicted. Of a .csv, .tsv or .parquet file
+    ignored, so that a labelled file can be predicted. In a .csv, .tsv or .parquet file
     each row is a text. A line that cannot be used has an error in its place, and the exit status is 2 at
-    the end. Of a directory of documents NAME.txt the labels are written to NAME.labels, a line each: the
-    label, a tab, its score. With --out answers are files, a part of the data each, made by threads or by a
-    cluster's nodes (--ray); run again, it makes those that are missing.
+    the end. For a directory of documents NAME.txt the labels go to NAME.labels, one a line: the label, a
+    tab, its score. With --out the answers are files, one for each part of the data, written by threads or by
+    the nodes of a cluster (--ray); if you run it again, it writes those that are missing.
     """
     data = given.data
     columns, options = table.columns(file_path(data)), wanted.options()
     if (text is not None) + (data != STDIN) + given.plain > 1:
-        raise BadParameter("expected a text, --data or --plain alone, found several of them")
+        raise BadParameter("expected one of a text, --data and --plain, found several")
     files.check(data, tells_more=wanted.explain or wanted.label_info or wanted.language is not None)
     if files.out is not None and place.url is None:
         what = Wanted(model, _query(options), wanted.explain)
@@ -296,7 +297,7 @@ def _by_store(
     with opened_learning(store, create=False) as learning:
         served = open_named(Store(store), *parse_reference(model), learning, is_tuned=is_tuned)
         if learning is not None and learning.follower.fault and not is_tuned:
-            complain(f"feedback to these predictions will not be taken: {learning.follower.fault}")
+            complain(f"feedback to these predictions will not be accepted: {learning.follower.fault}")
         answer = answers_of(served, options, limits, explain=explain)
         yield partial(_by_threads, answer=answer, threads=threads, limits=limits)
 
@@ -364,7 +365,7 @@ def score(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Tell the exact probabilities of labels: one JSON object a line in, their scores a line out.
+    """Print the exact probabilities of labels: one JSON object a line in, their scores a line out.
 
     A line is an instance as `xylem predict` takes it, and "labels": those to score. A line that cannot be
     used has an error in its place, and the exit status is 2 at the end.

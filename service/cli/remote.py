@@ -32,15 +32,15 @@ def push(
     url: Url,
     alias: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="An alias there that names the version from now on; may repeat."),
+        typer.Option(metavar="NAME", help="An alias there that moves to the version; may repeat."),
     ] = None,
     canary: Annotated[
         str | None,
-        typer.Option(metavar="PART", help="The aliases stay; it answers this part of their requests: 10%."),
+        typer.Option(metavar="PART", help="Move no alias; answer this share of its requests: 10%."),
     ] = None,
     shadow: Annotated[
         str | None,
-        typer.Option(metavar="PART", help="The aliases stay; it answers this part too, unreturned: 100%."),
+        typer.Option(metavar="PART", help="Move no alias; answer copies of this share: 100%."),
     ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from service.jobs.schedules import Schedules
 
 app = typer.Typer(
-    help="Schedules: jobs that come by themselves; of the store, or with --url of a server.",
+    help="Schedules: jobs that are submitted by themselves; of the store, or with --url of a server.",
     no_args_is_help=True,
 )
 
@@ -36,16 +36,16 @@ def create(
     context: typer.Context,
     job: Annotated[Path, typer.Option("--job", metavar="FILE", help="The body of a job, a JSON object.")],
     place: Place,
-    kind: Annotated[str, typer.Option(metavar="KIND", help="Of the job.")] = "training",
+    kind: Annotated[str, typer.Option(metavar="KIND", help="The kind of the job.")] = "training",
     cron: Annotated[
         str | None, typer.Option(metavar="LINE", help="When, in UTC: minute hour day month weekday.")
     ] = None,
     rows: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Whenever N rows of feedback have come.")
+        int | None, typer.Option(min=1, metavar="N", help="After every N rows of feedback.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Have jobs come by themselves, at the times of --cron or after --rows. Workers run them."""
+    """Submit a job again and again, at the times of --cron or after --rows. Workers run the jobs."""
     try:
         body: Any = json_library.loads(job.read_bytes())
     except ValueError as error:
@@ -71,11 +71,11 @@ def list_schedules(context: typer.Context, place: Place, json: Json = False) -> 
 @grouped
 def delete(
     context: typer.Context,
-    schedule: Annotated[str, typer.Argument(metavar="ID", help="As `xylem schedules list` shows it.")],
+    schedule: Annotated[str, typer.Argument(metavar="ID", help="Its id in `xylem schedules list`.")],
     place: Place,
     json: Json = False,
 ) -> None:
-    """Remove a schedule; a job that came of it goes on."""
+    """Remove a schedule; a job that it submitted goes on."""
     with asked(context, place, _local) as schedules:
         removed = schedules.delete_schedule(schedule)
     print_result(json, f"schedule {schedule} is removed", **removed)

@@ -49,7 +49,7 @@ def serve(
 
 def worker(
     store: Store = None,
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="Jobs run at a time.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Number of jobs to run at a time.")] = 1,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -62,11 +62,11 @@ def worker(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run jobs (training, threshold tuning, batches) that wait, until SIGTERM or Ctrl-C.
+    """Run waiting jobs (training, threshold tuning, batches) until SIGTERM or Ctrl-C.
 
-    A job at hand then waits again. Needs the store and the database of the servers that take the jobs, and
-    the data directory (XYLEM_DATA_DIR); all else is set by XYLEM_ variables. The log is JSON lines on
-    standard error; with --json a line on standard output says at the end that the worker has stopped.
+    A job that was running then waits again. Needs the store and the database of the servers that take the
+    jobs, and the data directory (XYLEM_DATA_DIR); all else is set by XYLEM_ variables. The log is JSON lines
+    on standard error; with --json a line on standard output says at the end that the worker has stopped.
     """
     from service.base.logs import configure
     from service.base.settings import read_settings

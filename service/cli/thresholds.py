@@ -34,25 +34,25 @@ class Tuning(NamedTuple):
         typer.Option(
             "--method",
             metavar="METHOD",
-            help="ofo (if left out), fta, fta-one, sto or all; may repeat: the first is kept, all are told.",
+            help="ofo (default), fta, fta-one, sto or all; may repeat: stores the first, reports all.",
         ),
     ] = None
     test: Annotated[
         Path | None,
-        typer.Option("--test", metavar="FILE", parser=file_path, help="Labelled rows to measure on besides."),
+        typer.Option("--test", metavar="FILE", parser=file_path, help="Labelled rows to measure on too."),
     ] = None
     empty_labels: EmptyLabels = "zero"
     kappa: Annotated[
         str | None,
         typer.Option(
             metavar="NUMBER|auto",
-            help="Estimates of a lower probability are left out: 0.0001 to 0.5; 0.01 if left out. "
-            "auto: what does best on halves of the file.",
+            help="Ignore estimates below this probability: 0.0001 to 0.5; default 0.01. auto: what is best "
+            "on halves of the file.",
         ),
     ] = None
     start: Annotated[
         str | None,
-        typer.Option("--start", metavar="A,B", help="Start values of ofo; chosen on the file if left out."),
+        typer.Option("--start", metavar="A,B", help="Start values of ofo; default: chosen on the file."),
     ] = None
 
 
@@ -62,12 +62,12 @@ class Candidate(NamedTuple):
 
     shadow: Annotated[
         bool,
-        typer.Option("--shadow", help="Keep them as a candidate, scored on feedback beside those in force."),
+        typer.Option("--shadow", help="Store a candidate, measured on feedback beside those in force."),
     ] = False
     switch: Annotated[bool, typer.Option("--switch", help="Put the candidate in force; without --data.")] = (
         False
     )
-    drop: Annotated[bool, typer.Option("--drop", help="Take the candidate away; without --data.")] = False
+    drop: Annotated[bool, typer.Option("--drop", help="Remove the candidate; without --data.")] = False
 
 
 @grouped
@@ -85,18 +85,18 @@ def thresholds(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Tune a version's thresholds on a labelled file that it was not trained on, and keep them with it.
+    """Tune a version's thresholds on a labelled file that it was not trained on, and store them with it.
 
-    They are what `--threshold tuned` and `"threshold": "tuned"` predict at from then on, and where feedback
-    goes on from. With --shadow they are a candidate only, scored on feedback beside those in force, until
-    --switch or --drop. All F-measures are in percent.
+    `--threshold tuned` and `"threshold": "tuned"` use them from then on, and feedback continues from them.
+    With --shadow they are only a candidate, measured on feedback beside those in force, until --switch
+    or --drop. All F-measures are in percent.
     """
     columns = table.columns(data, tuning.test)
     shadow, switch, drop = candidate
     if switch or drop:
         alone = Tuning(empty_labels=tuning.empty_labels)
         if data is not None or tuning != alone or shadow or (switch and drop):
-            raise BadParameter("expected --switch or --drop alone, found other options beside")
+            raise BadParameter("expected --switch or --drop alone, found other options too")
         _end_shadow(model, store, switch=switch, json=json)
         return
     if data is None:

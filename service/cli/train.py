@@ -57,8 +57,7 @@ Rerank = Annotated[
     bool,
     typer.Option(
         "--rerank",
-        help="Rank candidates anew by near training rows; kept only where held-out rows gain. Trains up to "
-        "five times more.",
+        help="Re-rank by similar training rows, if held-out rows gain. Trains up to five times more.",
     ),
 ]
 NewModel = Annotated[str, typer.Option("--model", metavar="NAME", help="The model to add a version to.")]
@@ -66,50 +65,50 @@ Stream = Annotated[
     bool,
     typer.Option(
         "--stream",
-        help="Read the data as often as needed; never hold it in memory. Trainers label-tree, ovr, plt "
-        "with -p solver=sgd, huffman-tree, learned-tree, ldsm, and lomtree, which learns each row once.",
+        help="Read the file for each pass, not into memory. Trainers label-tree, ovr, plt with -p "
+        "solver=sgd, huffman-tree, learned-tree, ldsm, and lomtree, which learns each row once.",
     ),
 ]
 Thresholds = Annotated[
     str | None,
     typer.Option(
         metavar="ofo",
-        help="With --stream and plt: find thresholds on the rows before they are learnt, and keep them.",
+        help="With --stream and plt: tune thresholds on rows before they are learnt, and store them.",
     ),
 ]
 Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Go on from the steps that a training of this model left that did not end. With --ray they are "
-        "always kept until the version is published, else with --resume.",
+        help="Continue a training of this model that was stopped, from the steps that it stored. With "
+        "--ray steps are always stored until the version is published, otherwise with --resume.",
     ),
 ]
 WeightType = Annotated[
-    str, typer.Option("--weights", help="Store weights as float32, bfloat16 or int8; its cost is told.")
+    str, typer.Option("--weights", help="Store weights as float32, bfloat16 or int8; prints what that costs.")
 ]
 KeepRows = Annotated[
     bool,
-    typer.Option("--keep-rows", help="Keep the rows with the version, so that xylem extend needs no --rows."),
+    typer.Option("--keep-rows", help="Store the rows with the version: then xylem extend needs no --rows."),
 ]
 KeepState = Annotated[
     bool,
     typer.Option(
         "--keep-state",
-        help="Keep with the version what a learner needs to go on by --from: plt with -p solver=sgd, "
+        help="Store the state of the training, to continue it by --from: plt with -p solver=sgd, "
         "huffman-tree, learned-tree, lomtree.",
     ),
 ]
 Until = Annotated[
-    int, typer.Option(min=0, help="With --keep-state: stop after this pass of those planned; 0: after all.")
+    int, typer.Option(min=0, help="With --keep-state: stop after this pass; 0: after all planned passes.")
 ]
 FromVersion = Annotated[
     str | None,
     typer.Option(
         "--from",
         metavar="NAME[@VERSION]",
-        help="Go on from a version, whose features and parameters stay: from the weights of label-tree, ovr "
-        "or plt, on other rows; from the state of a learner (--keep-state), with the passes that are left.",
+        help="Start from a version, with its features and parameters: from the weights of label-tree, "
+        "ovr or plt, on other rows; or from its --keep-state, with the passes that are left.",
     ),
 ]
 LabelNames = Annotated[
@@ -119,15 +118,15 @@ LabelNames = Annotated[
 
 
 _FROM_STDIN = (
-    "Learning from standard input. Its end or Ctrl-C publishes what has been learnt; "
-    "a second Ctrl-C gives it up."
+    "Learning from standard input. At its end, or after Ctrl-C, the model is published; "
+    "after a second Ctrl-C it is not."
 )
 
 LabelInfo = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="A vocabulary whose URIs labels are: as xylem models label-info takes it.",
+        help="A vocabulary with names of the labels, as for xylem models label-info.",
     ),
 ]
 
@@ -321,7 +320,7 @@ FORECAST = ("fastxml", "pfastrexml")
 """Trainers that grow one tree and forecast the others; those of the other trainers are bounds that hold."""
 
 StepMemory = Annotated[
-    bool, typer.Option("--ray", help="Say too what memory the nodes of a cluster need: train --ray.")
+    bool, typer.Option("--ray", help="Estimate the memory of cluster nodes too: train --ray.")
 ]
 SizeOf = Annotated[
     str, typer.Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
@@ -342,9 +341,9 @@ def estimate(
 ) -> None:
     """Bound a model's weights before training it, and compare with flat one-vs-rest.
 
-    For the comparison a weight counts 12 bytes, one of flat one-vs-rest 8; what is stored hangs on the type
-    of weights (train --weights), and has embeddings too. Small weights are left out of most models, so that
-    a version is far smaller; names of labels and features are not counted. Memory of training is neither.
+    For the comparison a weight counts 12 bytes, one of flat one-vs-rest 8. The stored size depends on the
+    type of weights (train --weights), and includes embeddings. Most models leave out small weights, so a
+    version is far smaller. Names of labels and features, and the memory of training, are not counted.
     """
     from service.workflows.estimate import estimate_size
     from service.workflows.request import TrainRequest

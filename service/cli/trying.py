@@ -20,7 +20,7 @@ File = Annotated[
     Path, typer.Argument(metavar="FILE", parser=file_path, help=f"Texts with labels: {FORMATS}.")
 ]
 ModelName = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="The model; by the file's name if left out.")
+    str | None, typer.Option("--model", metavar="NAME", help="The model; default: the name of the file.")
 ]
 Port = Annotated[int | None, typer.Option(min=1, max=65535, help="The port; $XYLEM_PORT, or 8080.")]
 Serve = Annotated[bool, typer.Option("--serve/--no-serve", help="Answer over HTTP until Ctrl-C.")]
@@ -45,8 +45,8 @@ def try_file(
 ) -> None:
     """Make a first model of a file, say how good it is, and serve it with the console until Ctrl-C.
 
-    The delimiter and the columns of a table are guessed, and told. A tenth of the rows is held out for
-    thresholds, and another for the figures; features are those that do best. The model is published.
+    It guesses the delimiter and the columns of a table, and prints them. A tenth of the rows is held out for
+    thresholds, another tenth for the figures. It tries several kinds of features. The model is published.
     """
     from service.workflows.first_model import make_first_model
 

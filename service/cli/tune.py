@@ -34,23 +34,23 @@ Valid = Annotated[
         "--valid",
         metavar="FILE",
         parser=file_path,
-        help="Measure on this file; else on rows held out of --data. Never the one you test on.",
+        help="Measure on this file, not on rows held out of --data. Never use your test file.",
     ),
 ]
 Folds = Annotated[
     int | None,
-    typer.Option(min=2, max=20, help="Hold out each of so many parts once; one fifth if left out."),
+    typer.Option(min=2, max=20, help="Cross-validate on so many folds; default: hold out one fifth once."),
 ]
 Trainers = Annotated[
     list[str] | None,
-    typer.Option("--trainer", help="A trainer to try; may repeat. label-tree and plt if left out."),
+    typer.Option("--trainer", help="A trainer to try; may repeat. Default: label-tree and plt."),
 ]
-Metric = Annotated[str, typer.Option(help="What to look for the most of, as P@1, nDCG@5, PSP@3 or R@5.")]
-Minutes = Annotated[float, typer.Option(min=0.01, max=100_000, help="Time to search.")]
-Trials = Annotated[int, typer.Option(min=1, max=100_000, help="So many trials at most.")]
+Metric = Annotated[str, typer.Option(help="The figure to maximise, such as P@1, nDCG@5, PSP@3 or R@5.")]
+Minutes = Annotated[float, typer.Option(min=0.01, max=100_000, help="Time for the search.")]
+Trials = Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of trials.")]
 StudyFile = Annotated[
     Path | None,
-    typer.Option("--study", metavar="FILE", help="Keep the trials in this file, or go on with those in it."),
+    typer.Option("--study", metavar="FILE", help="Store the trials in this file, or continue those in it."),
 ]
 
 _SHOWN = 10
@@ -90,10 +90,10 @@ def tune(
 ) -> None:
     """Search for the trainer and the parameters that are best on held-out rows; publish that model.
 
-    Parameters given with -p are not searched. The best one is trained anew on all of --data. Needs the extra
-    tune. With --ray the nodes of a cluster try side by side, a trial a processor. The figures of the search
-    are those that were searched for, so they are too good: measure what is published on another file with
-    xylem evaluate.
+    Parameters given with -p are not searched. The best one is trained again on all of --data. Needs the extra
+    tune. With --ray the nodes of a cluster run trials in parallel, one on each processor. The figures of the
+    search are too good, because the best ones were searched for: measure the published model on another
+    file with xylem evaluate.
     """
     from model_store.identifiers import check_model
     from service.workflows.search import SearchRequest, search

@@ -26,7 +26,6 @@ job_totals             for each kind of jobs and each state in which they end, h
 """
 
 from collections.abc import Callable
-from functools import partial
 
 from sqlalchemy import (
     BigInteger,
@@ -52,7 +51,7 @@ from sqlalchemy import (
 )
 
 from service.base.errors import DatabaseUnsupported
-from service.db import EVENT_KEY_BYTES, tables
+from service.db import EVENT_KEY_BYTES
 
 METADATA = MetaData()
 
@@ -222,36 +221,7 @@ SCHEMA_VERSION = Table(
 )
 
 
-def _make(*made: Table) -> Callable[[Connection], None]:
-    return partial(tables.METADATA.create_all, tables=made)
-
-
-def _no_index_of_days(connection: Connection) -> None:
-    """Drop the index by day that events had: it doubled what an event writes."""
-    connection.execute(text("DROP INDEX IF EXISTS ix_feedback_events_day"))
-
-
-def _add_column(table: str, name: str, kind: str) -> Callable[[Connection], None]:
-    """Return the step that gives a table a column, empty in each row: none is written anew."""
-
-    def add(connection: Connection) -> None:
-        if name not in {column["name"] for column in inspect(connection).get_columns(table)}:
-            connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {name} {kind}"))
-
-    return add
-
-
-STEPS: tuple[Callable[[Connection], None], ...] = (
-    _make(tables.VERSIONS, tables.LOG, tables.CHECKPOINTS, tables.EVENTS, tables.SECRETS),
-    _make(tables.SHADOWS),
-    _no_index_of_days,
-    _make(tables.ACCESS_KEYS, tables.AUDIT_LOG),
-    _make(tables.JOBS),
-    _add_column("jobs", "traceparent", "VARCHAR(64)"),
-    _make(tables.JOB_TOTALS),
-    _make(tables.FEEDBACK_ROWS, tables.SCHEDULES),
-    _add_column("access_keys", "no_rows", "TEXT"),
-)
+STEPS: tuple[Callable[[Connection], None], ...] = (METADATA.create_all,)
 """Step i makes schema i + 1 of schema i. A step that was released leads to the same schema ever after."""
 
 

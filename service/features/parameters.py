@@ -45,27 +45,27 @@ def _check_power_of_two(value: int) -> int:
 
 _CODE = Expected("null or the code of a language, as fi")
 
-Lowercase: TypeAlias = Annotated[bool, Field(description="lower-case the text first")]
+Lowercase: TypeAlias = Annotated[bool, Field(description="convert the text to lower case first")]
 Unicode: TypeAlias = Annotated[
     bool,
     Field(
-        description="normalise to NFC, keep combining marks in their words, and cut scripts that are written "
-        "without blanks into characters and pairs of them"
+        description="normalise to NFC, keep combining marks in their words, and split scripts that are "
+        "written without spaces into characters and pairs of characters"
     ),
 ]
 Clean: TypeAlias = Annotated[
     bool,
-    Field(description="leave out soft hyphens, join words divided at the end of a line, and part ligatures"),
+    Field(description="remove soft hyphens, join words divided at the end of a line, and split ligatures"),
 ]
 NgramMin: TypeAlias = Annotated[int, Field(ge=1, le=NGRAM_MAX, description="shortest n-grams, in words")]
 NgramMax: TypeAlias = Annotated[int, Field(ge=1, le=NGRAM_MAX, description="longest n-grams, in words")]
 Scaling: TypeAlias = Annotated[
     Norm,
-    Field(description="how a row is scaled: to length 1, to a sum of absolute values of 1, or not"),
+    Field(description="row scaling: l2 to length 1, l1 to a sum of absolute values of 1, none"),
 ]
-Sublinear: TypeAlias = Annotated[bool, Field(description="1 + ln(count) in place of the count")]
+Sublinear: TypeAlias = Annotated[bool, Field(description="use 1 + ln(count) instead of the count")]
 UseIdf: TypeAlias = Annotated[bool, Field(description="weight by the inverse document frequency")]
-SmoothIdf: TypeAlias = Annotated[bool, Field(description="as if one more text had every n-gram")]
+SmoothIdf: TypeAlias = Annotated[bool, Field(description="compute it as if one more text had every n-gram")]
 RowsOrShare: TypeAlias = Annotated[
     int | float,
     AfterValidator(_check_share),
@@ -114,7 +114,7 @@ class WordParameters(_TextParameters):
         str | None,
         AfterValidator(partial(check_language, option="stop_words")),
         Expected("null, the code of a language, as fi, or a file .txt"),
-    ] = Field(default=None, description="leave out these words, before there are n-grams of words")
+    ] = Field(default=None, description="leave out these words, before n-grams are made")
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -145,7 +145,7 @@ class TfidfParameters(_NgramParameters):
     min_df: RowsOrShare = Field(default=1, description="leave out n-grams that occur in fewer texts")
     max_df: RowsOrShare = Field(default=1.0, description="leave out n-grams that occur in more texts")
     max_features: Annotated[int, Field(ge=1, le=N_FEATURES_MAX)] | None = Field(
-        default=None, description="keep only so many n-grams, the most frequent ones"
+        default=None, description="keep at most so many n-grams, the most frequent ones"
     )
     sublinear_tf: Sublinear = True
     use_idf: UseIdf = True
@@ -169,7 +169,7 @@ class _CharParameters(_FeatureParameters):
         default=1 << 18,
         ge=1,
         le=N_FEATURES_MAX,
-        description="keep only so many n-grams of characters, the most frequent ones",
+        description="keep at most so many n-grams of characters, the most frequent ones",
     )
 
     @model_validator(mode="after")
@@ -199,8 +199,8 @@ class WordsCharsParameters(_CharParameters, TfidfParameters):
         default=0.75,
         ge=0,
         le=1,
-        description="what n-grams of characters have of a row's squares (norm l2) or sum (l1); the rest "
-        "is the words'",
+        description="share of the characters in a row's sum of squares (norm l2) or sum (l1); words have "
+        "the rest",
     )
 
 
@@ -210,7 +210,7 @@ class AutoParameters(WordParameters):
     kind: ClassVar[str] = "auto"
 
     rows: int = Field(
-        default=50_000, ge=50, le=1_000_000, description="training rows on which they are tried, at most"
+        default=50_000, ge=50, le=1_000_000, description="maximum number of training rows for its trials"
     )
     norm: Scaling = "l2"
 
@@ -228,11 +228,11 @@ class HashingParameters(_NgramParameters):
         AfterValidator(_check_power_of_two),
         Expected(f"a power of two from {HASHED_FEATURES_MIN} to {HASHED_FEATURES_MAX}"),
     ] = Field(
-        default=1 << 20, ge=HASHED_FEATURES_MIN, le=HASHED_FEATURES_MAX, description="how many features"
+        default=1 << 20, ge=HASHED_FEATURES_MIN, le=HASHED_FEATURES_MAX, description="number of features"
     )
     signed: bool = Field(
         default=True,
-        description="count up or down by another bit of the hash, so that collisions cancel out on average",
+        description="add or subtract, by another bit of the hash, so that collisions cancel out on average",
     )
     norm: Scaling = "l2"
 
@@ -258,13 +258,11 @@ class ContextParameters(_FeatureParameters):
 
     kind: ClassVar[str] = "context"
 
-    window: int = Field(
-        default=4, ge=1, le=WINDOW_MAX, description="how many words before the next one count"
-    )
+    window: int = Field(default=4, ge=1, le=WINDOW_MAX, description="words before the next one that count")
     min_count: int = Field(
-        default=2, ge=1, le=1_000_000, description="words that occur less often are one word, <unk>"
+        default=2, ge=1, le=1_000_000, description="words that occur less often become one word, <unk>"
     )
-    norm: Literal["none"] = Field(default="none", description="a window is as long as it is")
+    norm: Literal["none"] = Field(default="none", description="a window is not scaled")
 
 
 FeatureParameters: TypeAlias = (

@@ -105,9 +105,10 @@ def most_shares(n_nodes: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
 
 def told_shares(features: NDArray[np.int32], shares: NDArray[np.float32]) -> list[list[FeatureShare]]:
     """Return what `most_shares` was filled with, for each node."""
+    counts = np.count_nonzero(features >= 0, axis=1).tolist()
     return [
-        [FeatureShare(feature, share) for feature, share in zip(row, of_row, strict=True) if feature >= 0]
-        for row, of_row in zip(features.tolist(), shares, strict=True)
+        list(map(FeatureShare, row[:n], of_row[:n]))
+        for n, row, of_row in zip(counts, features.tolist(), shares, strict=True)
     ]
 
 

@@ -82,7 +82,8 @@ class Schedules:
         except BadFields as error:
             raise BadFields([fault.within("job") for fault in error.faults]) from None
         if rows is not None and not 1 <= rows <= self._rows_max:
-            expected = f"1 to {self._rows_max} rows (0 without XYLEM_FEEDBACK_ROWS=1)"
+            most = self._rows_max
+            expected = f"1 to {most} rows" if most else "XYLEM_FEEDBACK_ROWS=1, without which no rows come"
             raise BadRequest(f"expected {expected}, found {rows}").at("rows")
         schedule_id, alias = secrets.token_hex(8), _alias_of(kind, request)
         with self._database.write() as connection:

@@ -101,6 +101,8 @@ _NO_BODY = b"", (0, 0)
 _OF_KERNEL = frozenset({"instances", "top_r", "beam_width", "exact", "threshold", "binary_data_output"})
 """What requests may say besides defaults for the kernel to search their rows."""
 
+_DEFAULTS = {name: field.default for name, field in Options.model_fields.items()}
+
 
 class SearchDialect(Dialect[Query]):
     """Requests that are searched. One kernel reads, searches and writes; what it does not read, `read` does.
@@ -197,9 +199,9 @@ class SearchDialect(Dialect[Query]):
 
 def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:
     """Return what the kernel is asked for rows; None: it does not have an option."""
-    options, fields = query.options, type(query.options).model_fields
+    options = query.options
     for name in options.model_fields_set - _OF_KERNEL:
-        if getattr(options, name) != fields[name].default:
+        if name not in _DEFAULTS or getattr(options, name) != _DEFAULTS[name]:
             return None
     kind, number = NO_THRESHOLD, 0.0
     if isinstance(options.threshold, float):

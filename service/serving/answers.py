@@ -2,8 +2,8 @@
 
 import functools
 import itertools
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -27,13 +27,15 @@ from service.serving.lines import dump
 from service.serving.schemas.predictions import (
     ExplainedMember,
     ExplainedName,
-    FeatureContribution,
     LeavesExplanation,
     MembersExplanation,
     TreesExplanation,
 )
 from service.serving.served import ServedVersion
 from service.vocabulary.matching import NameMatcher
+
+ShownFeature: TypeAlias = Callable[[int], dict[str, str]]
+"""Returns the members of a FeatureContribution that say which feature it is."""
 
 KIND_BITS = 3
 _KINDS: tuple[Literal["preferred", "alternative", "hidden"], ...] = ("preferred", "alternative", "hidden")
@@ -126,7 +128,7 @@ def explain_labels(
     found: Predictions, rows: SparseRows, served: ServedVersion, texts: Sequence[str | None] = ()
 ) -> list[bytes]:
     """Return the JSON of the explanation of each label that was found for `rows`; `texts` as above."""
-    explanations = []
+    explanations, shown = [], _shown_by(served.features)
     for row, (start, end) in enumerate(itertools.pairwise(found.ptr.tolist())):
         for label in found.labels[start:end].tolist():
             why = served.predictor.explain(rows, row, label)
@@ -134,17 +136,17 @@ def explain_labels(
                 text = texts[row] if texts else None
                 explanations.append(dump(_combined(why, label, text, served)))
             else:
-                explanations.append(dump(_of_trees(why, served.features)))
+                explanations.append(dump(_of_trees(why, shown)))
     return explanations
 
 
 def _of_trees(
-    why: Explanation | RoutedExplanation, names: FeatureNames | None
+    why: Explanation | RoutedExplanation, shown: ShownFeature
 ) -> TreesExplanation | LeavesExplanation:
     if isinstance(why, RoutedExplanation):
-        leaves: list[Any] = [{**leaf._asdict(), "path": _path(leaf.path, names)} for leaf in why.leaves]
+        leaves: list[Any] = [{**leaf._asdict(), "path": _path(leaf.path, shown)} for leaf in why.leaves]
         return LeavesExplanation(leaves=leaves)
-    return TreesExplanation(trees=[{"path": _path(nodes, names)} for nodes in why.trees])
+    return TreesExplanation(trees=[{"path": _path(nodes, shown)} for nodes in why.trees])
 
 
 def _combined(
@@ -158,7 +160,7 @@ def _combined(
             told |= {"score": said.score, "rank": said.rank}
         if said.why is not None:
             arrays = member_arrays(number, served.opened.arrays)
-            told["explanation"] = _of_trees(said.why, feature_names(manifest.features, arrays))
+            told["explanation"] = _of_trees(said.why, _shown_by(feature_names(manifest.features, arrays)))
         members.append(told)
     names: list[ExplainedName] = []
     matcher = getattr(served.featurizer, "names", None)
@@ -170,19 +172,26 @@ def _combined(
     return {"members": members, "names": names}
 
 
-def _path(nodes: Sequence[PathNode | RoutedStep], names: FeatureNames | None) -> list[Any]:
+def _path(nodes: Sequence[PathNode | RoutedStep], shown: ShownFeature) -> list[Any]:
     """Return the nodes of a path as JSON has them: its own fields each, and features by their names."""
-    return [{**node._asdict(), "features": _features(node.features, names)} for node in nodes]
+    return [
+        dict(zip(node._fields, (*node[:-1], _contributions(node.features, shown)), strict=True))
+        for node in nodes
+    ]
 
 
-def _features(shares: list[FeatureShare], names: FeatureNames | None) -> list[FeatureContribution]:
-    if names is None:
-        return [{"feature": str(feature), "contribution": added} for feature, added in shares]
-    return [_contribution(share, names) for share in shares]
+def _contributions(shares: list[FeatureShare], shown: ShownFeature) -> list[Any]:
+    return [{**shown(feature), "contribution": added} for feature, added in shares]
 
 
-def _contribution(share: FeatureShare, names: FeatureNames) -> FeatureContribution:
-    feature, added = share
-    if names.is_chars(feature):
-        return {"feature": names.name(feature), "contribution": added, "part": "chars"}
-    return {"feature": names.name(feature), "contribution": added}
+def _shown_by(names: FeatureNames | None) -> ShownFeature:
+    """Return what shows features by their names, each name made once: labels have many in common."""
+
+    @functools.cache
+    def shown(feature: int) -> dict[str, str]:
+        if names is None:
+            return {"feature": str(feature)}
+        part = {"part": "chars"} if names.is_chars(feature) else {}
+        return {"feature": names.name(feature), **part}
+
+    return shown

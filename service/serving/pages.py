@@ -52,7 +52,7 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
         epoch, tuned = (None, None) if live.prepared is None else (live.epoch, live.snapshot())
     counts = served.opened.arrays.get("labels/counts")
     allowed = None if served.denied is None else served.denied.allowed
-    ids = labels_found(served.labels, query.search, info)
+    ids = _labels_found(served.labels, query.search, info)
     if query.marks_below and tuned is not None:
         ids = ids[tuned.counters.marks[ids] < query.marks_below]
     ids = _ordered(ids, query, served.labels, _columns(counts, tuned))
@@ -121,7 +121,7 @@ def _label_of(served: ServedVersion, query: LabelQuery) -> int:
     return label
 
 
-def labels_found(names: NameTable, search: str, info: LabelInfoOptions | None) -> NDArray[np.int64]:
+def _labels_found(names: NameTable, search: str, info: LabelInfoOptions | None) -> NDArray[np.int64]:
     """Return the ids of the labels with a part, or with names that have it, in capitals or not, ascending."""
     if not search:
         return np.arange(names.n_names)

@@ -14,6 +14,7 @@ from service.kernels.training.problem import (
     Problem,
     forget_rows,
     localise,
+    merge_rows,
     pack_tile,
     place_tile,
     positives,
@@ -297,17 +298,12 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
 
     parts  each with int32[C]: the place of each of its children, -1: it is left out
     """
-    bias = np.zeros(n_children, np.float32)
-    features, children, weights = [], [], []
+    no_row, none = np.zeros(1, np.int64), np.empty(0, np.int32)
+    merged = Chunk(none, no_row, none, np.empty(0, np.float32), np.zeros(n_children, np.float32))
     for chunk, place in parts:
-        bias[place[place >= 0]] = chunk.bias[place >= 0]
-        child = place[chunk.child]
-        features.append(chunk.feature[child >= 0])
-        weights.append(chunk.weight[child >= 0])
-        children.append(child[child >= 0])
-    feature, child = np.concatenate(features), np.concatenate(children)
-    order = np.argsort(feature.astype(np.int64) * n_children + child, kind="stable")  # parts are sorted runs
-    return Chunk.of(feature[order], child[order], np.concatenate(weights)[order], bias)
+        merged.bias[place[place >= 0]] = chunk.bias[place >= 0]
+        merged = merge_rows(merged, chunk, place)
+    return merged
 
 
 def solved_of(weights: F32, used: I32, ascending: I64, n_children: int, prune: float) -> Solved:

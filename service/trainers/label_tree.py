@@ -57,18 +57,18 @@ class ClassifierParameters(Parameters):
     """
 
     loss: Literal["squared_hinge", "logistic"] = Field(
-        default="squared_hinge", description="the loss of the node classifiers"
+        default="squared_hinge", description="loss function of the node classifiers"
     )
     link: Literal["hinge2", "hinge3"] = Field(
         default="hinge3",
-        description="with the squared hinge, a margin m means the probability exp(-max(0, 1 - m)^2) or ^3",
+        description="probability of a margin m of squared_hinge: exp(-max(0, 1 - m)^2), or ^3 with hinge3",
     )
     cost: float = Field(
         default=0.0,
         ge=0.0,
         le=1e6,
-        description="weight of the loss against the L2 penalty (C), at the root; 0: 0.5 with the squared "
-        "hinge, 8 with the logistic loss",
+        description="C at the root, the weight of the loss against the L2 penalty; 0 means 0.5 with "
+        "squared_hinge, 8 with logistic",
     )
     cost_decay: CostDecay = 0.25
     rare_decay: RareDecay = 0.0
@@ -76,15 +76,15 @@ class ClassifierParameters(Parameters):
     max_epochs: MaxEpochs = 100
     prune: Prune = Field(
         default="auto",
-        description="leave out smaller weights; 0 keeps them all; auto: 0.1, and less where rows have more "
-        "than 300 features in the mean: 0.1 * sqrt(300 / mean)",
+        description="remove weights with a smaller absolute value; 0 keeps all; auto: 0.1, or 0.1 * "
+        "sqrt(300 / mean) if rows have more than 300 features on average (mean)",
     )
     idf: Idf = "auto"
     memory_mib: int = Field(
         default=512,
         ge=1,
         le=4096,
-        description="with --stream: a step holds so much of the rows; nodes with more are solved by blocks",
+        description="with --stream: MiB of rows in memory at a time; larger nodes are solved in blocks",
     )
 
     def solving(self, n_rows: int, n_nonzeros: int) -> Solving:
@@ -108,16 +108,16 @@ class LabelTreeParameters(ClassifierParameters):
 
     trees: LabelTrees = 1
     clustering: Literal["balanced", "kmeans"] = Field(
-        default="balanced", description="recursive balanced 2-means, or plain k-means"
+        default="balanced", description="cluster labels by recursive balanced 2-means, or k-means"
     )
     leaf_size: LeafSize = 100
     arity: int = Field(
         default=16,
         ge=2,
         le=4096,
-        description="most children of a node above the labels; balanced: a power of two",
+        description="most children of a node, if these are nodes too; balanced: a power of two",
     )
-    depth: int = Field(default=6, ge=1, le=32, description="kmeans: most levels")
+    depth: int = Field(default=6, ge=1, le=32, description="kmeans: most levels of nodes")
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

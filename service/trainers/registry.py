@@ -172,7 +172,7 @@ def fit(
     trained, plan = spec.fit(source, parameters, tools), spec.plan(parameters)
     if plan is None or not 0 < passes.until < plan.passes:
         return trained
-    stopped = f"stopped after pass {passes.until} of {plan.passes}: train --from this version goes on"
+    stopped = f"stopped after pass {passes.until} of {plan.passes}: continue with train --from"
     return replace(trained, warnings=[*trained.warnings, stopped])
 
 

@@ -40,8 +40,13 @@ from service.trainers.work import Tools, derived_seed
 _EMPTY = np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
 """A chunk without weights."""
 
+_NO_LABELS = np.empty(0, np.int32)
+
 OTHERS, OTHERS_LEAST = 1, 300
 """Of a node's rows without new labels so many for each one with them, and at least, are seen (`_on_some`)."""
+
+ANEW = 0.05
+"""Where more of the rows carry new labels, a step from old weights does not lead far enough (`_on_some`)."""
 
 COARSE = 4
 """New classifiers are trained to so much larger an eps: a third less time, the same precision."""
@@ -166,21 +171,23 @@ def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> _P
         node: OldTree(part.child_ptr, part.node_label, np.empty(0, np.int64))
         for node, part in divided.items()
     }
-    child_ptr, labels, source = [1], [], []
-    queue: list[tuple[OldTree | None, int, int]] = [(old, 0, -1)]
-    for tree, node, label in queue:  # which grows
-        labels.append(label)
-        source.append(node if tree is old else -1)
+    labels, source = [np.full(1, -1, np.int32)], [np.zeros(1, np.int64)]
+    queue: list[tuple[OldTree, int]] = [(old, 0)]
+    for tree, node in queue:  # the inner nodes; which grows
         if tree is old and node in parts:
             tree, node = parts[node], 0
-        if tree is not None:
-            children = range(tree.child_ptr[node], tree.child_ptr[node + 1])
-            queue.extend((tree, child, int(tree.node_label[child])) for child in children)
-        if tree is old:
-            queue.extend((None, 0, int(label)) for label in joins.get(node, ()))
-        child_ptr.append(len(queue))
-    shape = shape_of(np.array(child_ptr, np.int32), np.array(labels, np.int32))
-    return _Place(shape, np.array(source))
+        children = np.arange(tree.child_ptr[node], tree.child_ptr[node + 1])
+        below = tree.node_label[children]
+        queue.extend((tree, child) for child in children[below < 0].tolist())
+        joining = joins.get(node, _NO_LABELS) if tree is old else _NO_LABELS
+        labels.append(np.concatenate([below, joining]))
+        source.append(children if tree is old else np.full(len(children), -1))
+        source.append(np.full(len(joining), -1))
+    node_label = np.concatenate(labels)
+    counts = np.zeros(len(node_label), np.int64)
+    counts[node_label < 0] = list(map(len, labels[1:]))
+    shape = shape_of((1 + offsets(counts)).astype(np.int32), node_label)
+    return _Place(shape, np.concatenate(source))
 
 
 def _regrown(
@@ -263,10 +270,14 @@ def _on_some(
 ) -> dict[int, Again]:
     """Return what is trained, old weights on rows with new labels and some of the others, by chance.
 
+    Where new labels are on many rows, it is trained from nothing, on all rows.
+
     All others are what the old weights are the optimum of; these tell how far they may move.
     """
     fits = ~np.repeat(np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr))
     before, found = Members(offsets(fits)[members.ptr], members.rows[fits]), {}
+    if len(np.unique(members.rows[~fits])) > ANEW * n_rows:
+        return {node: again._replace(old=None) for node, again in trained.items()}
     place = np.zeros(n_rows, np.int32)
     for node, again in trained.items():
         if again.old is None:
@@ -300,26 +311,28 @@ def _assembled(
     chunks: list[Chunk | None] = [None] * len(solved)
     for node in shape.inner.tolist():
         children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
-        made, parts = solved[node], []
+        made = solved[node]
         if made is None:  # all of it stays
             chunks[node] = Chunk(*_EMPTY, np.zeros(len(at[children]), np.float32))
             continue
+        parts = [(weighed.plain_chunk(made), trained[node].children)]
         if node in were:
             stays = np.where(changed[children], -1, at[children])
             parts.append((were[node], _inverse(stays, len(were[node].bias))))
             if (some := trained[node].some) is not None:
                 goes_on = np.where(changed[children], at[children], -1)
-                unseen = _without(were[node], weighed.rows.take(some.rows).indices)
-                parts.append((unseen, _inverse(goes_on, len(were[node].bias))))
-        parts.append((weighed.plain_chunk(made), trained[node].children))
+                unseen = _without(were[node], weighed.rows.take(some.rows))
+                parts.insert(0, (unseen, _inverse(goes_on, len(were[node].bias))))
         chunks[node] = merge_chunks(parts, len(at[children]))
     return Tree(shape.child_ptr, shape.node_label, chunks)
 
 
-def _without(chunk: Chunk, features: I32) -> Chunk:
-    """Return the weights of a chunk that are of other features than these."""
+def _without(chunk: Chunk, rows: SparseRows) -> Chunk:
+    """Return the weights of a chunk that are of features which no row has."""
+    is_free = np.ones(rows.n_features, np.bool_)
+    is_free[rows.indices] = False
     feature = chunk.feature
-    kept = ~np.isin(feature, features)
+    kept = is_free[feature]
     return Chunk.of(feature[kept], chunk.child[kept], chunk.weight[kept], chunk.bias)
 
 

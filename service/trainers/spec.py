@@ -121,6 +121,7 @@ class TrainerSpec(Generic[P]):
 
 def rows_by_label(labels: LabelRows) -> tuple[I64, I32]:
     """Return (ptr int64[n_labels + 1], rows int32[..]): the rows that carry each label, ascending."""
-    shape, carried = (labels.n_rows, labels.n_labels), np.ones(len(labels.indices), np.bool_)
-    by_label = sparse.csr_array((carried, labels.indices, labels.indptr), shape=shape).tocsc()
+    every = np.ones(len(labels.indices), np.uint8)
+    shape = labels.n_rows, labels.n_labels
+    by_label = sparse.csr_array((every, labels.indices, labels.indptr), shape).tocsc()
     return by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32)

@@ -13,6 +13,8 @@ from service.base.rows import SparseRows, offsets
 
 PART_ROWS = 1 << 16
 
+_FEW = 100
+
 _ALIKE = 1e-6
 """Values of a row that differ by no more than this share are the same number scaled to the row's length."""
 
@@ -109,6 +111,8 @@ def weigh(rows: SparseRows, idf: str, in_place: bool = False) -> Weighed:
 
     Cost: some passes over the values. Deterministic.
     """
+    if idf == "auto" and not _alike(rows.cut(0, min(_FEW, rows.n_rows))):  # most rows say so at once
+        idf = "no"
     scale = None if idf == "no" else count_features(rows).factors(idf)
     return Weighed(weighed(rows, scale, in_place), scale)
 

@@ -165,8 +165,8 @@ class TrainRequest:
             raise BadParameter(f"until: expected a file, and a pass of 1 to {plan.passes}, found {found}")
         if not plan.is_open and self.until in (0, plan.passes):
             raise BadParameter(
-                f"keep_state: expected --until below the {plan.passes} passes, on whose number all steps of "
-                f"{self.trainer} depend, found no pass that is left"
+                f"keep_state: expected --until below the {plan.passes} passes, because {self.trainer} cannot "
+                f"make more passes later, found {self.until or 'none'}"
             )
 
 

@@ -137,7 +137,7 @@ def test_predictions_do_not_wait_for_a_database_and_say_what_their_ids_are_worth
     assert not (own_store.root / "xylem.db").exists(), "a prediction made a database"
     monkeypatch.setenv("XYLEM_DATABASE_URL", "sqlite:////nowhere/at/all.db")
     done = run_here("predict", *given, store=store)
-    assert done.returncode == 0 and "feedback to these predictions will not be taken" in done.stderr
+    assert done.returncode == 0 and "feedback to these predictions will not be accepted" in done.stderr
     tuned = run_here("predict", *given, "--threshold", "tuned", store=store)
     write_lines(row, [EVENT])
     for done in (tuned, run_here("feedback", *given, store=store)):

@@ -57,7 +57,7 @@ def test_a_stream_becomes_a_version(kind: str, run_here: Run, tmp_path: Path) ->
         text = '{"text": "nothing", "labels": []}\n\n{"text": "rare", "labels": ["a rare one"]}\n' + text
     done = learn(tmp_path, text, "--json", *raw)
     assert done.returncode == 0, done.stderr
-    assert "publishes what has been learnt" in done.stderr
+    assert "Learning from standard input" in done.stderr
     assert "Ctrl-C" in done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["version"] == 1
     model = Store(tmp_path).open("m")

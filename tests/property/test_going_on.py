@@ -113,7 +113,7 @@ def test_passes_that_are_left_give_what_was_never_stopped(
         assert told["swaps"]
     first = replace(plain, keep_state=True, until=cuts[0], threads=2)
     report = train_and_publish(store, "cut", first)
-    assert f"stopped after pass {cuts[0]} of 4: train --from this version goes on" in (report.warnings or [])
+    assert f"stopped after pass {cuts[0]} of 4: continue with train --from" in (report.warnings or [])
     for until in (*cuts[1:], 0):
         on = TrainRequest(trainer, data, stream=is_stream, base=("cut", "latest"), until=until)
         train_and_publish(store, "cut", on)

@@ -196,17 +196,20 @@ class WholeRequests:
     def answer(self, message: bytes, headers: bytes) -> bytes | None:
         """Return the answer, these headers in front, to one whole request whose head is known; else None."""
         end = message.find(HEAD_END)
-        target, own = (None, NOTHING) if end < 0 else self._look_up(message[:end])
-        start = end + len(HEAD_END)
+        if end < 0:
+            return None
+        start, text, own = end + len(HEAD_END), message[:end], NOTHING
+        target = self._live.heads.get(text)
+        if target is None:
+            target, own = self._look_up(text)
         if target is None or len(message) - start != target.head.n_bytes:
             return None
         if self._admission.n_free <= 0 or self._admission.draining():
             return None
-        began, stages = time.perf_counter_ns(), self._timings
+        began = time.perf_counter_ns()
         head, chosen, outcome, split, _ = target
         request_id, trace = self._requests.begin(own)
-        if trace is not None and trace.span_id:
-            stages = self._traced_timings
+        stages = self._timings if trace is None or not trace.span_id else self._traced_timings
         if split is not None:
             chosen = split.choose(chosen.served, own.canary_key or request_id.encode())
             outcome = outcome if chosen.served is target.chosen.served else target.canary

@@ -11,7 +11,6 @@ from pydantic import (
     Tag,
     ValidationInfo,
     WithJsonSchema,
-    field_validator,
     model_validator,
 )
 
@@ -176,13 +175,16 @@ class Options(InfoQuery):
     )
 
     @model_validator(mode="after")
-    def _chunks_alone(self) -> Self:
+    def _check_together(self, _: ValidationInfo) -> Self:
+        self._check_chunks()
+        return self
+
+    def _check_chunks(self) -> None:
         if self.chunk_characters is None:
-            return self
+            return
         for name in ("exact", "explain", "label_weights"):
             if getattr(self, name):
                 raise fault(f"expected none where there is {name}: it is of one search", "chunk_characters")
-        return self
 
 
 class PredictRequest(Options):
@@ -193,15 +195,11 @@ class PredictRequest(Options):
         json_schema_extra={"minItems": 1},
     )
 
-    @field_validator("instances")
-    @classmethod
-    def _some(cls, instances: list[Instance]) -> list[Instance]:
-        if not instances:
-            raise fault("expected at least one instance, found none")
-        return instances
-
     @model_validator(mode="after")
-    def _answer_limited(self, info: ValidationInfo) -> PredictRequest:
+    def _check_together(self, info: ValidationInfo) -> Self:
+        self._check_chunks()
+        if not self.instances:
+            raise fault("expected at least one instance, found none", "instances")
         n_labels = len(self.instances) * self.top_r
         check_limit(n_labels, "labels asked for", "answer_labels_max", info, "top_r")
         if self.explain:

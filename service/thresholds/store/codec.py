@@ -106,7 +106,7 @@ def decode_state(data: bytes) -> Tuned:
         marks = np.frombuffer(raw, "<i8", n_labels, 12 * n_labels).astype(np.int64)
         if not ((thresholds >= 0) & (thresholds <= 1)).all() or (hits < 0).any() or (2 * hits > marks).any():
             raise ValueError("thresholds or counters out of their range")
-        read = float(head["power"]), float(head.get("scale", 1.0))  # states of old have none
+        read = float(head["power"]), float(head["scale"])
         start = check_start(Start(float(head["a"]), float(head["b"]), *read))
         return Tuned(head["method"], head["convention"], start, thresholds, Counters(hits, marks))
     except (ValueError, KeyError, TypeError, zlib.error) as error:

@@ -34,15 +34,6 @@ class PastThreshold(NamedTuple):
     threshold: float
 
 
-class _Logged(NamedTuple):
-    """A row of the log."""
-
-    epoch: int
-    at: float
-    kind: str
-    payload: bytes
-
-
 def label_history(connection: Connection, head: Head, label: int, n_labels: int) -> list[PastThreshold]:
     """Return a label's thresholds as far as the database still has them, ascending by epoch.
 
@@ -73,27 +64,27 @@ def _kept(connection: Connection, head: Head, label: int, n_labels: int) -> Iter
 def _logged(connection: Connection, head: Head, label: int, n_labels: int) -> Iterator[PastThreshold]:
     """Yield the label's threshold after each change of the log that moved it, the newest first."""
     room = PAYLOAD_BYTES_MAX
-    for epoch, at, kind, payload in _changes(connection, head):
-        room -= len(payload)
+    for change in _changes(connection, head):
+        room -= len(change.payload)
         if room < 0:
             return
-        deltas = deltas_of(Change(epoch, kind, payload), n_labels)
+        deltas = deltas_of(change, n_labels)
         assert deltas is not None
         place = int(np.searchsorted(deltas.labels, label))
         if place < len(deltas.labels) and deltas.labels[place] == label:
-            yield PastThreshold(epoch, at, FEEDBACK, float(deltas.thresholds[place]))
+            yield PastThreshold(change.epoch, change.at, FEEDBACK, float(deltas.thresholds[place]))
 
 
-def _changes(connection: Connection, head: Head) -> Iterator[_Logged]:
+def _changes(connection: Connection, head: Head) -> Iterator[Change]:
     """Yield feedback of the log, the newest first, some at a time: their payloads may be large."""
     table = LOG.c
-    query = select(table.epoch, table.created_at, table.kind, table.payload).where(
+    query = select(table.epoch, table.kind, table.payload, table.created_at).where(
         table.version_id == head.id, table.kind.in_((FEEDBACK, SCORED))
     )
     query = query.order_by(table.epoch.desc()).limit(_PAGE)
     below = head.epoch + 1
     for _ in range(CHANGES_MAX // _PAGE):
-        page = [_Logged(*row) for row in connection.execute(query.where(table.epoch < below))]
+        page = [Change(*row) for row in connection.execute(query.where(table.epoch < below))]
         yield from page
         if len(page) < _PAGE:
             return

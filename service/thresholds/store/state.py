@@ -65,11 +65,12 @@ class Head(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A row of `threshold_log`."""
+    """A row of `threshold_log`; `at` in seconds since 1970."""
 
     epoch: int
     kind: str
     payload: bytes
+    at: float
 
 
 class Checkpoint(NamedTuple):
@@ -104,7 +105,7 @@ def all_heads(connection: Connection) -> list[Head]:
 
 def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change] | None:
     """Return the changes after `epoch` up to the head's, in order; None when the log lacks some of them."""
-    query = select(LOG.c.epoch, LOG.c.kind, LOG.c.payload).where(
+    query = select(LOG.c.epoch, LOG.c.kind, LOG.c.payload, LOG.c.created_at).where(
         LOG.c.version_id == head.id, LOG.c.epoch > epoch, LOG.c.epoch <= head.epoch
     )
     changes = [Change(*row) for row in connection.execute(query.order_by(LOG.c.epoch))]

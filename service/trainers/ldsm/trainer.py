@@ -43,18 +43,18 @@ class LdsmParameters(Parameters):
         default=0,
         ge=0,
         le=10_000_000,
-        description="a tree grows no further than so many nodes (T_max); 0: 2000, or twice the labels "
-        "where that is more, to 65,536",
+        description="most nodes of a tree (T_max); 0: 2000, or twice the number of labels if that is "
+        "more, up to 65,536",
     )
     max_depth: MaxDepth = 32
     max_copies: float = Field(
         default=32.0,
         ge=1.0,
         le=1000.0,
-        description="a tree's leaves hold at most so many times the training rows: bounds memory and time",
+        description="most rows in a tree's leaves, in multiples of the training rows: limits memory and time",
     )
     leaf_labels: LeafLabels = 100
-    min_rows: int = Field(default=2, ge=2, le=1_000_000, description="a node of fewer rows is not split")
+    min_rows: int = Field(default=2, ge=2, le=1_000_000, description="a node with fewer rows is not split")
     lambda1: float = Field(
         default=2.0, ge=0.0, le=1000.0, description="weight of the class integrity in the objective J"
     )
@@ -62,7 +62,7 @@ class LdsmParameters(Parameters):
         default=1.25, ge=0.0, le=1000.0, description="weight of the multi-way penalty in the objective J"
     )
     optimiser: Literal["sgd", "nag"] = Field(
-        default="sgd", description="gradient descent, or normalised adaptive gradient"
+        default="sgd", description="sgd: gradient descent; nag: normalised adaptive gradient"
     )
     step: float = Field(
         default=0.0, ge=0.0, le=1000.0, description="size of the first step; 0: 1 with sgd, 0.5 with nag"
@@ -71,13 +71,13 @@ class LdsmParameters(Parameters):
         default=10,
         ge=1,
         le=1000,
-        description="passes over a node's rows; over more than 5000, n of them: epochs * sqrt(5000 / n)",
+        description="passes over a node's rows; with n > 5000 rows: epochs * sqrt(5000 / n)",
     )
     prune: Prune = 0.3
     idf: Idf = "auto"
     shares: Literal["rows", "labels"] = Field(
         default="rows",
-        description="a leaf's value for a label: its share of the leaf's rows, or of their labels",
+        description="value of a label in a leaf: its share of the leaf's rows, or of their labels",
     )
     rerank: Rerank = "no"
     alpha: Alpha = 0.6

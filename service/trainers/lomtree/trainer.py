@@ -74,29 +74,29 @@ class LomtreeParameters(Parameters):
         default=0,
         ge=0,
         le=_LEAVES_MAX,
-        description="most leaves; 0: 4 for each label, rare ones counting less; in a stream for each so "
-        "far, to 65,536",
+        description="most leaves; 0: 4 for each label, fewer for rare ones; in a stream 4 for each label "
+        "so far, up to 65,536",
     )
     passes: int = Field(
-        default=5, ge=1, le=1000, description="how often the rows are learnt; standard input is learnt once"
+        default=5, ge=1, le=1000, description="passes over the rows; standard input is learnt once"
     )
     order: Literal["shuffled", "given"] = Field(
-        default="shuffled", description="of the rows in a pass; standard input has its own"
+        default="shuffled", description="order of rows in a pass; standard input is not shuffled"
     )
     step: float = Field(default=0.5, ge=0.001, le=100.0, description="learning rate of the nodes' regressors")
     swap_resistance: float = Field(
         default=4.0,
         ge=1.0,
         le=1e6,
-        description="a leaf takes the place of the least-used one when it has so many times its rows "
-        "with labels other than the commonest",
+        description="a leaf replaces the least-used leaf when its rows without its most frequent label "
+        "are so many times the rows of that leaf",
     )
     leaf_labels: LeafLabels = 100
     memory_mb: int = Field(
         default=1024,
         ge=1,
         le=65536,
-        description="MiB for weights and counts of labels while training; new ones beyond are left out",
+        description="MiB for weights and label counts while training; when full, new ones are left out",
     )
 
 

@@ -37,23 +37,23 @@ class PltParameters(Parameters):
 
     tree: Literal["kmeans", "random", "huffman"] = Field(
         default="kmeans",
-        description="balanced 2-means of the labels, random and complete, or least deep for frequent labels",
+        description="balanced 2-means; complete and random; or short paths for frequent labels",
     )
     arity: int = Field(
         default=16,
         ge=2,
         le=4096,
-        description="most children of a node; kmeans: above the labels, a power of two",
+        description="most children of a node; kmeans: if these are nodes too, a power of two",
     )
     leaf_size: LeafSize = 100
     trees: LabelTrees = 1
     solver: Literal["batch", "sgd"] = Field(
         default="batch",
-        description="how node classifiers are trained: batch, with the parameters from cost to idf; or sgd, "
-        "which can stream, with those from epochs to memory_mib",
+        description="how node classifiers are trained: batch uses the parameters from cost to idf; sgd "
+        "can stream, and uses those from epochs to memory_mib",
     )
     cost: float = Field(
-        default=4.0, ge=1e-6, le=1e6, description="weight of the loss against the penalty (C), at the root"
+        default=4.0, ge=1e-6, le=1e6, description="C at the root: weight of the loss against the penalty"
     )
     cost_decay: CostDecay = 0.25
     rare_decay: RareDecay = 0.15
@@ -65,14 +65,14 @@ class PltParameters(Parameters):
         default=0.5,
         ge=1e-6,
         le=1e3,
-        description="the first step g; step t of a node is g / (1 + l2 * g * t)",
+        description="size g of the first step; step t of a node has size g / (1 + l2 * g * t)",
     )
-    l2: float = Field(default=1e-5, ge=0.0, le=1e3, description="weight of the penalty, lambda")
+    l2: float = Field(default=1e-5, ge=0.0, le=1e3, description="weight of the penalty (lambda)")
     memory_mib: int = Field(
         default=4096,
         ge=1,
         le=1 << 24,
-        description="weights take no more; late features are left out then",
+        description="most MiB of weights; features that come later are left out",
     )
     prune: Prune = 0.1
 

@@ -35,7 +35,7 @@ class ForestParameters(Parameters):
     """
 
     trees: DecisionTrees = 50
-    max_leaf: int = Field(default=10, ge=1, le=1_000_000, description="a node of no more rows is not split")
+    max_leaf: int = Field(default=10, ge=1, le=1_000_000, description="nodes up to this size are not split")
     max_depth: MaxDepth = 64
     leaf_labels: LeafLabels = 100
     cost: float = Field(
@@ -48,10 +48,10 @@ class ForestParameters(Parameters):
         default=0.1,
         ge=1e-6,
         le=0.99,
-        description="a separator is done when its violations have fallen to this share",
+        description="stop a separator when its violations are this share of the first ones",
     )
     max_steps: int = Field(
-        default=10, ge=1, le=10_000, description="a separator is given up after so many Newton steps"
+        default=10, ge=1, le=10_000, description="maximum number of Newton steps for one separator"
     )
     prune: Prune = 0.0
     idf: Idf = "auto"

@@ -51,29 +51,32 @@ class SoftmaxParameters(Parameters):
     """Parameters of trees of softmax nodes over embeddings."""
 
     task: Literal["labels", "text"] = Field(
-        default="labels", description="labels of rows; or text: the next words of texts, without labels"
+        default="labels", description="predict labels of rows, or (text) the next words of texts"
     )
-    dim: int = Field(default=50, ge=1, le=1024, description="dimensions of the representation of rows")
+    dim: int = Field(default=50, ge=1, le=1024, description="dimensions of the embeddings")
     arity: int = Field(default=20, ge=2, le=4096, description="most children of a node")
-    epochs: int = Field(default=0, ge=0, le=1000, description="passes over the rows; 0: 15, with task=text 4")
-    rate: float = Field(default=0.0, ge=0.0, le=1e3, description="the first step; 0: 0.5, with adagrad 0.1")
+    epochs: int = Field(default=0, ge=0, le=1000, description="passes over the rows; 0: 15 (task=text: 4)")
+    rate: float = Field(
+        default=0.0, ge=0.0, le=1e3, description="size of the first step; 0: 0.5 (adagrad: 0.1)"
+    )
     optimiser: Literal["auto", "sgd", "adagrad"] = Field(
-        default="auto", description="auto: sgd, whose rate falls to 0; with task=text adagrad"
+        default="auto", description="auto: sgd, whose rate falls to 0; adagrad with task=text"
     )
     pooling: Literal["mean", "sum"] = Field(
         default="mean", description="labels: a row is the mean or the sum of its features' embeddings"
     )
     gradient: Literal["log-probability", "probability"] = Field(
         default="log-probability",
-        description="what steps raise: the logarithm of a child's probability, or the probability, as "
-        "the paper's algorithm 1",
+        description="what a step increases: the logarithm of a child's probability, or the probability, "
+        "as in the paper's algorithm 1",
     )
-    window: int = Field(default=4, ge=1, le=16, description="text: how many words before the next one count")
+    window: int = Field(default=4, ge=1, le=16, description="text: words before the next one that count")
     transition: Literal["diagonal", "full"] = Field(
-        default="diagonal", description="text: a factor a dimension for each place of the window, or a matrix"
+        default="diagonal",
+        description="text: for each place of the window a factor per dimension, or a matrix",
     )
     min_count: int = Field(
-        default=2, ge=1, le=1_000_000, description="text: words that occur less often are one word, <unk>"
+        default=2, ge=1, le=1_000_000, description="text: words that occur less often become one word, <unk>"
     )
 
     def descent(self) -> SoftmaxDescent:
@@ -111,8 +114,8 @@ class HuffmanTreeParameters(SoftmaxParameters):
 
     tree: Literal["huffman", "random", "kmeans", "clustered", "flat"] = Field(
         default="huffman",
-        description="least deep for frequent labels, random, alike labels together by their rows or by "
-        "embeddings (which trains twice), or one node of all labels",
+        description="short paths for frequent labels; random; similar labels together, by rows (kmeans) "
+        "or by embeddings (clustered, trains twice); or one node with all labels (flat)",
     )
 
 
@@ -120,43 +123,43 @@ class LearnedTreeParameters(SoftmaxParameters):
     """Parameters of `learned-tree`."""
 
     start: Literal["auto", "kmeans", "huffman", "random"] = Field(
-        default="auto", description="the first tree; auto: huffman, with task=text random"
+        default="auto", description="the first tree; auto: huffman, or random with task=text"
     )
     updates: int = Field(
         default=20,
         ge=0,
         le=10_000,
-        description="how often labels are dealt to nodes anew; 0: the first tree stays",
+        description="how often labels are assigned to nodes again; 0: the first tree stays",
     )
     learning: float = Field(
         default=0.0,
         ge=0.0,
         le=1.0,
-        description="the tree is learnt over this share of the passes; 0: one pass, or half of one",
+        description="share of the passes in which the tree is learnt; 0: one pass, at most half of them",
     )
-    depth: int = Field(default=0, ge=0, le=64, description="the most levels of nodes; 0: no bound")
+    depth: int = Field(default=0, ge=0, le=64, description="most levels of nodes; 0: no limit")
     slack: float = Field(
         default=1.3,
         ge=0.0,
         le=4096.0,
-        description="a child with slack / arity of its node's rows takes no further label; 0: no bound. With "
-        "depth=0 and slack=0 the tree is well-formed, as the paper's algorithm 2 has it",
+        description="a child with slack / arity of its node's rows gets no more labels; 0: no limit. With "
+        "depth=0 and slack=0 the tree is well-formed, as in the paper's algorithm 2",
     )
     alone: float = Field(
         default=0.5,
         ge=0.0,
         le=1.0,
-        description="a label with this part of a child's mean share of rows gets a leaf of its own; 0: none",
+        description="a label with this share of a child's mean number of rows gets its own leaf; 0: none",
     )
     margin: float = Field(
         default=8.0,
         ge=0.0,
         le=1e6,
-        description="a label moves where another child promises more by so many standard errors, at the last "
-        "update, fewer before; 0: wherever it does, as the paper's",
+        description="a label moves if another child is better by so many standard errors (at the last "
+        "update; fewer before); 0: if it is better at all, as in the paper",
     )
     assignment: Literal["eq10", "eq12"] = Field(
-        default="eq10", description="by which gradient of the paper's J labels are dealt"
+        default="eq10", description="gradient of the paper's J that assigns labels, by its equation"
     )
     statistics: Literal["means", "paths"] = Field(
         default="means",
@@ -164,7 +167,7 @@ class LearnedTreeParameters(SoftmaxParameters):
         "probabilities on its path",
     )
     settle: Literal["yes", "no"] = Field(
-        default="yes", description="whether nodes begin anew once the tree is learnt; the paper's go on"
+        default="yes", description="whether nodes are trained anew when the tree is learnt; the paper: no"
     )
 
     @model_validator(mode="after")

@@ -190,7 +190,7 @@ def test_an_alias_has_one_schedule(place: Place, monkeypatch: Any) -> None:
 
 def test_rows_that_are_not_kept_are_not_waited_for(place: Place) -> None:
     off = Schedules(place.desk.database, place.desk.settings.model_copy(update={"feedback_rows": False}))
-    with pytest.raises(BadRequest, match="XYLEM_FEEDBACK_ROWS=1"):
+    with pytest.raises(BadRequest, match="expected XYLEM_FEEDBACK_ROWS=1, without which no rows"):
         off.create_schedule("training", FEEDBACK, rows=5)
 
 

@@ -12,7 +12,7 @@ from model_store.build import store_weights
 from model_store.decoding import chunk_of, trees_of
 from model_store.ensemble import TreeEnsemble, Weights
 from service.base.errors import BadParameter
-from service.base.rows import LabelRows, SparseRows, offsets
+from service.base.rows import LabelRows, SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.kernels.training.newton import nothing_known, refine
@@ -20,12 +20,19 @@ from service.kernels.training.problem import localise
 from service.kernels.training.solver import Tile, solve_logistic, solve_squared_hinge
 from service.trainers import TRAINERS, Trained, TrainingSet, parse_parameters, train
 from service.trainers.classifiers import aligned
-from service.trainers.regrowing import Regrown, extend_trees, refit_trees
+from service.trainers.regrowing import ANEW, Regrown, extend_trees, refit_trees
 from service.trainers.shape import shape_of
 from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
 from tests.oracles.label_trees import labels_below
-from tests.oracles.problems import dense_labels, dense_rows, hinge_objective, learnable, logistic_objective
+from tests.oracles.problems import (
+    dense_labels,
+    dense_rows,
+    hinge_objective,
+    learnable,
+    logistic_objective,
+    to_labels,
+)
 
 VARIANTS = {
     "balanced": ("label-tree", ["leaf_size=8", "arity=4", "trees=2"]),
@@ -39,14 +46,20 @@ VARIANTS = {
 N_LABELS, N_NEW = 60, 6
 
 
-def _data(seed: int = 0) -> tuple[TrainingSet, TrainingSet]:
-    """All rows with all labels, and the same rows without the last labels."""
+MANY, FEW = 25, 3
+"""Rows with each new label: more than ANEW of all rows, which are trained from nothing, and fewer."""
+
+
+def _data(seed: int = 0, most: int = MANY) -> tuple[TrainingSet, TrainingSet]:
+    """All rows with all labels, the last ones on `most` rows, and the same rows without these."""
     rows, labels = learnable(seed, 500, N_LABELS, rarity=0.95)
-    row = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr))
-    stays = labels.indices < N_LABELS - N_NEW
-    counts = np.bincount(row[stays], minlength=labels.n_rows)
-    old = LabelRows(offsets(counts), labels.indices[stays], N_LABELS - N_NEW)
-    return TrainingSet(rows, labels), TrainingSet(rows, old)
+    carried, n_old = dense_labels(labels) > 0, N_LABELS - N_NEW
+    is_more = carried[:, n_old:] & (np.cumsum(carried[:, n_old:], axis=0) > most)
+    stays = np.flatnonzero(~is_more.any(axis=1))
+    rows, carried = rows.take(stays), carried[stays]
+    share = carried[:, n_old:].any(axis=1).mean()
+    assert share > ANEW if most == MANY else 0 < share <= ANEW
+    return TrainingSet(rows, to_labels(carried)), TrainingSet(rows, to_labels(carried[:, :n_old]))
 
 
 def _trained(variant: str, data: TrainingSet) -> Trained:
@@ -77,9 +90,12 @@ def _scorers(ensemble: TreeEnsemble) -> list[dict[Any, Any]]:
     return found
 
 
+@pytest.mark.parametrize("most", [MANY, FEW])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_new_labels_are_found_and_what_does_not_concern_them_stays_to_the_bit(variant: str) -> None:
-    data, without = _data()
+def test_new_labels_are_found_and_what_does_not_concern_them_stays_to_the_bit(
+    variant: str, most: int
+) -> None:
+    data, without = _data(most=most)
     old = _trained(variant, without)
     grown = _extended(variant, old.ensemble, data)
     model = trial_model(replace(old, ensemble=grown.ensemble), N_LABELS, data.rows.n_features)
@@ -91,7 +107,7 @@ def test_new_labels_are_found_and_what_does_not_concern_them_stays_to_the_bit(va
         set(np.flatnonzero(carried[row])) & set(new) <= set(found.labels[found.ptr[row] :][:5])
         for row in with_new.tolist()
     ]
-    assert np.mean(hits) > 0.8
+    assert np.mean(hits) > (0.8 if most == MANY else 0.5)
     assert grown.classifiers < sum(map(len, _scorers(grown.ensemble)))
     for before, after in zip(_scorers(old.ensemble), _scorers(grown.ensemble), strict=True):
         stayed = [labels for labels in before if after.get(labels) == before[labels]]
@@ -101,9 +117,22 @@ def test_new_labels_are_found_and_what_does_not_concern_them_stays_to_the_bit(va
             assert set(singles) <= set(stayed)
 
 
+@pytest.mark.parametrize(("most", "from_nothing"), [(MANY, True), (FEW, False)])
+def test_paths_to_new_labels_on_many_rows_are_trained_from_nothing(most: int, from_nothing: bool) -> None:
+    data, without = _data(most=most)
+    old = _trained("balanced", without).ensemble
+    other = old._replace(node_bias=np.zeros_like(old.node_bias))
+    found = [_scorers(_extended("balanced", one, data).ensemble) for one in (old, other)]
+    for mine, others in zip(*found, strict=True):
+        new = set(range(N_LABELS - N_NEW, N_LABELS))
+        path = [labels for labels in mine if len(labels) > 1 and labels & new]
+        assert path
+        assert all((mine[labels] == others[labels]) == from_nothing for labels in path)
+
+
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
 def test_weights_of_fewer_bits_stay_to_the_bit(weights: Weights) -> None:
-    data, without = _data(3)
+    data, without = _data(3, FEW)
     old = store_weights(_trained("balanced", without).ensemble, weights)
     grown = _extended("balanced", old, data, weights).ensemble
     assert grown.sparse.dtype == old.sparse.dtype and grown.dense.dtype == old.dense.dtype
