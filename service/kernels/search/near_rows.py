@@ -8,19 +8,12 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.handles import F32, F32_1, F32_2, I32, I32_1, I64_1, U8_1, handle
 from model_store.near import NEAR_FEATURES, NEAREST, ZERO
 from service.kernels.search.call import Rows
-from service.kernels.search.heaps import keep_best, sort_best
+from service.kernels.search.heaps import keep_best
 
 N_NEAR = len(NEAR_FEATURES)
 
 BEST = 10
 """Labels of the first member by which others are expected."""
-
-LARGEST = 24
-"""Features of the row that is answered by which near ones are found: those of the largest values.
-
-NEAREST at most: they are sorted where the nearest rows will be. All of a row's take half as long again and
-rank hardly better.
-"""
 
 UNSEEN = np.float32(-1e30)
 """In the place of a cosine that was not measured: below any sum of products, scaled or not."""
@@ -70,22 +63,18 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> tuple[int, int]:
     """Set the cosines between a row and all that have a feature of it, which are left in `seen`.
 
     Returns how many these are, and how many of the nearest are in the heap. Columns of other members and of
-    names are passed over. Cost: for each of its LARGEST features a search, and at most POSTINGS_MAX products.
+    names are passed over. Cost: for each feature of the row a search, and at most POSTINGS_MAX products.
     """
     low, high = rows.indptr[row], rows.indptr[row + 1]
-    squares, n_largest, at = _ZERO, 0, low
-    while at < high and rows.indices[at] < near.n_columns:
-        value = rows.values[at]
-        squares += value * value
-        n_largest = keep_best(near.best_cosine, near.best_row, n_largest, LARGEST, abs(value), at)
-        at += 1
+    squares, end = _ZERO, low
+    while end < high and rows.indices[end] < near.n_columns:
+        squares += rows.values[end] * rows.values[end]
+        end += 1
     length = np.float32(1.0) / np.sqrt(squares) if squares > _ZERO else _ZERO
-    sort_best(near.best_cosine, near.best_row, n_largest)  # near rows come early, so others are soon refused
-    n_seen, n_features = 0, len(near.feature)
-    for j in range(n_largest):
-        at = near.best_row[j]
-        place = first_from(near.feature, 0, n_features, rows.indices[at])
-        if place == n_features or near.feature[place] != rows.indices[at]:
+    n_seen, place = 0, 0
+    for at in range(low, end):
+        place = first_from(near.feature, place, len(near.feature), rows.indices[at])
+        if place == len(near.feature) or near.feature[place] != rows.indices[at]:
             continue
         value = rows.values[at] * length
         for i in range(near.feature_ptr[place], near.feature_ptr[place + 1]):

@@ -31,7 +31,6 @@ from service.base.rows import LabelRows, SparseRows, offsets
 from service.inference.combined_predictor import CombinedPredictor
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.kernels.search.near_rows import LARGEST
 from service.workflows import rerank as reranking
 from service.workflows.combine import CombineRequest, combine_and_publish, combined_parts, no_ranker
 from service.workflows.near_rows import FEATURES_MAX, draw_near_rows, near_of, place_near
@@ -204,8 +203,6 @@ def test_features_of_candidates_are_those_of_a_slow_oracle(seed: int) -> None:
     assert isinstance(predictor, CombinedPredictor)
     rows, kept = random_rows(seed + 1, 40), dense_near(near)
     asked = dense(rows)
-    asked[np.argsort(np.argsort(-np.abs(asked), axis=1), axis=1) >= LARGEST] = 0
-    assert (np.diff(rows.indptr) > LARGEST).any()
     single = make_predictor(
         model_of(small_draft(seed, n_labels=N_LABELS, n_features=N_FEATURES, features=RAW))
     )
