@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from service.kernels.search.explain import FEATURES_MAX, keep_shares
+from service.kernels.search.explain import FEATURES_MAX, NO_FEATURE, keep_shares
 
 
 class FeatureShare(NamedTuple):
@@ -105,10 +105,9 @@ def most_shares(n_nodes: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
 
 def told_shares(features: NDArray[np.int32], shares: NDArray[np.float32]) -> list[list[FeatureShare]]:
     """Return what `most_shares` was filled with, for each node."""
-    counts = np.count_nonzero(features >= 0, axis=1).tolist()
     return [
-        list(map(FeatureShare, row[:n], of_row[:n]))
-        for n, row, of_row in zip(counts, features.tolist(), shares, strict=True)
+        list(map(FeatureShare, row[: len(row) - row.count(NO_FEATURE)], of_row))
+        for row, of_row in zip(features.tolist(), shares, strict=True)
     ]
 
 
