@@ -297,13 +297,18 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
     """Return one chunk of children that several have, by their places in it.
 
     parts  each with int32[C]: the place of each of its children, -1: it is left out
+
+    Two are merged at a time, so that a weight is moved log2(parts) times.
     """
     no_row, none = np.zeros(1, np.int64), np.empty(0, np.int32)
-    merged = Chunk(none, no_row, none, np.empty(0, np.float32), np.zeros(n_children, np.float32))
+    empty = Chunk(none, no_row, none, np.empty(0, np.float32), np.zeros(n_children, np.float32))
     for chunk, place in parts:
-        merged.bias[place[place >= 0]] = chunk.bias[place >= 0]
-        merged = merge_rows(merged, chunk, place)
-    return merged
+        empty.bias[place[place >= 0]] = chunk.bias[place >= 0]
+    merged, same = [merge_rows(empty, *part) for part in parts], np.arange(n_children, dtype=np.int32)
+    while len(merged) > 1:
+        last = merged[len(merged) & ~1 :]
+        merged = [merge_rows(a, b, same) for a, b in zip(merged[::2], merged[1::2], strict=False)] + last
+    return merged[0] if merged else empty
 
 
 def solved_of(weights: F32, used: I32, ascending: I64, n_children: int, prune: float) -> Solved:

@@ -64,3 +64,15 @@ def test_chunks_are_merged_by_the_places_of_their_children() -> None:
                 bias[at] = child + 1  # of what comes last
     assert np.array_equal(_as_dense(merged), expected)
     assert np.array_equal(merged.bias, bias)
+
+
+@pytest.mark.parametrize("n_parts", [0, 1, 2, 5, 8, 11])
+def test_any_number_of_chunks_is_merged_as_they_are_side_by_side(n_parts: int) -> None:
+    parts = [_dense(number, 3, 0.5) for number in range(n_parts)]
+    order = np.random.default_rng(n_parts).permutation(3 * n_parts).astype(np.int32).reshape(n_parts, 3)
+    merged = merge_chunks(list(zip(map(_chunk, parts), order, strict=True)), 3 * n_parts)
+    expected = np.zeros((N_FEATURES, 3 * n_parts), np.float32)
+    for weights, place in zip(parts, order, strict=True):
+        expected[:, place] = weights
+    assert np.array_equal(_as_dense(merged), expected)
+    assert np.array_equal(merged.bias[order.ravel()], np.tile([1.0, 2.0, 3.0], n_parts))
