@@ -229,6 +229,12 @@ def build_names(names: Iterable[str]) -> NameTable:
     return _build(np.frombuffer(offsets, np.int64).copy(), np.frombuffer(utf8, np.uint8).copy())
 
 
+def check_name(name: str) -> None:
+    """Raise BadNames for a name that `build_names` refuses. Most are ASCII, and need no table of one name."""
+    if not (name.isascii() and name.isprintable() and 0 < len(name) <= NAME_BYTES_MAX):
+        build_names([name])
+
+
 def _build(offsets: I64, utf8: U8) -> NameTable:
     n = len(offsets) - 1
     slots = np.empty(n + n // 2 + 1, np.int32)

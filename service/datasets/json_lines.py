@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from model_store.errors import BadNames
-from model_store.names import NAME_BYTES_MAX, NameTable, build_names
+from model_store.names import NameTable, check_name
 from service.base.rows import Growing, LabelRows, offsets
 from service.datasets.dataset import N_ROWS_MAX, ids_in_model, renumber_labels
 from service.datasets.stream import BLOCK_BYTES, DataFile
@@ -201,10 +201,8 @@ class RowCollector:
         self.row_counts.append(len(labels))
 
     def _check_name(self, number: int, label: str) -> None:
-        if label.isascii() and label.isprintable() and 0 < len(label) <= NAME_BYTES_MAX:
-            return  # as most are: a table of one name takes ten times as long
         try:
-            build_names([label])
+            check_name(label)
         except BadNames as error:
             raise self.file.fault(number, f"label: {error.fault}") from error
 

@@ -34,3 +34,10 @@ class Step(Protocol[T_contra, R_co]):
 
     def run(self, item: T_contra, workspace: Any, stop: NDArray[np.uint8]) -> R_co:
         """Return the result of an item. Once stop[0] is 1 it ends early, and its result is dropped."""
+
+
+class NoWorkspace:
+    """A step whose calls bring what they work in."""
+
+    def workspace(self) -> None:
+        """Return nothing."""

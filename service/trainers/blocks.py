@@ -18,6 +18,7 @@ import numpy as np
 from model_store.compiled.handles import F32, I32, I64, U8, U16
 from model_store.ensemble import LANES, Chunk
 from service.base.rows import LabelRows, offsets
+from service.executors.steps import NoWorkspace
 from service.kernels.training.problem import localise
 from service.kernels.training.solver import Tile
 from service.trainers.classifiers import (
@@ -32,7 +33,7 @@ from service.trainers.classifiers import (
     merge_chunks,
     solved_of,
 )
-from service.trainers.held_blocks import Blocks, OfBlock, dealt
+from service.trainers.held_blocks import Blocks, dealt
 from service.trainers.shape import Shape, parents_of
 from service.trainers.size import CountUsed
 from service.trainers.source import HeldRows, JoinedRows, TrainingSet
@@ -85,7 +86,7 @@ def _planned(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
 
 
 @dataclass(frozen=True)
-class _Split(OfBlock):
+class _Split(NoWorkspace):
     """Takes the rows of a block that reach each group of subtrees; they keep all their labels.
 
     place  int32[K]   the place of each label among the leaves
@@ -226,7 +227,7 @@ class _SolveWork:
 
 
 @dataclass(frozen=True)
-class _CountOfWork(OfBlock):
+class _CountOfWork(NoWorkspace):
     """Counts the features that rows of nodes have: those of a group of subtrees, or one in all blocks."""
 
     result: ClassVar[Any] = list[int]

@@ -8,13 +8,19 @@ from itertools import islice, pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from model_store.compiled.handles import F32, U8
 from service.base.errors import BadData
 from service.base.rows import SparseRows, offsets
-from service.executors.steps import Held
-from service.trainers.representations import label_sums, unit_vectors
+from service.executors.steps import Held, NoWorkspace
+from service.trainers.representations import (
+    VECTORS,
+    label_sums,
+    make_vectors,
+    matrix_of,
+    pieces_of,
+    unit_vectors,
+)
 from service.trainers.source import Census, HeldRows, JoinedRows, RowSource, TrainingSet
 from service.trainers.weighing import FeatureCounts, count_features, weighed
 from service.trainers.work import Tools, derived_seed
@@ -63,15 +69,8 @@ def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
     return Blocks(held, memory_mib << 20, census)
 
 
-class OfBlock:
-    """A step whose items are blocks."""
-
-    def workspace(self) -> None:
-        """Return nothing."""
-
-
 @dataclass(frozen=True)
-class _Deal(OfBlock):
+class _Deal(NoWorkspace):
     """Deals the rows of a block at random."""
 
     result: ClassVar[Any] = list[TrainingSet]
@@ -97,7 +96,7 @@ def dealt(blocks: Blocks, tools: Tools) -> list[HeldRows]:
 
 
 @dataclass(frozen=True)
-class _CountFeatures(OfBlock):
+class _CountFeatures(NoWorkspace):
     """Counts the features of blocks."""
 
     result: ClassVar[Any] = FeatureCounts
@@ -108,7 +107,7 @@ class _CountFeatures(OfBlock):
 
 
 @dataclass(frozen=True)
-class _SumRows(OfBlock):
+class _SumRows(NoWorkspace):
     """Sums the weighed rows of each label of a block: labels bounds[i] .. bounds[i + 1] - 1 are part i."""
 
     result: ClassVar[Any] = list[SparseRows]
@@ -132,7 +131,7 @@ class _Sums(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _AddSums(OfBlock):
+class _AddSums(NoWorkspace):
     """Adds the sums of some labels to their representations."""
 
     result: ClassVar[Any] = SparseRows
@@ -141,9 +140,7 @@ class _AddSums(OfBlock):
         """Return the result of an item."""
         total: Any = 0
         for part in sums.of_block:
-            rows = part.get()
-            shape = rows.n_rows, rows.n_features
-            total = total + sparse.csr_array((rows.values, rows.indices, rows.indptr), shape=shape)
+            total = total + matrix_of(part.get())
         total.sort_indices()
         return unit_vectors(total)
 
@@ -169,17 +166,9 @@ def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
 def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
     """Return the label representations of weighed rows. Memory: twice as much as they take."""
     n_bytes = 8 * np.minimum(blocks.census.label_nonzeros, blocks.census.n_features)
-    last = np.flatnonzero(np.diff(offsets(n_bytes) // max(1, blocks.memory_bytes // _SUMS))) + 1
-    bounds = np.unique([0, *last, len(n_bytes)]).tolist()
+    bounds = pieces_of(offsets(n_bytes), max(1, blocks.memory_bytes // _SUMS))
     n_parts = len(bounds) - 1
-    tools.progress("label representations", 0, n_parts)
+    tools.progress(VECTORS, 0, n_parts)
     split = tools.crew.split(_SumRows(scale, bounds), blocks.held, n_parts)
-    found: dict[int, SparseRows] = {}
-
-    def done(sums: _Sums, vectors: SparseRows) -> None:
-        found[sums.number] = vectors
-        tools.progress("label representations", len(found), n_parts)
-
     items = [_Sums(number, list(parts)) for number, parts in enumerate(zip(*split, strict=True))]
-    tools.crew.steps(_AddSums(), items, done)
-    return SparseRows.join([found[number] for number in range(n_parts)])
+    return make_vectors(_AddSums(), items, tools)

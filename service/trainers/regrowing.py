@@ -275,9 +275,9 @@ def _on_some(
     All others are what the old weights are the optimum of; these tell how far they may move.
     """
     fits = ~np.repeat(np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr))
-    before, found = Members(offsets(fits)[members.ptr], members.rows[fits]), {}
     if len(np.unique(members.rows[~fits])) > ANEW * n_rows:
         return {node: again._replace(old=None) for node, again in trained.items()}
+    before, found = Members(offsets(fits)[members.ptr], members.rows[fits]), {}
     place = np.zeros(n_rows, np.int32)
     for node, again in trained.items():
         if again.old is None:

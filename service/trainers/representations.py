@@ -1,5 +1,6 @@
 """Label representations: where a label lies among the features, and its mean row, which re-ranks answers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ from scipy import sparse
 from model_store.compiled.handles import F64, I32, I64, U8
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows, offsets
+from service.executors.steps import NoWorkspace, Step
 from service.kernels.training.cluster import add_projected
 from service.trainers.source import RowSource
 from service.trainers.spec import rows_by_label
@@ -19,8 +21,16 @@ from service.trainers.work import Tools
 PROJECTED = 512
 """Dimensions of the label vectors that k-means trees are made of where rows may come as a stream."""
 
+VECTORS = "label representations"
+"""The stage in which they are made, as progress says it."""
+
 _PIECE = 1 << 20
 """A piece of work is about so many non-zeros of rows, or one label."""
+
+
+def matrix_of(rows: SparseRows) -> Any:
+    """Return rows as csr_array[n_rows, n_features], on the same arrays."""
+    return sparse.csr_array((rows.values, rows.indices, rows.indptr), (rows.n_rows, rows.n_features))
 
 
 def label_sums(rows: SparseRows, labels: LabelRows) -> Any:
@@ -33,9 +43,9 @@ def label_sums(rows: SparseRows, labels: LabelRows) -> Any:
 
 
 def _sums(rows: SparseRows, ptr: I64, carrying: I32) -> Any:
-    x = sparse.csr_array((rows.values, rows.indices, rows.indptr), shape=(rows.n_rows, rows.n_features))
     ones = np.ones(len(carrying), rows.values.dtype)
-    sums = (sparse.csr_array((ones, carrying, ptr), shape=(len(ptr) - 1, rows.n_rows)) @ x).tocsr()
+    carried = sparse.csr_array((ones, carrying, ptr), shape=(len(ptr) - 1, rows.n_rows))
+    sums = (carried @ matrix_of(rows)).tocsr()
     sums.sort_indices()
     return sums
 
@@ -57,7 +67,7 @@ def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
 
 
 @dataclass(frozen=True)
-class _Represent:
+class _Represent(NoWorkspace):
     """Makes the representations of labels first .. last - 1; `rows_by_label` says which rows carry each."""
 
     result: ClassVar[Any] = SparseRows
@@ -65,9 +75,6 @@ class _Represent:
     rows: SparseRows
     ptr: I64
     carrying: I32
-
-    def workspace(self) -> None:
-        """Return nothing."""
 
     def run(self, item: tuple[int, int], workspace: None, stop: U8) -> SparseRows:
         """Return the result of an item."""
@@ -82,17 +89,27 @@ def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> 
     """
     represent = _Represent(rows, *rows_by_label(labels))
     carried = offsets(np.diff(rows.indptr)[represent.carrying])[represent.ptr]
-    last = np.flatnonzero(np.diff(carried // _PIECE)) + 1
+    return make_vectors(represent, list(pairwise(pieces_of(carried, _PIECE))), tools)
+
+
+def pieces_of(sums: I64, size: int) -> list[int]:
+    """Return the bounds, ascending, of pieces of about `size` each, or of one label; int64[n_labels + 1]."""
+    last = np.flatnonzero(np.diff(sums // size)) + 1
+    found: list[int] = np.unique([0, *last, len(sums) - 1]).tolist()
+    return found
+
+
+def make_vectors(step: Step[Any, SparseRows], items: Sequence[Any], tools: Tools) -> SparseRows:
+    """Return the label representations that a step makes, an item some labels: tuples, item[0] ascends."""
     found: dict[int, SparseRows] = {}
 
-    def done(item: tuple[int, int], vectors: SparseRows) -> None:
+    def done(item: Any, vectors: SparseRows) -> None:
         found[item[0]] = vectors
-        tools.progress("label representations", len(found), len(bounds) - 1)
+        tools.progress(VECTORS, len(found), len(items))
 
-    bounds = np.unique([0, *last, labels.n_labels]).tolist()
-    tools.progress("label representations", 0, len(bounds) - 1)
-    tools.crew.steps(represent, pairwise(bounds), done)
-    return SparseRows.join([found[first] for first in bounds[:-1]])
+    tools.progress(VECTORS, 0, len(items))
+    tools.crew.steps(step, items, done)
+    return SparseRows.join([found[item[0]] for item in items])
 
 
 def unit_vectors(sums: Any) -> SparseRows:

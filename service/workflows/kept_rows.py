@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from model_store.manifest import ROWS
 from model_store.version import Model, at_rest
 from service.base.rows import LabelRows, SparseRows, offsets
+from service.trainers.representations import matrix_of
 from service.trainers.source import TrainingSet
 
 _PARTS = ("indptr", "indices", "values", "label_ptr", "label_idx")
@@ -46,10 +46,7 @@ def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
     """
     data = TrainingSet.join([old, new])
     rows, labels = data
-    weights = np.random.default_rng(0).random(rows.n_features)
-    sums = (
-        sparse.csr_array((rows.values, rows.indices, rows.indptr), (rows.n_rows, rows.n_features)) @ weights
-    )
+    sums = matrix_of(rows) @ np.random.default_rng(0).random(rows.n_features)
     into, first = np.arange(rows.n_rows), dict[bytes, int]()
     for row in np.flatnonzero(np.isin(sums, sums[old.n_rows :]) & (np.diff(rows.indptr) > 0)).tolist():
         part = slice(rows.indptr[row], rows.indptr[row + 1])

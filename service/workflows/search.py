@@ -23,6 +23,7 @@ from service.base.parameters import Scalar, scalar_of, split_items
 from service.base.rows import Dataset
 from service.datasets import read_dataset
 from service.executors.ray import crew_of
+from service.executors.steps import NoWorkspace
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.choose_features import HELD_OUT_PARTS
 from service.workflows.evaluate import valid_figures
@@ -301,16 +302,13 @@ class _Running:
 
 
 @dataclass(frozen=True)
-class TryTrial:
+class TryTrial(NoWorkspace):
     """The step of a search: train and measure on each fold."""
 
     result: ClassVar[Any] = TrialFacts
 
     folds: list[Fold]
     request: SearchRequest
-
-    def workspace(self) -> None:
-        """Return nothing."""
 
     def run(self, item: AskedTrial, workspace: None, stop: NDArray[np.uint8]) -> TrialFacts | None:
         """Return what came of a trial, None where it took too long. Raises BadInput."""

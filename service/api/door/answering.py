@@ -243,9 +243,9 @@ class WholeRequests:
         )
 
     def _look_up(self, head: bytes) -> tuple[_Target | None, RequestHeaders]:
-        """Return what requests with a head are answered with, None if not known, and what is its own."""
+        """Return what answers requests with a head that `heads` lacks, or None, and what is its own."""
         known = self._live.heads  # before the store is looked at: nothing in it outlives its state
-        target = known.get(head) or self._find(head, known)
+        target = self._find(head, known)
         if target is not None or len(head) > HEAD_LENGTH_MAX:
             return target, NOTHING
         head, own = divide(head)

@@ -15,6 +15,7 @@ from service.base.parameters import Parameters
 from service.base.rows import SparseRows
 from service.evaluation.propensity import A, B, propensities
 from service.evaluation.tree_criteria import shares_by_depth
+from service.executors.steps import NoWorkspace
 from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
 from service.trainers.representations import rerank_arrays
@@ -118,7 +119,7 @@ def _rows(data: TrainingSet, label_weight: F32) -> TrainingRows:
 
 
 @dataclass(frozen=True)
-class _Grow:
+class _Grow(NoWorkspace):
     """Grows the tree of a number."""
 
     result: ClassVar[Any] = Grown
@@ -127,9 +128,6 @@ class _Grow:
     labelled: I32
     growth: Growth
     seed: int
-
-    def workspace(self) -> None:
-        """Return nothing: a tree brings its own."""
 
     def run(self, number: int, workspace: None, stop: U8) -> Grown:
         """Return the result of an item."""
