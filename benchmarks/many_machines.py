@@ -20,18 +20,18 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import scipy.sparse as sp
 
+from benchmarks.batch_files import crew_of_nodes
 from benchmarks.data import prepare
 from benchmarks.ours import labels_of, rows_of
 from benchmarks.runs import spread
 from service.datasets.parts import DataStream
 from service.executors.local import Crew
-from service.executors.ray import BUNDLE_MAX, BUNDLE_SECONDS, RayCrew, connect
+from service.executors.ray import BUNDLE_MAX, BUNDLE_SECONDS
 from service.executors.values import n_bytes
 from service.trainers import fit, parse_parameters
 from service.trainers.blocks import PASSES_MAX
@@ -126,18 +126,22 @@ def play(phases: list[Phase], serial: float, nodes: int, machines: Machines) -> 
         spread_out = phase.n_bytes / machines.network * math.ceil(math.log2(nodes + 1))
         fields += spread_out
         sent += phase.n_bytes * nodes
-        free = [now + spread_out] * (nodes * machines.processors)
+        free = [(now + spread_out, node) for node in range(nodes)] * machines.processors
+        heapq.heapify(free)
+        network = [0.0] * nodes  # when it is free
         asked = joined = now + spread_out
         ends: list[tuple[float, Item]] = []
         for task in bundles(phase.items):
             asked += machines.task
             got = task.blocks * (1 - 1 / nodes)  # the others are on this node
             sent += got
-            # the processors of a node share its network
-            end = (
-                max(heapq.heappop(free), asked) + task.seconds + got * machines.processors / machines.network
-            )
-            heapq.heappush(free, end)
+            blocks += got / machines.network / nodes
+            at, node = heapq.heappop(free)
+            begin = max(at, asked)
+            if got:
+                begin = network[node] = max(network[node], begin) + got / machines.network
+            end = begin + task.seconds
+            heapq.heappush(free, (end, node))
             ends.append((end, task))
         for end, task in sorted(ends):
             joined = max(joined, end) + task.n_bytes / machines.network + task.joined
@@ -255,21 +259,6 @@ def simulate(given: argparse.Namespace, data: TrainingSet) -> None:
         print(f"\nRows read twice: {read:.1f} s of this data set. A node holds {fields:,.0f} GB of vectors.")
 
 
-@contextmanager
-def nodes_of(n: int) -> Iterator[str]:
-    """Yield the address of a cluster of so many nodes of one processor on this machine."""
-    from ray.cluster_utils import Cluster
-
-    node = {"num_cpus": 1, "object_store_memory": 1 << 30, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=node)
-    try:
-        for _ in range(n - 1):
-            cluster.add_node(**node)
-        yield cluster.address
-    finally:
-        cluster.shutdown()
-
-
 def measure(given: argparse.Namespace, data: TrainingSet) -> None:
     """Train by threads here and by nodes, one and two of each, in turns; all have their kernels."""
     parameters, source = parse_parameters(given.trainer, given.p), MemorySource(data)
@@ -286,9 +275,9 @@ def measure(given: argparse.Namespace, data: TrainingSet) -> None:
         train("one thread", Crew(1))
         train("two threads", Crew(2))
         for n, name in ((1, "one node"), (2, "two nodes")):
-            with nodes_of(n) as address, connect(address) as ray:
-                fit(given.trainer, parameters, few, 0, crew=RayCrew(1, ray))
-                train(name, RayCrew(1, ray))
+            with crew_of_nodes(n) as crew:
+                fit(given.trainer, parameters, few, 0, crew=crew)
+                train(name, crew)
     for name, values in seconds.items():
         print(f"{name}: {spread(values, 1)} s")
     usual = {name: statistics.median(values) for name, values in seconds.items()}
