@@ -32,7 +32,7 @@ def calibrate(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Publish a version once more with scores that are probabilities: true as often as they say.
+    """Publish a version again with scores that are probabilities: of labels with 0.7, 7 in 10 are true.
 
     The map from scores to probabilities is fitted to a labelled file that the version was not trained on.
     It rises, so rankings stay the same. The tables show how often predictions are true at each score, before
