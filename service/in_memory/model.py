@@ -72,7 +72,7 @@ class Model(AskedModel):
         the model does not know, and `unknown_label_names` are the first of them.
 
         Instances, labels and columns are as for `train`, `chunk_characters` as for `predict`. `empty_labels`
-        is the F of a label that is never true nor predicted: "zero" as in scikit-learn, "one" as in the papers.
+        is the F of a label never true nor predicted: "zero" as in scikit-learn, "one" as in the papers.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         rows = columns_from_memory(instances, labels, text_column, label_column)
