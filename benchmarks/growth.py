@@ -10,6 +10,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -148,33 +149,27 @@ def measure(store: Path, n_rows: int = 4096, repeats: int = 10) -> Figures:
         if file.is_file():
             with file.open("rb") as opened:
                 os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    before, start = _read_bytes(), time.perf_counter()
-    model = Store(store).open("model", verify=False)
-    figures: Figures = {
-        "open_cold_seconds": time.perf_counter() - start,
-        "read_bytes": _read_bytes() - before,
-    }
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        Store(store).open("model", verify=False)
-        seconds.append(time.perf_counter() - start)
-    figures["open_seconds"] = median(seconds)
-    predictor, rows = Predictor(model), generate_rows(n_rows)
+    before = _read_bytes()
+    (cold,) = _seconds(1, lambda: Store(store).open("model", verify=False))
+    figures: Figures = {"open_cold_seconds": cold, "read_bytes": _read_bytes() - before}
+    figures["open_seconds"] = median(_seconds(repeats, lambda: Store(store).open("model", verify=False)))
+    predictor, rows = Predictor(Store(store).open("model", verify=False)), generate_rows(n_rows)
     predictor.predict_batch(rows, _OPTIONS, 1)
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        predictor.predict_batch(rows, _OPTIONS, 1)
-        seconds.append(time.perf_counter() - start)
-    figures["batch_us_per_row"] = min(seconds) / n_rows * 1e6
-    one_call = []
-    for row in [rows.cut(i, i + 1) for i in range(n_rows)]:
-        start = time.perf_counter()
-        predictor.predict(row, _OPTIONS)
-        one_call.append(time.perf_counter() - start)
+    batches = _seconds(repeats, lambda: predictor.predict_batch(rows, _OPTIONS, 1))
+    figures["batch_us_per_row"] = min(batches) / n_rows * 1e6
+    each = (rows.cut(i, i + 1) for i in range(n_rows))
+    one_call = [_seconds(1, lambda row=row: predictor.predict(row, _OPTIONS))[0] for row in each]
     figures["one_call_us_p50"] = float(np.quantile(one_call, 0.5)) * 1e6
     return figures
+
+
+def _seconds(repeats: int, call: Callable[[], object]) -> list[float]:
+    found = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - start)
+    return found
 
 
 def _read_bytes() -> int:
