@@ -48,6 +48,7 @@ from service.kernels.search.near_rows import (
     count_votes,
     expect_candidates,
     first_from,
+    keep_nearest,
     measure_candidates,
     measure_rows,
 )
@@ -293,9 +294,9 @@ def _prepare_near(rows: Rows, row: int, n: int, own: CombinedWorkspace, near: Ne
     n_best = min(BEST, member.counts[0])
     for i in range(n_best):
         near.best[i] = member.to_label[member.labels[0, i]]
-    n_met, n_near = measure_rows(rows, row, near)
+    n_met = measure_rows(rows, row, near)
     measure_candidates(n, own.candidate, near)
-    count_votes(n, n_met, n_near, own.slot, near)
+    count_votes(n, keep_nearest(n_met, near), own.slot, near)
     expect_candidates(n, own.slot, member.scores[0], n_best, near)
     compare_candidates(n, near)
 

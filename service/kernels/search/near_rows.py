@@ -80,12 +80,12 @@ class NearSearch(NamedTuple):
 
 
 @inlined
-def measure_rows(rows: Rows, row: int, near: NearSearch) -> tuple[int, int]:
+def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
     """Set the cosines between a row and all that have a feature of it.
 
-    Returns how many blocks are in `met`, and how many of the nearest rows in the heap. Columns of other
-    members and of names are passed over. Cost: for each feature of the row a search, and at most POSTINGS_MAX
-    products; looks at LISTED_ROWS cosines at most, or at the blocks met.
+    Returns how many blocks are in `met`. Columns of other members and of names are passed over. Cost: for
+    each feature of the row a search, and at most POSTINGS_MAX products; then looks at LISTED_ROWS cosines at
+    most, or at the blocks met.
     """
     low, high = rows.indptr[row], rows.indptr[row + 1]
     squares, end = _ZERO, low
@@ -104,7 +104,14 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> tuple[int, int]:
             near.cosine[np.uint64(near.row[i])] += value * (np.float32(near.value[i]) - _MIDDLE)
         if len(near.is_met) > 0:
             n_met = _meet(begin, end_of_list, n_met, near)
-    return n_met, _keep_nearest(n_met, near)
+    for i in range(GROUPS):
+        near.greatest[i] = _TINY
+    for k in range(n_met):
+        first, group = near.met[k] * LANES, k * LANES % GROUPS
+        cosines = vmul(vload(near.cosine, first), vload(near.scale, first))
+        vstore(near.cosine, first, cosines)
+        vstore(near.greatest, group, vmax(cosines, vload(near.greatest, group)))
+    return n_met
 
 
 @inlined
@@ -119,19 +126,12 @@ def _meet(begin: int, end: int, n_met: int, near: NearSearch) -> int:
 
 
 @inlined
-def _keep_nearest(n_met: int, near: NearSearch) -> int:
-    """Scale the sums of rows to cosines, and put the nearest into the heap; return how many these are.
+def keep_nearest(n_met: int, near: NearSearch) -> int:
+    """Put the nearest rows into the heap, and clear the cosines; return how many rows these are.
 
-    The rows are in GROUPS. NEAREST groups have a row that is as near as the NEAREST-th of their greatest
-    cosines; rows less near are passed over. That leaves a heap little to do.
+    NEAREST groups have a row that is as near as the NEAREST-th of their greatest cosines. Rows less near are
+    passed over, which leaves the heap little to do.
     """
-    for i in range(GROUPS):
-        near.greatest[i] = _TINY
-    for k in range(n_met):
-        first, group = near.met[k] * LANES, k * LANES % GROUPS
-        cosines = vmul(vload(near.cosine, first), vload(near.scale, first))
-        vstore(near.cosine, first, cosines)
-        vstore(near.greatest, group, vmax(cosines, vload(near.greatest, group)))
     least = _least_of_nearest(near)
     n_near = 0
     for k in range(n_met):
@@ -141,6 +141,10 @@ def _keep_nearest(n_met: int, near: NearSearch) -> int:
             row = first + lowest_lane(lanes)
             lanes &= lanes - 1
             n_near = keep_best(near.best_cosine, near.best_row, n_near, NEAREST, near.cosine[row], row)
+        vstore(near.cosine, first, vbroadcast(_ZERO))
+    if len(near.is_met) > 0:
+        for k in range(n_met):
+            near.is_met[near.met[k]] = 0
     return n_near
 
 
@@ -189,16 +193,11 @@ def measure_candidates(n: int, candidate: I32, near: NearSearch) -> None:
 
 
 @inlined
-def count_votes(n: int, n_met: int, n_near: int, slot: I32, near: NearSearch) -> None:
-    """Set the votes of the nearest rows for the n candidates; clear the cosines.
+def count_votes(n: int, n_near: int, slot: I32, near: NearSearch) -> None:
+    """Set the votes of the nearest rows for the n candidates.
 
     slot  the places of labels among the candidates, below 0 of others
     """
-    for k in range(n_met):
-        vstore(near.cosine, near.met[k] * LANES, vbroadcast(_ZERO))
-    if len(near.is_met) > 0:
-        for k in range(n_met):
-            near.is_met[near.met[k]] = 0
     total = _ZERO
     for i in range(n):
         near.features[i, _VOTES] = near.features[i, _VOTES + 2] = _ZERO
