@@ -28,7 +28,7 @@ MEMBER_FEATURES = ("log score", "log rank", "share of the best score", "has the 
 
 CANDIDATES_MAX = 1000
 BEAM_MAX = 1000
-NODES_MAX = 1023
+NODES_MAX = 63
 TREES_MAX = 10_000
 FEATURES_MAX = 256
 

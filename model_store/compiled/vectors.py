@@ -227,6 +227,42 @@ def vselect(builder: Any, lanes: Any, left: Any, right: Any) -> Any:
     return builder.select(_lanes_of(builder, lanes), left, right)
 
 
+@_operation(vec16)
+def vall(builder: Any) -> Any:
+    """Return a vector with all bits set, for `vkeep`."""
+    return builder.bitcast(_integer(-1), _V16F)
+
+
+@_operation(vec16, vec16, vec16, types.float32, types.int32)
+def vkeep(builder: Any, sets: Any, x: Any, threshold: Any, bits: Any) -> Any:
+    """Return sets of 32 bits a lane, where x > threshold without what is not in `bits`."""
+    found = builder.bitcast(sets, _V16I)
+    rest = builder.and_(found, _splat(builder, bits, _V16I))
+    is_above = builder.fcmp_ordered(">", x, _splat(builder, threshold, _V16F))
+    return builder.bitcast(builder.select(is_above, rest, found), _V16F)
+
+
+@instruction
+def vfirst(typingctx: Any, sets: Any, array: Any, index: Any) -> Any:
+    """Return array[index + the lowest bit] of sets of 32 bits a lane, none empty; the array is float32."""
+    _check_array(array, types.float32)
+    _check_vectors(sets)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(_V16I, [_V16I, ir.IntType(1)])
+        insert: Any = cgutils.get_or_insert_function
+        function = insert(builder.module, kind, "llvm.cttz.v16i32")
+        lowest = builder.call(function, [builder.bitcast(args[0], _V16I), ir.Constant(ir.IntType(1), 1)])
+        found = ir.Constant(_V16F, ir.Undefined)
+        for lane in map(_I32, range(_LANES)):
+            at = builder.add(args[2], builder.zext(builder.extract_element(lowest, lane), args[2].type))
+            pointer = _pointer(context, builder, array, (args[1], at), _F32)
+            found = builder.insert_element(found, builder.load(pointer), lane)
+        return found
+
+    return vec16(vec16, array, types.intp), generate
+
+
 @instruction
 def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
     """Ask for the cache line of element `index` of a C-contiguous array; the element need not exist."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from model_store.compiled.handles import F32, I32, U8, handle, handle_of
+from model_store.ensemble import LANES
 from model_store.members import MEMBER_FEATURES, Proposing, assemble_ranker, map_name, proposing_of
 from model_store.near import NEAREST, assemble_near, has_near
 from model_store.version import Model
@@ -21,14 +22,14 @@ from service.inference.predictor import Predictor
 from service.inference.searcher import LabelSearcher, Searcher, SearchPlan, check_kind
 from service.kernels.search.call import Answers, set_answers
 from service.kernels.search.combined import (
-    BLOCK,
     CombinedWorkspace,
     Member,
     combined_rows,
     describe_candidates,
     propose_row,
 )
-from service.kernels.search.near_rows import BEST, N_NEAR, UNSEEN, NearSearch
+from service.kernels.search.near_rows import BEST, GROUPS, LISTED_ROWS, N_NEAR, NearSearch
+from service.kernels.search.ranker_trees import BLOCK, trees_of
 from service.kernels.search.routing_leaves import NO_RERANK
 
 
@@ -117,6 +118,7 @@ class _Parts:
         self.members = members
         self.proposing: Proposing = proposing_of(arrays)
         self.ranker = assemble_ranker(manifest, arrays)
+        self.trees = trees_of(self.ranker)
         self.n_labels = manifest.n_labels
         self.featurizer = CombinedFeaturizer(members_of(model))
         self.to_label = [arrays[map_name(number)] for number in range(len(members))]
@@ -167,14 +169,14 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
         has_label=parts.has_label,
         usage=parts.usage,
         near=handle_of(near),
-        **parts.ranker._asdict(),
+        linear=parts.ranker.linear,
+        trees=handle_of(parts.trees),
         slot=np.full(parts.n_labels, -1, np.int32),
         candidate=np.empty(n_candidates, np.int32),
         rank=np.empty((n_candidates, n_members), np.int32),
         named_at=np.empty(n_candidates, np.int64),
         matrix=np.empty((n_features, BLOCK), np.float32),
         margin=np.empty(BLOCK, np.float32),
-        worth=np.empty((np.diff(parts.ranker.tree_ptr).max(initial=1), BLOCK), np.float32),
         best_score=np.empty(need.top_r, np.float32),
         best_label=np.empty(need.top_r, np.int32),
         entry_node=np.empty(1, np.int32),
@@ -186,13 +188,17 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
 
 def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
     n_rows, n_columns = (len(parts.near.scale), parts.featurizer.blocks[0].end) if parts.has_near else (0, 0)
+    n_vectors, is_listed = -(-n_rows // LANES), n_rows > LISTED_ROWS
+    scale = np.pad(parts.near.scale, (0, n_vectors * LANES - n_rows))
     return NearSearch(
-        *parts.near,
+        *parts.near._replace(scale=scale),
         n_columns=n_columns,
         features=np.empty((n_candidates if parts.has_near else 0, N_NEAR), np.float32),
         best=np.empty(BEST, np.int32),
-        cosine=np.full(n_rows, UNSEEN),
-        seen=np.empty(n_rows + 1, np.int32),
+        cosine=np.zeros(n_vectors * LANES, np.float32),
+        met=np.arange(n_vectors + 1, dtype=np.int32)[: n_vectors + is_listed],
+        is_met=np.zeros(n_vectors * is_listed, np.uint8),
+        greatest=np.empty(GROUPS, np.float32),
         best_cosine=np.empty(NEAREST, np.float32),
         best_row=np.empty(NEAREST, np.int32),
     )

@@ -26,7 +26,8 @@ from model_store.compiled.handles import (
     struct_at,
     write_struct,
 )
-from model_store.compiled.vectors import vadd, vbroadcast, vgreater, vload, vmul, vselect, vstore
+from model_store.compiled.vectors import vadd, vbroadcast, vload, vmul, vstore
+from model_store.ensemble import LANES
 from model_store.members import MEMBER_FEATURES, NO_LABEL
 from service.kernels.search.calibrated import calibrate_answers
 from service.kernels.search.call import (
@@ -47,20 +48,19 @@ from service.kernels.search.near_rows import (
     count_votes,
     expect_candidates,
     first_from,
+    keep_nearest,
     measure_candidates,
     measure_rows,
 )
+from service.kernels.search.ranker_trees import BLOCK, RankerTrees, add_trees
 from service.kernels.search.subtrees import log_of
 from service.kernels.search.workspace import Entries, Workspace
 
 LOG_FLOOR = np.float32(-14.0)
 """The logarithm of the score of a label that a member does not propose, and the least of one that it does."""
 
-BLOCK = 64
-"""Candidates whose features are made, and sent down a tree, at once: they stay in the caches."""
-
 _search = caller(types.none)
-_NONE, _LANES = -1, 16
+_NONE = -1
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _N_SAID = len(MEMBER_FEATURES)
 
@@ -104,13 +104,12 @@ class CombinedWorkspace(NamedTuple):
     has_label       [M, K]   whether a member has a label
     usage           [K]      the logarithm of 1 + its training rows
     near            the handle of a NearSearch
-    linear .. value          of the Ranker
+    linear          of the Ranker; trees: the handle of its RankerTrees
     slot            [K]      the place of a label among the candidates, _NONE between rows
     candidate       [C]      the labels
     rank            [C, M]   their places in the members' answers, from 0; _NONE
     named_at        [C]      where in the row the features of their names begin, _NONE
     matrix          [F, BLOCK]  features of candidates; margin [BLOCK]
-    worth           [N, BLOCK]  what each node of a tree, N at most, adds to their margins
     best_score/label [top_r] the heap of labels
     entry_node, entry_row  [1] for scorers, which this traversal does not call
     """
@@ -122,18 +121,13 @@ class CombinedWorkspace(NamedTuple):
     usage: F32_1
     near: Handle
     linear: F32_1
-    tree_ptr: I32_1
-    feature: I32_1
-    threshold: F32_1
-    child: I32_1
-    value: F32_1
+    trees: Handle
     slot: I32_1
     candidate: I32_1
     rank: I32_2
     named_at: I64_1
     matrix: F32_2
     margin: F32_1
-    worth: F32_2
     best_score: F32_1
     best_label: I32_1
     entry_node: I32_1
@@ -300,9 +294,9 @@ def _prepare_near(rows: Rows, row: int, n: int, own: CombinedWorkspace, near: Ne
     n_best = min(BEST, member.counts[0])
     for i in range(n_best):
         near.best[i] = member.to_label[member.labels[0, i]]
-    n_seen, n_near = measure_rows(rows, row, near)
+    n_met = measure_rows(rows, row, near)
     measure_candidates(n, own.candidate, near)
-    count_votes(n, n_seen, n_near, own.slot, near)
+    count_votes(n, keep_nearest(n_met, near), own.slot, near)
     expect_candidates(n, own.slot, member.scores[0], n_best, near)
     compare_candidates(n, near)
 
@@ -326,40 +320,16 @@ def _describe_by(member: Member, m: int, first: int, last: int, own: CombinedWor
 
 @inlined
 def _add_margins(n: int, own: CombinedWorkspace) -> None:
-    """Set `margin` to the ranker's margins of the first n columns of `matrix`, and some of what is behind.
-
-    What a node is worth to a candidate is what one of its children is: from the last node to the root that is
-    found for sixteen at once, which takes a fifth of the time of walks down the tree.
-    """
+    """Set `margin` to the ranker's margins of the first n columns of `matrix`, and some of what is behind."""
     n_features = len(own.linear) - 1
-    for i in range(0, n, _LANES):
+    for i in range(0, n, LANES):
         margins = vbroadcast(own.linear[n_features])
         for k in range(n_features):
             if own.linear[k] != _ZERO:
                 x = vload(own.matrix, k * BLOCK + i)
                 margins = vadd(margins, vmul(vbroadcast(own.linear[k]), x))
         vstore(own.margin, i, margins)
-    for tree in range(len(own.tree_ptr) - 1):
-        root = own.tree_ptr[tree]
-        for node in range(own.tree_ptr[tree + 1] - 1, root - 1, -1):
-            _weigh_node(node, root, n, own)
-        for i in range(0, n, _LANES):
-            vstore(own.margin, i, vadd(vload(own.margin, i), vload(own.worth, i)))
-
-
-@inlined
-def _weigh_node(node: int, root: int, n: int, own: CombinedWorkspace) -> None:
-    """Set `worth` of a node of the tree with this root; that of the nodes below it is there."""
-    child, at = own.child[node], (node - root) * BLOCK
-    if child == node:
-        for i in range(0, n, _LANES):
-            vstore(own.worth, at + i, vbroadcast(own.value[node]))
-        return
-    column, low = own.feature[node] * BLOCK, (child - root) * BLOCK
-    for i in range(0, n, _LANES):
-        goes_on = vgreater(vload(own.matrix, column + i), vbroadcast(own.threshold[node]))
-        below = vload(own.worth, low + i)
-        vstore(own.worth, at + i, vselect(goes_on, vload(own.worth, low + BLOCK + i), below))
+    add_trees(n, struct_at(RankerTrees, own.trees), own.matrix, own.margin)
 
 
 @inlined

@@ -4,8 +4,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from model_store.compiled.bits import popcount
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.handles import F32, F32_1, F32_2, I32, I32_1, I64_1, U8_1, handle
+from model_store.compiled.vectors import (
+    lowest_lane,
+    vatleast,
+    vbroadcast,
+    vgreater,
+    vload,
+    vmax,
+    vmul,
+    vstore,
+)
+from model_store.ensemble import LANES
 from model_store.near import NEAR_FEATURES, NEAREST, ZERO
 from service.kernels.search.call import Rows
 from service.kernels.search.heaps import keep_best
@@ -15,13 +27,18 @@ N_NEAR = len(NEAR_FEATURES)
 BEST = 10
 """Labels of the first member by which others are expected."""
 
-UNSEEN = np.float32(-1e30)
-"""In the place of a cosine that was not measured: below any sum of products, scaled or not."""
+GROUPS = 128
+"""Groups of rows whose greatest cosines are known first."""
+
+LISTED_ROWS = 1 << 16
+"""From more rows on those that a row meets are listed: all cosines would take longer to look at."""
 
 _VOTES, _EXPECTED, _COMPARED = 4, 7, (0, 2, 7)
 """Among NEAR_FEATURES: the first that is of votes, what the best labels expect, those that are compared."""
 
 _ZERO, _MIDDLE = np.float32(0.0), np.float32(ZERO)
+_TINY = np.float32(1e-45)  # the least above 0
+_SHIFT = np.uint64(LANES.bit_length() - 1)
 _THIRD = np.float32(1 / 3)
 
 
@@ -32,8 +49,10 @@ class NearSearch(NamedTuple):
     n_columns  of the first member; 0 where the version has no near rows: nothing is done then
     features  float32[candidates, N_NEAR]  NEAR_FEATURES of the candidates
     best   int32[BEST]  the first member's best labels
-    cosine  float32[rows]  with the row that is answered; UNSEEN between rows
-    seen    int32[rows + 1]  rows that have a feature of it, each once
+    cosine  float32[rows]  with the row that is answered; 0 between rows. It and `scale` are whole vectors
+    met     int32[rows / LANES]  blocks of LANES rows to look at: all of them, or those with a feature of it
+    is_met  uint8[rows / LANES]  whether a block is in `met`; 0 between rows. Empty: `met` has all of them
+    greatest  float32[GROUPS]  cosine of a row of each group
     best_cosine, best_row  [NEAREST]  the heap of rows
     """
 
@@ -53,17 +72,20 @@ class NearSearch(NamedTuple):
     features: F32_2
     best: I32_1
     cosine: F32_1
-    seen: I32_1
+    met: I32_1
+    is_met: U8_1
+    greatest: F32_1
     best_cosine: F32_1
     best_row: I32_1
 
 
 @inlined
-def measure_rows(rows: Rows, row: int, near: NearSearch) -> tuple[int, int]:
-    """Set the cosines between a row and all that have a feature of it, which are left in `seen`.
+def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
+    """Set the cosines between a row and all that have a feature of it.
 
-    Returns how many these are, and how many of the nearest are in the heap. Columns of other members and of
-    names are passed over. Cost: for each feature of the row a search, and at most POSTINGS_MAX products.
+    Returns how many blocks are in `met`. Columns of other members and of names are passed over. Cost: for
+    each feature of the row a search, and at most POSTINGS_MAX products; then looks at LISTED_ROWS cosines at
+    most, or at the blocks met.
     """
     low, high = rows.indptr[row], rows.indptr[row + 1]
     squares, end = _ZERO, low
@@ -71,28 +93,73 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> tuple[int, int]:
         squares += rows.values[end] * rows.values[end]
         end += 1
     length = np.float32(1.0) / np.sqrt(squares) if squares > _ZERO else _ZERO
-    n_seen, place = 0, 0
+    place, n_met = 0, 0 if len(near.is_met) > 0 else len(near.met)
     for at in range(low, end):
         place = first_from(near.feature, place, len(near.feature), rows.indices[at])
         if place == len(near.feature) or near.feature[place] != rows.indices[at]:
             continue
         value = rows.values[at] * length
-        for i in range(near.feature_ptr[place], near.feature_ptr[place + 1]):
-            other = near.row[i]
-            sum_before = near.cosine[other]
-            is_first = sum_before <= UNSEEN  # without a branch, which could not be foretold
-            near.seen[n_seen] = other
-            n_seen += is_first
-            product = value * (np.float32(near.value[i]) - _MIDDLE)
-            near.cosine[other] = product + (_ZERO if is_first else sum_before)
+        begin, end_of_list = near.feature_ptr[place], near.feature_ptr[place + 1]
+        for i in range(begin, end_of_list):
+            near.cosine[np.uint64(near.row[i])] += value * (np.float32(near.value[i]) - _MIDDLE)
+        if len(near.is_met) > 0:
+            n_met = _meet(begin, end_of_list, n_met, near)
+    for i in range(GROUPS):
+        near.greatest[i] = _TINY
+    for k in range(n_met):
+        first, group = near.met[k] * LANES, k * LANES % GROUPS
+        cosines = vmul(vload(near.cosine, first), vload(near.scale, first))
+        vstore(near.cosine, first, cosines)
+        vstore(near.greatest, group, vmax(cosines, vload(near.greatest, group)))
+    return n_met
+
+
+@inlined
+def _meet(begin: int, end: int, n_met: int, near: NearSearch) -> int:
+    """Add the blocks of row[begin : end] to the n_met that are in `met`; return how many there are."""
+    for i in range(begin, end):
+        block = np.uint64(near.row[i]) >> _SHIFT
+        near.met[np.uint64(n_met)] = block
+        n_met += near.is_met[block] == 0  # without a branch, which could not be foretold
+        near.is_met[block] = 1
+    return n_met
+
+
+@inlined
+def keep_nearest(n_met: int, near: NearSearch) -> int:
+    """Put the nearest rows into the heap, and clear the cosines; return how many rows these are.
+
+    NEAREST groups have a row that is as near as the NEAREST-th of their greatest cosines. Rows less near are
+    passed over, which leaves the heap little to do.
+    """
+    least = _least_of_nearest(near)
     n_near = 0
-    for j in range(n_seen):
-        other = near.seen[j]
-        cosine = near.cosine[other] * near.scale[other]
-        near.cosine[other] = cosine
-        if cosine > _ZERO:
-            n_near = keep_best(near.best_cosine, near.best_row, n_near, NEAREST, cosine, other)
-    return n_seen, n_near
+    for k in range(n_met):
+        first = near.met[k] * LANES
+        lanes = vatleast(vload(near.cosine, first), vbroadcast(least))
+        while lanes != 0:
+            row = first + lowest_lane(lanes)
+            lanes &= lanes - 1
+            n_near = keep_best(near.best_cosine, near.best_row, n_near, NEAREST, near.cosine[row], row)
+        vstore(near.cosine, first, vbroadcast(_ZERO))
+    if len(near.is_met) > 0:
+        for k in range(n_met):
+            near.is_met[near.met[k]] = 0
+    return n_near
+
+
+@inlined
+def _least_of_nearest(near: NearSearch) -> np.float32:
+    """Return the NEAREST-th of `greatest`, the greatest first."""
+    least = np.float32(np.inf)
+    for i in range(GROUPS):
+        n_above = np.int64(0)
+        for j in range(0, GROUPS, LANES):
+            lanes = vgreater(vload(near.greatest, j), vbroadcast(near.greatest[i]))
+            n_above += popcount(np.uint32(lanes))
+        if n_above < NEAREST:
+            least = min(least, near.greatest[i])
+    return least
 
 
 @inlined
@@ -115,28 +182,22 @@ def measure_candidates(n: int, candidate: I32, near: NearSearch) -> None:
         begin, end = near.label_ptr[candidate[i]], near.label_ptr[candidate[i] + 1]
         for own in range(begin, end):
             cosine = near.cosine[near.label_row[own]]
-            cosine = _ZERO if cosine <= UNSEEN else cosine
             total += cosine
             cubes += cosine * cosine * cosine
-            if cosine > greatest:
-                greatest, second, third = cosine, greatest, second
-            elif cosine > second:
-                second, third = cosine, second
-            elif cosine > third:
-                third = cosine
+            third = max(third, min(second, cosine))
+            second = max(second, min(greatest, cosine))
+            greatest = max(greatest, cosine)
         found = near.features[i]
         found[0], found[1], found[2] = greatest, (greatest + second + third) * _THIRD, cubes
         found[3] = total / np.float32(end - begin) if end > begin else _ZERO
 
 
 @inlined
-def count_votes(n: int, n_seen: int, n_near: int, slot: I32, near: NearSearch) -> None:
-    """Set the votes of the nearest rows for the n candidates; forget the rows that were seen.
+def count_votes(n: int, n_near: int, slot: I32, near: NearSearch) -> None:
+    """Set the votes of the nearest rows for the n candidates.
 
     slot  the places of labels among the candidates, below 0 of others
     """
-    for j in range(n_seen):
-        near.cosine[near.seen[j]] = UNSEEN
     total = _ZERO
     for i in range(n):
         near.features[i, _VOTES] = near.features[i, _VOTES + 2] = _ZERO

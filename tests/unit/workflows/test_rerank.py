@@ -31,6 +31,7 @@ from service.base.rows import LabelRows, SparseRows, offsets
 from service.inference.combined_predictor import CombinedPredictor
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
+from service.kernels.search.near_rows import LISTED_ROWS
 from service.workflows import rerank as reranking
 from service.workflows.combine import CombineRequest, combine_and_publish, combined_parts, no_ranker
 from service.workflows.near_rows import FEATURES_MAX, draw_near_rows, near_of, place_near
@@ -197,7 +198,11 @@ def test_few_rows_are_kept_beside_those_of_labels(monkeypatch: pytest.MonkeyPatc
             assert voted_by(near, row) == np.flatnonzero(is_true[source]).tolist() or not kept[row].any()
 
 
-def test_features_of_candidates_are_those_of_a_slow_oracle(seed: int) -> None:
+@pytest.mark.parametrize("listed_rows", [0, LISTED_ROWS])
+def test_features_of_candidates_are_those_of_a_slow_oracle(
+    monkeypatch: pytest.MonkeyPatch, seed: int, listed_rows: int
+) -> None:
+    monkeypatch.setattr("service.inference.combined_predictor.LISTED_ROWS", listed_rows)
     draft, near = near_draft(seed)
     predictor = make_predictor(model_of(draft))
     assert isinstance(predictor, CombinedPredictor)

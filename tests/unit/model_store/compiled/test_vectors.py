@@ -15,9 +15,12 @@ from model_store.compiled.vectors import (
     prefetch,
     store8,
     vadd,
+    vall,
     vbroadcast,
     vdiv,
+    vfirst,
     vgreater,
+    vkeep,
     vload,
     vlog,
     vmax,
@@ -178,6 +181,24 @@ def test_a_loop_keeps_its_sum_in_registers():
     assert stores == [], "the running sum must stay in registers"
     if llvmlite.binding.get_host_cpu_features().get("avx"):
         assert not [lines[i] for i in products if "xmm" in lines[i]], "no vector may be cut into four"
+
+
+@kernel
+def _sets_of_bits(a, thresholds, bits, values, first, out):
+    left = vall()
+    for k in range(len(bits)):
+        left = vkeep(left, vload(a, 0), thresholds[k], bits[k])
+    vstore(out, 0, vfirst(left, values, first))
+
+
+def test_the_lowest_bit_that_is_kept_chooses_a_value():
+    a = np.arange(16, dtype=np.float32)
+    a[15] = np.nan  # is above nothing
+    kept = [~1, ~0b110, 1 << 31]
+    bits = np.array(kept, np.int64).astype(np.uint32).view(np.int32)
+    values, out = np.arange(40, dtype=np.float32), np.empty(16, np.float32)
+    _sets_of_bits(a, np.array([3, 7, 11], np.float32), bits, values, 5, out)
+    assert out.tolist() == [5.0] * 4 + [6.0] * 4 + [8.0] * 4 + [36.0] * 3 + [5.0]
 
 
 @kernel
