@@ -5,14 +5,15 @@ python -m benchmarks growth [--labels N ...] [--weights float32|bfloat16|int8]
 Each size is published by one fresh process and measured by another, so that neither finds the other's memory.
 """
 
-import argparse
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -203,21 +204,10 @@ def _of_generated(settings: Settings, n_labels: int) -> Figures:
 
 
 def main() -> None:
-    """Publish a generated tree, or measure the one that a store has; print the figures as JSON."""
-    parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("publish", "measure"):
-        command = commands.add_parser(name)
-        command.add_argument("store", type=Path)
-        if name == "publish":
-            command.add_argument("n_labels", type=int)
-            command.add_argument("weights")
-    given = parser.parse_args()
-    figures = (
-        publish(given.store, given.n_labels, given.weights)
-        if given.command == "publish"
-        else measure(given.store)
-    )
+    """Publish a generated tree, or measure the one that a store has (`_of_generated`); print the figures."""
+    command, store, *given = sys.argv[1:]
+    weights: Any = given[-1] if given else None
+    figures = publish(Path(store), int(given[0]), weights) if command == "publish" else measure(Path(store))
     print(json.dumps(figures))
 
 
