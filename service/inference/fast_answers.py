@@ -3,6 +3,7 @@
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from model_store.compiled.handles import F32, I64, U8, Uncopyable, handle_of
 from service.base.rows import SparseRows
@@ -67,7 +68,7 @@ class RowsRead(NamedTuple):
     form: I64 = NO_FORM
 
 
-class FastAnswer(NamedTuple):
+class FastAnswer(Struct, frozen=True):
     """An answer without what stands around it.
 
     json      of the predictions, or of the outputs, commas between

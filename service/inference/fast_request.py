@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from model_store.compiled.calls import address_of
 from model_store.compiled.handles import I64, U8, handle_of
@@ -108,7 +109,7 @@ def _write_tensors(names: NameTable, read: RowsRead, spans: Spans, _: Signed) ->
 def with_identity(answer: FastAnswer, message: bytes, form: I64) -> FastAnswer:
     """Return an answer that repeats the id of a message of tensors, where the form says that it has one."""
     first, last = form.item(IDENTITY), form.item(IDENTITY_END)
-    return answer._replace(identity=message[first:last].decode()) if first else answer
+    return replace(answer, identity=message[first:last].decode()) if first else answer
 
 
 AS_PREDICTIONS = Writer(
@@ -189,11 +190,15 @@ class BeamRequests:
 
         read   rows that were read elsewhere, of texts for example; the message is empty then
         """
-        if (self._is_named and _FEATURES in message) or (read is not None and not self._give(read)):
-            return None
         if self._handle is _NOT_MADE:
             self.prepare()
-        data = np.frombuffer(message + _BODY_END, np.uint8)
+        data = _NO_DATA
+        if read is None:
+            if self._is_named and _FEATURES in message:
+                return None
+            data = np.frombuffer(message + _BODY_END, np.uint8)
+        elif not self._give(read):
+            return None
         (start, end), (present, epoch, serial), kind = span, signed, writer.kind
         at = present.at
         try:

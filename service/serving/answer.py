@@ -4,6 +4,7 @@ from abc import abstractmethod
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from model_store.compiled.handles import U8
 from service.base.rows import SparseRows
@@ -116,8 +117,8 @@ class SearchDialect(Dialect[Query]):
         self, body: Body, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
         """Do as `Dialect.answer`."""
-        message, start, said = body
-        span = (start, len(message)) if said is None else self.span(body)
+        message = body.message
+        span = (body.start, len(message)) if body.said is None else self.span(body)
         if span is not None:
             epoch = served.thresholds.epoch
             found = served.fast.answer(message, span, self.writer, served.ids.sign(epoch, SHORT_BEAMS))
@@ -147,7 +148,9 @@ class SearchDialect(Dialect[Query]):
             if written is not None:
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)
-                return self.wrap(written._replace(identity=query.identity), epoch, served)
+                if query.identity is not None:
+                    written = replace(written, identity=query.identity)
+                return self.wrap(written, epoch, served)
         options = to_options(query.options, served)
         found = served.predictor.predict_on_event_loop(chunked.rows, options)
         if found is None:
