@@ -55,7 +55,7 @@ Signed: TypeAlias = tuple[Present, int, int]
 """What predictions are signed with, the epoch of their thresholds, and the first one's serial number."""
 
 
-class RowsRead(NamedTuple):
+class RowsRead(Struct, frozen=True):
     """Rows that were read already, and what is asked for them.
 
     number  the threshold, if it is one for all labels, between 0 and 1

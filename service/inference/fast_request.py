@@ -215,14 +215,14 @@ class BeamRequests:
 
     def _give(self, read: RowsRead) -> bool:
         """Hand the kernel rows, and what is asked for them; return whether there is room for them."""
-        rows, asked, number, form = read
+        rows, form = read.rows, read.form
         indptr, indices, values, number_out = self._bodies.arrays
         n_values = len(rows.indices)
         if rows.n_rows >= len(indptr) or n_values > len(indices):
             return False
-        indptr[: rows.n_rows + 1], number_out[0] = rows.indptr, number
+        indptr[: rows.n_rows + 1], number_out[0] = rows.indptr, read.number
         indices[:n_values], values[:n_values] = rows.indices, rows.values
-        self._given[:] = asked
+        self._given[:] = read.asked
         if len(form):
             self._bodies.form[:] = form
         return True

@@ -12,7 +12,7 @@ from service.base.settings import Limits
 from service.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageTimings
 from service.features.request_bodies import NO_THRESHOLD, NUMBER, BodyForms, BodyQuery
 from service.features.request_bodies import TUNED as TUNED_KIND
-from service.inference.fast_answers import FastAnswer, FastForms, FastLimits, RowsRead
+from service.inference.fast_answers import FastAnswer, FastForms, FastLimits, RowsRead, Signed
 from service.inference.fast_request import Writer
 from service.serving.dialect import Body, Dialect, Longer, Query, Reply
 from service.serving.rows import search_chunked, to_options
@@ -117,11 +117,12 @@ class SearchDialect(Dialect[Query]):
         self, body: Body, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
         """Do as `Dialect.answer`."""
-        message = body.message
+        message, signed = body.message, None
         span = (body.start, len(message)) if body.said is None else self.span(body)
         if span is not None:
             epoch = served.thresholds.epoch
-            found = served.fast.answer(message, span, self.writer, served.ids.sign(epoch, SHORT_BEAMS))
+            signed = served.ids.sign(epoch, SHORT_BEAMS)
+            found = served.fast.answer(message, span, self.writer, signed)
             identity = None if found is None else found.identity
             if found is not None and (identity is None or utf8_length(identity) <= limits.name_bytes_max):
                 if timings.is_traced:
@@ -130,20 +131,25 @@ class SearchDialect(Dialect[Query]):
         timings.begin()
         query = self.read(body, limits)
         timings.end(READ)
-        return self.answer_read(query, served, limits, timings)
+        return self.answer_read(query, served, limits, timings, signed)
 
     def answer_read(
-        self, query: Query, served: ServedVersion, limits: Limits, timings: StageTimings
+        self,
+        query: Query,
+        served: ServedVersion,
+        limits: Limits,
+        timings: StageTimings,
+        signed: Signed | None = None,
     ) -> Reply | Longer:
-        """Do as `Dialect.answer_read`."""
+        """Do as `Dialect.answer_read`; `signed` is what `SHORT_BEAMS` predictions are signed with."""
         if not is_short(query, served):
             return self._longer(query, served, timings)
         chunked = query.to_rows(served.featurizer)
         timings.end(FEATURES)
-        epoch = served.thresholds.epoch
+        signed = signed or served.ids.sign(served.thresholds.epoch, SHORT_BEAMS)
+        epoch = signed[1]
         read = None if chunked.unknown else _rows_read(query, chunked.rows)
         if read is not None:
-            signed = served.ids.sign(epoch, read.asked.n_rows)
             written = served.fast.answer(*_NO_BODY, self.writer, signed, read)
             if written is not None:
                 if timings.is_traced:
