@@ -53,7 +53,8 @@ def is_short(query: Query, served: ServedVersion) -> bool:
     if not is_small(n_rows, options.beam_width, served):
         return False
     n_items = query.n_items(served.featurizer)
-    n_items += _items_described(options, served) * n_rows * options.top_r
+    if options.label_info or options.language is not None:
+        n_items += _items_described(options, served) * n_rows * options.top_r
     if options.allow_labels is not None or options.deny_labels is not None:
         n_items += len(options.allow_labels or ()) + len(options.deny_labels or ())
         if not served.masks.keeps(options.allow_labels, options.deny_labels):
@@ -75,7 +76,7 @@ def is_small(n_rows: int, beam_width: int, served: ServedVersion) -> bool:
 def _items_described(options: Options, served: ServedVersion) -> int:
     """Return how many items a label counts by what of its label info is described."""
     facts = served.info.current
-    if facts is None or not (options.label_info or options.language is not None):
+    if facts is None:
         return 0
     n_names = len(facts.info.head.languages) if options.label_info else 0
     return LABEL_INFO_ITEMS + LABEL_NAME_ITEMS * n_names
