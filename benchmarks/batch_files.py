@@ -29,7 +29,7 @@ from service.workflows.train import TrainRequest, train_and_publish
 
 N_LABELS, N_WORDS, WORDS_A_LINE = 2000, 20_000, 40
 WAYS = ("threads", "one node", "two nodes")
-NODE = {"num_cpus": 1, "object_store_memory": 200 << 20, "include_dashboard": False}
+NODE = {"num_cpus": 1, "object_store_memory": 1 << 30, "include_dashboard": False}
 
 
 def write_lines(path: Path, n_lines: int, rng: random.Random) -> None:

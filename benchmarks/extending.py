@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     asked = parser.parse_args()
     request = TrainRequest(asked.trainer, asked.train)
-    source = prepare_in_memory(request, request.chosen(), no_progress)
+    source = prepare_in_memory(request, request.chosen(), Crew(request.threads), no_progress)
     test = read_labelled_with(source.names, source.featurizer, asked.test, no_progress)
     print("labels  seed  rows  with new: before, added, again  others: before, added, again  time, share")
     for n_new in asked.labels:

@@ -8,7 +8,9 @@ bytes of every step are kept, and handed out to 10, 100 and 1,000 nodes as `serv
 fields go to each node once, from node to node (the holders double in each round), items in bundles to the
 first processor that is free, the driver begins, takes and joins one after the other. Then the same for
 `--rows` and `--labels`: steps as a tree of so many labels has them, each with the seconds and bytes for a
-row's visit or a label that were measured. Not modelled: nodes that die, or share the network.
+row's visit or a label that were measured; with all rows on each node, and in blocks (`--stream`): the driver
+reads the rows twice, a tile of a node whose rows exceed `--memory-mib` gets them in each pass, and the first
+node below gets its rows once. Not modelled: nodes that die, or share the network.
 """
 
 import argparse
@@ -18,19 +20,21 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import scipy.sparse as sp
 
+from benchmarks.batch_files import crew_of_nodes
 from benchmarks.data import prepare
 from benchmarks.ours import labels_of, rows_of
 from benchmarks.runs import spread
+from service.datasets.parts import DataStream
 from service.executors.local import Crew
-from service.executors.ray import BUNDLE_MAX, BUNDLE_SECONDS, RayCrew, connect
+from service.executors.ray import BUNDLE_MAX, BUNDLE_SECONDS
 from service.executors.values import n_bytes
 from service.trainers import fit, parse_parameters
+from service.trainers.blocks import PASSES_MAX
 from service.trainers.classifiers import Solve
 from service.trainers.clustering import SUBTREE, _Halve
 from service.trainers.representations import _Represent
@@ -41,11 +45,12 @@ TILE = 16
 
 
 class Item(NamedTuple):
-    """What a step took: seconds on a node, bytes there and back, and seconds of the driver at its end."""
+    """What a step took: seconds on a node, bytes there and back, seconds of the driver, bytes of blocks."""
 
     seconds: float
     n_bytes: int
     joined: float = 0.0
+    blocks: float = 0.0
 
 
 class Phase(NamedTuple):
@@ -92,12 +97,14 @@ class Played(NamedTuple):
     seconds: float
     n_bytes: float
     fields: float
+    blocks: float
     longest: float
     driver: float
 
     def bottleneck(self) -> str:
         """Return what a larger cluster would not make shorter, or that it would."""
-        parts = {"fields to the nodes": self.fields, "longest steps": self.longest, "the driver": self.driver}
+        own = {"longest steps": self.longest, "the driver": self.driver}
+        parts = {"fields to the nodes": self.fields, "blocks to the nodes": self.blocks, **own}
         if sum(parts.values()) < 0.5 * self.seconds:
             return "processors"
         return max(parts, key=lambda part: parts[part])
@@ -114,18 +121,27 @@ def bundles(items: list[Item]) -> Iterator[Item]:
 
 def play(phases: list[Phase], serial: float, nodes: int, machines: Machines) -> Played:
     """Play phases through; `serial` are seconds of the driver besides."""
-    now, sent, fields, longest, driver = serial, 0.0, 0.0, 0.0, serial
+    now, sent, fields, blocks, longest, driver = serial, 0.0, 0.0, 0.0, 0.0, serial
     for phase in phases:
         spread_out = phase.n_bytes / machines.network * math.ceil(math.log2(nodes + 1))
         fields += spread_out
         sent += phase.n_bytes * nodes
-        free = [now + spread_out] * (nodes * machines.processors)
+        free = [(now + spread_out, node) for node in range(nodes)] * machines.processors
+        heapq.heapify(free)
+        network = [0.0] * nodes  # when it is free
         asked = joined = now + spread_out
         ends: list[tuple[float, Item]] = []
         for task in bundles(phase.items):
             asked += machines.task
-            end = max(heapq.heappop(free), asked) + task.seconds
-            heapq.heappush(free, end)
+            got = task.blocks * (1 - 1 / nodes)  # the others are on this node
+            sent += got
+            blocks += got / machines.network / nodes
+            at, node = heapq.heappop(free)
+            begin = max(at, asked)
+            if got:
+                begin = network[node] = max(network[node], begin) + got / machines.network
+            end = begin + task.seconds
+            heapq.heappush(free, (end, node))
             ends.append((end, task))
         for end, task in sorted(ends):
             joined = max(joined, end) + task.n_bytes / machines.network + task.joined
@@ -134,11 +150,17 @@ def play(phases: list[Phase], serial: float, nodes: int, machines: Machines) -> 
         driver += busy
         longest += max(task.seconds for _, task in ends)
         now = joined
-    return Played(now, sent, fields, longest, driver)
+    return Played(now, sent, fields, blocks, longest, driver)
 
 
-def scaled(found: Recording, data: TrainingSet, n_rows: int, n_labels: int, leaf_size: int) -> list[Phase]:
-    """Return the phases of a label tree of so many rows and labels, at the measured rates."""
+def scaled(
+    found: Recording, data: TrainingSet, n_rows: int, n_labels: int, leaf_size: int, memory: float = math.inf
+) -> list[Phase]:
+    """Return the phases of a label tree of so many rows and labels, at the measured rates.
+
+    memory  bytes of rows that a step may hold where rows are in blocks; else they are fields of steps
+    """
+    in_blocks = memory < math.inf
     row_bytes = n_bytes(data) / data.rows.n_rows
     carried = len(data.labels.indices) / data.labels.n_rows
     halving = [phase for phase in found.phases if phase.name == _Halve.__name__.strip("_")]
@@ -152,8 +174,11 @@ def scaled(found: Recording, data: TrainingSet, n_rows: int, n_labels: int, leaf
         if phase.name == _Represent.__name__.strip("_"):
             n_items = round(len(phase.items) * n_rows / data.rows.n_rows)
             seconds = statistics.mean(item.seconds for item in phase.items)
-            one_range = Item(seconds, int(vector_bytes * n_labels / n_items))
-            phases.append(Phase(phase.name, int(row_bytes * n_rows), [one_range] * n_items))
+            vectors = vector_bytes * n_labels / n_items
+            blocks = row_bytes * n_rows / n_items + vectors if in_blocks else 0.0
+            one_range = Item(seconds, int(vectors), 0.0, blocks)
+            fields = 0 if in_blocks else int(row_bytes * n_rows)
+            phases.append(Phase(phase.name, fields, [one_range] * n_items))
     for level in range(alone + (alone < halvings)):
         labels, times = n_labels / 2**level, 1 if level < alone else halvings - alone
         items = [Item(labels * times * label_seconds, int(8 * labels))] * 2**level
@@ -164,15 +189,26 @@ def scaled(found: Recording, data: TrainingSet, n_rows: int, n_labels: int, leaf
     joined = sum(item.joined for item in solved.items) / data.labels.n_labels
     levels = max(1, math.ceil(halvings / math.log2(TILE)))
     pieces: list[Item] = []
+    is_above_top = in_blocks
     for level in range(levels + 1):
         n_nodes = min(TILE**level, 2**halvings)
         tiles = 1 if level < levels else max(1, math.ceil(n_labels / n_nodes / TILE))
         visits = n_rows * (1.0 if level == 0 else carried) / n_nodes
         share = n_labels * (1 / (levels + 1)) / n_nodes
-        for _ in range(tiles):
-            one = Item(visits * rate, int(weight_bytes * share / tiles), joined * share / tiles)
-            pieces += [one] * n_nodes
-    return [*phases, Phase("Solve", int(row_bytes * n_rows), pieces)]
+        is_top = visits * row_bytes > memory
+        blocks = row_bytes * visits * (PASSES_MAX if is_top else is_above_top)
+        is_above_top = is_top
+        one = Item(visits * rate, int(weight_bytes * share / tiles), joined * share / tiles, blocks)
+        pieces += [one] * n_nodes * tiles
+    return [*phases, Phase("Solve", 0 if in_blocks else int(row_bytes * n_rows), pieces)]
+
+
+def read_seconds(file: Path) -> float:
+    """Return the processor time to read a file in parts."""
+    began = time.process_time()
+    for _ in DataStream(file).parts():
+        pass
+    return time.process_time() - began
 
 
 def table(title: str, phases: list[Phase], serial: float, machines: Machines, price: float) -> None:
@@ -215,21 +251,12 @@ def simulate(given: argparse.Namespace, data: TrainingSet) -> None:
         root = factor * (8 * len(data.rows.indices) + 88 * data.rows.n_rows) / 1e9
         fields = max(phase.n_bytes for phase in phases) / 1e9
         print(f"\nA node holds {fields:,.0f} GB of fields; a worker {root:,.0f} GB at the root.")
-
-
-@contextmanager
-def nodes_of(n: int) -> Iterator[str]:
-    """Yield the address of a cluster of so many nodes of one processor on this machine."""
-    from ray.cluster_utils import Cluster
-
-    node = {"num_cpus": 1, "object_store_memory": 1 << 30, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=node)
-    try:
-        for _ in range(n - 1):
-            cluster.add_node(**node)
-        yield cluster.address
-    finally:
-        cluster.shutdown()
+        how = given.rows, given.labels, leaf_size, given.memory_mib << 20
+        read = 2 * read_seconds(given.text)
+        phases = scaled(recording, data, *how)
+        table(f"{title}, in blocks", phases, (serial + read) * factor, machines, given.price)
+        fields = max(phase.n_bytes for phase in phases) / 1e9
+        print(f"\nRows read twice: {read:.1f} s of this data set. A node holds {fields:,.0f} GB of vectors.")
 
 
 def measure(given: argparse.Namespace, data: TrainingSet) -> None:
@@ -248,9 +275,9 @@ def measure(given: argparse.Namespace, data: TrainingSet) -> None:
         train("one thread", Crew(1))
         train("two threads", Crew(2))
         for n, name in ((1, "one node"), (2, "two nodes")):
-            with nodes_of(n) as address, connect(address) as ray:
-                fit(given.trainer, parameters, few, 0, crew=RayCrew(1, ray))
-                train(name, RayCrew(1, ray))
+            with crew_of_nodes(n) as crew:
+                fit(given.trainer, parameters, few, 0, crew=crew)
+                train(name, crew)
     for name, values in seconds.items():
         print(f"{name}: {spread(values, 1)} s")
     usual = {name: statistics.median(values) for name, values in seconds.items()}
@@ -273,11 +300,12 @@ def main() -> None:
     parser.add_argument("--processors", type=int, default=16, help="of a node")
     parser.add_argument("--network", type=float, default=10.0, help="gigabits a second of a node")
     parser.add_argument("--task-ms", type=float, default=1.5, help="of the driver for a task")
+    parser.add_argument("--memory-mib", type=int, default=4096, help="of a step, for rows in blocks")
     parser.add_argument("--price", type=float, default=0.8, help="of a node for an hour")
     given = parser.parse_args()
     work = prepare(given.data, given.out).work
     rows, labels = (sp.load_npz(work / f"train.{part}.npz").tocsr() for part in ("rows", "labels"))
-    data = TrainingSet(rows_of(rows), labels_of(labels))
+    data, given.text = TrainingSet(rows_of(rows), labels_of(labels)), work / "train.txt"
     (measure if given.measure else simulate)(given, data)
 
 

@@ -1,4 +1,4 @@
-"""The public Python face of Xylem: models in this process, and the clients of a server.
+"""Xylem in Python: models in this process, and clients of a server.
 
     model = xylem.train(texts, labels)
     model.predict(["a text editor for the terminal"], top_r=3)
@@ -9,7 +9,7 @@
     with xylem.Client("http://127.0.0.1:8080") as client:
         answer = client.predict("debtags", ["a text editor for the terminal"], top_r=3)
 
-Importing this costs next to nothing: what a name needs is imported when it is first used.
+The import is fast: what a name needs is imported at its first use.
 """
 
 from __future__ import annotations

@@ -27,17 +27,17 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A label tree, for many labels a row or one of many classes.
 
     trees, leaf_size, arity, clustering, cost  as for `xylem train label-tree`; None: its default
-    threshold     `predict` gives a row the labels of at least this score, from 0 to 1; "auto": one for all
-                  labels, that of the most micro-F on a fifth of the rows, which `fit` holds out in a training
-                  more: it takes nearly twice as long. With fewer than 50 rows it is 0.5. Of one class a row
-                  there is no threshold
-    top_r         at most so many labels a row: so many entries a row has what is predicted
+    threshold     `predict` returns the labels of at least this score, from 0 to 1. "auto": one for all,
+                  with the best micro-F on a fifth of the rows, which a second training holds out. So `fit`
+                  takes nearly twice as long. With fewer than 50 rows it is 0.5. With one class a row there
+                  is no threshold
+    top_r         the largest number of labels that a row gets
     random_state  the seed, an integer
     n_jobs        threads; None or -1: as many as there are cores
 
-    What is predicted of many labels is sparse if `y` was sparse in `fit`: for more than some thousand labels.
-    After `fit`: `classes_`, the class of each column; `n_features_in_`; `threshold_`. There are no sample
-    weights: `fit` takes none.
+    With many labels, predictions are sparse if `y` was sparse in `fit`: use that above some thousand labels.
+    After `fit`: `classes_`, the class of each column; `n_features_in_`; `threshold_`. `fit` takes no sample
+    weights.
     """
 
     def __init__(

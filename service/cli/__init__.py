@@ -76,7 +76,7 @@ def _root(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """Online prediction for extreme multi-label classification: train, check, publish, serve."""
+    """Find the right labels for texts, out of thousands or millions: train, measure, publish, serve."""
 
 
 def _found(error: Exception) -> str:

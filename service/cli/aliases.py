@@ -29,7 +29,7 @@ Version = Annotated[
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
 Alias = Annotated[str, typer.Option(metavar="NAME", help="The alias.")]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="The reason, for the history.")]
-Ends = Annotated[bool, typer.Option("--end", help="End it.")]
+Ends = Annotated[bool, typer.Option("--end", help="Only end the one there is.")]
 
 
 def registry_of(store: Path) -> Registry:

@@ -23,11 +23,12 @@ Out = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
-        help="Write answers to files in this directory or URL, each whole or not at all; those there stay.",
+        help="Write answers to files in this directory or URL, each whole or not at all; files there stay.",
     ),
 ]
 Form = Annotated[
-    str | None, typer.Option("--format", metavar="jsonl|parquet", help="Of the files of --out; jsonl.")
+    str | None,
+    typer.Option("--format", metavar="jsonl|parquet", help="Format of the files of --out; default jsonl."),
 ]
 
 

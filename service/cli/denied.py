@@ -45,11 +45,11 @@ def deny(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Deny labels: answers of an alias never have them, whatever version it names, until allowed again.
+    """Deny labels: answers of an alias never have them, until they are allowed again.
 
-    The labels are added to those that are denied already. Without labels, these are listed. Running servers
-    follow without a restart. Requests that name a version by its number are not affected. --url is for
-    servers that follow an object store.
+    This holds for every version that the alias names. The labels are added to those that are denied already.
+    Without labels, these are listed. Running servers follow without a restart. Requests that name a version
+    by its number are not affected. --url is for servers that follow an object store.
     """
     name, alias = parse_alias(model)
     names = names_of(label, labels)

@@ -32,7 +32,7 @@ def calibrate(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Publish a version once more with scores that are probabilities: true as often as they say.
+    """Publish a version again with scores that are probabilities: 7 in 10 labels of score 0.7 are true.
 
     The map from scores to probabilities is fitted to a labelled file that the version was not trained on.
     It rises, so rankings stay the same. The tables show how often predictions are true at each score, before
@@ -79,7 +79,7 @@ def import_vectorizer(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Publish a version again so that it takes text, by the vocabulary of a scikit-learn vectorizer."""
+    """Publish a version again so that it reads texts by the vocabulary of a scikit-learn vectorizer."""
     from service.importers import publish_with_texts, read_vectorizer
 
     name, reference = parse_reference(model)

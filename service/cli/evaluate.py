@@ -71,9 +71,9 @@ def evaluate(
 ) -> None:
     """Measure a version on a labelled file: rankings and F-measures in percent, microseconds a row.
 
-    F-measures are at the tuned thresholds of the version, else at 0.5; a note says if they mean nothing.
+    F-measures are at the tuned thresholds of the version, else at 0.5; a note says if they are not reliable.
     Bands are groups of labels by their number of training rows. With --trees, scores are means over the
-    first trees, with --chunk-characters over the chunks of long texts.
+    first trees. With --chunk-characters, they are means over the chunks of long texts.
     """
     from service.evaluation.fmeasure import empty_convention
     from service.inference.chunks import check_chunk_characters

@@ -58,7 +58,7 @@ def extend(
     """Publish a version with labels that it did not have, learnt from a few rows, without training it again.
 
     For versions of label-tree, ovr, plt with the batch solver, and softmax trees. New labels get ids after
-    the old ones. All else stays to the bit, calibration and tuned thresholds too.
+    the old ones. Nothing else changes: calibration and tuned thresholds stay.
     """
     from service.workflows.extend import extend_and_publish
     from service.workflows.train import TrainRequest

@@ -123,6 +123,6 @@ def _far(progress: dict[str, Any] | None) -> str:
     return f"{phase} {done / total:.0%}" if total else str(phase)
 
 
-_add("show", "job", "Show a job: what was asked for, how far it is, and what came of it.")
+_add("show", "job", "Show a job: its request, its progress and its result.")
 _add("cancel", "cancel", "Cancel a job: one that waits ends at once, one that runs within seconds.")
 _add("retry", "retry", "Queue a job again that failed or was cancelled.")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from service.access.keys import AccessKeys
     from service.db.engine import Database
 
-app = typer.Typer(help="Keys of the service: who may predict, send feedback, scrape, administer.")
+app = typer.Typer(help="Keys of the service: who may predict, send feedback, read metrics, administer.")
 
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The id of a key, as `xylem keys list` shows it.")]
 Lifetime = Annotated[

@@ -22,7 +22,7 @@ app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
 
 BY_URI = "uri"
 
-By = Annotated[str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="What the labels are.")]
+By = Annotated[str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="What labels are there.")]
 
 
 @app.command("label-info")

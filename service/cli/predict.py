@@ -60,9 +60,7 @@ Text = Annotated[str | None, typer.Argument(metavar="TEXT", help="A text; its la
 Plain = Annotated[
     bool, typer.Option("--plain", help="Each line of standard input is a text, not JSON; without --data.")
 ]
-Force = Annotated[
-    bool, typer.Option("--force", help="Replace the .labels files that a directory has already.")
-]
+Force = Annotated[bool, typer.Option("--force", help="Replace .labels files that exist already.")]
 BeamWidth = Annotated[int, typer.Option(help="Nodes to keep on each level: more is slower, closer to exact.")]
 Exact = Annotated[bool, typer.Option("--exact", help="Search until the answer is exact.")]
 Explain = Annotated[

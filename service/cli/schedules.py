@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from service.jobs.schedules import Schedules
 
 app = typer.Typer(
-    help="Schedules: jobs that are submitted by themselves; of the store, or with --url of a server.",
+    help="Schedules: jobs that are submitted automatically; of the store, or with --url of a server.",
     no_args_is_help=True,
 )
 

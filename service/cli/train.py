@@ -339,7 +339,7 @@ def estimate(
     ray: StepMemory = False,
     json: Json = False,
 ) -> None:
-    """Bound a model's weights before training it, and compare with flat one-vs-rest.
+    """Print an upper bound of a model's weights before training, and compare it with flat one-vs-rest.
 
     For the comparison a weight counts 12 bytes, one of flat one-vs-rest 8. The stored size depends on the
     type of weights (train --weights), and includes embeddings. Most models leave out small weights, so a

@@ -43,7 +43,7 @@ def try_file(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Make a first model of a file, say how good it is, and serve it with the console until Ctrl-C.
+    """Make a first model from a file, say how good it is, and serve it with the console until Ctrl-C.
 
     It guesses the delimiter and the columns of a table, and prints them. A tenth of the rows is held out for
     thresholds, another tenth for the figures. It tries several kinds of features. The model is published.

@@ -92,7 +92,7 @@ def tune(
 
     Parameters given with -p are not searched. The best one is trained again on all of --data. Needs the extra
     tune. With --ray the nodes of a cluster run trials in parallel, one on each processor. The figures of the
-    search are too good, because the best ones were searched for: measure the published model on another
+    search are too good, because they are the best of many trials. Measure the published model on another
     file with xylem evaluate.
     """
     from model_store.identifiers import check_model

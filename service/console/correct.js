@@ -108,10 +108,10 @@ export function correction({ labelNames, findLabels, again, fail }) {
     const moveOf = (id) => (after.get(id)?.threshold ?? 0) - (before.get(id)?.threshold ?? 0);
     const moved = ids.filter((id) => after.has(id) && moveOf(id) !== 0);
     moved.sort((one, other) => Math.abs(moveOf(other)) - Math.abs(moveOf(one)));
-    const held = labels.length === 1 ? "1 label holds" : `${count(labels.length)} labels hold`;
+    const held = labels.length === 1 ? "1 label is right" : `${count(labels.length)} labels are right`;
     const first = before.size ? null : el("p", { class: "dim" }, "The first correction gave every label a threshold. They start low, and move with each correction.");
-    const says = el("p", { class: "good" }, `Thank you, it is counted: ${held}, the others shown do not. `,
-      moved.length ? "Their thresholds moved, most of all:" : "No threshold of a label shown moved.");
+    const says = el("p", { class: "good" }, `Thank you, this is counted: ${held}, the others here are wrong. `,
+      moved.length ? "Their thresholds moved, most of all:" : "No threshold of these labels moved.");
     byId("moved").replaceChildren(says, ...(first ? [first] : []), ...(moved.length ? [movesTable(moved.slice(0, THRESHOLDS_TOLD_MAX), before, after, (id) => mine.answer.predictions[0].labels.find((one) => one.id === id)?.name)] : []));
   }
 

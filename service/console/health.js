@@ -96,7 +96,7 @@ function replicas() {
   const rows = [...processes].map(([id, { status, served, at }]) => [el("code", {}, id.slice(0, 8)), stateBadge(status === "ready", status), served, moment(at)]);
   const answers = new Set([...processes.values()].map((one) => one.served));
   return el("div", {}, table("Replicas seen", ["Process", "State", "Serves", "Last answer"], rows),
-    answers.size > 1 ? el("p", { class: "notice" }, "They do not serve the same versions: one has not yet looked at the store, or cannot open one.") : null,
+    answers.size > 1 ? el("p", { class: "notice" }, "They do not serve the same versions. One has not looked at the store yet, or cannot open a version.") : null,
     el("p", { class: "dim" }, "Processes that answered this page since it was opened. Behind a load balancer more are seen the longer it stays open."));
 }
 

@@ -20,7 +20,7 @@ export function openLabel(path, label) {
   const features = el("div", {}, el("p", { class: "dim" }, "…"));
   const history = el("div", {}, el("p", { class: "dim" }, "…"));
   dialog(el("span", {}, "Label ", name(called(label))), few(label)
-    ? el("p", { class: "notice" }, `Its threshold rests on too little feedback: ${count(label.marks)} marks, where ${FEW_MARKS} are the least to rely on.`) : null,
+    ? el("p", { class: "notice" }, `Its threshold is not reliable yet: it has ${count(label.marks)} marks, and needs at least ${FEW_MARKS}.`) : null,
   label.name ? copied(label.label) : null,
   facts({
     "Training rows": label.training_rows === null ? null : count(label.training_rows),

@@ -103,10 +103,10 @@ async function show(title, state, path) {
   for (const input of [search, order, onlyFew]) input.addEventListener("input", soon);
   more.addEventListener("click", () => read(next));
   place.replaceChildren(title, state ? tiles(state) : notTuned(),
-    el("div", { class: "row" }, field("Search", search), field("Order", order), el("span", { class: "row" }, field("Only what rests on too little feedback", onlyFew).toReversed())),
+    el("div", { class: "row" }, field("Search", search), field("Order", order), el("span", { class: "row" }, field("Only labels with too little feedback", onlyFew).toReversed())),
     told, rows, more,
-    el("p", { class: "dim" }, "Training rows: how often the training data has it. Hits: rows in which it was true and predicted. Marks: rows in which it was true, ",
-      `plus those in which it was predicted: its threshold rests on these, and on too little below ${FEW_MARKS}.`));
+    el("p", { class: "dim" }, "Training rows: rows of the training data with the label. Hits: rows in which it was true and predicted. Marks: rows in which it was true, ",
+      `plus rows in which it was predicted. With fewer than ${FEW_MARKS} marks a threshold is not reliable.`));
   await read(0);
 }
 
@@ -123,7 +123,7 @@ function labelTable(labels, path) {
       label.denied ? el("span", { class: "badge", title: "The alias never answers it" }, "denied") : ""],
     label.training_rows === null ? "" : count(label.training_rows), decimal(label.threshold, 3),
     label.hits === null ? "" : count(label.hits),
-    label.marks === null ? "" : few(label) ? el("span", { class: "badge running", title: "It rests on too little feedback" }, `${count(label.marks)}: too few`) : count(label.marks),
+    label.marks === null ? "" : few(label) ? el("span", { class: "badge running", title: "Too little feedback: the threshold is not reliable yet" }, `${count(label.marks)}: too few`) : count(label.marks),
     label.marks ? `${decimal((200 * label.hits) / label.marks, 1)} %` : ""]);
   return table("Labels and their thresholds", ["Label", "Training rows", "Threshold", "Hits", "Marks", "F so far"], rows, [1, 2, 3, 4, 5]);
 }

@@ -151,8 +151,8 @@ const isWeighed = (found) => Boolean(found?.body.label_weights);
 
 function statusOf(found, prediction) {
   const { answer, thresholds } = found;
-  if (prediction.no_known_features) return "The model knows nothing of it: these are its labels for an empty text.";
-  if (!prediction.labels.length) return "No label reaches what was asked for.";
+  if (prediction.no_known_features) return "The model knows nothing of this input: these are its labels for an empty text.";
+  if (!prediction.labels.length) return "No label reaches the threshold, or all are left out by the options.";
   if (isWeighed(found)) return "Weighted scores: bars are as long as the best, and thresholds do not apply.";
   if (answer.threshold_epoch === null) return "No thresholds yet: the first correction begins them.";
   return thresholds.size ? "The line on a bar is the label's threshold." : "";

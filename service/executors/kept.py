@@ -47,7 +47,13 @@ def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
             for file in directory.iterdir():
                 if file.name != _LOCK:
                     file.unlink()
-        yield _Keeping(crew, directory)
+        try:
+            yield _Keeping(crew, directory)
+        except BaseException:
+            if any(file.name != _LOCK for file in directory.iterdir()):
+                raise  # and what was done stays
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
         shutil.rmtree(directory, ignore_errors=True)
     finally:
         os.close(lock)
@@ -107,6 +113,10 @@ class _Keeping(Crew):
                 done(item[1], result)
 
             self._crew.steps(named, missing(), keep)
+
+    def mapped(self, step: Step[T, R], items: Iterable[T]) -> Iterator[R]:
+        """Yield the results of `step`, as `Crew.mapped`; they are made anew."""
+        return self._crew.mapped(step, items)
 
     def hold(self, value: R) -> Held[R]:
         """Put a value where steps reach it, named by what stands in it."""

@@ -4,7 +4,8 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import cached_property
 from typing import Any, BinaryIO, NamedTuple
@@ -71,6 +72,33 @@ class Crew:
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on every item, as `run`, in any order; each thread has a workspace of its own."""
+        self.run(self._in_threads(step), items, done)
+
+    def mapped(self, step: Step[T, R], items: Iterable[T]) -> Iterator[R]:
+        """Yield the results of `step`, in the order of the items; some items are taken ahead of them.
+
+        With one thread no item is, and the step runs in the caller's thread.
+        """
+        if self.threads == 1:
+            workspace = step.workspace()
+            for item in items:
+                yield step.run(item, workspace, self.stop)
+            return
+        work, running = self._in_threads(step), deque[Future[R]]()
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="map") as pool:
+            try:
+                for item in items:
+                    running.append(pool.submit(work, item))
+                    if len(running) == 2 * self.threads:
+                        yield running.popleft().result()
+                while running:
+                    yield running.popleft().result()
+            finally:
+                for future in running:
+                    future.cancel()
+
+    def _in_threads(self, step: Step[T, R]) -> Callable[[T], R]:
+        """Return a call that runs `step`, with a workspace for each thread that makes it."""
         local = threading.local()
 
         def work(item: T) -> R:
@@ -78,7 +106,7 @@ class Crew:
                 local.workspace = step.workspace()
             return step.run(item, local.workspace, self.stop)
 
-        self.run(work, items, done)
+        return work
 
     def everywhere(self, call: Callable[[], None]) -> None:
         """Do a call on each machine that runs steps: here. Raises what it does."""

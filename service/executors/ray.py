@@ -14,6 +14,7 @@ import re
 import socket
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.metadata import version
@@ -248,11 +249,9 @@ class RayCrew(Crew):
         A step whose process or node dies is begun again elsewhere. Raises what a step raises, and Unavailable
         where it dies RETRIES times more, or no node is left. An interrupt ends what runs.
         """
-        ray, todo, size, ahead = self._ray, iter(items), 1, list[T]()
+        todo, size, ahead = iter(items), 1, list[T]()
         number, fields = self._sent(step)
-        # by default Ray fills the node of this process first, and finds others free only after a while
-        task = ray.remote(_run_bundle).options(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")
-        running: dict[Any, list[T]] = {}
+        task, running = self._task(), dict[Any, list[T]]()
         try:
             while True:
                 wanted = self._ahead * self._processors()
@@ -274,9 +273,38 @@ class RayCrew(Crew):
                     done(item, result)
         except BaseException:
             self.stop[0] = 1
-            for ref in running:
-                ray.cancel(ref, force=True)
+            self._cancel(running)
             raise
+
+    def mapped(self, step: Step[T, R], items: Iterable[T]) -> Iterator[R]:
+        """Yield the results of `step`, as `Crew.mapped`; an item is a task."""
+        number, fields = self._sent(step)
+        task, running = self._task(), deque[Any]()
+        try:
+            for item in items:
+                running.append(task.remote(number, fields, [item]))
+                if len(running) >= self._ahead * self._processors():
+                    yield self._first(running)
+            while running:
+                yield self._first(running)
+        finally:
+            self._cancel(running)
+
+    def _first(self, running: deque[Any]) -> Any:
+        """Return the result of the first task, which leaves the queue."""
+        _, (result,) = self._result(self._next([running[0]]))
+        running.popleft()
+        return result
+
+    def _task(self) -> Any:
+        """Return what begins a task that runs a bundle of items."""
+        # by default Ray fills the node of this process first, and finds others free only after a while
+        how = {"num_cpus": 1, "max_retries": RETRIES, "scheduling_strategy": "SPREAD"}
+        return self._ray.remote(_run_bundle).options(**how)
+
+    def _cancel(self, running: Iterable[Any]) -> None:
+        for ref in running:
+            self._ray.cancel(ref, force=True)
 
     def _sent(self, step: Any) -> Any:
         """Return a name for a step, and where it is in the object store; the last one is there already."""
@@ -308,8 +336,7 @@ class RayCrew(Crew):
             while running:
                 self._end_one(running)
         except BaseException:
-            for ref in running:
-                self._ray.cancel(ref, force=True)
+            self._cancel(running)
             raise
         return held
 

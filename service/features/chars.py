@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,6 @@ from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import (
     F32,
     F32_1,
-    I32,
     I64,
     I64_1,
     U8,
@@ -27,15 +27,18 @@ from model_store.compiled.handles import (
 from model_store.errors import Corrupt
 from model_store.names import NameTable, build_names
 from service.base.errors import BadData, BadParameter
-from service.base.rows import RowArrays, SparseRows
+from service.base.rows import RowArrays
+from service.executors.local import Crew
+from service.executors.steps import NoWorkspace
 from service.features.char_ngrams import char_counts, char_spans, ngrams_a_character, pad_words, short_names
 from service.features.characters import classes, encoded, in_blocks
+from service.features.ngram_counts import NgramCounts, NgramSums, counts_of
 from service.features.parameters import CharsParameters, WordsCharsParameters
 from service.features.rows import NORM_CODES, idf_of, normalise_rows, weighted_rows
 from service.features.tables import CHARS, NAMES, take_idf, take_names
 from service.features.text_featurizer import TextFeaturizer, TextRows, text_rows_by
 from service.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, word_table
-from service.features.vocabulary import Vocabulary, choose, rows_meant
+from service.features.vocabulary import choose, rows_meant
 from service.features.word_forms import WordForms, load_forms
 from service.features.words import NgramSpans, Words, ngrams_a_word
 
@@ -232,74 +235,56 @@ def side_by_side(words: RowArrays, chars: RowArrays, table_at: Handle) -> RowArr
     return indptr, indices, values
 
 
+@dataclass(frozen=True)
+class _CountChars(NoWorkspace):
+    """Counts the n-grams of characters of texts."""
+
+    result: ClassVar[Any] = NgramCounts
+
+    parameters: CharsParameters | WordsCharsParameters
+
+    def run(self, texts: Sequence[str], workspace: None, stop: U8) -> NgramCounts:
+        """Return the result of an item."""
+        chosen = self.parameters
+        utf8, text_ptr = encoded(texts, chosen.reading)
+        padded, ptr = pad_words(utf8, text_ptr, classes(chosen.unicode))
+        spans = NgramSpans(*char_spans(padded, ptr, chosen.char_min, chosen.char_max))
+        return counts_of(padded, spans)[0]
+
+
 def fit_chars(
-    texts: Sequence[str], parameters: CharsParameters | WordsCharsParameters
-) -> tuple[CharsFeaturizer, SparseRows]:
-    """Return the featurizer of these texts, and their rows.
+    texts: Sequence[str], parameters: CharsParameters | WordsCharsParameters, crew: Crew | None = None
+) -> CharsFeaturizer:
+    """Return the featurizer of these texts.
+
+    crew  who counts n-grams, block by block; else this thread does
 
     Source: scikit-learn's TfidfVectorizer(analyzer="char_wb"); words as `fit_tfidf`. Deviations: those of
     `fit_tfidf` and of `char_ngrams`. Raises BadData when no text has a word, BadParameter when the bounds
-    leave none, or no n-gram of characters. Cost: two passes over the texts and a sort of the vocabulary.
-    Memory: the rows, and every distinct n-gram of the texts, also those that do not stay. Deterministic.
+    leave none, or no n-gram of characters. Cost: one pass over the texts, two with words, and a sort of the
+    vocabulary. Memory: every distinct n-gram of the texts, also those that do not stay. Deterministic.
     """
-    words, forms = no_names(), None
+    words, forms, sums = no_names(), None, NgramSums()
     if isinstance(parameters, WordsCharsParameters):
-        fitted, _ = fit_tfidf(texts, parameters)
+        fitted, _ = fit_tfidf(texts, parameters, crew)
         words, forms = WeightedNames(fitted.names, fitted.idf), fitted.forms
-    featurizer = CharsFeaturizer(parameters, words, _fit_names(texts, parameters), forms)
-    return featurizer, featurizer.transform_texts(texts)
-
-
-def _fit_names(texts: Sequence[str], parameters: CharsParameters | WordsCharsParameters) -> WeightedNames:
-    """Return the n-grams of characters that stay, and their weights."""
-    vocabulary, frequency, totals = _count(texts, parameters)
-    if not vocabulary.n:
+    blocks = in_blocks(texts, characters_max=FIT_CHARACTERS)
+    for counts in (crew or Crew(1)).mapped(_CountChars(parameters), blocks):
+        sums.add(counts)
+    if not sums.vocabulary.n:
         raise BadData("expected texts with a character that is no blank, found none")
     least = rows_meant(parameters.char_min_df, len(texts))
-    kept = frequency >= least
+    kept = sums.frequency >= least
     if not kept.any():
         raise BadParameter(
             f"features.char_min_df: expected a bound with an n-gram in {least:g} of the {len(texts)} texts "
             "or more, found none"
         )
-    names, old = choose(vocabulary, kept, totals, parameters.char_max_features)
+    names, old = choose(sums.vocabulary, kept, sums.totals, parameters.char_max_features)
     idf = np.empty(0, np.float32)
     if parameters.use_idf:
-        idf = idf_of(frequency[old], len(texts), parameters.smooth_idf)
-    return WeightedNames(build_names(names), idf)
-
-
-def _count(
-    texts: Sequence[str], parameters: CharsParameters | WordsCharsParameters
-) -> tuple[Vocabulary, I64, I64]:
-    """Return every n-gram of characters, in how many texts it is, and how often in all."""
-    vocabulary = Vocabulary()
-    # text by text: how often, in how many, and in which one last, counted from 1
-    counts = np.zeros((3, 1 << 16), np.int64)
-    first = 1
-    for block in in_blocks(texts, characters_max=FIT_CHARACTERS):
-        utf8, text_ptr = encoded(block, parameters.reading)
-        padded, ptr = pad_words(utf8, text_ptr, classes(parameters.unicode))
-        spans = NgramSpans(*char_spans(padded, ptr, parameters.char_min, parameters.char_max))
-        ids = vocabulary.add(padded, spans)
-        if vocabulary.n > counts.shape[1]:
-            more = np.zeros((3, 2 * vocabulary.n), np.int64)
-            more[:, : counts.shape[1]] = counts
-            counts = more
-        _add_counts(ids, spans.row_ptr, first, counts[0], counts[1], counts[2])
-        first += len(block)
-    return vocabulary, counts[1, : vocabulary.n], counts[0, : vocabulary.n]
-
-
-@kernel
-def _add_counts(ids: I32, row_ptr: I64, first: int, totals: I64, frequency: I64, last_text: I64) -> None:
-    """Count the ids of each text; the first text is number `first`."""
-    for row in range(len(row_ptr) - 1):
-        for i in range(row_ptr[row], row_ptr[row + 1]):
-            totals[ids[i]] += 1
-            if last_text[ids[i]] != first + row:
-                last_text[ids[i]] = first + row
-                frequency[ids[i]] += 1
+        idf = idf_of(sums.frequency[old], len(texts), parameters.smooth_idf)
+    return CharsFeaturizer(parameters, words, WeightedNames(build_names(names), idf), forms)
 
 
 def load_chars(

@@ -65,10 +65,8 @@ def _finish_known(norm: int, indptr: I64, ids: I32, values: F32) -> int:
     return finish_rows(norm, indptr, ids, values)
 
 
-def fit_named(
-    instances: Sequence[dict[str, float]], parameters: NamedParameters
-) -> tuple[NamedFeaturizer, SparseRows]:
-    """Return the featurizer of these instances, and their rows.
+def fit_named(instances: Sequence[dict[str, float]], parameters: NamedParameters) -> NamedFeaturizer:
+    """Return the featurizer of these instances.
 
     Raises BadData when there is no name, or for one that no table can hold.
     """
@@ -76,10 +74,9 @@ def fit_named(
     if not names:
         raise BadData("expected instances with a feature, found none")
     try:
-        featurizer = NamedFeaturizer(parameters, build_names(names))
+        return NamedFeaturizer(parameters, build_names(names))
     except BadNames as error:
         raise BadData(f"feature names: {error.fault}") from error
-    return featurizer, featurizer.transform_named(instances)
 
 
 def load_named(

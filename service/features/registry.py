@@ -1,13 +1,19 @@
 """Fit, store and load featurizers of every kind."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import U8
 from model_store.errors import Corrupt
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset, SparseRows
+from service.executors.local import Crew
+from service.features.characters import in_blocks
 from service.features.chars import fit_chars, load_chars
 from service.features.context import load_context
 from service.features.featurizer import Featurizer
@@ -44,28 +50,62 @@ def default_kind(dataset: Dataset) -> str:
     return RawParameters.kind if dataset.named is None else NamedParameters.kind
 
 
-def fit_featurizer(dataset: Dataset, parameters: FeatureParameters) -> tuple[Featurizer, SparseRows]:
+def fit_featurizer(
+    dataset: Dataset, parameters: FeatureParameters, crew: Crew | None = None
+) -> tuple[Featurizer, SparseRows]:
     """Return the featurizer of a training set, and its rows.
+
+    crew  who counts the words of texts and makes their rows, block by block; else this thread does
 
     Raises BadParameter when the data set has no instances of the kind that the parameters are for, BadData
     when its instances have no feature. Deterministic.
     """
+    if dataset.texts is not None and type(parameters) is TfidfParameters:
+        return fit_tfidf(dataset.texts, parameters, crew)
+    featurizer = _fitted(dataset, parameters, crew)
+    if dataset.texts is None:
+        return featurizer, featurizer.transform_dataset(dataset)
+    made = (crew or Crew(1)).mapped(MakeRows.by(featurizer), in_blocks(dataset.texts))
+    return featurizer, SparseRows.join(list(made))
+
+
+def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) -> Featurizer:
     if dataset.texts is not None and isinstance(parameters, CharsParameters | WordsCharsParameters):
-        return fit_chars(dataset.texts, parameters)
-    if dataset.texts is not None and isinstance(parameters, TfidfParameters):
-        return fit_tfidf(dataset.texts, parameters)
+        return fit_chars(dataset.texts, parameters, crew)
     if dataset.rows is None and isinstance(parameters, HashingParameters):
-        hashing = HashingFeaturizer(parameters, fit_forms(parameters))
-        return hashing, hashing.transform_dataset(dataset)
+        return HashingFeaturizer(parameters, fit_forms(parameters))
     if dataset.named is not None and isinstance(parameters, NamedParameters):
         return fit_named(dataset.named, parameters)
     if dataset.rows is not None and isinstance(parameters, RawParameters):
         if dataset.rows.n_features < 1:
             raise BadData("expected instances with a feature, found none")
-        raw = RawFeaturizer(parameters, dataset.rows.n_features)
-        return raw, raw.transform_dataset(dataset)
+        return RawFeaturizer(parameters, dataset.rows.n_features)
     kind = default_kind(dataset)
     raise BadParameter(f"features.kind: expected one for such data, as {kind}, found {parameters.kind}")
+
+
+@dataclass(frozen=True)
+class MakeRows:
+    """A step that makes the rows of a block of texts; its fields are those of `load_featurizer`."""
+
+    result: ClassVar[Any] = SparseRows
+
+    config: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+    n_features: int
+
+    @classmethod
+    def by(cls, featurizer: Featurizer) -> MakeRows:
+        """Return the step that makes the rows of a featurizer."""
+        return cls(featurizer.config(), featurizer.arrays(), featurizer.n_features)
+
+    def workspace(self) -> Featurizer:
+        """Return the featurizer."""
+        return load_featurizer(self.config, self.arrays, self.n_features)
+
+    def run(self, texts: Sequence[str], featurizer: Featurizer, stop: U8) -> SparseRows:
+        """Return the result of an item."""
+        return featurizer.transform_texts(texts)
 
 
 def streaming_featurizer(dataset: Dataset, given: Mapping[str, Any], n_features: int) -> Featurizer:

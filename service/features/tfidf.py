@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +26,15 @@ from model_store.compiled.handles import (
 )
 from model_store.names import NameTable, build_names, probe
 from service.base.errors import BadData, BadParameter
-from service.base.rows import Growing, RowArrays, SparseRows, offsets
+from service.base.rows import RowArrays, SparseRows, offsets
+from service.executors.local import Crew
 from service.features.characters import classes, in_blocks
+from service.features.ngram_counts import NgramCounts, NgramSums, counts_of
 from service.features.parameters import TfidfParameters
 from service.features.rows import NORM_CODES, idf_of, tidied, weigh_counts, weighted_rows
 from service.features.tables import NAMES, take_feature_names, take_idf
 from service.features.text_featurizer import TextFeaturizer, text_rows_by
-from service.features.vocabulary import Vocabulary, choose, rows_meant
+from service.features.vocabulary import choose, rows_meant
 from service.features.word_forms import WordForms, fit_forms, load_forms
 from service.features.words import NgramSpans, Words, ngram_spans, ngrams_a_word, split, split_words
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
@@ -134,8 +137,44 @@ def _look_up(
     return indptr, ids[:n]
 
 
-def fit_tfidf(texts: Sequence[str], parameters: TfidfParameters) -> tuple[TfidfFeaturizer, SparseRows]:
+class _WordCounts(NamedTuple):
+    """The n-grams of some texts, and these texts as rows of counts, by the numbers of the n-grams there."""
+
+    ngrams: NgramCounts
+    rows: SparseRows
+
+
+@dataclass(frozen=True)
+class _CountWords:
+    """Counts the n-grams of a block of texts; `stops` are the stop words, as a version stores them."""
+
+    result: ClassVar[Any] = _WordCounts
+
+    parameters: TfidfParameters
+    stops: dict[str, NDArray[Any]]
+
+    def workspace(self) -> WordForms | None:
+        """Return what becomes of words."""
+        return load_forms(self.parameters, self.stops)
+
+    def run(self, texts: Sequence[str], forms: WordForms | None, stop: U8) -> _WordCounts:
+        """Return the result of an item."""
+        chosen = self.parameters
+        words = split_words(texts, chosen.reading)
+        words = words if forms is None else forms.of(words)
+        spans = NgramSpans(*ngram_spans(*words[1:], chosen.ngram_min, chosen.ngram_max))
+        ngrams, ids = counts_of(words.utf8, spans)
+        kept = ids >= 0
+        ones = np.ones(np.count_nonzero(kept), np.float32)
+        return _WordCounts(ngrams, tidied(offsets(kept)[spans.row_ptr], ids[kept], ones, len(ngrams.totals)))
+
+
+def fit_tfidf(
+    texts: Sequence[str], parameters: TfidfParameters, crew: Crew | None = None
+) -> tuple[TfidfFeaturizer, SparseRows]:
     """Return the featurizer of these texts, and their rows.
+
+    crew  who counts words, block by block; else this thread does
 
     Source: scikit-learn's TfidfVectorizer. Deviations: an n-gram longer than NAME_BYTES_MAX bytes is no
     feature; of two n-grams that are equally frequent, max_features keeps the one that is smaller by bytes;
@@ -143,61 +182,38 @@ def fit_tfidf(texts: Sequence[str], parameters: TfidfParameters) -> tuple[TfidfF
     n-gram. Cost: one pass over the texts and a sort of the vocabulary; memory: the counts and the vocabulary.
     Deterministic.
     """
-    forms = fit_forms(parameters)
-    counts, vocabulary = _count(texts, parameters, forms)
-    if not vocabulary.n:
+    forms, sums, parts = fit_forms(parameters), NgramSums(), list[SparseRows]()
+    step = _CountWords(parameters, forms.arrays() if forms else {})
+    for counts in (crew or Crew(1)).mapped(step, in_blocks(texts)):
+        ids = sums.add(counts.ngrams)
+        parts.append(counts.rows._replace(indices=ids[counts.rows.indices]))
+    if not sums.vocabulary.n:
         raise BadData("expected texts with a word of two characters, found none")
-    frequency = np.bincount(counts.indices, minlength=vocabulary.n)
-    names, old = _choose(vocabulary, counts, frequency, parameters)
+    names, old = _choose(sums, len(texts), parameters)
     idf = np.empty(0, np.float32)
     if parameters.use_idf:
-        idf = idf_of(frequency[old], len(texts), parameters.smooth_idf)
+        idf = idf_of(sums.frequency[old], len(texts), parameters.smooth_idf)
     featurizer = TfidfFeaturizer(parameters, build_names(names), idf, forms)
-    rows = _renumbered(counts, old)
+    rows = _renumbered(SparseRows.join(parts), sums.vocabulary.n, old)
     weigh_counts(rows.indices, rows.values, idf, parameters.sublinear_tf)
     return featurizer, featurizer.normalised(rows)
 
 
-def _count(
-    texts: Sequence[str], parameters: TfidfParameters, forms: WordForms | None
-) -> tuple[SparseRows, Vocabulary]:
-    """Return the counts of every n-gram of every text, and their vocabulary."""
-    vocabulary = Vocabulary()
-    sizes, indices, values = Growing(np.int64), Growing(np.int32), Growing(np.float32)
-    for block in in_blocks(texts):
-        words = split_words(block, parameters.reading)
-        words = words if forms is None else forms.of(words)
-        spans = NgramSpans(*ngram_spans(*words[1:], parameters.ngram_min, parameters.ngram_max))
-        found = vocabulary.add(words.utf8, spans)
-        kept = found >= 0
-        indptr = offsets(kept)[spans.row_ptr]
-        counts = tidied(indptr, found[kept], np.ones(len(found), np.float32), vocabulary.n)
-        sizes.extend(np.diff(counts.indptr))
-        indices.extend(counts.indices)
-        values.extend(counts.values)
-    indptr = offsets(sizes.finish())
-    return SparseRows(indptr, indices.finish(), values.finish(), vocabulary.n), vocabulary
-
-
-def _choose(
-    vocabulary: Vocabulary, counts: SparseRows, frequency: I64, parameters: TfidfParameters
-) -> tuple[list[str], I64]:
+def _choose(sums: NgramSums, n_texts: int, parameters: TfidfParameters) -> tuple[list[str], I64]:
     """Return the names that stay, sorted, and the old id of each."""
-    low = rows_meant(parameters.min_df, counts.n_rows)
-    high = rows_meant(parameters.max_df, counts.n_rows)
-    kept = (frequency >= low) & (frequency <= high)
+    low, high = (rows_meant(bound, n_texts) for bound in (parameters.min_df, parameters.max_df))
+    kept = (sums.frequency >= low) & (sums.frequency <= high)
     if not kept.any():
         raise BadParameter(
             f"features.min_df, features.max_df: expected bounds with an n-gram in {low:g} to {high:g} of the "
-            f"{counts.n_rows} texts, found none"
+            f"{n_texts} texts, found none"
         )
-    totals = np.bincount(counts.indices, counts.values, vocabulary.n)
-    return choose(vocabulary, kept, totals, parameters.max_features)
+    return choose(sums.vocabulary, kept, sums.totals, parameters.max_features)
 
 
-def _renumbered(counts: SparseRows, old: I64) -> SparseRows:
-    """Return the counts of features that stay under their new ids: feature i was old[i]."""
-    new_ids = np.full(counts.n_features, -1, np.int32)
+def _renumbered(counts: SparseRows, n: int, old: I64) -> SparseRows:
+    """Return the counts of those of n features that stay, under their new ids: feature i was old[i]."""
+    new_ids = np.full(n, -1, np.int32)
     new_ids[old] = np.arange(len(old), dtype=np.int32)
     ids = new_ids[counts.indices]
     kept = ids >= 0

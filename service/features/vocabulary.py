@@ -40,6 +40,11 @@ class Vocabulary:
         """Return the strings of some ids."""
         return texts_between(self._utf8, self._offsets[ids], self._offsets[ids + 1])
 
+    def table(self) -> tuple[U8, I64]:
+        """Return all strings, one after the other, and int64[n + 1], where each begins; copies."""
+        ptr = self._offsets[: self.n + 1].copy()
+        return self._utf8[: ptr[-1]].copy(), ptr
+
     def _reserve(self, more: int, more_bytes: int) -> None:
         """Make room for so many more strings, each of them new."""
         n, used = self.n + more, int(self._offsets[self.n]) + more_bytes

@@ -50,7 +50,7 @@ def train(
     labels        a list of names for each instance, whole numbers too, or an indicator matrix, sparse or an
                   array, with a column for each label
     trainer       as for `xylem train`; docs/trainers/ says which there are
-    weights       what weights are stored in
+    weights       the type of stored weights: float32, bfloat16 or int8
     threads       the number of cores if left out
     text_column   the column of a frame that has the texts, or a list of columns, which are joined
     label_column  the column of a frame that has a list of names in each row, in place of labels
@@ -91,8 +91,8 @@ def tune(
              (1000), folds (1), study (a file), seed (0); all others are parameters that are not searched,
              named as for `train`
 
-    `report["trials"]` of the model has what was tried, the best first; the figures are those that were
-    searched for, so they are too good. Needs the extra tune. Raises `xylem.errors.BadInput`.
+    `report["trials"]` of the model has what was tried, the best first. These figures are too good, because
+    they are the best of many trials. Needs the extra tune. Raises `xylem.errors.BadInput`.
     """
     searched = {name: options.pop(name) for name in SEARCH_OPTIONS if name in options}
     for name, kind in (("trainers", tuple), ("study", Path)):

@@ -66,13 +66,13 @@ class Model(AskedModel):
         empty_labels: str = "zero",
         progress: bool = True,
     ) -> dict[str, Any]:
-        """Return what `xylem evaluate --json` does, in percent.
+        """Return what `xylem evaluate --json` prints, in percent.
 
         F-measures are at tuned thresholds, if there are any, else at 0.5. `unknown_labels` is how many labels
         the model does not know, and `unknown_label_names` are the first of them.
 
         Instances, labels and columns are as for `train`, `chunk_characters` as for `predict`. `empty_labels`
-        is what F is of a label never true nor predicted: "zero" as in scikit-learn, "one" as in the papers.
+        is the F of a label never true nor predicted: "zero" as in scikit-learn, "one" as in the papers.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         rows = columns_from_memory(instances, labels, text_column, label_column)
@@ -94,7 +94,7 @@ class Model(AskedModel):
         progress: bool = True,
         **resampling: Unpack[Resampling],
     ) -> dict[str, Any]:
-        """Return how another model differs on the same rows: what `xylem compare --json` does, in percent.
+        """Compare with another model on the same rows; return what `xylem compare --json` prints, in percent.
 
         `metrics` has for each figure this model's as `a`, the other's as `b`, and whether the difference is
         `real`: the 95% interval of a paired bootstrap leaves out 0. Macro-F is there if both are tuned.
@@ -120,7 +120,7 @@ class Model(AskedModel):
         """Return this model with scores that are probabilities: a label of score 0.7 is true 7 times in 10.
 
         Instances, labels and columns are as for `train`: 100 rows or more that it was not trained on. The
-        ranking of labels stays as it is; tuned thresholds are left behind, for they are for other scores.
+        ranking of labels stays as it is; tuned thresholds are dropped: they belong to the old scores.
         Raises `xylem.errors.BadParameter` for a model whose probabilities sum to 1 over the labels.
         """
         refuse_link(self._opened)
@@ -177,7 +177,7 @@ class Model(AskedModel):
     def save(self, store: str | PathLike[str], name: str) -> int:
         """Publish a trained model in a store as the next version of `name`; return the version's number.
 
-        It is the model's `latest` then; tuned thresholds are kept with it. Raises `xylem.errors.StoreError`.
+        It becomes the model's `latest`, with its tuned thresholds. Raises `xylem.errors.StoreError`.
         """
         if self._home is not None:
             raise BadParameter(

@@ -8,6 +8,7 @@ algorithm 2, by dual coordinate descent.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from tempfile import TemporaryFile
@@ -48,9 +49,10 @@ PASSES_MAX = 20
 class _Work(NamedTuple):
     """What a step solves.
 
-    nodes  those of a group of subtrees; or one whose rows are in too many blocks
+    nodes  those of a group of subtrees; or one whose rows are more than a step holds
     tile   which tile of such a node, else -1
-    parts  where the rows that reach the subtrees are
+    parts  where the rows that reach them are: of such a node in blocks dealt at random, none at the root,
+           which all rows reach
     """
 
     nodes: list[int]
@@ -87,7 +89,7 @@ def _planned(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
 
 @dataclass(frozen=True)
 class _Split(NoWorkspace):
-    """Takes the rows of a block that reach each group of subtrees; they keep all their labels.
+    """Takes the rows of a block that reach each group of leaves; they keep all their labels.
 
     place  int32[K]   the place of each label among the leaves
     group  int64[K']  the group of each leaf, -1: none
@@ -117,6 +119,7 @@ class _TopTile(NamedTuple):
     """A tile of a node whose rows are in many blocks, while it is solved.
 
     node, number  of the tile
+    blocks   with all rows of the node, others too
     bounds   int64[children + 1]  child c has the leaves bounds[c] .. bounds[c + 1] - 1
     costs    float32[LANES]
     ends     int64[blocks + 1]    rows of the node in all blocks before
@@ -126,6 +129,7 @@ class _TopTile(NamedTuple):
 
     node: int
     number: int
+    blocks: list[HeldRows]
     bounds: I64
     costs: F32
     ends: I64
@@ -157,7 +161,7 @@ class _SolveWork:
         if work.tile >= 0:
             with TemporaryFile(buffering=0) as duals:
                 return [self._solve_top(self._top_tile(work, duals), rank, stop)]
-        data = JoinedRows(work.parts).get()
+        data = JoinedRows(tuple(work.parts)).get()
         rows = weighed(data.rows, self.scale)
         members = members_of(*rows_by_label(data.labels), self.shape.labels)
         del data
@@ -173,12 +177,14 @@ class _SolveWork:
         bounds = self.shape.child_bounds(node)[work.tile * LANES : (work.tile + 1) * LANES + 1]
         lanes = np.arange(len(bounds) - 1, dtype=np.uint16)[:, None]
         n_rows, n_positive = [], np.zeros(len(lanes), np.int64)
-        for block in self.blocks:
+        blocks = work.parts or self.blocks
+        for block in blocks:
             of_node, positive = self._rows_in(block.get().labels, node, bounds)
             n_rows.append(len(of_node))
             n_positive += np.count_nonzero(positive >> lanes & 1, axis=1)
         costs = self.solving.costs_at(self.n_root, sum(n_rows), n_positive)
-        return _TopTile(node, work.tile, bounds, costs, offsets(n_rows), aligned(self.n_features + 1), duals)
+        weights = aligned(self.n_features + 1)
+        return _TopTile(node, work.tile, blocks, bounds, costs, offsets(n_rows), weights, duals)
 
     def _rows_in(self, labels: LabelRows, node: int, bounds: I64) -> tuple[I32, U16]:
         """Return the rows of a block that reach a node, and the set of children each is positive for."""
@@ -198,7 +204,7 @@ class _SolveWork:
         for epoch in range(min(PASSES_MAX, self.solving.epochs_max)):
             rng = np.random.default_rng(derived_seed(self.seed, top.node, top.number, epoch))
             undone = 0
-            for number in rng.permutation(len(self.blocks)).tolist():
+            for number in rng.permutation(len(top.blocks)).tolist():
                 undone |= self._visit(top, epoch, number, live, rank, stop)
             live &= undone
             if stop[0] or not live:
@@ -208,7 +214,7 @@ class _SolveWork:
 
     def _visit(self, top: _TopTile, epoch: int, number: int, live: int, rank: I32, stop: U8) -> int:
         """Take a dual step for each row of a block; return the set of children that are not done there."""
-        data, solving = self.blocks[number].get(), self.solving
+        data, solving = top.blocks[number].get(), self.solving
         of_node, positive = self._rows_in(data.labels, top.node, top.bounds)
         rows, n_rows = weighed(data.rows, self.scale), len(of_node)
         problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank)
@@ -239,11 +245,11 @@ class _CountOfWork(NoWorkspace):
     def run(self, work: _Work, workspace: None, stop: U8) -> list[int]:
         """Return the result of an item."""
         if work.tile < 0:
-            count = self._count_in(JoinedRows(work.parts).get())
+            count = self._count_in(JoinedRows(tuple(work.parts)).get())
             places = count.workspace()
             return [count.run(node, places, stop) for node in work.nodes]
         seen = np.zeros(self.n_features, np.uint8)
-        for block in self.blocks:
+        for block in work.parts or self.blocks:
             data = block.get()
             rows, members, node = data.rows, self._count_in(data).members, work.nodes[0]
             of_node = members.rows[members.ptr[self.shape.first[node]] : members.ptr[self.shape.last[node]]]
@@ -256,14 +262,14 @@ class _CountOfWork(NoWorkspace):
 
 def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
     """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
-    _, works = _divided(blocks, shape, tools)
+    works, _, mixed = _divided(blocks, shape, tools)
     used = np.zeros(len(shape.first), np.int64)
 
     def done(work: _Work, counts: list[int]) -> None:
         used[work.nodes] = counts
 
     firsts = [work for work in works if work.tile <= 0]
-    tools.crew.steps(_CountOfWork(blocks.held, shape, blocks.census.n_features), firsts, done)
+    tools.crew.steps(_CountOfWork(mixed, shape, blocks.census.n_features), firsts, done)
     return used
 
 
@@ -272,19 +278,45 @@ def block_bytes(n_features: int, memory_mib: int, n_rows: int) -> int:
     return 3 * (memory_mib << 20) + 76 * n_features + 64 * n_rows
 
 
-def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[I32, list[_Work]]:
-    """Return int32[K], the place of each label among the leaves, and what steps solve, the largest first."""
+class _Divided(NamedTuple):
+    """What steps solve, the largest first.
+
+    place  int32[K]  the place of each label among the leaves
+    mixed  the rows dealt anew, where a node's are more than a step holds
+    """
+
+    works: list[_Work]
+    place: I32
+    mixed: list[HeldRows]
+
+
+def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> _Divided:
+    """Divide a tree into works, and give each its rows."""
     tops, groups = _planned(blocks, shape)
-    n_tiles = -(-np.diff(shape.child_ptr) // LANES)
-    place, group = np.full(len(blocks.census.label_rows), -1, np.int32), np.full(len(shape.labels), -1)
+    place = np.full(len(blocks.census.label_rows), -1, np.int32)
     place[shape.labels] = np.arange(len(shape.labels))
-    for number, nodes in enumerate(groups):
-        for node in nodes:
-            group[shape.first[node] : shape.last[node]] = number
-    split = tools.crew.split(_Split(place, group, len(groups)), blocks.held, len(groups)) if groups else []
-    works = [_Work([node], tile, []) for node in tops for tile in range(n_tiles[node])]
-    works += [_Work(nodes, -1, [parts[number] for parts in split]) for number, nodes in enumerate(groups)]
-    return place, works
+
+    def reaching(groups: list[list[int]], held: list[HeldRows]) -> Iterator[list[HeldRows]]:
+        group = np.full(len(shape.labels), -1)
+        for number, nodes in enumerate(groups):
+            for node in nodes:
+                group[shape.first[node] : shape.last[node]] = number
+        split = tools.crew.split(_Split(place, group, len(groups)), held, len(groups)) if groups else []
+        return ([parts[number] for parts in split] for number in range(len(groups)))
+
+    mixed = dealt(blocks, tools) if tops else []
+    parents, n_tiles = parents_of(shape.child_ptr), -(-np.diff(shape.child_ptr) // LANES)
+    works: list[_Work] = []
+    level = [node for node in tops if node == 0]
+    while level:  # no row reaches two nodes of a level by the same label
+        rows = reaching([[node] for node in level], mixed) if level != [0] else iter([[]])
+        for node, parts in zip(level, rows, strict=True):
+            works += [_Work([node], tile, parts) for tile in range(n_tiles[node])]
+        above = set(level)
+        level = [node for node in tops if node and parents[node] in above]
+    rows = reaching(groups, blocks.held)
+    works += [_Work(nodes, -1, parts) for nodes, parts in zip(groups, rows, strict=True)]
+    return _Divided(works, place, mixed)
 
 
 def train_blocks(
@@ -295,7 +327,7 @@ def train_blocks(
     Its bits where all rows fit in a step, and of subtrees whose rows do; the same bits whoever runs them.
     Memory: the chunks; of a step about three times `memory_bytes`, and 76 bytes a feature.
     """
-    place, works = _divided(blocks, shape, tools)
+    works, place, mixed = _divided(blocks, shape, tools)
     n_children = np.diff(shape.child_ptr)
     chunks: list[Chunk | None] = [None] * len(shape.first)
     tiles: dict[int, list[tuple[Chunk, I32]]] = {work.nodes[0]: [] for work in works if work.tile >= 0}
@@ -313,7 +345,6 @@ def train_blocks(
         tools.progress("classifiers", gone, len(works))
 
     counts = blocks.census.n_labelled, blocks.census.n_features
-    mixed = dealt(blocks, tools) if tiles else []
     tools.crew.steps(_SolveWork(mixed, shape, place, scale, solving, tools.seed, *counts), works, done)
     for node, parts in tiles.items():
         chunks[node] = merge_chunks(parts, int(n_children[node]))

@@ -92,7 +92,7 @@ def dealt(blocks: Blocks, tools: Tools) -> list[HeldRows]:
     """
     n_blocks = len(blocks.held)
     parts = tools.crew.split(_Deal(derived_seed(tools.seed, n_blocks), n_blocks), blocks.held, n_blocks)
-    return [JoinedRows(list(of_block)) for of_block in zip(*parts, strict=True)]
+    return [JoinedRows(of_block) for of_block in zip(*parts, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ HeldRows = Held[TrainingSet]
 class JoinedRows(NamedTuple):
     """Rows that are held in parts."""
 
-    parts: list[HeldRows]
+    parts: tuple[HeldRows, ...]
 
     def get(self) -> TrainingSet:
         """Return the rows, first part first."""

@@ -79,7 +79,7 @@ def dealt(source: RowSource, tools: Tools) -> RowWindows:
         for number, of_window in enumerate(pieces):
             taken = _Taken(data, np.flatnonzero(window == number))
             of_window.append(taken if in_memory else tools.crew.hold(taken.get()))
-    return RowWindows([JoinedRows(of_window) for of_window in pieces], tools.seed)
+    return RowWindows([JoinedRows(tuple(of_window)) for of_window in pieces], tools.seed)
 
 
 def _whole_windows(parts: Iterable[TrainingSet]) -> Iterator[TrainingSet]:

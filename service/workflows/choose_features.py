@@ -14,6 +14,7 @@ from model_store.version import Draft, Model, model_of
 from service.base.errors import BadParameter
 from service.base.rows import Dataset
 from service.evaluation.ranking import KS, ranking_metrics
+from service.executors.local import Crew
 from service.features import Featurizer, fit_featurizer, parameters_of
 from service.features.parameters import PARAMETERS, AutoParameters, FeatureParameters
 from service.inference.predictor import PredictOptions
@@ -84,7 +85,7 @@ def choose_features(
     dataset: Dataset,
     auto: AutoParameters,
     seed: int,
-    threads: int,
+    crew: Crew,
     on_progress: Callable[[str, int, int], None],
 ) -> tuple[FeatureParameters, FeatureChoice]:
     """Return the parameters of the features that predict best, and what was tried.
@@ -102,7 +103,7 @@ def choose_features(
     tried = []
     for done, (name, given) in enumerate(CANDIDATES.items()):
         on_progress("choose features", done, len(CANDIDATES))
-        tried.append(_try(name, _parameters(given, auto), rest, held, seed, threads))
+        tried.append(_try(name, _parameters(given, auto), rest, held, seed, crew))
     on_progress("choose features", len(CANDIDATES), len(CANDIDATES))
     best = max(found.precision for found in tried)
     chosen = next(found.features for found in tried if found.precision >= best - TOLERANCE)
@@ -134,12 +135,12 @@ def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
 
 
 def _try(
-    name: str, parameters: FeatureParameters, rest: Dataset, held: Dataset, seed: int, threads: int
+    name: str, parameters: FeatureParameters, rest: Dataset, held: Dataset, seed: int, crew: Crew
 ) -> Tried:
     """Return what features make of the held-out rows, learnt from the rest."""
     assert held.texts is not None
-    featurizer, rows = fit_featurizer(rest, parameters)
-    trained = train(TRAINER, parse_parameters(TRAINER, []), rows, rest.labels, seed, threads)
+    featurizer, rows = fit_featurizer(rest, parameters, crew)
+    trained = train(TRAINER, parse_parameters(TRAINER, []), rows, rest.labels, seed, crew.threads)
     predictor = make_predictor(trial_model(trained, rest.labels.n_labels, featurizer.n_features))
     held_rows = featurizer.transform_dataset(held)
     options = PredictOptions(top_r=min(max(KS), rest.labels.n_labels))

@@ -30,13 +30,13 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
         request.check(chosen, False)
     name, parameters, seed = request.trainer, chosen.trainer, request.seed
     if request.stream:
-        source = prepare(request, chosen, on_progress)
+        source = prepare(request, chosen, crew, on_progress)
         found = estimate_blocks(name, parameters, source, seed, crew, on_progress)
         assert isinstance(parameters, ClassifierParameters)  # others have no blocks
         worker = block_bytes(source.census.n_features, parameters.memory_mib, crew.most_rows)
         needs = {"held_bytes": crew.held_bytes, "worker_bytes": worker, "driver_bytes": peak_memory_bytes()}
         return {**found, "blocks": needs}
-    data = prepare_in_memory(request, chosen, on_progress).data
+    data = prepare_in_memory(request, chosen, crew, on_progress).data
     found = estimate(name, parameters, *data, seed, request.threads, on_progress, crew)
     if request.ray is None:
         return found

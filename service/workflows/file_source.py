@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain, tee
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +17,11 @@ from service.base.rows import Dataset, SparseRows, offsets
 from service.datasets.files import source_of
 from service.datasets.parts import DataStream
 from service.datasets.reader import blocks_of_texts, open_texts
+from service.executors.local import Crew
 from service.features import Featurizer, streaming_featurizer
 from service.features.context import ContextFeaturizer, context_of, tokens_of
 from service.features.parameters import ContextParameters
+from service.features.registry import MakeRows
 from service.trainers.source import Census, Reads, TrainingSet
 from service.workflows.choose_features import FeatureChoice
 from service.workflows.labelled import OnProgress
@@ -48,8 +51,12 @@ class FileSource:
         on_progress: OnProgress,
         featurizer: Featurizer | None = None,
         label_rows: I64 | None = None,
+        crew: Crew | None = None,
     ) -> None:
-        """Make the rows of a stream; `featurizer` and `label_rows`, by provisional id, are of rows before."""
+        """Make the rows of a stream; `featurizer` and `label_rows`, by provisional id, are of rows before.
+
+        crew  who makes the rows of texts in a file; else this thread does
+        """
         self.stream = stream
         self.reads: Reads = "once" if stream.is_read_once else "passes"
         self.final_ids: I32 | None = None
@@ -58,6 +65,7 @@ class FileSource:
         self._on_progress = on_progress
         self._census: Census | None = None
         self._featurizer = featurizer
+        self._crew = crew or Crew(1)
         self._label_rows = np.zeros(0, np.int64) if label_rows is None else label_rows
 
     @property
@@ -97,16 +105,15 @@ class FileSource:
             yield from self._first_pass()
             return
         n_labels = len(self.census.label_rows)
-        for part in self.stream.parts():
-            labels = part.labels._replace(n_labels=n_labels)
-            yield TrainingSet(self.featurizer.transform_dataset(part), labels)
+        for part, rows in self._with_rows(self.stream.parts()):
+            yield TrainingSet(rows, part.labels._replace(n_labels=n_labels))
 
     def _first_pass(self) -> Iterator[TrainingSet]:
         """Yield the rows while they are counted; find the labels, choose the featurizer, check every line."""
         n_rows = n_nonzeros = n_labelled = 0
         label_rows, label_nonzeros = self._label_rows, np.zeros(0, np.int64)
-        for part in self.stream.parts(lambda done, total: self._on_progress("read", done, total)):
-            rows = self._transformed(part, n_rows)
+        parts = self.stream.parts(lambda done, total: self._on_progress("read", done, total))
+        for part, rows in self._with_rows(parts):
             counts = np.diff(rows.indptr)
             label_rows = _added(label_rows, np.bincount(part.labels.indices))
             of_label = np.bincount(part.labels.indices, np.repeat(counts, np.diff(part.labels.indptr)))
@@ -128,8 +135,23 @@ class FileSource:
             _placed(label_nonzeros, ids),
         )
 
+    def _with_rows(self, parts: Iterator[Dataset]) -> Iterator[tuple[Dataset, SparseRows]]:
+        """Yield parts and their rows: those of texts in a file are made by the crew, some parts ahead."""
+        first = next(parts)  # a file has a row at least
+        if first.texts is None or self.reads == "once":
+            n_before = 0
+            for part in chain([first], parts):
+                yield part, self._transformed(part, n_before)
+                n_before += part.n_rows
+            return
+        if self._featurizer is None:
+            self._featurizer = streaming_featurizer(first, self._features, 0)
+        parts, ahead = tee(chain([first], parts))
+        made = self._crew.mapped(MakeRows.by(self._featurizer), (part.texts or [] for part in ahead))
+        yield from zip(parts, made, strict=True)
+
     def _transformed(self, part: Dataset, n_before: int) -> SparseRows:
-        """Return the rows of a part of the first pass, with n_before rows before it."""
+        """Return the rows of a part, with n_before rows before it; its features may be more than before."""
         n_features = self.stream.n_features
         if self.reads == "once" and part.named is not None and self._features.get("kind") == "raw":
             part = replace(part, rows=_raw_rows(part.named, n_before), named=None)

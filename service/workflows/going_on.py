@@ -103,14 +103,14 @@ def _check_left(request: TrainRequest, state: LearnerState, plan: PassPlan, show
         raise BadParameter(f"until: {message}")
 
 
-def prepare_on(on: GoingOn, on_progress: OnProgress) -> PreparedSource:
+def prepare_on(on: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
     """Return the rows of a training that goes on, with the version's features. Raises BadInput."""
     if on.state is None:
         return _prepare_trees(on.base, on.request, on_progress)
-    return _prepare_passes(on, on.state, on_progress)
+    return _prepare_passes(on, on.state, crew, on_progress)
 
 
-def _prepare_passes(on: GoingOn, state: LearnerState, on_progress: OnProgress) -> PreparedSource:
+def _prepare_passes(on: GoingOn, state: LearnerState, crew: Crew, on_progress: OnProgress) -> PreparedSource:
     """Return the rows of further passes, with the version's features and labels. Raises BadInput.
 
     They are those of the passes before; or new ones of standard input, whose labels may be new.
@@ -122,7 +122,7 @@ def _prepare_passes(on: GoingOn, state: LearnerState, on_progress: OnProgress) -
         check_that(np.array_equal(np.sort(ids), np.arange(len(ids))), "each label once")
         stream = DataStream(request.data, known=[names[label] for label in ids.tolist()])
         return FileSource(stream, on.chosen.features, on_progress, featurizer_of(base), counts[ids])
-    source = prepare(request, on.chosen, on_progress, base if on.chosen.features else None)
+    source = prepare(request, on.chosen, crew, on_progress, base if on.chosen.features else None)
     _ = source.census  # which takes a pass over a stream
     info, manifest = source.data_info, base.manifest
     if info.sha256 != manifest.data.sha256:

@@ -12,6 +12,7 @@ from service.base.errors import BadData, BadInstance, BadParameter
 from service.base.rows import Dataset
 from service.datasets.parts import STDIN, DataStream
 from service.datasets.reader import read_texts
+from service.executors.local import Crew
 from service.features import Featurizer, default_kind, fit_featurizer, parameters_of
 from service.features.context import fit_context
 from service.features.parameters import AutoParameters, ContextParameters
@@ -88,10 +89,11 @@ def warnings_of(source: PreparedSource) -> list[str]:
 
 
 def prepare(
-    request: TrainRequest, chosen: Chosen, on_progress: OnProgress, base: Model | None = None
+    request: TrainRequest, chosen: Chosen, crew: Crew, on_progress: OnProgress, base: Model | None = None
 ) -> PreparedSource:
     """Return the rows of the data: in memory, as a stream, or as they come. Raises BadInput.
 
+    crew  who makes the rows of texts
     base  a version whose features and labels they have, and not such as are chosen
     """
     if request.stream or request.data == STDIN:
@@ -100,10 +102,10 @@ def prepare(
             return TextSource(request.data, context, on_progress)
         stream = DataStream(request.data, request.label_names, request.columns)
         featurizer = None if base is None else featurizer_of(base)
-        return FileSource(stream, chosen.features, on_progress, featurizer)
+        return FileSource(stream, chosen.features, on_progress, featurizer, crew=crew)
     if base is not None:
         return rows_of_base(base, request.read(on_progress))
-    return prepare_in_memory(request, chosen, on_progress)
+    return prepare_in_memory(request, chosen, crew, on_progress)
 
 
 def rows_of_base(base: Model, dataset: Dataset) -> PreparedRows:
@@ -121,17 +123,19 @@ def rows_for(dataset: Dataset, labels: NameTable, featurizer: Featurizer) -> Tra
         raise BadData(f"{dataset.source}: {error}") from None
 
 
-def prepare_in_memory(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> PreparedRows:
+def prepare_in_memory(
+    request: TrainRequest, chosen: Chosen, crew: Crew, on_progress: OnProgress
+) -> PreparedRows:
     """Read the training file and make rows of it. Raises BadInput."""
     context = _context_parameters(chosen)
     if context is not None:
         return _prepare_texts(request.data, context, on_progress)
     dataset = request.read(on_progress)
-    return prepare_dataset(dataset, request.seed, request.threads, chosen, on_progress)
+    return prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
 
 
 def prepare_dataset(
-    dataset: Dataset, seed: int, threads: int, chosen: Chosen, on_progress: OnProgress
+    dataset: Dataset, seed: int, crew: Crew, chosen: Chosen, on_progress: OnProgress
 ) -> PreparedRows:
     """Make rows of a data set; choose their features if the parameters leave that open. Raises BadInput."""
     names = dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)]
@@ -139,8 +143,8 @@ def prepare_dataset(
     parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
     choice = None
     if isinstance(parameters, AutoParameters):
-        parameters, choice = choose_features(dataset, parameters, seed, threads, on_progress)
-    featurizer, rows = fit_featurizer(dataset, parameters)
+        parameters, choice = choose_features(dataset, parameters, seed, crew, on_progress)
+    featurizer, rows = fit_featurizer(dataset, parameters, crew)
     on_progress("features", 1, 1)
     data, info = TrainingSet(rows, dataset.labels), DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
     return PreparedRows(data, build_names(names), featurizer, info, dataset.warning, choice)

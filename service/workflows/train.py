@@ -150,7 +150,7 @@ def _train_and_publish(
     origin = {**parent, **request.origin}
     if request.valid is not None:
         check_readable(request.valid)
-    source = prepare(request, chosen, on_progress) if on is None else prepare_on(on, on_progress)
+    source = prepare(request, chosen, crew, on_progress) if on is None else prepare_on(on, crew, on_progress)
     found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
     outcome = _trained(source, request, chosen, crew, on_progress, found, on)
     finished = _finished(outcome, request, origin, on_progress)
@@ -191,8 +191,8 @@ def train_dataset(
     Of the request what names files is passed over: data, valid, label_names and columns.
     """
     request = replace(request, valid=None)
-    chosen = request.chosen()
-    source = prepare_dataset(dataset, request.seed, request.threads, chosen, on_progress)
+    chosen, crew = request.chosen(), crew or Crew(request.threads)
+    source = prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
     outcome = _trained(source, request, chosen, crew, on_progress)
     return _finished(outcome, request, dict(request.origin), on_progress).draft
 

@@ -132,7 +132,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "service.thresholds.methods": {"service.kernels", "service.evaluation", "model_store"},
     "service.evaluation": {"service.kernels", "model_store"},
-    "service.features": {"service.kernels", "model_store"},
+    # features of texts are made by steps, block by block
+    "service.features": {"service.kernels", "service.executors", "model_store"},
     "service.datasets": {"service.kernels", "model_store"},
     "service.kernels.search": {"service.kernels.text", *_KERNELS_USE},
     "service.kernels.training": {"service.kernels.search", "service.kernels.text", *_KERNELS_USE},

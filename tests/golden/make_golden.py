@@ -101,8 +101,9 @@ def text_draft(parameters: Any) -> Draft:
         parameters = parameters.model_copy(
             update={"stop_words": str(HERE / "schema-4" / parameters.stop_words)}
         )
-    fit: Any = fit_tfidf if type(parameters) is TfidfParameters else fit_chars
-    featurizer, _ = fit(SET_IN_LINES if parameters.clean else TEXTS, parameters)
+    texts = SET_IN_LINES if parameters.clean else TEXTS
+    is_words = type(parameters) is TfidfParameters
+    featurizer = fit_tfidf(texts, parameters)[0] if is_words else fit_chars(texts, parameters)
     draft = small_draft(22, n_labels=9, arity=3, share=0.3, n_features=featurizer.n_features)
     arrays = {**draft.extra, **featurizer.arrays()}
     return replace(draft, features=featurizer.config(), extra=arrays)

@@ -154,7 +154,7 @@ class Client(Batches, Admin):
     url      as http://HOST:PORT, or https://HOST/PREFIX
     key      sent with each request, and shown nowhere
     timeout  seconds for each wait (to connect, to send, for the next bytes), and for an answer after its head
-    retries  how calls that may safely be repeated are: a number, or `xylem.Retries`
+    retries  how often a call that may safely be repeated is: a number, or `xylem.Retries`
     tls      which certificates are trusted; by default those that the system trusts
     """
 
@@ -181,7 +181,7 @@ class Client(Batches, Admin):
     ) -> Scores:
         """Return the exact scores of labels that are named, or of a model of next words those of texts.
 
-        An instance names its own `labels`, or says `"sequence": True`; `labels` and `sequence` here are of
+        An instance names its own `labels`, or says `"sequence": True`. `labels` and `sequence` here are for
         those that say neither. A label that the model does not know is refused.
         """
         request = calls.score(model, instances, version, alias, labels, sequence=sequence)
@@ -196,8 +196,8 @@ class Client(Batches, Admin):
     ) -> Feedback:
         """Send true labels: events with `labels` and an `instance` or a `prediction_id` (docs/feedback.md).
 
-        An event without an `event_id` is given one. Each counts once, so a call that failed may be made again
-        with events that have ids of their own.
+        An event without an `event_id` is given one. Each id counts once. So repeat a failed call only if your
+        events have ids.
         """
         done: Feedback | None = None
         results: list[FeedbackVerdict] = []

@@ -51,7 +51,7 @@ async def _deny(
 async def put_canary(
     model: ModelName, alias: str, body: _Canary, request: Request, services: Wired
 ) -> SplitChanged:
-    """Or another part of them. Promoting it without naming a version finishes it; a rollback ends it."""
+    """Repeat it for another share. A promotion without a version finishes it; a rollback ends it."""
     change = with_canary(body.version, body.weight, body.stable_weight)
     return await _split(services, model, alias, change, cause_of(request, body.reason))
 
@@ -62,11 +62,11 @@ async def end_canary(model: ModelName, alias: str, request: Request, services: W
     return await _split(services, model, alias, without_canary, cause_of(request))
 
 
-@router.put("/shadow", summary="Have a version answer requests to an alias too, without being returned")
+@router.put("/shadow", summary="Have a version answer copies of an alias's requests")
 async def put_shadow(
     model: ModelName, alias: str, body: _Shadow, request: Request, services: Wired
 ) -> SplitChanged:
-    """What it answers is compared with what was returned, and counted: see the figures of `/metrics`."""
+    """Its answers are compared with the returned ones and counted (`/metrics`), and never returned."""
     change = with_shadow(body.version, body.share)
     return await _split(services, model, alias, change, cause_of(request, body.reason))
 
@@ -77,9 +77,9 @@ async def end_shadow(model: ModelName, alias: str, request: Request, services: W
     return await _split(services, model, alias, without_shadow, cause_of(request))
 
 
-@router.get("/denied", summary="Which labels answers of an alias never have")
+@router.get("/denied", summary="The denied labels of an alias")
 async def show_denied(model: ModelName, alias: str, services: Wired) -> AliasDenied:
-    """And which of them its version does not have: they are kept for one that does."""
+    """Answers of the alias never have them. Labels that its version does not have are kept too."""
 
     def show() -> Denial:
         return denial_of(services.store, model, alias, services.store.alias(model, alias))
@@ -87,15 +87,15 @@ async def show_denied(model: ModelName, alias: str, services: Wired) -> AliasDen
     return AliasDenied(**denial_facts(await services.admin_work.run(show)))
 
 
-@router.put("/denied", summary="Have answers of an alias never have these labels")
+@router.put("/denied", summary="Deny labels in the answers of an alias")
 async def put_denied(
     model: ModelName, alias: str, body: _Denied, request: Request, services: Wired
 ) -> AliasDenied:
-    """In place of those before. They stay denied when the alias is moved, until they are taken off."""
+    """Replaces the labels before. They stay denied when the alias moves, until they are removed here."""
     return await _deny(services, model, alias, body.labels, cause_of(request, body.reason))
 
 
-@router.delete("/denied", summary="Deny no labels any more")
+@router.delete("/denied", summary="Allow all labels again")
 async def end_denied(model: ModelName, alias: str, request: Request, services: Wired) -> AliasDenied:
     """Answers of the alias may have all labels of its version again."""
     return await _deny(services, model, alias, (), cause_of(request))

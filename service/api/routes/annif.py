@@ -79,7 +79,7 @@ async def list_projects(request: Request, services: Wired) -> Response:
     openapi_extra={"parameters": [_PATH]},
 )
 async def show_project(request: Request, services: Wired) -> Response:
-    """What Annif's clients read of a project before they ask for suggestions."""
+    """The fields that Annif's clients read before they ask for suggestions."""
     reference = _reference(request)
     served = await find_version(request, services.live, *reference)
     found = await asyncio.to_thread(_project, services.store, reference, served.version, served)
@@ -93,7 +93,7 @@ async def show_project(request: Request, services: Wired) -> Response:
     openapi_extra={**takes(_FORM), "parameters": [_PATH]},
 )
 async def suggest(request: Request, services: Wired) -> Response:
-    """The form's fields are Annif's; those that it does not know, and `metadata_...`, are passed over."""
+    """The form's fields are Annif's; unknown fields, and `metadata_...`, are ignored."""
     return await reply_in(SUGGESTIONS, request, services, *_reference(request))
 
 

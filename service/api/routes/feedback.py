@@ -84,7 +84,7 @@ async def feedback(request: Request, services: Wired) -> Response:
 async def export_feedback_rows(
     model: ModelName, query: Annotated[RowsQuery, query_of(RowsQuery)], services: Wired
 ) -> Response:
-    """Each is a line that a training reads, with the id of its event. With `days` those of the last ones."""
+    """Each is a line that a training reads, with the id of its event. `days`: only the last days."""
     run = services.admin_work.run
     found = await run(_kept(services).pages, model, query.days)
 
@@ -97,7 +97,7 @@ async def export_feedback_rows(
 
 @admin_router.post("/delete", summary="Remove rows of feedback, of some events or of a day")
 async def delete_feedback_rows(model: ModelName, body: _DeleteRows, services: Wired) -> RowsDeleted:
-    """They are gone from the database when the answer comes. What was trained on them stays as it is."""
+    """They are deleted from the database when the answer comes. Versions that were trained on them stay."""
     delete = _kept(services).delete_feedback_rows
     return await services.admin_work.run(delete, model, body.event_ids, body.day)
 

@@ -29,16 +29,16 @@ async def livez() -> Alive:
 
 @router.get(
     "/readyz",
-    summary="Whether requests should be sent here, and what is served and what is not",
+    summary="Whether requests should be sent here, and which models are served",
     response_description="Ready",
     responses=answers(503, "Not ready", content("application/json", Readiness)),
 )
 async def readyz(services: Wired, response: Response) -> Readiness:
-    """Ready once the kernels are compiled and the models verified; with an empty store at once.
+    """Ready when the kernels are compiled and the models are verified; without models at once.
 
-    A model that is open answers before. `waits_for` says how many kernels there are while they are compiled.
+    Open models answer earlier. While kernels are compiled, `waits_for` has their number.
 
-    Not ready: before that, when no model at all can be served, and from SIGTERM on.
+    Not ready: before that, if no model can be served, and after SIGTERM.
     """
     status = services.live.status()
     ready = services.ready
@@ -60,7 +60,7 @@ async def readyz(services: Wired, response: Response) -> Readiness:
     dependencies=[needs("metrics")],
 )
 async def metrics(request: Request, services: Wired) -> Response:
-    """Answer with the figures of all workers, in OpenMetrics's format if that is asked for."""
+    """Answer with the figures of all workers, in OpenMetrics's format if the request accepts it."""
     is_openmetrics = _OPENMETRICS in request.headers.get("accept", "")
     media = OPENMETRICS_TYPE if is_openmetrics else CONTENT_TYPE_PLAIN_0_0_4
     if services.neighbours is None:

@@ -111,7 +111,7 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
         status_code=202,
         operation_id=operation_of(f"submit_{kind}_job"),
         summary=says,
-        description="The answer comes at once; workers do it. All faults of a request are told at once.",
+        description="The answer comes at once; workers run the job. An error names all faults.",
         response_model=SubmittedJob,
         openapi_extra={**takes_json(model, example), "parameters": [_KEY]},
     )
@@ -133,7 +133,7 @@ def _add_views(kind: str | None, path: str, query: type[KindQuery]) -> None:
         methods=["GET"],
         operation_id=operation_of(f"list_{name}jobs"),
         summary=f"Jobs{'' if kind is None else f' of the kind {kind}'}, the newest first",
-        description="Jobs that have ended are remembered up to the limit jobs_kept_max.",
+        description="Ended jobs are kept up to the limit `jobs_kept_max`.",
         response_model=JobList,
         openapi_extra=query_parameters(query),
     )
@@ -158,18 +158,18 @@ async def _submit(kind: str, request: Request, services: Services) -> Response:
 
 
 async def show_job(job: str, services: Wired) -> Response:
-    """What was asked for, how far it is, and what came of it."""
+    """Its request, its progress and its result."""
     return await _job(services.jobs.get, job, services)
 
 
 @router.delete("/jobs/{job}", summary="Cancel a job", response_model=JobAnswer)
 async def cancel_job(job: str, services: Wired) -> Response:
-    """One that waits ends at once, one that runs within seconds. To cancel it twice is as once."""
+    """A waiting job ends at once, a running job within seconds. It may be cancelled twice."""
     return await _job(services.jobs.cancel, job, services)
 
 
 @router.post(
-    "/jobs/{job}/retry", summary="Let a job that failed or was cancelled wait again", response_model=JobAnswer
+    "/jobs/{job}/retry", summary="Queue a job again that failed or was cancelled", response_model=JobAnswer
 )
 async def retry_job(job: str, services: Wired) -> Response:
     """A version that it had published stays, and is not published again."""
@@ -188,7 +188,7 @@ async def _job(call: Any, job: str, services: Services) -> Response:
     responses=answers(200, "The log so far", {"text/plain": {"schema": {"type": "string"}}}),
 )
 async def show_job_log(job: str, services: Wired) -> Response:
-    """What the job has written so far: at most the limit `job_log_bytes_max` of it, the newest."""
+    """What the job has written so far: the newest bytes, up to the limit `job_log_bytes_max`."""
     text = await services.admin_work.run(services.jobs.log_text, job)
     return Response(text, media_type="text/plain; charset=utf-8")
 
@@ -200,9 +200,9 @@ async def show_job_log(job: str, services: Wired) -> Response:
     responses=answers(200, "An event `job` a change", {"text/event-stream": {"schema": {"type": "string"}}}),
 )
 async def follow_job(job: str, request: Request, services: Wired) -> Response:
-    """Each event has the job as `GET` answers it, and its revision as id: `Last-Event-ID` goes on after it.
+    """Each event has the job as `GET` answers it, and its revision as id.
 
-    The stream ends with the job.
+    With `Last-Event-ID` the stream continues after that revision. The stream ends with the job.
     """
     if services.followers.locked():
         raise Overloaded("expected fewer streams of events at a time (limit event_streams_max)")
@@ -255,7 +255,7 @@ def _event(job: Job) -> bytes:
     },
 )
 async def download_job_result(job: str, services: Wired) -> Response:
-    """A line for each line of the file. `Range` gets a part, so a download that broke off goes on."""
+    """A line for each line of the file. `Range` gets a part, so an interrupted download can continue."""
     path = await services.admin_work.run(services.jobs.result_file, job)
     return FileResponse(path, media_type="application/x-ndjson", filename=f"{job}.jsonl")
 
@@ -277,7 +277,7 @@ async def list_data(services: Wired) -> UploadedFileList:
 
 @router.put("/data/{name:path}", summary="Upload a file, or replace one", openapi_extra=takes(_FILE))
 async def put_data(name: str, request: Request, services: Wired) -> UploadedFile:
-    """The body is the file, as it is. It is in its place once all has come; what breaks off leaves nothing.
+    """The body is the file. It appears when all has arrived; an interrupted upload leaves nothing.
 
     It may be as long as the limit `data_bytes_max`.
     """

@@ -31,7 +31,7 @@ _RotateKey = Annotated[RotateKeyRequest, json_body(RotateKeyRequest, {"overlap_s
 
 @router.get("/keys", summary="All keys")
 async def list_keys(services: Wired) -> KeyList:
-    """All keys, the newest first, also those that are not in force any more. Nothing shows their secrets."""
+    """The newest first, also those that are no longer valid. Secrets are never shown."""
     keys = AccessKeys(services.learning.database)
     found = await services.admin_work.run(keys.list)
     return KeyList(keys=[KeyFacts(**key.facts()) for key in found])
@@ -39,21 +39,21 @@ async def list_keys(services: Wired) -> KeyList:
 
 @router.post("/keys", summary="Make a key")
 async def create_key(body: _CreateKey, services: Wired) -> NewKey:
-    """The answer shows its text, which nothing shows again. It is in force everywhere within two seconds."""
+    """Only this answer shows the text of the key. It is valid everywhere within two seconds."""
     made = body.name, parse_scopes(body.scopes), body.lifetime_seconds, body.no_rows
     return NewKey(**(await _change(services, AccessKeys.create, *made)).facts())
 
 
 @router.post("/keys/{key}/rotate", summary="Make the next key of the same name and scopes")
 async def rotate_key(key: str, body: _RotateKey, services: Wired) -> NewKey:
-    """The old one is in force until the overlap is over."""
+    """The old key stays valid during the overlap."""
     next_one = key, body.overlap_seconds, body.lifetime_seconds
     return NewKey(**(await _change(services, AccessKeys.rotate, *next_one)).facts())
 
 
 @router.delete("/keys/{key}", summary="Revoke a key")
 async def revoke_key(key: str, services: Wired) -> KeyFacts:
-    """By its id. It is out of force everywhere within two seconds, and stays so."""
+    """By its id. All servers refuse it within two seconds, for good."""
     return KeyFacts(**(await _change(services, AccessKeys.revoke, key)).facts())
 
 
@@ -65,8 +65,8 @@ async def _change(services: Services, change: Callable[..., T], *arguments: obje
     return found
 
 
-@router.get("/audit", summary="What admins did")
+@router.get("/audit", summary="The audit log")
 async def show_audit(query: Annotated[AuditQuery, query_of(AuditQuery)], services: Wired) -> AuditPage:
-    """The newest first: whose key, when, what, with what outcome. Reads are not written down."""
+    """The newest first: whose key, when, what, and the outcome. Reads are not logged."""
     entries = await services.admin_work.run(services.audit.page, query.before, query.limit)
     return AuditPage(entries=[AuditFacts(**entry.facts()) for entry in entries])

@@ -30,7 +30,7 @@ router = router_of("models", "predict", RawRoute)
     openapi_extra=query_parameters(LabelsQuery),
 )
 async def labels(request: Request, services: Wired) -> Response:
-    """Labels by a part of their names: training rows, thresholds, and what these rest on."""
+    """Labels by a part of their names: training rows, thresholds, and the counts behind these."""
     query = parse_query(request.scope["query_string"], LabelsQuery, services.limits)
     served = await find_served(request, services.live)
     return json_response(await services.threshold_work.run(describe_labels, served, query))
@@ -40,7 +40,7 @@ async def labels(request: Request, services: Wired) -> Response:
     router,
     "GET",
     "label-features",
-    "What speaks for a label and against it, in",
+    "Features for and against a label, in",
     response_model=LabelFeatures,
     openapi_extra=query_parameters(LabelFeaturesQuery),
 )
@@ -63,9 +63,9 @@ async def label_features(request: Request, services: Wired) -> Response:
     openapi_extra=query_parameters(LabelQuery),
 )
 async def threshold_history(request: Request, services: Wired) -> Response:
-    """As far as the database still has it: every change of the last thousands, and some states before.
+    """What the database still has: the last thousands of changes, and some states before them.
 
-    At most 200 points: of more the first, the last, and evenly many between."""
+    At most 200 points: if there are more, the first, the last, and some between at even distances."""
     query = parse_query(request.scope["query_string"], LabelQuery, services.limits)
     served = await find_served(request, services.live)
     services.learning.follower.check()

@@ -58,7 +58,7 @@ async def show_model(model: ModelName, services: Wired) -> ModelDetails:
 
 @router.get("/v1/models/{model}/versions/{version}", summary="A version, and its figures on validation rows")
 async def show_version(model: ModelName, version: VersionPath, services: Wired) -> VersionFigures:
-    """What the training measured: by how often a label was seen, by score, and by label.
+    """The figures of the training: by number of training rows of a label, by score, and by label.
 
     `validation` is null for a version that was trained without validation rows, by an earlier release, or
     elsewhere.

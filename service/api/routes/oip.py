@@ -71,13 +71,13 @@ async def infer(request: Request, services: Wired) -> Response:
     about_router,
     "GET",
     "",
-    "What is taken and answered by",
+    "Tensors of",
     {},
     family=OPEN_INFERENCE,
     response_model=ModelMetadata,
 )
 async def model_metadata(request: Request, services: Wired) -> Response:
-    """The tensors of a model: those that it takes, text alone or the three others, and its answer's."""
+    """The tensors that a model takes (text, or the three of sparse rows), and those of its answer's."""
     served = await find_served(request, services.live)
     info = services.live.models.get(served.name)
     versions = sorted(info.versions) if info is not None else [served.version]
@@ -108,18 +108,18 @@ def _tensor(name: str, datatype: str, n_dimensions: int) -> TensorMetadata:
     about_router,
     "GET",
     "ready",
-    "Whether answers come from",
+    "Readiness of",
     {},
     family=OPEN_INFERENCE,
     response_model=ModelReady,
 )
 async def model_ready(request: Request, services: Wired) -> Response:
-    """Open the version, if it is not open, and say that it answers; a problem says why it does not."""
+    """Opens the version if it is not open. A problem says why it cannot answer."""
     served = await find_served(request, services.live)
     return Response(dump(ModelReady(name=served.name, ready=True)), media_type="application/json")
 
 
-@about_router.get("/v2", summary="What answers")
+@about_router.get("/v2", summary="Name and version of the service")
 async def server_metadata() -> ServerMetadata:
     """The name, the version and the extensions of the service."""
     return ServerMetadata(name="xylem", version=code_version(), extensions=["binary_tensor_data"])

@@ -27,11 +27,11 @@ TAGS = {
     "inference": "The Open Inference Protocol, version 2: instances and labels as tensors",
     "annif": "Annif's REST API: projects that suggest subjects for texts",
     "feedback": "True labels, from which thresholds learn",
-    "thresholds": "Thresholds in force, and what they rest on",
-    "models": "What is in the store",
+    "thresholds": "Thresholds in force, and the counts behind them",
+    "models": "The models of the store",
     "jobs": "Work that takes long: training, tuning, batches; and the files for it",
-    "registry": "Aliases moved and removed, versions deleted, brought in and out, and their history",
-    "keys": "Who may, and what admins did",
+    "registry": "Aliases and versions: promote, roll back, delete, import, export, and their history",
+    "keys": "Keys, and the audit log of admins",
     "service": "State, figures and this document",
 }
 

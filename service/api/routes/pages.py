@@ -70,7 +70,7 @@ def static_files() -> dict[str, StaticFile]:
 @router.get("/")
 @router.get("/console/{name}")
 async def show_file(request: Request) -> Response:
-    """Answer with a file of a page, or that it is as the browser has it."""
+    """Answer with a file of a page, or with 304 if the browser's copy is current."""
     found = (await asyncio.to_thread(static_files)).get(request.scope["path"])
     if found is None:
         raise HTTPException(404)
@@ -100,7 +100,7 @@ for _path, _file in _DOCS.items():
         _path,
         show_file,
         operation_id=_file.name.translate(str.maketrans("-.", "__")),
-        summary=f"The page that shows the document: {_file.name}",
+        summary=f"The page that shows this document: {_file.name}",
         response_class=Response,
         responses={200: {"content": {_TYPES[_file.suffix]: {"schema": {"type": "string"}}}}},
     )

@@ -62,7 +62,7 @@ _EXAMPLE = {"instances": [{"text": "a text editor", "labels": ["role::program"]}
     openapi_extra=takes_json(ScoreRequest, _EXAMPLE),
 )
 async def score(request: Request, services: Wired) -> Response:
-    """Each label is scored along its path in the trees, without a search: the scores of an exact one.
+    """Each label is scored along its path in the trees: these are the scores of an exact search.
 
     A model of next words scores the words of a text, with `sequence: true` in place of labels."""
     return await reply_in(SCORES, request, services)

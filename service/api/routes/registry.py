@@ -64,12 +64,12 @@ async def _remove(services: Services, call: Callable[..., Removal], *arguments: 
 
 @router.post("/promote", summary="Make an alias name a version")
 async def promote(model: ModelName, body: _Promote, request: Request, services: Wired) -> AliasMoved:
-    """All of the version is verified before: one that is damaged, or another model's, is refused."""
+    """All of the version is verified first: one that is damaged, or another model's, is refused."""
     cause = cause_of(request, body.reason)
     return await _move(services, services.registry.promote, model, body.version, body.alias, cause)
 
 
-@router.post("/rollback", summary="Let an alias go back to a version that it named before")
+@router.post("/rollback", summary="Move an alias back to a version that it named before")
 async def rollback(model: ModelName, body: _Rollback, request: Request, services: Wired) -> AliasMoved:
     """One step back in the history of the alias, or to a version."""
     cause = cause_of(request, body.reason)
@@ -78,7 +78,7 @@ async def rollback(model: ModelName, body: _Rollback, request: Request, services
 
 @router.delete("", summary="Delete a model")
 async def delete_model(model: ModelName, query: _DeleteModel, request: Request, services: Wired) -> Removed:
-    """All its versions, aliases and thresholds go. `confirm` is its name, once more: `?confirm=NAME`."""
+    """Deletes its versions, aliases and thresholds. `confirm` repeats the name: `?confirm=NAME`."""
     delete = partial(services.registry.delete_model, confirm=query.confirm)
     return await _remove(services, delete, model, cause_of(request))
 
@@ -87,7 +87,7 @@ async def delete_model(model: ModelName, query: _DeleteModel, request: Request, 
 async def delete_version(
     model: ModelName, version: VersionPath, query: _DeleteVersion, request: Request, services: Wired
 ) -> Removed:
-    """One that an alias names is refused; `with_aliases=true` removes those too, though never `latest`."""
+    """A version that an alias names is refused. `with_aliases=true` removes aliases too, never `latest`."""
     delete = partial(services.registry.delete_version, with_aliases=query.with_aliases)
     return await _remove(services, delete, model, _number(version), cause_of(request))
 
@@ -98,7 +98,7 @@ async def delete_alias(model: ModelName, alias: str, request: Request, services:
     return await _move(services, services.registry.delete_alias, model, alias, cause_of(request))
 
 
-@router.get("/history", summary="What the aliases of a model named")
+@router.get("/history", summary="History of the aliases of a model")
 async def show_history(
     model: ModelName, query: Annotated[HistoryQuery, query_of(HistoryQuery)], services: Wired
 ) -> History:
@@ -111,7 +111,7 @@ async def show_history(
 
 @router.get("/versions/{version}/provenance", summary="Where a version came from")
 async def show_provenance(model: ModelName, version: VersionPath, services: Wired) -> Provenance:
-    """The data, the code, the parameters, the version it follows, its figures, and what became of it."""
+    """The data, the code, the parameters, the version before it, its figures, and its later promotions."""
     found = await services.admin_work.run(
         provenance, services.registry, services.store, model, _number(version)
     )
@@ -136,7 +136,7 @@ _TAR = {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}}
 async def export_model(
     model: ModelName, query: Annotated[ArchiveQuery, query_of(ArchiveQuery)], services: Wired
 ) -> Response:
-    """What `xylem models export` writes. All of it is verified before the first byte is sent."""
+    """The file of `xylem models export`. All of it is verified before the first byte is sent."""
     pipe, store = ThreadPipe(), services.store
 
     def export(out: Writable) -> None:
@@ -158,8 +158,8 @@ async def _sent(first: bytes, pipe: ThreadPipe) -> AsyncIterator[bytes]:
 async def import_model(
     model: ModelName, query: Annotated[ImportQuery, query_of(ImportQuery)], request: Request, services: Wired
 ) -> Published:
-    """The body is what an export gave, of this service or another. It is verified wholly, then published as
-    the next version of the model; what breaks off, or is damaged, publishes nothing.
+    """The body is an export of this service or of another. All of it is verified, then published as
+    the next version of the model. A damaged or interrupted archive publishes nothing.
 
     It may be as long as the limit `archive_bytes_max`.
     """

@@ -22,11 +22,11 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
-@router.post("", summary="Have jobs come by themselves: by a cron line, or when rows of feedback have come")
+@router.post("", summary="Submit jobs automatically: by a cron line, or after a number of feedback rows")
 async def create_schedule(
     body: Annotated[ScheduleRequest, json_body(ScheduleRequest, _EXAMPLE)], services: Wired
 ) -> ScheduleAnswer:
-    """`job` is checked at once, as the body of such a job. A model's alias has one schedule."""
+    """`job` is the body of such a job, and is checked at once. A model's alias has one schedule."""
     create = services.schedules.create_schedule
     found = await services.admin_work.run(create, body.kind, body.job, body.cron, body.rows)
     return ScheduleAnswer(**found)
@@ -34,12 +34,12 @@ async def create_schedule(
 
 @router.get("", summary="The schedules")
 async def list_schedules(services: Wired) -> ScheduleList:
-    """The oldest first: when they run next, how often they ran, and which job came last."""
+    """The oldest first: the time of the next run, the number of runs, and the last job."""
     found = await services.admin_work.run(services.schedules.schedules)
     return ScheduleList(schedules=[ScheduleAnswer(**one) for one in found])
 
 
 @router.delete("/{schedule}", summary="Remove a schedule")
 async def delete_schedule(schedule: str, services: Wired) -> ScheduleAnswer:
-    """A job that came of it goes on."""
+    """A job that it submitted continues."""
     return ScheduleAnswer(**await services.admin_work.run(services.schedules.delete_schedule, schedule))

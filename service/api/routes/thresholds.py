@@ -43,7 +43,7 @@ _TUNING = "threshold-tuning"
     router,
     "GET",
     "thresholds",
-    "Thresholds, and what they rest on, of",
+    "Thresholds, and the counts behind them, of",
     response_model=Thresholds,
     responses=problems(409),
     openapi_extra=query_parameters(ThresholdQuery),
@@ -51,7 +51,7 @@ _TUNING = "threshold-tuning"
 async def thresholds(request: Request, services: Wired) -> Response:
     """The thresholds of a version, some labels at a time.
 
-    `marks_below` leaves only labels that rest on fewer marks: too little to rely on.
+    `marks_below` shows only labels with fewer marks, whose thresholds are not reliable yet.
     """
     query = parse_query(request.scope["query_string"], ThresholdQuery, services.limits)
     served = await find_served(request, services.live)
@@ -60,28 +60,28 @@ async def thresholds(request: Request, services: Wired) -> Response:
     return json_response(await found)
 
 
-@admin_router.post("/restore", summary="Put the thresholds of an earlier epoch in place again")
+@admin_router.post("/restore", summary="Restore the thresholds of an earlier epoch")
 async def restore_thresholds(model: ModelName, body: _Restore, services: Wired) -> ThresholdChange:
-    """Put the thresholds of an epoch in place again, of `latest` if no version is named."""
+    """Restores the thresholds of an epoch, those of `latest` if no version is named."""
     database = ThresholdDatabase(services.learning.database)
     return await _change(model, body, services, database.restore, body.epoch)
 
 
 @admin_router.post("/switch", summary="Put the candidate's thresholds in force")
 async def switch_thresholds(model: ModelName, body: _Candidate, services: Wired) -> ThresholdChange:
-    """Put the candidate in force, with what it learned."""
+    """Puts the candidate in force, with what it learnt."""
     return await _change(model, body, services, ShadowDatabase(services.learning.database).switch)
 
 
-@admin_router.post("/drop", summary="Take the candidate's thresholds away")
+@admin_router.post("/drop", summary="Remove the candidate")
 async def drop_thresholds(model: ModelName, body: _Candidate, services: Wired) -> ThresholdChange:
-    """Take the candidate away."""
+    """Removes the candidate and its thresholds."""
     return await _change(model, body, services, ShadowDatabase(services.learning.database).drop)
 
 
 @admin_router.post(
     "/tune",
-    summary="Tune thresholds on a labelled file, and put them in force or, as a candidate, beside",
+    summary="Tune thresholds on a labelled file; put them in force, or store them as a candidate",
     response_model=TuneAnswer,
     response_description="What was found, and the new epoch",
     openapi_extra=takes_json(

@@ -37,7 +37,7 @@ class SuggestForm(SuggestOptions):
 
 
 class SuggestDocument(BaseModel):
-    """A text, perhaps with an id, which its answer repeats; `metadata` is passed over."""
+    """A text, perhaps with an id, which its answer repeats; `metadata` is ignored."""
 
     text: Text
     document_id: str | None = None
@@ -57,7 +57,7 @@ class LearnSubject(BaseModel):
 
 
 class LearnDocument(BaseModel):
-    """A text and its true subjects; `metadata` is passed over."""
+    """A text and its true subjects; `metadata` is ignored."""
 
     text: Text
     subjects: Annotated[list[LearnSubject], AtMost("label_list_max", "subjects")]

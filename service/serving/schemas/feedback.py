@@ -19,7 +19,7 @@ from service.thresholds.live.events import Result
 class FeedbackEvent(RequestModel):
     """The true labels of an instance, or of what a prediction was made for.
 
-    With both the prediction is what counts, and the instance is only kept (`XYLEM_FEEDBACK_ROWS`).
+    With both, the prediction counts, and the instance is only stored (`XYLEM_FEEDBACK_ROWS`).
     """
 
     event_id: Annotated[str, AtMost("event_id_bytes_max", "bytes of an id", utf8_length)] = Field(
@@ -99,7 +99,7 @@ FeedbackRequest: TypeAlias = FeedbackEvents | FeedbackEvent
 
 
 class FeedbackResult(TypedDict):
-    """What became of an event. `reason` is a code, of what was rejected or came too late."""
+    """The result of an event. `reason` is a code, of what was rejected or came too late."""
 
     event_id: NotRequired[str | None]
     result: Result
@@ -108,7 +108,7 @@ class FeedbackResult(TypedDict):
 
 
 class FeedbackLineResult(FeedbackResult):
-    """What became of the event of a line, which counts from 1."""
+    """The result of the event of a line, which counts from 1."""
 
     line: NotRequired[int]
 
@@ -124,7 +124,7 @@ FeedbackLine: TypeAlias = FeedbackLineResult | FeedbackLineError
 
 
 class FeedbackAnswer(TypedDict):
-    """What became of each event, in their order; `threshold_epoch` is null without tuned thresholds."""
+    """The result of each event, in their order; `threshold_epoch` is null without tuned thresholds."""
 
     model: str
     version: int

@@ -56,7 +56,7 @@ class JobPromotion(BaseModel):
 
 
 class JobAnswer(BaseModel):
-    """A job and what came of it; times as RFC 3339."""
+    """A job and its result; times as RFC 3339."""
 
     id: str
     kind: str
@@ -84,7 +84,7 @@ class JobList(BaseModel):
 
 
 class ScheduleRequest(RequestModel):
-    """A job that is to come by itself: either `cron` or `rows` says when."""
+    """A job that is submitted automatically: either `cron` or `rows` says when."""
 
     kind: str = Field(default="training", description="of the job")
     job: dict[str, Any] = Field(description="the body of such a job")

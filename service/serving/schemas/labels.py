@@ -87,7 +87,7 @@ class CandidateRequest(RequestModel):
 
 
 class RestoreRequest(CandidateRequest):
-    """Which epoch's thresholds to put in place again."""
+    """Which epoch's thresholds to restore."""
 
     epoch: VersionNumber
 
@@ -183,7 +183,7 @@ class LabelFeaturesQuery(LabelQuery):
 
 
 class LabelSummary(DescribedLabel):
-    """A label: how often it was seen, and its threshold; null where nobody counted, or there is none yet."""
+    """A label: how often it was seen, and its threshold; null where it was not counted, or is not set yet."""
 
     label: str
     id: int

@@ -16,7 +16,7 @@ class CanaryFacts(BaseModel):
 
 
 class ShadowFacts(BaseModel):
-    """The version that answers a part of the requests to an alias too, and is never returned."""
+    """The version that answers copies of a part of an alias's requests."""
 
     version: int
     share: float = Field(description="the part, above 0 and at most 1")
@@ -116,7 +116,7 @@ class ServingFailure(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Whether requests should be sent here, and what is served and what is not."""
+    """Whether requests should be sent here, and which models are served."""
 
     status: str = Field(examples=["ready", "not ready", "draining"])
     models: list[ServedAlias]
@@ -177,7 +177,7 @@ class ValidationFigures(TypedDict):
     threshold: Annotated[float, Field(description="at which labels were decided")]
     bands: Annotated[list[BandFigures], Field(max_length=16)] | None
     calibration_error: Annotated[
-        float | None, Field(description="how far score and share of true ones are apart, 0 to 1")
+        float | None, Field(description="mean distance between score and share of true labels, 0 to 1")
     ]
     reliability: Annotated[list[ReliabilityFigures], Field(max_length=100)]
     labels: Annotated[

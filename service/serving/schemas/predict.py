@@ -160,7 +160,7 @@ class Options(InfoQuery):
     label_weights: LabelWeights = Field(
         default=None,
         description="labels are ranked by probability times weight, and that is their score; labels not "
-        "named weigh 1; propensity: the inverse of how likely a true label is to be written down, which "
+        "named weigh 1; propensity: the inverse of the probability that a true label is annotated, which "
         "favours rare labels. Thresholds apply to the probability. In the product it is not calibrated",
     )
     statistics: bool = Field(

@@ -40,13 +40,13 @@ class CanaryRequest(RequestModel):
     version: VersionNumber
     weight: float = Field(ge=0.0001, le=0.9999, description="the part: a multiple of 0.0001")
     stable_weight: float | None = Field(
-        default=None, ge=0.0001, le=0.9999, description="what the alias's version keeps: both add up to 1"
+        default=None, ge=0.0001, le=0.9999, description="the share of the alias's version; both add up to 1"
     )
     reason: _Reason = Field(default="", description="kept in the history")
 
 
 class ShadowRequest(RequestModel):
-    """Which version is to answer a part of the requests to an alias besides, without being returned."""
+    """Which version is to answer copies of a part of an alias's requests."""
 
     version: VersionNumber
     share: float = Field(default=1.0, ge=0.0001, le=1, description="the part: a multiple of 0.0001")
@@ -77,11 +77,11 @@ class AliasDenied(BaseModel):
     alias: str
     version: int = Field(description="that the alias names")
     labels: list[str]
-    unknown: list[str] = Field(description="those that the version does not have: kept for one that does")
+    unknown: list[str] = Field(description="those that the version does not have; kept for other versions")
 
 
 class AliasMoved(BaseModel):
-    """What an alias names now, and named before; null: it is, or was, not there."""
+    """What an alias names now, and named before; null: there is, or was, no such alias."""
 
     model: str
     alias: str
@@ -149,7 +149,7 @@ class TrainerOrigin(BaseModel):
 
 
 class Provenance(BaseModel):
-    """Where a version came from, and what became of it."""
+    """Where a version came from, and its later promotions."""
 
     model: str
     version: int
@@ -171,7 +171,7 @@ class Provenance(BaseModel):
 
 
 class Published(BaseModel):
-    """A version that was brought in."""
+    """A version that was imported."""
 
     model: str
     version: int
@@ -215,11 +215,9 @@ class CreateKeyRequest(RequestModel):
 
 
 class RotateKeyRequest(RequestModel):
-    """How a key gives way to the next one."""
+    """How a key is replaced by the next one."""
 
-    overlap_seconds: float = Field(
-        default=0.0, ge=0, le=_YEARS_100, description="for so long both are in force"
-    )
+    overlap_seconds: float = Field(default=0.0, ge=0, le=_YEARS_100, description="how long both are valid")
     lifetime_seconds: float | None = Field(
         default=None, gt=0, le=_YEARS_100, description="null: that of the old one"
     )

@@ -14,8 +14,11 @@ import pytest
 
 from model_store.store import Store
 from service.base.errors import BadData, BadInput, BadParameter
+from service.base.rows import Dataset, LabelRows
 from service.executors.local import Crew
 from service.executors.ray import RayCrew, connect
+from service.executors.values import digest_of
+from service.features import fit_featurizer, parameters_of
 from service.trainers import Trained, fit, parse_parameters
 from service.trainers.registry import TRAINERS
 from service.trainers.source import MemorySource, TrainingSet
@@ -115,6 +118,31 @@ def compare(found: Any, expected: Any) -> None:
     assert found[:2] == expected[:2] and np.array_equal(found.arrays[0], expected.arrays[0])
 
 
+TEXTS = [" ".join(f"word{(7 * i + k * k) % 97}s" for k in range(12)) for i in range(9000)]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"kind": "tfidf", "stem": "en", "stop_words": "en"}, {"kind": "words+chars"}, {"kind": "hashing"}],
+)
+def test_features_are_made_by_nodes_to_the_same_bits(crew: RayCrew, given: dict[str, Any]) -> None:
+    labels = LabelRows(np.zeros(len(TEXTS) + 1, np.int64), np.empty(0, np.int32), 1)
+    dataset = Dataset("t", "", len(TEXTS), labels, np.zeros(len(TEXTS), np.int32), texts=TEXTS)
+    here, rows = fit_featurizer(dataset, parameters_of(given))
+    there, same = fit_featurizer(dataset, parameters_of(given), crew)
+    assert digest_of(there.arrays(), same) == digest_of(here.arrays(), rows) and len(rows.indices)
+
+
+def test_results_come_in_order_from_nodes_and_a_process_that_dies_costs_none(
+    crew: RayCrew, tmp_path: Path
+) -> None:
+    items = [0.3, 0.0, 0.1, 0.0, 0.0, 0.0]
+    assert list(crew.mapped(Sleeping(), items)) == items
+    assert list(crew.mapped(Dying(), [str(tmp_path / "told")])) == [1]
+    with pytest.raises(BadData, match="row 2: expected another"):
+        list(crew.mapped(Scaled(MATRIX, 2.0, bad=2), range(40)))
+
+
 def test_an_interrupt_ends_what_runs_on_the_nodes(crew: RayCrew) -> None:
     def done(item: float, result: float) -> None:
         raise KeyboardInterrupt
@@ -133,22 +161,25 @@ def test_a_node_of_other_versions_is_refused(crew: RayCrew, monkeypatch: pytest.
         pass
 
 
+@pytest.mark.parametrize(
+    ("trainer", "more"), [("fastxml", []), ("label-tree", ["--stream", "-p", "memory_mib=1"])]
+)
 def test_a_command_that_is_killed_publishes_nothing_and_is_resumed(
-    cluster: Any, tmp_path: Path, run_here: Run
+    cluster: Any, tmp_path: Path, run_here: Run, trainer: str, more: list[str]
 ) -> None:
     data = write_data(tmp_path / "train.jsonl", 3000)
-    options = ["--data", data, "--model", "m", "-p", "trees=6", "--json"]
-    assert run_here("train", "fastxml", *options, store=tmp_path / "here").returncode == 0
+    options = ["--data", data, "--model", "m", "-p", "trees=6", "--json", *more]
+    assert run_here("train", trainer, *options, store=tmp_path / "here").returncode == 0
     options += ["--ray", cluster.address]
     store = tmp_path / "there"
     command = "from xylem.command import main; main()"
-    line = [sys.executable, "-c", command, "train", "fastxml", *options, "--store", store]
+    line = [sys.executable, "-c", command, "train", trainer, *options, "--store", store]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     killed = subprocess.Popen([str(word) for word in line], env=environment)
     wait_for(lambda: any(file.stat().st_size for file in store.glob("steps/m/*")))
     killed.send_signal(signal.SIGKILL)
     assert killed.wait() == -signal.SIGKILL and not list(store.glob("models/m/versions/*"))
-    answer = run_here("train", "fastxml", *options, "--resume", store=store)
+    answer = run_here("train", trainer, *options, "--resume", store=store)
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout.splitlines()[-1])["version"] == 1
     assert version_bytes(store) == version_bytes(tmp_path / "here") and version_bytes(store)

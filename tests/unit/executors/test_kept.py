@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.base.errors import Unavailable
+from service.base.errors import BadData, Unavailable
 from service.executors.kept import kept_steps
 from service.executors.local import Crew
 from service.executors.values import digest_of, mapped, packed, shared, unpacked
@@ -148,3 +148,9 @@ def test_a_training_on_blocks_goes_on_from_its_steps_to_the_same_bits(tmp_path: 
         assert arrays_of(fit("label-tree", parameters, rows, 1, crew=crew)) == expected
     n_blocks = sum(1 for _ in rows.parts())
     assert second.n_run == 2 * n_blocks + 1  # sums of labels and rows of subtrees are made anew
+
+
+def test_a_training_that_fails_before_its_first_step_leaves_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(BadData), kept_steps(Crew(1), tmp_path / "steps", False):
+        raise BadData("row 1: expected another, found this one")
+    assert not list(tmp_path.iterdir())

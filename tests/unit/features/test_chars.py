@@ -40,6 +40,13 @@ from tests.unit.features.test_tfidf import NASTY, assert_same
 RAW: dict[str, Any] = {"sublinear_tf": False, "use_idf": False, "norm": "none", "char_min_df": 1}
 
 
+def fitted(
+    texts: list[str], parameters: CharsParameters | WordsCharsParameters
+) -> tuple[CharsFeaturizer, SparseRows]:
+    featurizer = fit_chars(texts, parameters)
+    return featurizer, featurizer.transform_texts(texts)
+
+
 def names_of(featurizer: CharsFeaturizer) -> list[str]:
     return [name_of(featurizer.chars.names, i) for i in range(featurizer.chars.names.n_names)]
 
@@ -74,7 +81,7 @@ def test_real_texts_as_scikit_learn(chosen: dict[str, Any]) -> None:
         norm=None if p.norm == "none" else p.norm,
     )
     expected = vectorizer.fit_transform(TEXTS)
-    featurizer, rows = fit_chars(TEXTS, p)
+    featurizer, rows = fitted(TEXTS, p)
     assert names_of(featurizer) == vectorizer.get_feature_names_out().tolist()
     assert_same(rows, expected)
     assert_same(featurizer.transform_texts(TEXTS_UNSEEN), vectorizer.transform(TEXTS_UNSEEN))
@@ -93,7 +100,7 @@ def test_any_text_as_the_oracle(text: str, lengths: tuple[int, int], unicode: bo
     parameters = CharsParameters(
         char_min=lengths[0], char_max=lengths[1], unicode=unicode, clean=False, **RAW
     )
-    featurizer, rows = fit_chars([text, "zzz"], parameters)
+    featurizer, rows = fitted([text, "zzz"], parameters)
     expected = Counter(char_ngrams(text, True, unicode, *lengths))
     assert counted(featurizer, text) == dict(expected)
     assert rows.values[: rows.indptr[1]].sum() == expected.total()
@@ -101,12 +108,12 @@ def test_any_text_as_the_oracle(text: str, lengths: tuple[int, int], unicode: bo
 
 @pytest.mark.parametrize("text", NASTY)
 def test_nasty_texts_as_the_oracle(text: str) -> None:
-    featurizer, _ = fit_chars([text, "zzz"], CharsParameters(clean=False, **RAW))
+    featurizer, _ = fitted([text, "zzz"], CharsParameters(clean=False, **RAW))
     assert counted(featurizer, text) == dict(Counter(char_ngrams(text, True, True, 3, 5)))
 
 
 def test_a_megabyte_without_a_blank() -> None:
-    featurizer, rows = fit_chars(["ab" * 500_000, "abab"], CharsParameters(**RAW))
+    featurizer, rows = fitted(["ab" * 500_000, "abab"], CharsParameters(**RAW))
     assert rows.values.sum() == 3 * 1_000_002 - 9 + 9
     assert counted(featurizer, "x" * 1_000_000) == {}
     assert counted(featurizer, "ab" * 500_000)["aba"] == 499_999
@@ -114,9 +121,9 @@ def test_a_megabyte_without_a_blank() -> None:
 
 def test_words_beside_characters_are_both_each_scaled_alone() -> None:
     parameters = WordsCharsParameters(ngram_max=2)
-    featurizer, rows = fit_chars(TEXTS, parameters)
+    featurizer, rows = fitted(TEXTS, parameters)
     words, word_rows = fit_tfidf(TEXTS, TfidfParameters(ngram_max=2))
-    _, char_rows = fit_chars(TEXTS, CharsParameters())
+    _, char_rows = fitted(TEXTS, CharsParameters())
     check_sparse(rows)
     assert rows.n_features == word_rows.n_features + char_rows.n_features
     for i in range(len(TEXTS)):
@@ -142,13 +149,13 @@ def test_words_beside_characters_are_both_each_scaled_alone() -> None:
     ],
 )
 def test_the_share_of_characters(norm: Any, share: float, sums: list[float]) -> None:
-    featurizer, rows = fit_chars(TEXTS, WordsCharsParameters(norm=norm, char_share=share))
+    featurizer, rows = fitted(TEXTS, WordsCharsParameters(norm=norm, char_share=share))
     indices, values = _row(rows, 3)
     weights = values**2 if norm == "l2" else values
     is_chars = indices >= featurizer.words.names.n_names
     found = [weights[~is_chars].sum(), weights[is_chars].sum()]
     assert found == pytest.approx(sums, abs=1e-6)
-    featurizer, rows = fit_chars(TEXTS, WordsCharsParameters(norm="none", use_idf=False, sublinear_tf=False))
+    featurizer, rows = fitted(TEXTS, WordsCharsParameters(norm="none", use_idf=False, sublinear_tf=False))
     assert np.array_equal(rows.values, np.round(rows.values)) and rows.values.min() == 1
 
 
@@ -159,7 +166,7 @@ def _row(rows: SparseRows, i: int) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("parameters", [CharsParameters(), WordsCharsParameters()])
 def test_a_block_of_texts_is_its_texts(parameters: Any) -> None:
-    featurizer, _ = fit_chars(TEXTS, parameters)
+    featurizer, _ = fitted(TEXTS, parameters)
     texts = [TEXTS[i % len(TEXTS)] for i in range(BLOCK_TEXTS + 7)]
     together = featurizer.transform_texts(texts)
     for i in (0, 5, BLOCK_TEXTS, BLOCK_TEXTS + 6):
@@ -171,7 +178,7 @@ def test_a_block_of_texts_is_its_texts(parameters: Any) -> None:
 
 def test_the_most_frequent_ngrams_stay() -> None:
     parameters = CharsParameters(char_min=1, char_max=1, char_max_features=2, char_min_df=1)
-    featurizer, _ = fit_chars(["bb bb b a", "cc a"], parameters)
+    featurizer, _ = fitted(["bb bb b a", "cc a"], parameters)
     assert names_of(featurizer) == [" ", "b"]
 
 
@@ -189,7 +196,7 @@ def test_a_bound_that_leaves_nothing_is_refused() -> None:
 
 
 def test_missing_parameters_are_refused() -> None:
-    featurizer, _ = fit_chars(["aa bb", "aa"], WordsCharsParameters())
+    featurizer, _ = fitted(["aa bb", "aa"], WordsCharsParameters())
     config, arrays = featurizer.config(), featurizer.arrays()
     for missing in ("unicode", "char_max"):
         less = {key: value for key, value in config.items() if key != missing}

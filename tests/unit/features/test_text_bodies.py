@@ -59,7 +59,7 @@ def fitted(config: dict[str, Any]) -> Featurizer:
     if isinstance(parameters, HashingParameters):
         return HashingFeaturizer(parameters)
     if isinstance(parameters, CharsParameters | WordsCharsParameters):
-        return fit_chars(texts, parameters)[0]
+        return fit_chars(texts, parameters)
     assert isinstance(parameters, TfidfParameters)
     return fit_tfidf(texts, parameters)[0]
 

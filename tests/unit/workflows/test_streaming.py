@@ -14,6 +14,7 @@ from model_store.store import Store
 from service.base.errors import BadData, BadParameter
 from service.datasets import read_dataset, stream
 from service.datasets.parts import DataStream
+from service.executors.local import Crew
 from service.trainers import TrainingSet, windows
 from service.trainers.source import count
 from service.workflows.file_source import FileSource
@@ -69,7 +70,7 @@ def _write(directory: Path, suffix: str) -> Path:
 
 
 def _source(path: Path, **features: Any) -> FileSource:
-    return FileSource(DataStream(path), features, lambda phase, done, total: None)
+    return FileSource(DataStream(path), features, lambda phase, done, total: None, crew=Crew(3))
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".svm.gz", ".jsonl", ".jsonl.gz"])

@@ -1,0 +1,81 @@
+"""The n-grams of a block of texts with their counts, and the sums of many blocks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import I32, I64, U8
+from service.features.vocabulary import Vocabulary
+from service.features.words import NgramSpans
+
+
+class NgramCounts(NamedTuple):
+    """The distinct n-grams of some texts: n-gram i is utf8[ptr[i]:ptr[i + 1]].
+
+    utf8       uint8[..]
+    ptr        int64[n + 1]
+    frequency  int64[n]  texts that have it
+    totals     int64[n]  how often it occurs in them
+    """
+
+    utf8: U8
+    ptr: I64
+    frequency: I64
+    totals: I64
+
+
+def counts_of(utf8: U8, spans: NgramSpans) -> tuple[NgramCounts, I32]:
+    """Return the counts of the n-grams of texts, and int32[spans], the number of each there.
+
+    An n-gram that is longer than a name may be is left out: -1.
+    """
+    vocabulary = Vocabulary()
+    ids = vocabulary.add(utf8, spans)
+    frequency, totals = _count(ids, spans.row_ptr, vocabulary.n)
+    return NgramCounts(*vocabulary.table(), frequency, totals), ids
+
+
+@kernel
+def _count(ids: I32, row_ptr: I64, n: int) -> tuple[I64, I64]:
+    """Return in how many rows each of n ids is, and how often in all; ids below 0 are none."""
+    frequency, totals, last_row = np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, -1, np.int64)
+    for row in range(len(row_ptr) - 1):
+        for i in range(row_ptr[row], row_ptr[row + 1]):
+            if ids[i] >= 0:
+                totals[ids[i]] += 1
+                if last_row[ids[i]] != row:
+                    last_row[ids[i]] = row
+                    frequency[ids[i]] += 1
+    return frequency, totals
+
+
+class NgramSums:
+    """The n-grams of all texts, numbered by first appearance, and the sums of their counts."""
+
+    def __init__(self) -> None:
+        self.vocabulary = Vocabulary()
+        self._sums = np.zeros((2, 1 << 16), np.int64)
+
+    def add(self, counts: NgramCounts) -> I32:
+        """Add the counts of some texts; return the number of each of their n-grams."""
+        one_row = np.array([0, len(counts.totals)])
+        ids = self.vocabulary.add(counts.utf8, NgramSpans(one_row, counts.ptr[:-1], counts.ptr[1:]))
+        room = self._sums.shape[1]
+        if self.vocabulary.n > room:
+            self._sums = np.pad(self._sums, ((0, 0), (0, 2 * self.vocabulary.n - room)))
+        self._sums[0, ids] += counts.frequency  # each n-gram is there once
+        self._sums[1, ids] += counts.totals
+        return ids
+
+    @property
+    def frequency(self) -> I64:
+        """Return in how many texts each n-gram is."""
+        return self._sums[0, : self.vocabulary.n]
+
+    @property
+    def totals(self) -> I64:
+        """Return how often each n-gram occurs."""
+        return self._sums[1, : self.vocabulary.n]
