@@ -6,7 +6,7 @@ name is its place in the order in which the names were given.
 
 from array import array
 from collections.abc import Iterable
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +38,7 @@ NAME_BYTES_MAX = 4096
 N_NAMES_MAX = (1 << 31) - 1
 """The most names of a table: ids are int32."""
 
+_NO_OFFSETS = read_only(np.empty(0, np.int64))
 _FNV_OFFSET = np.uint64(0xCBF29CE484222325)
 _FNV_PRIME = np.uint64(0x100000001B3)
 _MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
@@ -135,8 +136,16 @@ def probe_hash(offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: i
 
 @kernel
 def _find(offsets: I64, utf8: U8, slots: I32, query: U8, query_offsets: I64, ids_out: I32) -> None:
+    """Find names of which offsets say where each is; [0]: there is a NUL between two."""
+    end = -1
     for q in range(len(ids_out)):
-        ids_out[q] = slots[probe(offsets, utf8, slots, query, query_offsets[q], query_offsets[q + 1])]
+        if len(query_offsets):
+            start, end = query_offsets[q], query_offsets[q + 1]
+        else:
+            start = end = end + 1
+            while end < len(query) and query[end] != 0:
+                end += 1
+        ids_out[q] = slots[probe(offsets, utf8, slots, query, start, end)]
 
 
 @inlined
@@ -324,18 +333,14 @@ def find_names(table: NameTable, utf8: U8, offsets: I64) -> I32:
 
 def find_all(table: NameTable, names: Iterable[str]) -> I32:
     """Return the ids, int32[m], of m names; -1 for those that the table does not have."""
-    queries = encoded_names(names)
-    offsets = np.fromiter(accumulate(map(len, queries), initial=0), np.int64, len(queries) + 1)
-    return find_names(table, np.frombuffer(b"".join(queries), np.uint8), offsets)
-
-
-def encoded_names(names: Iterable[str]) -> list[bytes]:
-    """Return names as UTF-8; a lone surrogate becomes bytes that no name has."""
     names = list(names)
-    encoded = "\0".join(names).encode(errors="surrogatepass").split(b"\0")
-    if len(encoded) == len(names):
-        return encoded
-    return [name.encode(errors="surrogatepass") for name in names]  # none, or one has a NUL
+    joined = "\0".join(names)
+    if joined.count("\0") >= len(names):  # one has a NUL, or there are none; a table has no name with a DEL
+        joined = "\0".join([name.replace("\0", "\x7f") for name in names])
+    query = np.frombuffer(joined.encode(errors="surrogatepass"), np.uint8)  # a surrogate is in no table
+    ids = np.empty(len(names), np.int32)
+    _find(table.offsets, table.utf8, table.slots, query, _NO_OFFSETS, ids)
+    return ids
 
 
 def find_name(table: NameTable, name: str) -> int:

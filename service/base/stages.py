@@ -39,12 +39,15 @@ _OF_KERNELS = STAGES[: N_TIMES - 1]
 TIMINGS_MAX = 256
 """Notes of a request's stages that a trace tells of: a stream may have any number."""
 
+Noted = tuple[int, int, int]
+"""A stage, when it began and when it ended."""
+
 Stretch = tuple[tuple[str, ...], Sequence[int]]
 """Stages, or phases of a job, that follow each other: what they are called, when the first began and when
 each ended. One that took no time is none."""
 
 
-def _spans(times: NDArray[np.int64]) -> list[tuple[int, int, int]]:
+def _spans(times: NDArray[np.int64]) -> list[Noted]:
     """Return (stage, began, ended) of each stage of a kernel's call."""
     at = times.tolist()
     found = zip((READ, FEATURES, SEARCH, WRITE), at, at[1:], strict=False)
@@ -54,7 +57,7 @@ def _spans(times: NDArray[np.int64]) -> list[tuple[int, int, int]]:
 class StageTimings:
     """When the stages of a request began and ended. One thread at a time.
 
-    noted      (stage, began, ended) of each, to be counted
+    noted      each stage, to be counted
     is_traced  whether a trace tells of them
     told       each stage that was counted so far; filled only where `is_traced`
     """
@@ -63,7 +66,7 @@ class StageTimings:
 
     def __init__(self, *, is_traced: bool = False) -> None:
         self.is_traced = is_traced
-        self.noted: list[tuple[int, int, int]] = []
+        self.noted: list[Noted] = []
         self.told: list[Stretch] = []
         self._at = perf_counter_ns()
 
@@ -113,11 +116,15 @@ class StageTimes:
 
     def count(self, timings: StageTimings) -> None:
         """Count what was noted, which is forgotten but where it is traced."""
-        for stage, began, ended in timings.noted:
-            self.count_one(stage, ended - began)
+        self.count_all(timings.noted)
         if timings.is_traced:
             timings.told += ((_ALONE[stage], (began, ended)) for stage, began, ended in timings.noted)
         timings.noted = []
+
+    def count_all(self, noted: Sequence[Noted]) -> None:
+        """Count stages."""
+        for stage, began, ended in noted:
+            self.count_one(stage, ended - began)
 
     def count_one(self, stage: int, nanoseconds: int) -> None:
         """Count that a stage took so long."""
@@ -126,8 +133,7 @@ class StageTimes:
 
     def count_times(self, times: NDArray[np.int64]) -> None:
         """Count the stages of a call whose times these are; [N_TIMES]."""
-        for stage, began, ended in _spans(times):
-            self.count_one(stage, ended - began)
+        self.count_all(_spans(times))
 
     def figures(self) -> list[tuple[str, list[int], int]]:
         """Return each stage, its counts by bucket, and its nanoseconds, whoever counted them."""

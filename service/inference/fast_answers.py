@@ -3,6 +3,7 @@
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from model_store.compiled.handles import F32, I64, U8, Uncopyable, handle_of
 from service.base.rows import SparseRows
@@ -54,7 +55,7 @@ Signed: TypeAlias = tuple[Present, int, int]
 """What predictions are signed with, the epoch of their thresholds, and the first one's serial number."""
 
 
-class RowsRead(NamedTuple):
+class RowsRead(Struct, frozen=True):
     """Rows that were read already, and what is asked for them.
 
     number  the threshold, if it is one for all labels, between 0 and 1
@@ -67,7 +68,7 @@ class RowsRead(NamedTuple):
     form: I64 = NO_FORM
 
 
-class FastAnswer(NamedTuple):
+class FastAnswer(Struct, frozen=True):
     """An answer without what stands around it.
 
     json      of the predictions, or of the outputs, commas between

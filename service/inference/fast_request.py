@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from model_store.compiled.calls import address_of
 from model_store.compiled.handles import I64, U8, handle_of
@@ -108,7 +109,7 @@ def _write_tensors(names: NameTable, read: RowsRead, spans: Spans, _: Signed) ->
 def with_identity(answer: FastAnswer, message: bytes, form: I64) -> FastAnswer:
     """Return an answer that repeats the id of a message of tensors, where the form says that it has one."""
     first, last = form.item(IDENTITY), form.item(IDENTITY_END)
-    return answer._replace(identity=message[first:last].decode()) if first else answer
+    return replace(answer, identity=message[first:last].decode()) if first else answer
 
 
 AS_PREDICTIONS = Writer(
@@ -189,11 +190,15 @@ class BeamRequests:
 
         read   rows that were read elsewhere, of texts for example; the message is empty then
         """
-        if (self._is_named and _FEATURES in message) or (read is not None and not self._give(read)):
-            return None
         if self._handle is _NOT_MADE:
             self.prepare()
-        data = np.frombuffer(message + _BODY_END, np.uint8)
+        data = _NO_DATA
+        if read is None:
+            if self._is_named and _FEATURES in message:
+                return None
+            data = np.frombuffer(message + _BODY_END, np.uint8)
+        elif not self._give(read):
+            return None
         (start, end), (present, epoch, serial), kind = span, signed, writer.kind
         at = present.at
         try:
@@ -210,14 +215,14 @@ class BeamRequests:
 
     def _give(self, read: RowsRead) -> bool:
         """Hand the kernel rows, and what is asked for them; return whether there is room for them."""
-        rows, asked, number, form = read
+        rows, form = read.rows, read.form
         indptr, indices, values, number_out = self._bodies.arrays
         n_values = len(rows.indices)
         if rows.n_rows >= len(indptr) or n_values > len(indices):
             return False
-        indptr[: rows.n_rows + 1], number_out[0] = rows.indptr, number
+        indptr[: rows.n_rows + 1], number_out[0] = rows.indptr, read.number
         indices[:n_values], values[:n_values] = rows.indices, rows.values
-        self._given[:] = asked
+        self._given[:] = read.asked
         if len(form):
             self._bodies.form[:] = form
         return True

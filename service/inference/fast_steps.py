@@ -99,8 +99,8 @@ class EmbeddedRequests(TwoSteps):
 
     def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
         dense = self._embedding.rows(read.rows)
-        read = read._replace(rows=dense, asked=read.asked._replace(n_values=len(dense.indices)))
-        return self._beam.answer(b"", (0, 0), writer, signed, read)
+        asked = read.asked._replace(n_values=len(dense.indices))
+        return self._beam.answer(b"", (0, 0), writer, signed, RowsRead(dense, asked, read.number, read.form))
 
 
 class PredictorRequests(TwoSteps):

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from model_store.compiled.handles import U8
 from service.base.rows import SparseRows
@@ -11,7 +12,7 @@ from service.base.settings import Limits
 from service.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageTimings
 from service.features.request_bodies import NO_THRESHOLD, NUMBER, BodyForms, BodyQuery
 from service.features.request_bodies import TUNED as TUNED_KIND
-from service.inference.fast_answers import FastAnswer, FastForms, FastLimits, RowsRead
+from service.inference.fast_answers import FastAnswer, FastForms, FastLimits, RowsRead, Signed
 from service.inference.fast_request import Writer
 from service.serving.dialect import Body, Dialect, Longer, Query, Reply
 from service.serving.rows import search_chunked, to_options
@@ -52,7 +53,8 @@ def is_short(query: Query, served: ServedVersion) -> bool:
     if not is_small(n_rows, options.beam_width, served):
         return False
     n_items = query.n_items(served.featurizer)
-    n_items += _items_described(options, served) * n_rows * options.top_r
+    if options.label_info or options.language is not None:
+        n_items += _items_described(options, served) * n_rows * options.top_r
     if options.allow_labels is not None or options.deny_labels is not None:
         n_items += len(options.allow_labels or ()) + len(options.deny_labels or ())
         if not served.masks.keeps(options.allow_labels, options.deny_labels):
@@ -74,7 +76,7 @@ def is_small(n_rows: int, beam_width: int, served: ServedVersion) -> bool:
 def _items_described(options: Options, served: ServedVersion) -> int:
     """Return how many items a label counts by what of its label info is described."""
     facts = served.info.current
-    if facts is None or not (options.label_info or options.language is not None):
+    if facts is None:
         return 0
     n_names = len(facts.info.head.languages) if options.label_info else 0
     return LABEL_INFO_ITEMS + LABEL_NAME_ITEMS * n_names
@@ -116,11 +118,12 @@ class SearchDialect(Dialect[Query]):
         self, body: Body, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
         """Do as `Dialect.answer`."""
-        message, start, said = body
-        span = (start, len(message)) if said is None else self.span(body)
+        message, signed = body.message, None
+        span = (body.start, len(message)) if body.said is None else self.span(body)
         if span is not None:
             epoch = served.thresholds.epoch
-            found = served.fast.answer(message, span, self.writer, served.ids.sign(epoch, SHORT_BEAMS))
+            signed = served.ids.sign(epoch, SHORT_BEAMS)
+            found = served.fast.answer(message, span, self.writer, signed)
             identity = None if found is None else found.identity
             if found is not None and (identity is None or utf8_length(identity) <= limits.name_bytes_max):
                 if timings.is_traced:
@@ -129,25 +132,32 @@ class SearchDialect(Dialect[Query]):
         timings.begin()
         query = self.read(body, limits)
         timings.end(READ)
-        return self.answer_read(query, served, limits, timings)
+        return self.answer_read(query, served, limits, timings, signed)
 
     def answer_read(
-        self, query: Query, served: ServedVersion, limits: Limits, timings: StageTimings
+        self,
+        query: Query,
+        served: ServedVersion,
+        limits: Limits,
+        timings: StageTimings,
+        signed: Signed | None = None,
     ) -> Reply | Longer:
-        """Do as `Dialect.answer_read`."""
+        """Do as `Dialect.answer_read`; `signed` is what `SHORT_BEAMS` predictions are signed with."""
         if not is_short(query, served):
             return self._longer(query, served, timings)
         chunked = query.to_rows(served.featurizer)
         timings.end(FEATURES)
-        epoch = served.thresholds.epoch
+        signed = signed or served.ids.sign(served.thresholds.epoch, SHORT_BEAMS)
+        epoch = signed[1]
         read = None if chunked.unknown else _rows_read(query, chunked.rows)
         if read is not None:
-            signed = served.ids.sign(epoch, read.asked.n_rows)
             written = served.fast.answer(*_NO_BODY, self.writer, signed, read)
             if written is not None:
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)
-                return self.wrap(written._replace(identity=query.identity), epoch, served)
+                if query.identity is not None:
+                    written = replace(written, identity=query.identity)
+                return self.wrap(written, epoch, served)
         options = to_options(query.options, served)
         found = served.predictor.predict_on_event_loop(chunked.rows, options)
         if found is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from service.base.settings import Limits
@@ -22,7 +23,7 @@ from service.serving.served import ServedVersion
 Q = TypeVar("Q")
 
 
-class Reply(NamedTuple):
+class Reply(Struct, frozen=True):
     """An answer in parts, for how many instances, and whether it is at tuned thresholds.
 
     n_json  how many of its bytes are JSON; None: all
@@ -44,7 +45,7 @@ class Longer(NamedTuple):
     deadline_ms: int | None = None
 
 
-class Body(NamedTuple):
+class Body(Struct, frozen=True):
     """The body of a request: message[start:].
 
     said  what the dialect's header, or the query string, says of it; None: nothing

@@ -110,8 +110,8 @@ class TensorDialect(SearchDialect):
 
     def span(self, body: Body) -> tuple[int, int] | None:
         """Return where the JSON is, which the header says."""
-        message, start, said = body
-        return start, start + _json_length(said or "", len(message) - start)
+        start = body.start
+        return start, start + _json_length(body.said or "", len(body.message) - start)
 
     def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
         """Return an InferAnswer, and the binary data behind it."""

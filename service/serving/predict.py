@@ -1,5 +1,7 @@
 """The dialect of predict: JSON of instances and options, JSON of predictions."""
 
+from collections.abc import Sequence
+
 import orjson
 
 from service.base.settings import Limits
@@ -29,7 +31,7 @@ class PredictQuery(Query):
     def n_items(self, featurizer: Featurizer) -> int:
         """Return the characters, features or names of all instances."""
         a_character = featurizer.items_a_character
-        return sum(_size(instance, a_character) for instance in self._request.instances)
+        return sum([_size(instance, a_character) for instance in self._request.instances])
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
         """Return the rows of the instances, long texts in chunks where that is asked for."""
@@ -46,15 +48,10 @@ class PredictQuery(Query):
         """Return the predictions, what is known of each label in them."""
         request = self._request
         info = label_info_options(request, served.info)
-        texts = [getattr(instance, "text", None) for instance in request.instances]
-        labels_json = describe_labels(
-            found,
-            chunked.rows,
-            served,
-            info,
-            explain=request.explain,
-            texts=texts if chunked.ptr is None else (),
-        )
+        texts: Sequence[str | None] = ()
+        if request.explain and chunked.ptr is None:
+            texts = [getattr(instance, "text", None) for instance in request.instances]
+        labels_json = describe_labels(found, chunked.rows, served, info, explain=request.explain, texts=texts)
         predictions = write_predictions(found, options, epoch, served, labels_json, chunked.unknown)
         return FastAnswer(len(predictions), b",".join(predictions), request.threshold == TUNED)
 

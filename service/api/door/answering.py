@@ -1,4 +1,4 @@
-"""Answers to requests of every dialect: by one function, whether a route calls it or the protocol does.
+"""Answers to requests of every dialect: by `Dialect.answer`, whether a route calls it or the protocol does.
 
 What a request costs besides its search is how much different code it runs, for a search leaves little of
 anything else in the processor's caches. So requests that come whole, their heads seen before, are answered
@@ -61,7 +61,7 @@ Header = tuple[bytes, bytes]
 
 
 class Answering:
-    """Answers requests in their dialects, and does with each answer what is done with all. Event loop only.
+    """What requests are answered by, and what is done with each answer. Event loop only.
 
     shadows   what answers copies of requests, where an alias has a shadow
     requests  where what is answered is counted
@@ -75,30 +75,6 @@ class Answering:
         self.requests = requests
         self.limits = limits
         self._shadows = shadows
-
-    def answer(
-        self,
-        dialect: Dialect[Any],
-        chosen: ChosenVersion[ServedVersion],
-        body: Body,
-        timings: StageTimings,
-        query: object = None,
-    ) -> Reply | Longer:
-        """Return the answer to a body, or what answers it in a thread, with which `finish` is called then.
-
-        chosen  the version that answers
-        timings   where the stages are noted that no kernel counts
-        query   what the dialect has read of the body; None: it is yet to be read
-
-        Raises as the dialect does.
-        """
-        if query is None:
-            found = dialect.answer(body, chosen.served, self.limits, timings)
-        else:
-            found = dialect.answer_read(query, chosen.served, self.limits, timings)
-        if isinstance(found, Reply):
-            self.finish(dialect, chosen, body, found)
-        return found
 
     def finish(
         self, dialect: Dialect[Any], chosen: ChosenVersion[ServedVersion], body: Body, reply: Reply
@@ -216,17 +192,19 @@ class WholeRequests:
         try:
             if not self._is_open:
                 self._answering.ring.check(head.authorization, AccessScope.PREDICT)
-            reply = self._answering.answer(head.dialect, chosen, Body(message, start, head.said), stages)
+            body = Body(message, start, head.said)
+            reply = head.dialect.answer(body, chosen.served, self._answering.limits, stages)
+            if isinstance(reply, Longer):
+                stages.forget()
+                return None
+            self._answering.finish(head.dialect, chosen, body, reply)
         except (XylemError, StoreError) as error:
             scope = {"path": head.path, "root_path": self._root_path, "request_id": request_id, TRACE: trace}
-            first, ended, lines, body = _refusal(head, chosen.served, error, scope)
+            first, ended, lines, problem = _refusal(head, chosen.served, error, scope)
             self._requests.end(request_id, ended, began, trace, stages)
-            return b"".join((first, headers, lines, _ID_LINE, request_id.encode(), HEAD_END, body))
+            return b"".join((first, headers, lines, _ID_LINE, request_id.encode(), HEAD_END, problem))
         except Exception as error:  # the route meets it again, and answers
             log(logging.ERROR, "failure", error=error)
-            stages.forget()
-            return None
-        if isinstance(reply, Longer):
             stages.forget()
             return None
         parts, lines = reply.parts, _JSON_LINES
@@ -245,9 +223,8 @@ class WholeRequests:
     def _look_up(self, head: bytes) -> tuple[_Target | None, RequestHeaders]:
         """Return what answers requests with a head that `heads` lacks, or None, and what is its own."""
         known = self._live.heads  # before the store is looked at: nothing in it outlives its state
-        target = self._find(head, known)
-        if target is not None or len(head) > HEAD_LENGTH_MAX:
-            return target, NOTHING
+        if len(head) > HEAD_LENGTH_MAX:
+            return None, NOTHING
         head, own = divide(head)
         return known.get(head) or self._find(head, known), own
 

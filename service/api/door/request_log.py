@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from itertools import count
 from time import perf_counter_ns, time_ns
@@ -16,7 +16,7 @@ from service.api.door.heads import RequestHeaders
 from service.api.door.metrics import SECONDS, Metrics, Series, Timing
 from service.api.door.request_timings import EndedRequest, shape_of
 from service.base.logs import Request, log_requests, said_of
-from service.base.stages import StageTimings, Stretch
+from service.base.stages import Noted, StageTimings, Stretch
 from service.traces.tracer import EndedTrace, SpanShape, Trace, Tracer
 
 SETTLE_SECONDS = 0.002
@@ -26,8 +26,8 @@ costs a fraction of what it does for each, between answers that leave nothing of
 _FORGOTTEN_NS = 1_000_000_000
 """When one waits for longer, the event loop that was to settle it has ended: the next asks its own."""
 
-_PROCESS = os.urandom(8).hex()
-_SERIAL = count(1)
+new_request_id: Callable[[], str] = map(f"{os.urandom(8).hex()}%08x".__mod__, count(1)).__next__
+"""Returns an id that no other request has; without a function of Python's, which each request would call."""
 
 
 class RequestOutcome(NamedTuple):
@@ -56,7 +56,9 @@ class RequestLog:
         self.metrics = metrics
         self.tracer = tracer
         self._access_log = access_log
-        self._ended: list[tuple[int, str, RequestOutcome, int, Trace | None, Sequence[Stretch]]] = []
+        self._ended: list[
+            tuple[int, str, RequestOutcome, int, Trace | None, Sequence[Stretch], Sequence[Noted]]
+        ] = []
         self._settled_by = 0
         metrics.settle = self.settle
 
@@ -75,15 +77,18 @@ class RequestLog:
         stages  its stages, which begin anew
         """
         told: Sequence[Stretch] = ()
+        noted: Sequence[Noted] = ()
         if stages is not None:
-            if stages.noted:
+            if stages.is_traced:
                 self.metrics.stages.count(stages)
-            told = stages.drain_stages() if stages.is_traced else ()
+                told = stages.drain_stages()
+            elif stages.noted:
+                noted, stages.noted = stages.noted, []
         now = perf_counter_ns()
         if now > self._settled_by:
             self._settled_by = now + _FORGOTTEN_NS
             asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.settle)
-        self._ended.append((now, request_id, outcome, began, trace, told))
+        self._ended.append((now, request_id, outcome, began, trace, told, noted))
 
     def begin(self, own: RequestHeaders, path: str = "") -> tuple[str, Trace | None]:
         """Return the id of a request, which it may bring, and its span, which probes never have."""
@@ -102,7 +107,9 @@ class RequestLog:
         """Count, log and trace what was noted."""
         noted, self._ended, self._settled_by = self._ended, [], 0
         since, tracer, lines = time_ns() - perf_counter_ns(), self.tracer, []
-        for ended, request_id, outcome, began, trace, told in noted:
+        for ended, request_id, outcome, began, trace, told, stages in noted:
+            if stages:
+                self.metrics.stages.count_all(stages)
             seconds, at, said = 1e-9 * (ended - began), 1e-9 * (ended + since), outcome.said
             place = bisect_left(SECONDS, seconds)
             outcome.timing.counts[place] += 1
@@ -131,8 +138,3 @@ class RequestLog:
         level = logging.DEBUG if path in PROBES and status == HTTPStatus.OK else logging.INFO
         timing = self.metrics.timing(Series(route, status, model, number))
         return RequestOutcome(timing, said, code, level, shape_of(ended) if is_traced else None)
-
-
-def new_request_id() -> str:
-    """Return an id that no other request has."""
-    return f"{_PROCESS}{next(_SERIAL):08x}"

@@ -101,15 +101,17 @@ async def reply_in(
     if model is None:
         model, ref = reference_of(request.path_params)
     chosen = await choose_served(request, services.live, model, ref)
-    timings, query = timings_of(request.scope), None
+    timings = timings_of(request.scope)
     if len(body.message) > LONG_BYTES:
         query = await services.work.run(dialect.read, body, services.limits)
         timings.end(READ)
-    reply = services.answering.answer(dialect, chosen, body, timings, query)
+        reply = dialect.answer_read(query, chosen.served, services.limits, timings)
+    else:
+        reply = dialect.answer(body, chosen.served, services.limits, timings)
     if isinstance(reply, Longer):
         timings.begin()
         reply = await _in_thread(services.work, began, reply)
-        services.answering.finish(dialect, chosen, body, reply)
+    services.answering.finish(dialect, chosen, body, reply)
     return RawResponse(b"".join(reply.parts), headers_for(reply, chosen.served))
 
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 
 from service.base.errors import BadInput, BadRequest, LimitExceeded
 from service.base.faults import FAULT, sentence_of, shortened, unknown, what_is
-from service.serving.schemas.instances import HIDDEN, KINDS, TAGS
+from service.serving.schemas.instances import FIELDS_MAX, HIDDEN, KINDS, TAGS, too_many_fields
 from service.serving.schemas.limits import LIMIT
 
 FAULTS_MAX = 100
@@ -78,5 +78,7 @@ def _no_instance(value: Any, path: str) -> BadRequest:
     """Return why a value is none of the kinds of instances."""
     if type(value) is not dict:
         return BadRequest(f"expected an object, found {what_is(value)}").at(path)
+    if len(value) > FIELDS_MAX:
+        return BadRequest(too_many_fields(value)).at(path)
     has = [key for key in KINDS if key in value]
     return BadRequest(f"expected {_SHAPE}, found {' and '.join(has) or 'none of them'}").at(path)

@@ -20,26 +20,35 @@ FIELDS_MAX = 100
 """Fields of an object, known or not: each that is not is a fault."""
 
 
-class RequestModel(BaseModel):
-    """What a request says: no field but these, each of just its type."""
+class StrictModel(BaseModel):
+    """What has no field but its own, each of just its type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class RequestModel(StrictModel):
+    """What a request says, but for its instances: `kind_of` counts the fields of those."""
 
     @model_validator(mode="before")
     @classmethod
     def _few(cls, value: Any) -> Any:
         if type(value) is dict and len(value) > FIELDS_MAX:
-            raise fault(f"expected at most {FIELDS_MAX} fields, found {len(value)}")
+            raise fault(too_many_fields(value))
         return value
 
 
-class TextInstance(RequestModel):
+def too_many_fields(value: dict[str, Any]) -> str:
+    """Return what is told of an object with more fields than FIELDS_MAX."""
+    return f"expected at most {FIELDS_MAX} fields, found {len(value)}"
+
+
+class TextInstance(StrictModel):
     """An instance that is a text."""
 
     text: Annotated[str, AtMost("text_bytes_max", "bytes of text", utf8_length)]
 
 
-class SparseInstance(RequestModel):
+class SparseInstance(StrictModel):
     """An instance that is sparse already: `indices` are integers of any size, in any order, not unique."""
 
     indices: Annotated[list[int], AtMost("features_max", "features")]
@@ -56,7 +65,7 @@ class SparseInstance(RequestModel):
         return values
 
 
-class NamedInstance(RequestModel):
+class NamedInstance(StrictModel):
     """An instance that is a value for each of some named features."""
 
     features: Annotated[
@@ -71,7 +80,7 @@ HIDDEN = "\0"
 """What the tags of unions begin with: no such word stands in a path that a client sees."""
 
 TEXT, SPARSE, NAMED = f"{HIDDEN}text", f"{HIDDEN}sparse", f"{HIDDEN}named"
-TAGS: dict[str, type[RequestModel]] = {TEXT: TextInstance, SPARSE: SparseInstance, NAMED: NamedInstance}
+TAGS: dict[str, type[StrictModel]] = {TEXT: TextInstance, SPARSE: SparseInstance, NAMED: NamedInstance}
 """How the kinds are told apart."""
 
 _TAG_OF = {
@@ -84,10 +93,10 @@ _TAG_OF = {
 
 def kind_of(value: Any) -> str | None:
     """Return the tag of what looks like an instance: which of the fields it has tells its kind."""
-    if type(value) is dict:
+    if type(value) is dict and len(value) <= FIELDS_MAX:
         has = ("text" in value, "indices" in value, "values" in value, "features" in value)
         return _TAG_OF.get(has)
-    if isinstance(value, RequestModel):
+    if isinstance(value, StrictModel):
         return next(tag for tag, kind in TAGS.items() if isinstance(value, kind))
     return None
 

@@ -1,13 +1,11 @@
 """Limits as annotations of fields: values are held against the settings that are the validation's context."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from typing import Any, NamedTuple
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import PydanticCustomError, core_schema
-
-from model_store.names import encoded_names
 
 Validate = Callable[[Any], Any]
 
@@ -27,7 +25,10 @@ def utf8_length(text: str) -> int:
 
 def longest(names: Iterable[str]) -> int:
     """Return the bytes of the longest of some names."""
-    return max(map(len, encoded_names(names)), default=0)
+    names = list(names)
+    is_ascii = "".join(names).isascii()
+    sizes: Iterable[Sized] = names if is_ascii else [name.encode(errors="surrogatepass") for name in names]
+    return max(map(len, sizes), default=0)
 
 
 def exceeded(message: str, path: str = "") -> PydanticCustomError:

@@ -197,7 +197,8 @@ class PredictRequest(Options):
 
     @model_validator(mode="after")
     def _check_together(self, info: ValidationInfo) -> Self:
-        self._check_chunks()
+        if self.chunk_characters is not None:
+            self._check_chunks()
         if not self.instances:
             raise fault("expected at least one instance, found none", "instances")
         n_labels = len(self.instances) * self.top_r

@@ -143,7 +143,10 @@ def test_the_predictions_of_the_general_way(
         assert (found is not None) == is_within
     if found is not None:
         assert is_within
-        assert found[:2] == (n_rows, both.generally(instances, top_r, beam_width, threshold, exact))
+        assert (found.n_rows, found.json) == (
+            n_rows,
+            both.generally(instances, top_r, beam_width, threshold, exact),
+        )
         assert found.is_tuned == (threshold == "tuned")
     assert both.from_rows(instances, top_r, beam_width, threshold, exact) == found
     as_tensors = both.as_tensors(body if threshold is None else {**body, "threshold": threshold})
@@ -188,7 +191,7 @@ def test_more_values_labels_and_rows_than_there_was_room_for(both: Both) -> None
         for _ in range(2):
             found = both.plainly(body)
             assert found is not None
-            assert found[:2] == (len(rows), both.generally(rows, top_r, beam_width))
+            assert (found.n_rows, found.json) == (len(rows), both.generally(rows, top_r, beam_width))
             as_tensors = both.as_tensors({"instances": rows, "top_r": top_r, "beam_width": beam_width})
             assert as_tensors is not None
             assert as_tensors.n_rows == len(rows)
@@ -203,7 +206,7 @@ def test_names_that_are_longer_than_expected(tmp_path: Any) -> None:
         body = orjson.dumps({"instances": [row, row], "top_r": 9})
         found = both.plainly(body)
         assert found is not None
-        assert found[:2] == (2, both.generally([row, row], 9, 10))
+        assert (found.n_rows, found.json) == (2, both.generally([row, row], 9, 10))
 
 
 def test_children_beyond_the_limit(tmp_path: Any) -> None:

@@ -18,6 +18,7 @@ from service.serving.schemas.predict import Options, PredictRequest, TextLine
 
 LIMITS = Limits()
 RAW = {"indices": [3, 17], "values": [0.5, 1]}
+MANY = {f"field{i}": i for i in range(100)}
 
 
 def body(**fields: Any) -> bytes:
@@ -118,6 +119,8 @@ def test_what_is_not_json(data: bytes) -> None:
         (body(instances=[{"text": "a", "features": {}}]), "instances[0]", "text and features"),
         (body(instances=[{"indices": [1]}]), "instances[0]", "found indices"),
         (body(instances=[{"text": "a", "id": 1}]), "instances[0].id", "another field"),
+        (body(instances=[RAW, {"text": "a", **MANY}]), "instances[1]", "at most 100 fields, found 101"),
+        (body(**MANY), "", "at most 100 fields, found 101"),
         (body(instances=[{"text": 1}]), "instances[0].text", "a string, found 1"),
         (body(instances=[{"text": None}]), "instances[0].text", "found null"),
         (body(instances=[{"indices": [True], "values": [1]}]), "instances[0].indices[0]", "found true"),

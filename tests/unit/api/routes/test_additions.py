@@ -4,10 +4,11 @@ import asyncio
 import json
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from fastapi import APIRouter, Request, Response
+from msgspec import Struct
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -71,7 +72,7 @@ def test_an_option_of_predict(shared_store: Path, monkeypatch: pytest.MonkeyPatc
 
 
 # 1. service/api/door/heads.py
-class TenantHeaders(NamedTuple):
+class TenantHeaders(Struct, frozen=True):
     request_id: bytes | None = None
     traceparent: bytes | None = None
     tracestate: bytes | None = None
@@ -79,9 +80,7 @@ class TenantHeaders(NamedTuple):
     tenant: bytes | None = None
 
 
-TENANT = heads.OwnHeader(
-    b"enant", re.compile(rb"\r\n[Tt]enant: *([a-z]+)(?=\r\n|\Z)"), lambda tenants: tenants[0]
-)
+TENANT = heads.OwnHeader(rb"[Tt]enant", rb"[a-z]+", lambda tenants: tenants[0])
 
 
 @pytest.fixture
@@ -96,6 +95,7 @@ def tenants(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
 
     begin_as_ever = RequestLog.begin
     monkeypatch.setitem(heads.OWN_HEADERS, b"tenant", TENANT)
+    monkeypatch.setattr(heads, "OWN_LINES", heads.lines_of(heads.OWN_HEADERS))
     monkeypatch.setattr(heads, "RequestHeaders", TenantHeaders)
     monkeypatch.setattr(heads, "NOTHING", TenantHeaders())
     monkeypatch.setattr("service.api.door.answering.NOTHING", TenantHeaders())
