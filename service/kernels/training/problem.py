@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from model_store.compiled.decorators import kernel
-from model_store.compiled.handles import F32, I32, I64, U8, U16
+from model_store.compiled.handles import F32, I32, I64, U8, U16, Bools
 from model_store.ensemble import Chunk
 from service.kernels.search.scorer import place
 
@@ -210,6 +210,34 @@ def pack_tile(weights: F32, ascending: I64, n_children: int, prune: float, count
                     kept[at] = w
                     at += 1
     return lane, kept
+
+
+@kernel
+def unpack_tile(chunk: Chunk, lane: I32, rank: I32, weights_out: F32) -> None:
+    """Write the weights of a chunk's children in their lanes, and the rows of their features.
+
+    lane  int32[C]           -1: the child is left out
+    rank  int32[n_features]  -1: the feature is
+    """
+    for k in range(len(chunk.features)):
+        row = rank[chunk.features[k]]
+        for e in range(chunk.row_ptr[k], chunk.row_ptr[k + 1] if row >= 0 else 0):
+            if lane[chunk.child[e]] >= 0:
+                weights_out[row, lane[chunk.child[e]]] = chunk.weight[e]
+
+
+@kernel
+def without(chunk: Chunk, is_seen: Bools, of: Bools) -> Chunk:
+    """Return a chunk without the weights of some children, bool[C], for some features, bool[n_features]."""
+    row_ptr, n = np.zeros_like(chunk.row_ptr), 0
+    child, weight = np.empty_like(chunk.child), np.empty_like(chunk.weight)
+    for k in range(len(chunk.features)):
+        seen = is_seen[chunk.features[k]]
+        for e in range(chunk.row_ptr[k], chunk.row_ptr[k + 1]):
+            child[n], weight[n] = chunk.child[e], chunk.weight[e]
+            n += not (seen and of[chunk.child[e]])
+        row_ptr[k + 1] = n
+    return Chunk(chunk.features, row_ptr, child[:n], weight[:n], chunk.bias)
 
 
 @kernel

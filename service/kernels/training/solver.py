@@ -41,6 +41,7 @@ from model_store.compiled.vectors import (
     vsub,
 )
 from model_store.ensemble import LANES
+from service.kernels.search.scorer import place
 from service.kernels.training.problem import Problem
 from service.kernels.training.random import shuffle
 
@@ -201,6 +202,87 @@ def solve_squared_hinge(
             n_active = n_rows
             _start(tile, lanes, extent)
     return -(~done)
+
+
+@inlined
+def _margin(problem: Problem, weights: F32, i: Integer) -> Any:
+    """Return w . x + b of row i for one child. Four sums, because an addition waits for the one before."""
+    a, b, c, d = weights[len(weights) - 1], np.float32(0), np.float32(0), np.float32(0)
+    e, last = problem.indptr[i], problem.indptr[i + 1]
+    while e + 3 < last:
+        a += problem.values[place(e)] * weights[place(problem.features[place(e)])]
+        b += problem.values[place(e + 1)] * weights[place(problem.features[place(e + 1)])]
+        c += problem.values[place(e + 2)] * weights[place(problem.features[place(e + 2)])]
+        d += problem.values[place(e + 3)] * weights[place(problem.features[place(e + 3)])]
+        e += 4
+    while e < last:
+        a += problem.values[place(e)] * weights[place(problem.features[place(e)])]
+        e += 1
+    return (a + b) + (c + d)
+
+
+DROP = 0.1
+"""`solve_each` leaves a row out until the end where its variable is 0 and the gradient above DROP * eps."""
+
+
+@kernel
+def solve_each(
+    problem: Problem,
+    tile: Tile,
+    n_children: int,
+    cost: F32,
+    stands_for: F32,
+    eps: float,
+    epochs_max: int,
+    seed: int,
+    stop: U8,
+) -> None:
+    """Train the classifiers of a tile as `solve_squared_hinge`, one child after the other.
+
+    Faster than 16 at once where a tile has few children, and rows are left out sooner (DROP).
+
+    stands_for  float32[n]  of so many rows each row has the cost
+    """
+    above, zero, one = np.float32(DROP * eps), np.float32(0), np.float32(1)
+    weights, alpha, order = np.empty(len(tile.weights), np.float32), tile.alpha.ravel(), tile.order
+    state = np.empty(1, np.uint64)
+    state[0] = seed
+    for child in range(n_children):
+        weights[:] = 0
+        n_active = len(order)
+        for i in range(n_active):
+            order[i], alpha[i] = i, 0
+        whole = False
+        for _ in range(epochs_max):
+            shuffle(order, n_active, state)
+            most, least, k = zero, zero, 0
+            while k < n_active:
+                i = np.int64(order[k])
+                diagonal = np.float32(0.5) / (cost[child] * stands_for[i])
+                y = one if tile.positive[i] >> child & 1 else -one
+                gradient = y * _margin(problem, weights, i) - one + alpha[i] * diagonal
+                if alpha[i] <= 0 and gradient > above:
+                    n_active -= 1
+                    order[k] = order[n_active]
+                    order[n_active] = i
+                    continue
+                k += 1
+                projected = gradient if alpha[i] > 0 else min(gradient, zero)
+                most, least = max(most, projected), min(least, projected)
+                target = max(alpha[i] - gradient / (problem.squares[i] + one + diagonal), zero)
+                step = y * (target - alpha[i])
+                alpha[i] = target
+                if step != 0:
+                    weights[len(weights) - 1] += step
+                    for e in range(problem.indptr[i], problem.indptr[i + 1]):
+                        weights[place(problem.features[place(e)])] += problem.values[place(e)] * step
+            is_done = most - least <= eps
+            if stop[0] or (is_done and whole):
+                break
+            whole = is_done
+            if whole:
+                n_active = len(order)
+        tile.weights[:, child] = weights
 
 
 @inlined
