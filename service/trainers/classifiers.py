@@ -21,7 +21,7 @@ from service.kernels.training.problem import (
     rows_of,
     unpack_tile,
 )
-from service.kernels.training.solver import Tile, solve_each, solve_logistic, solve_squared_hinge
+from service.kernels.training.solver import Tile, solve_logistic, solve_one, solve_squared_hinge
 from service.trainers.shape import Shape
 from service.trainers.work import Tools, derived_seed
 
@@ -268,17 +268,20 @@ class Solve:
             else:
                 counts, n_all = is_positive @ some.weight, round(some.weight.sum(dtype=np.float64))
             costs = solving.costs_at(self.n_root, n_all, counts)
-            tile = Tile(of_all, aligned(n_used + 1), aligned(n_rows), order, active)
             tile_seed = derived_seed(self.seed, piece.node, number)
-            how = solving.eps, solving.epochs_max, tile_seed, stop
+            how: Any = (solving.eps, solving.epochs_max, tile_seed, stop)
+            if again.old is None and some is not None:
+                each = zip(is_positive, costs[:n_children, None] * some.weight, strict=True)
+                weights = np.stack([solve_one(problem, *of_child, *how) for of_child in each], axis=1)
+                solved.append(solved_of(weights, problem.used, ascending, n_children, solving.prune))
+                continue
+            tile = Tile(of_all, aligned(n_used + 1), aligned(n_rows), order, active)
             if again.old is not None:
                 _put_old(again.old, again.place, number, problem.used, rows.n_features, tile.weights)
                 known = nothing_known(n_rows)
                 if some is not None:
                     known = Known(positive(some.before, of_tile), some.was, some.weight)
                 refine(problem, tile, costs, solving.loss == "logistic", known, some is not None, stop)
-            elif some is not None:
-                solve_each(problem, tile, n_children, costs, some.weight, *how)
             else:
                 SOLVERS[solving.loss](problem, tile, n_children, costs, *how)
             solved.append(solved_of(tile.weights, problem.used, ascending, n_children, solving.prune))

@@ -252,8 +252,8 @@ def _regrown(
         n_trained += int(changed.sum())
     made = build_ensemble(trees, labels.n_labels, weighed.rows.n_features, weights)
     tree_of, local_of = forest_order(trees)
-    each = list(zip(tree_of.tolist(), local_of.tolist(), strict=True))
-    stays, is_whole = (np.array([of[t][i] for t, i in each]) for of in (kept, whole))
+    at_node = offsets(np.array(list(map(len, kept))))[tree_of] + local_of
+    stays, is_whole = (np.concatenate(of)[at_node] for of in (kept, whole))
     return _as_before(made, ensemble, stays, is_whole), n_trained
 
 

@@ -222,67 +222,54 @@ def _margin(problem: Problem, weights: F32, i: Integer) -> Any:
 
 
 DROP = 0.1
-"""`solve_each` leaves a row out until the end where its variable is 0 and the gradient above DROP * eps."""
+"""`solve_one` leaves a row out until the end where its variable is 0 and the gradient above DROP * eps."""
 
 
 @kernel
-def solve_each(
-    problem: Problem,
-    tile: Tile,
-    n_children: int,
-    cost: F32,
-    stands_for: F32,
-    eps: float,
-    epochs_max: int,
-    seed: int,
-    stop: U8,
-) -> None:
-    """Train the classifiers of a tile as `solve_squared_hinge`, one child after the other.
+def solve_one(
+    problem: Problem, positive: U16, cost: F32, eps: float, epochs_max: int, seed: int, stop: U8
+) -> F32:
+    """Return float32[m + 1]: the weights of one classifier, trained as `solve_squared_hinge`.
 
-    Faster than 16 at once where a tile has few children, and rows are left out sooner (DROP).
+    Faster than 16 at once where there are few, and rows are left out sooner (DROP).
 
-    stands_for  float32[n]  of so many rows each row has the cost
+    positive  uint16[n]   1 or 0
+    cost      float32[n]  of each row
     """
-    above, zero, one = np.float32(DROP * eps), np.float32(0), np.float32(1)
-    weights, alpha, order = np.empty(len(tile.weights), np.float32), tile.alpha.ravel(), tile.order
-    state = np.empty(1, np.uint64)
-    state[0] = seed
-    for child in range(n_children):
-        weights[:] = 0
-        n_active = len(order)
-        for i in range(n_active):
-            order[i], alpha[i] = i, 0
-        whole = False
-        for _ in range(epochs_max):
-            shuffle(order, n_active, state)
-            most, least, k = zero, zero, 0
-            while k < n_active:
-                i = np.int64(order[k])
-                diagonal = np.float32(0.5) / (cost[child] * stands_for[i])
-                y = one if tile.positive[i] >> child & 1 else -one
-                gradient = y * _margin(problem, weights, i) - one + alpha[i] * diagonal
-                if alpha[i] <= 0 and gradient > above:
-                    n_active -= 1
-                    order[k] = order[n_active]
-                    order[n_active] = i
-                    continue
-                k += 1
-                projected = gradient if alpha[i] > 0 else min(gradient, zero)
-                most, least = max(most, projected), min(least, projected)
-                target = max(alpha[i] - gradient / (problem.squares[i] + one + diagonal), zero)
-                step = y * (target - alpha[i])
+    zero, one = np.float32(0), np.float32(1)
+    n_rows = len(positive)
+    weights, alpha = np.zeros(len(problem.used) + 1, np.float32), np.zeros(n_rows, np.float32)
+    order, state = np.arange(n_rows).astype(np.int32), np.full(1, seed, np.uint64)
+    n_active, whole = n_rows, False
+    for _ in range(epochs_max):
+        shuffle(order, n_active, state)
+        most, least, k = zero, zero, 0
+        while k < n_active:
+            i = order[k]
+            y = one if positive[i] else -one
+            diagonal = np.float32(0.5) / cost[i]
+            gradient = y * _margin(problem, weights, i) - one + alpha[i] * diagonal
+            if alpha[i] <= 0 and gradient > DROP * eps:
+                n_active -= 1
+                order[k], order[n_active] = order[n_active], i
+                continue
+            k += 1
+            projected = gradient if alpha[i] > 0 else min(gradient, zero)
+            most, least = max(most, projected), min(least, projected)
+            target = max(alpha[i] - gradient / (problem.squares[i] + one + diagonal), zero)
+            step = y * (target - alpha[i])
+            if step != 0:
                 alpha[i] = target
-                if step != 0:
-                    weights[len(weights) - 1] += step
-                    for e in range(problem.indptr[i], problem.indptr[i + 1]):
-                        weights[place(problem.features[place(e)])] += problem.values[place(e)] * step
-            is_done = most - least <= eps
-            if stop[0] or (is_done and whole):
-                break
-            whole = is_done
-            if whole:
-                n_active = len(order)
-        tile.weights[:, child] = weights
+                weights[len(weights) - 1] += step
+                for e in range(problem.indptr[i], problem.indptr[i + 1]):
+                    weights[place(problem.features[place(e)])] += problem.values[place(e)] * step
+        is_done = bool(most - least <= eps)
+        if stop[0] or (is_done and whole):
+            break
+        whole = is_done
+        if whole:
+            n_active = n_rows
+    return weights
 
 
 @inlined
