@@ -47,8 +47,8 @@ _ChunkAt = Callable[[int], Chunk]
 OTHERS, OTHERS_LEAST = 1, 300
 """Of a node's rows without new labels so many for each one with them, and at least, are seen (`_on_some`)."""
 
-OTHERS_OF_NEW = 1500
-"""And so many where only new classifiers are trained: with 1,200 the other rows lose 0.04 P@5 more."""
+OF_NEW, OF_NEW_LEAST = 4, 1500
+"""Where only new classifiers are trained: one in so many, and at least so many (`_on_some`)."""
 
 ANEW = 0.05
 """Where more of the rows carry new labels, a step from old weights does not lead far enough (`_on_some`)."""
@@ -304,17 +304,16 @@ def _on_some(
     found, has_old = {}, shape.below(~is_new) > 0
     place, is_fresh = np.zeros(n_rows, np.int32), np.zeros(n_rows, np.bool_)
     for node, again in trained.items():
-        least = OTHERS_LEAST
-        if again.old is None:
-            least = OTHERS_OF_NEW
-            if loss == "logistic" or has_old[shape.child_ptr[node] + again.children].any():
-                found[node] = again
-                continue
+        is_new_only = again.old is None
+        if is_new_only and (loss == "logistic" or has_old[shape.child_ptr[node] + again.children].any()):
+            found[node] = again
+            continue
         first, end = int(shape.first[node]), members.end(shape, node)
         fresh = np.unique(added.rows[added.ptr[first] : added.ptr[end]])
         known = rows_of(before.ptr, before.rows, first, end, place)
         is_fresh[fresh] = True
         others = known[~is_fresh[known]]
+        least = max(OF_NEW_LEAST, len(others) // OF_NEW) if is_new_only else OTHERS_LEAST
         n_others = min(len(others), max(least, OTHERS * len(fresh)))
         random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, node)))
         rows = np.sort(np.concatenate([fresh, random.choice(others, n_others, replace=False)]))
