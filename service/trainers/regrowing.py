@@ -47,7 +47,7 @@ _ChunkAt = Callable[[int], Chunk]
 OTHERS, OTHERS_LEAST = 1, 300
 """Of a node's rows without new labels so many for each one with them, and at least, are seen (`_on_some`)."""
 
-OF_NEW, OF_NEW_LEAST = 4, 1500
+OF_NEW, OF_NEW_LEAST = 8, 1500
 """Where only new classifiers are trained: one in so many, and at least so many (`_on_some`)."""
 
 ANEW = 0.05
