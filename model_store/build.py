@@ -226,7 +226,8 @@ def _pack_leaves(trees: list[Tree], tree_of: I64, local_of: I64) -> dict[str, ND
     labels: list[I32] = [np.empty(0, np.int32)]
     values: list[F32] = [np.empty(0, np.float32)]
     sizes = [0]
-    for t, node in zip(tree_of.tolist(), local_of.tolist(), strict=True):
+    has_leaves = any(tree.histograms is not None for tree in trees)
+    for t, node in zip(tree_of.tolist(), local_of.tolist(), strict=True) if has_leaves else ():
         histograms = trees[t].histograms
         if histograms is None:
             continue

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.bits import BLOCK_BITS, padded_width
 from model_store.compiled.decorators import kernel
-from model_store.compiled.handles import F32, I32, I64, Bools
+from model_store.compiled.handles import I32, I64, Bools
 from model_store.ensemble import Chunk, TreeEnsemble
 
 _BLOCK_FEATURES = 1 << BLOCK_BITS
@@ -57,19 +57,16 @@ def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
     number = int(ensemble.node_chunk[node])
     features, is_dense = _features(ensemble, number)
     width = padded_width(last - first)
-    dense = ensemble.dense[ensemble.dense_ptr[number] : ensemble.dense_ptr[number + 1]].reshape(-1, width)
     words = ensemble.sparse[ensemble.sparse_ptr[number] : ensemble.sparse_ptr[number + 1]]
+    half = words.itemsize // 2  # bytes: the child's position in the low half, its weight in the high one
+    dense = ensemble.dense[ensemble.dense_ptr[number] : ensemble.dense_ptr[number + 1]].reshape(-1, width)
     ends = ensemble.row_ptr[ensemble.row_start[number] : ensemble.row_start[number + 1]]
-    half = 4 * words.itemsize  # bits: the child's position in the low half, its weight in the high one
-    low = words.dtype.type((1 << half) - 1)
-    bits = (words >> words.dtype.type(half)).astype(f"u{words.itemsize // 2}")
-    stored = {1: np.int8, 2: np.uint16, 4: np.float32}[bits.itemsize]
-    sparse = (words & low).astype(np.int32), as_float(bits.view(stored)), ends.astype(np.int64)
     row_ptr = np.zeros(len(features) + 1, np.int64)
     most = len(words) + (last - first) * len(dense)
-    child, weight = np.empty(most, np.int32), np.empty(most, np.float32)
-    n = _unpack(is_dense, *sparse, as_float(dense), last - first, row_ptr, child, weight)
-    child, weight, kept = child[:n], weight[:n], np.diff(row_ptr) > 0
+    child, bits = np.empty(most, np.int32), np.empty(most, f"u{half}")
+    n = _unpack(is_dense, words, ends, dense.view(bits.dtype), last - first, row_ptr, child, bits)
+    weight = as_float(bits[:n].view(dense.dtype))
+    child, kept = child[:n], np.diff(row_ptr) > 0
     if len(ensemble.node_scale):
         weight = weight * ensemble.node_scale[first:last][child]
     bias = ensemble.node_bias[first:last].copy()
@@ -79,31 +76,33 @@ def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
 @kernel
 def _unpack(
     is_dense: Bools,
-    words: I32,
-    word_weights: F32,
-    ends: I64,
-    dense: F32,
+    words: NDArray[Any],
+    ends: I32,
+    dense: NDArray[Any],
     n_children: int,
     row_ptr_out: I64,
     child_out: I32,
-    weight_out: F32,
+    bits_out: NDArray[Any],
 ) -> int:
-    """Write the weights of a chunk that are not 0, row by row, and return how many there are.
+    """Write the bits of a chunk's weights that are not 0, row by row, and return how many there are.
 
-    words, word_weights  children and weights of the rows that are not dense, row k's from ends[k] on
-    dense                float32[dense rows, width]
+    words  of the rows that are not dense, row k's from ends[k] on
+    dense  bits, [dense rows, width]
     """
-    n, n_sparse, n_dense = 0, 0, 0
+    n, n_sparse, n_dense, half = 0, 0, 0, np.uint64(8 * bits_out.itemsize)
+    low = (np.uint64(1) << half) - np.uint64(1)
+    size = low >> np.uint64(1)  # all bits but that of the sign
     for row in range(len(is_dense)):
         if is_dense[row]:
             for c in range(n_children):
-                child_out[n], weight_out[n] = c, dense[n_dense, c]
-                n += dense[n_dense, c] != 0
+                child_out[n], bits_out[n] = c, dense[n_dense, c]
+                n += np.uint64(dense[n_dense, c]) & size != 0
             n_dense += 1
         else:
             for i in range(ends[n_sparse], ends[n_sparse + 1]):
-                child_out[n], weight_out[n] = words[i], word_weights[i]
-                n += word_weights[i] != 0
+                word = np.uint64(words[i])
+                child_out[n], bits_out[n] = word & low, word >> half
+                n += word >> half & size != 0
             n_sparse += 1
         row_ptr_out[row + 1] = n
     return n

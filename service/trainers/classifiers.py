@@ -19,8 +19,9 @@ from service.kernels.training.problem import (
     place_tile,
     positives,
     rows_of,
+    unpack_tile,
 )
-from service.kernels.training.solver import Tile, solve_logistic, solve_squared_hinge
+from service.kernels.training.solver import Tile, solve_logistic, solve_one, solve_squared_hinge
 from service.trainers.shape import Shape
 from service.trainers.work import Tools, derived_seed
 
@@ -51,7 +52,7 @@ class Solving(NamedTuple):
     epochs_max: int
     prune: float
 
-    def costs_at(self, n_root: int, n_rows: int, n_positive: I64) -> F32:
+    def costs_at(self, n_root: int, n_rows: int, n_positive: I64 | F32) -> F32:
         """Return float32[LANES]: the costs of a tile's children, which have so many of a node's n_rows rows.
 
         Beyond the last child the cost is that of a child with all rows.
@@ -81,7 +82,7 @@ class Some(NamedTuple):
 
     rows    int32[n]    ascending
     was     uint8[n]    1 where it was a row of the node when the old weights were trained
-    weight  float32[n]  the curvature of so many rows is that of this one
+    weight  float32[n]  so many rows have the cost, or the curvature, of this one
     before  the members of the labels that there were then
     """
 
@@ -95,13 +96,16 @@ class Again(NamedTuple):
     """The children of a node whose classifiers are trained.
 
     children  int32[n]  ascending
-    old       the weights that they go on from, child i of the chunk being children[i]; None: from nothing
-    some      the rows that they are trained on; old weights are then the optimum of what was, and those of
-              features that none of these rows has stay, and are left out of the result. None: all rows
+    old       the weights that they go on from; None: from nothing
+    place     int32[C]  which of the children each child of `old` is, -1: none
+    some      the rows that they are trained on, of the loss squared_hinge one child after the other if from
+              nothing; old weights are then the optimum of what was, and those of features that none of these
+              rows has stay, and are left out of the result. None: all rows
     """
 
     children: I32
     old: Chunk | None = None
+    place: I32 = np.empty(0, np.int32)
     some: Some | None = None
 
 
@@ -236,75 +240,79 @@ class Solve:
         again = self.trained[piece.node]
         place, rank = workspace
         bounds = shape.child_bounds(piece.node)
-        of_node = rows_of(members.ptr, members.rows, bounds[0], members.end(shape, piece.node), place)
-        picked = np.arange(len(of_node)) if again.some is None else place[again.some.rows] - 1
-        problem: Problem = localise(rows.indptr, rows.indices, rows.values, of_node[picked], rank)
-        n_rows, n_used = len(picked), len(problem.used)
+        some = again.some
+        if some is None:
+            of_node = rows_of(members.ptr, members.rows, bounds[0], members.end(shape, piece.node), place)
+        else:
+            of_node = some.rows
+            place[of_node] = np.arange(1, len(of_node) + 1)
+        problem: Problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank)
+        n_rows, n_used = len(of_node), len(problem.used)
         ascending = np.argsort(problem.used)
         order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
         solved = []
 
         def positive(carried: Members, of_tile: I32) -> U16:
-            found = np.empty(len(of_node), np.uint16)
+            found = np.empty(n_rows + 1, np.uint16)  # the last one: of rows that are not seen
             positives(carried.ptr, carried.rows, bounds[of_tile], bounds[of_tile + 1], place, found)
-            return found
+            return found[:-1]
 
         for number in range(piece.first, piece.last):
             if stop[0]:
                 break
             of_tile = again.children[number * LANES : (number + 1) * LANES]
             n_children, of_all = len(of_tile), positive(members, of_tile)
-            lanes = np.arange(n_children, dtype=np.uint16)[:, None]
-            costs = solving.costs_at(self.n_root, len(of_node), np.count_nonzero(of_all >> lanes & 1, axis=1))
-            tile = Tile(of_all[picked], aligned(n_used + 1), aligned(n_rows), order, active)
+            is_positive = of_all >> np.arange(n_children, dtype=np.uint16)[:, None] & 1
+            if some is None:
+                counts, n_all = np.count_nonzero(is_positive, axis=1), n_rows
+            else:
+                counts, n_all = is_positive @ some.weight, round(some.weight.sum(dtype=np.float64))
+            costs = solving.costs_at(self.n_root, n_all, counts)
             tile_seed = derived_seed(self.seed, piece.node, number)
-            if _put_old(again, number, problem.used, ascending, tile.weights):
-                known, some = nothing_known(n_rows), again.some
+            how: Any = (solving.eps, solving.epochs_max, tile_seed, stop)
+            if again.old is None and some is not None:
+                each = zip(is_positive, costs[:n_children, None] * some.weight, strict=True)
+                weights = np.stack([solve_one(problem, *of_child, *how) for of_child in each], axis=1)
+                solved.append(solved_of(weights, problem.used, ascending, n_children, solving.prune))
+                continue
+            tile = Tile(of_all, aligned(n_used + 1), aligned(n_rows), order, active)
+            if again.old is not None:
+                _put_old(again.old, again.place, number, problem.used, rows.n_features, tile.weights)
+                known = nothing_known(n_rows)
                 if some is not None:
-                    known = Known(positive(some.before, of_tile)[picked], some.was, some.weight)
+                    known = Known(positive(some.before, of_tile), some.was, some.weight)
                 refine(problem, tile, costs, solving.loss == "logistic", known, some is not None, stop)
             else:
-                how = solving.eps, solving.epochs_max, tile_seed, stop
                 SOLVERS[solving.loss](problem, tile, n_children, costs, *how)
             solved.append(solved_of(tile.weights, problem.used, ascending, n_children, solving.prune))
         forget_rows(of_node, place)
         return solved
 
 
-def _put_old(
-    again: Again,
-    number: int,
-    used: I32,
-    ascending: I64,
-    weights_out: F32,
-) -> bool:
-    """Write the old weights of a tile's children in their places; return whether there are any."""
-    chunk, first = again.old, number * LANES
-    if chunk is None or not len(used):
-        return False
-    last = min(first + LANES, len(chunk.bias))
-    place = np.searchsorted(used, chunk.features, sorter=ascending)
-    rank = ascending[np.minimum(place, len(used) - 1)]
-    rank[used[rank] != chunk.features] = -1  # no row has the feature
-    of_weight = np.repeat(rank, np.diff(chunk.row_ptr))
-    here = (of_weight >= 0) & (chunk.child >= first) & (chunk.child < last)
-    weights_out[of_weight[here], chunk.child[here] - first] = chunk.weight[here]
-    weights_out[len(used), : last - first] = chunk.bias[first:last]
-    return True
+def _put_old(chunk: Chunk, place: I32, number: int, used: I32, n_features: int, weights_out: F32) -> None:
+    """Write the old weights of a tile's children in their places."""
+    lane = np.where(place // LANES == number, place % LANES, -1)
+    rank = np.full(n_features, -1, np.int32)
+    rank[used] = np.arange(len(used), dtype=np.int32)
+    unpack_tile(chunk, lane, rank, weights_out)
+    weights_out[len(used), lane[lane >= 0]] = chunk.bias[lane >= 0]
 
 
 def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
     """Return one chunk of children that several have, by their places in it.
 
-    parts  each with int32[C]: the place of each of its children, -1: it is left out
+    parts  each with int32[C]: the place of each of its children, -1: it is left out. A child may be in two
+           of them, which then have weights for other features; the bias is that of the first one
 
     Two are merged at a time, so that a weight is moved log2(parts) times.
     """
     no_row, none = np.zeros(1, np.int64), np.empty(0, np.int32)
     empty = Chunk(none, no_row, none, np.empty(0, np.float32), np.zeros(n_children, np.float32))
-    for chunk, place in parts:
+    for chunk, place in reversed(parts):
         empty.bias[place[place >= 0]] = chunk.bias[place >= 0]
-    merged, same = [merge_rows(empty, *part) for part in parts], np.arange(n_children, dtype=np.int32)
+    merged, same = [merge_rows(empty, *part) for part in parts[::2]], np.arange(n_children, dtype=np.int32)
+    for number, part in enumerate(parts[1::2]):
+        merged[number] = merge_rows(merged[number], *part)
     while len(merged) > 1:
         last = merged[len(merged) & ~1 :]
         merged = [merge_rows(a, b, same) for a, b in zip(merged[::2], merged[1::2], strict=False)] + last

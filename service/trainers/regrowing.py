@@ -1,13 +1,14 @@
 """Trees of linear classifiers that get new labels, or go on from old weights, without training again.
 
-A new label joins the group of sibling labels whose centre is nearest to its rows' mean, as clustering has it;
-a group that grows too large is divided as the trainer divides. Its classifier is trained on the rows of the
-group; the classifiers on the path to it go on from their weights, as does every one where rows are others.
+A new label joins the group of sibling labels to which the trees lead the mean of its rows; a group that grows
+too large is divided as the trainer divides. Its classifier is trained on rows of the group; those on
+the path to it go on from their weights, as does every one where rows are others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,21 +20,19 @@ from model_store.decoding import OldTree, chunk_of, trees_of
 from model_store.ensemble import Chunk, Tree, TreeEnsemble, Weights
 from model_store.version import Model
 from service.base.rows import LabelRows, SparseRows, offsets
-from service.kernels.training.cluster import nearest_groups
-from service.kernels.training.problem import forget_rows, rows_of
+from service.kernels.training.problem import add_margins, forget_rows, rows_of, without
 from service.trainers.classifiers import (
     Again,
+    Loss,
     Members,
     Solving,
     Some,
-    members_of,
     merge_chunks,
     train_classifiers,
 )
-from service.trainers.representations import label_representations
+from service.trainers.representations import label_representations, label_sums
 from service.trainers.shape import Shape, parents_of, shape_of
 from service.trainers.source import TrainingSet
-from service.trainers.spec import rows_by_label
 from service.trainers.weighing import Weighed, weigh
 from service.trainers.work import Tools, derived_seed
 
@@ -42,8 +41,14 @@ _EMPTY = np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), np
 
 _NO_LABELS = np.empty(0, np.int32)
 
+_ChunkAt = Callable[[int], Chunk]
+"""What reads the chunk of a node."""
+
 OTHERS, OTHERS_LEAST = 1, 300
 """Of a node's rows without new labels so many for each one with them, and at least, are seen (`_on_some`)."""
+
+OF_NEW, OF_NEW_LEAST = 8, 1500
+"""Where only new classifiers are trained: one in so many, and at least so many (`_on_some`)."""
 
 ANEW = 0.05
 """Where more of the rows carry new labels, a step from old weights does not lead far enough (`_on_some`)."""
@@ -98,16 +103,17 @@ def extend_trees(
     is_new = np.bincount(data.labels.indices, minlength=data.labels.n_labels) > 0
     is_new[: ensemble.label_leaf.shape[1]] &= ensemble.label_leaf[0] < 0
     new = np.flatnonzero(is_new).astype(np.int32)
-    vectors = _vectors(weighed, data.labels, new, tools)
+    counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)[new]
+    sums = label_sums(data.rows, _only(data.labels, new))[new]
     n_divided = 0
 
-    def place(old: OldTree, of_tree: Tools) -> _Place:
+    def place(old: OldTree, chunk_at: _ChunkAt, of_tree: Tools) -> _Place:
         nonlocal n_divided
-        joins, divided = _join(old, new, vectors, weighed, data.labels), {}
+        joins, divided = _join(old, chunk_at, new, sums, counts), {}
         for node, (before, joining) in joins.items():
             if len(before) + len(joining) > how.group_most:
                 labels = np.sort(np.concatenate([before, joining]))
-                alike = _vectors(weighed, data.labels, labels, tools)
+                alike = label_representations(weighed.rows, _only(data.labels, labels), tools)
                 divided[node] = how.divide(alike, labels, of_tree.seeded(node))
         n_divided += len(divided)
         return _place(old, {node: joining for node, (_, joining) in joins.items()}, divided)
@@ -124,7 +130,7 @@ def refit_trees(
     data  its labels are those of the ensemble; classifiers of a node without rows stay
     """
 
-    def place(old: OldTree, _: Tools) -> _Place:
+    def place(old: OldTree, _: _ChunkAt, __: Tools) -> _Place:
         return _Place(shape_of(old.child_ptr, old.node_label), np.arange(len(old.nodes)))
 
     weighed = weigh(data.rows, how.idf)
@@ -132,30 +138,41 @@ def refit_trees(
     return Regrown(made, 0, n_trained)
 
 
-def _vectors(weighed: Weighed, labels: LabelRows, some: I32, tools: Tools) -> SparseRows:
-    """Return the vectors of some labels; those of all others are empty."""
+def _only(labels: LabelRows, some: I32) -> LabelRows:
+    """Return the rows with some of their labels."""
     kept = np.isin(labels.indices, some)
-    part = LabelRows(offsets(kept)[labels.indptr], labels.indices[kept], labels.n_labels)
-    return label_representations(weighed.rows, part, tools)
+    return LabelRows(offsets(kept)[labels.indptr], labels.indices[kept], labels.n_labels)
 
 
-def _join(
-    old: OldTree, new: I32, vectors: SparseRows, weighed: Weighed, labels: LabelRows
-) -> dict[int, tuple[I32, I32]]:
+def _join(old: OldTree, chunk_at: _ChunkAt, new: I32, sums: Any, counts: I64) -> dict[int, tuple[I32, I32]]:
     """Return, by the nodes of groups that new labels join, the labels of the group and those that join.
 
-    Of a group's centre, the normalised sum of its labels' vectors, the one of the largest cosine; of equal
-    ones the first.
+    From the root on a label goes to the child of the largest margin for the mean of its rows, until that is
+    a label.
+
+    sums    csr_array[len(new), D]  of the rows of each new label
+    counts  int64[len(new)]         how many these are
     """
-    leaves = np.flatnonzero(old.node_label >= 0)
-    above = np.searchsorted(old.child_ptr, leaves, "right") - 1
-    nodes, starts = np.unique(above, return_index=True)
-    groups = np.split(old.node_label[leaves], starts[1:])
-    carried = members_of(*rows_by_label(labels), old.node_label[leaves])
-    group_ptr = np.append(starts, len(leaves)).astype(np.int64)
-    of_new = SparseRows(vectors.indptr[np.append(new, new[-1] + 1)], *vectors[1:])
-    nearest = nearest_groups(weighed.rows, carried.ptr, carried.rows, group_ptr, of_new)
-    return {int(nodes[g]): (groups[g], new[nearest == g]) for g in np.unique(nearest).tolist()}
+    joins, queue = {}, [(0, np.arange(len(new)))]
+    for node, here in queue:
+        children = np.arange(old.child_ptr[node], old.child_ptr[node + 1])
+        labels, best = old.node_label[children], np.zeros(len(here), np.int64)
+        if (labels < 0).any():
+            chunk = chunk_at(node)
+            margins = (counts[here, None] * chunk.bias).astype(np.float32)
+            by_feature = sums[here].tocsc()
+            add_margins(chunk, by_feature.indptr, by_feature.indices, by_feature.data, margins)
+            best = margins.argmax(axis=1)
+        stays = labels[best] >= 0
+        if stays.any():
+            joins[node] = labels[labels >= 0], new[here[stays]]
+        queue += [(int(children[c]), here[best == c]) for c in np.unique(best[~stays]).tolist()]
+    return joins
+
+
+def _chunks_of(ensemble: TreeEnsemble, old: OldTree) -> _ChunkAt:
+    """Return what reads the chunk of a node of a tree, once."""
+    return cache(lambda node: chunk_of(ensemble, int(old.nodes[node])))
 
 
 class _Place(NamedTuple):
@@ -193,7 +210,7 @@ def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> _P
 def _regrown(
     ensemble: TreeEnsemble,
     weights: Weights,
-    place: Callable[[OldTree, Tools], _Place],
+    place: Callable[[OldTree, _ChunkAt, Tools], _Place],
     weighed: Weighed,
     labels: LabelRows,
     how: Regrowth,
@@ -207,7 +224,8 @@ def _regrown(
     trees, kept, whole, n_trained = [], [], [], 0
     for number, old in enumerate(olds := trees_of(ensemble)):
         of_tree = tools.of_tree(number, len(olds))
-        shape, source = place(old, of_tree)
+        chunk_at = _chunks_of(ensemble, old)
+        shape, source = place(old, chunk_at, of_tree)
         members = how.members(labels, shape)
         is_new = np.isin(shape.labels, shape.labels if new is None else new)
         has_rows = shape.below(np.diff(members.ptr)[: len(shape.labels)] > 0) > 0
@@ -215,14 +233,13 @@ def _regrown(
         changed[0] = False
         at = np.where(source > 0, source - old.child_ptr[parents_of(old.child_ptr)[source]], -1)
         above = np.unique(parents_of(shape.child_ptr)[changed])
-        were = {
-            node: chunk_of(ensemble, int(old.nodes[source[node]]))
-            for node in above[source[above] >= 0].tolist()
-        }
+        were = {node: chunk_at(int(source[node])) for node in above[source[above] >= 0].tolist()}
         trained = _trained(shape, at, changed, were, weighed)
         solving = how.solving
         if new is not None:
-            trained = _on_some(trained, shape, members, is_new, weighed.rows.n_rows, of_tree)
+            trained = _on_some(
+                trained, shape, members, is_new, weighed.rows.n_rows, how.solving.loss, of_tree
+            )
             solving = solving._replace(eps=solving.eps * COARSE)
         how_far = weighed.rows, shape, members, solving, of_tree, "classifiers", trained
         trees.append(_assembled(shape, at, changed, were, trained, train_classifiers(*how_far), weighed))
@@ -232,8 +249,8 @@ def _regrown(
         n_trained += int(changed.sum())
     made = build_ensemble(trees, labels.n_labels, weighed.rows.n_features, weights)
     tree_of, local_of = forest_order(trees)
-    each = list(zip(tree_of.tolist(), local_of.tolist(), strict=True))
-    stays, is_whole = (np.array([of[t][i] for t, i in each]) for of in (kept, whole))
+    at_node = offsets(np.array(list(map(len, kept))))[tree_of] + local_of
+    stays, is_whole = (np.concatenate(of)[at_node] for of in (kept, whole))
     return _as_before(made, ensemble, stays, is_whole), n_trained
 
 
@@ -257,44 +274,53 @@ def _trained(
     trained = {}
     for node in np.unique(parents_of(shape.child_ptr)[changed]).tolist():
         children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
-        picked, old = np.flatnonzero(changed[children]).astype(np.int32), None
+        picked, old, place = np.flatnonzero(changed[children]).astype(np.int32), None, _NO_LABELS
         if (at[children][picked] >= 0).all():
-            place = _inverse(at[children][picked], len(were[node].bias))
-            old = weighed.weighed_chunk(merge_chunks([(were[node], place)], len(picked)))
-        trained[node] = Again(picked, old)
+            old = weighed.weighed_chunk(were[node])
+            place = _inverse(at[children][picked], len(old.bias))
+        trained[node] = Again(picked, old, place)
     return trained
 
 
 def _on_some(
-    trained: dict[int, Again], shape: Shape, members: Members, is_new: Bools, n_rows: int, tools: Tools
+    trained: dict[int, Again],
+    shape: Shape,
+    members: Members,
+    is_new: Bools,
+    n_rows: int,
+    loss: Loss,
+    tools: Tools,
 ) -> dict[int, Again]:
-    """Return what is trained, old weights on rows with new labels and some of the others, by chance.
+    """Return what is trained, on rows with new labels and some of the others, by chance.
 
-    Where new labels are on many rows, it is trained from nothing, on all rows.
-
-    All others are what the old weights are the optimum of; these tell how far they may move.
+    All others are what the old weights are the optimum of; these tell how far they may move. New classifiers
+    of the logistic loss, and of old labels in divided groups, are trained on all rows; so is everything, from
+    nothing, where new labels are on many rows.
     """
     fits = ~np.repeat(np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr))
     if len(np.unique(members.rows[~fits])) > ANEW * n_rows:
         return {node: again._replace(old=None) for node, again in trained.items()}
-    before, found = Members(offsets(fits)[members.ptr], members.rows[fits]), {}
-    place = np.zeros(n_rows, np.int32)
+    before, added = (Members(offsets(part)[members.ptr], members.rows[part]) for part in (fits, ~fits))
+    found, has_old = {}, shape.below(~is_new) > 0
+    place, is_fresh = np.zeros(n_rows, np.int32), np.zeros(n_rows, np.bool_)
     for node, again in trained.items():
-        if again.old is None:
+        is_new_only = again.old is None
+        if is_new_only and (loss == "logistic" or has_old[shape.child_ptr[node] + again.children].any()):
             found[node] = again
             continue
         first, end = int(shape.first[node]), members.end(shape, node)
-        here = slice(members.ptr[first], members.ptr[end])
-        fresh = np.unique(members.rows[here][~fits[here]])
+        fresh = np.unique(added.rows[added.ptr[first] : added.ptr[end]])
         known = rows_of(before.ptr, before.rows, first, end, place)
-        forget_rows(known, place)
-        others = np.setdiff1d(known, fresh, assume_unique=True)
-        n_others = min(len(others), max(OTHERS_LEAST, OTHERS * len(fresh)))
+        is_fresh[fresh] = True
+        others = known[~is_fresh[known]]
+        least = max(OF_NEW_LEAST, len(others) // OF_NEW) if is_new_only else OTHERS_LEAST
+        n_others = min(len(others), max(least, OTHERS * len(fresh)))
         random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, node)))
         rows = np.sort(np.concatenate([fresh, random.choice(others, n_others, replace=False)]))
-        weight = np.where(np.isin(rows, fresh), 1.0, len(others) / max(1, n_others)).astype(np.float32)
-        some = Some(rows, np.isin(rows, known).astype(np.uint8), weight, before)
-        found[node] = again._replace(some=some)
+        weight = np.where(is_fresh[rows], 1.0, len(others) / max(1, n_others)).astype(np.float32)
+        found[node] = again._replace(some=Some(rows, (place[rows] > 0).astype(np.uint8), weight, before))
+        is_fresh[fresh] = False
+        forget_rows(known, place)
     return found
 
 
@@ -317,23 +343,15 @@ def _assembled(
             continue
         parts = [(weighed.plain_chunk(made), trained[node].children)]
         if node in were:
-            stays = np.where(changed[children], -1, at[children])
-            parts.append((were[node], _inverse(stays, len(were[node].bias))))
-            if (some := trained[node].some) is not None:
-                goes_on = np.where(changed[children], at[children], -1)
-                unseen = _without(were[node], weighed.rows.take(some.rows))
-                parts.insert(0, (unseen, _inverse(goes_on, len(were[node].bias))))
+            old, again = were[node], trained[node]
+            stays = _inverse(np.where(changed[children], -1, at[children]), len(old.bias))
+            if again.old is not None and again.some is not None:
+                rest = without(old, weighed.rows, again.some.rows, stays < 0)
+                parts.append((rest, _inverse(at[children], len(old.bias))))
+            elif (stays >= 0).any():
+                parts.append((old, stays))
         chunks[node] = merge_chunks(parts, len(at[children]))
     return Tree(shape.child_ptr, shape.node_label, chunks)
-
-
-def _without(chunk: Chunk, rows: SparseRows) -> Chunk:
-    """Return the weights of a chunk that are of features which no row has."""
-    is_free = np.ones(rows.n_features, np.bool_)
-    is_free[rows.indices] = False
-    feature = chunk.feature
-    kept = is_free[feature]
-    return Chunk.of(feature[kept], chunk.child[kept], chunk.weight[kept], chunk.bias)
 
 
 def _inverse(places: NDArray[Any], n: int) -> I32:

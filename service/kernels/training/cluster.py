@@ -7,11 +7,10 @@ has length 1 (or is empty). `members` are the rows that take part, int32, ascend
 import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
-from model_store.compiled.handles import F32, F64, I32, I64, U8
+from model_store.compiled.handles import F32, F64, I32, I64
 from model_store.compiled.vectors import vadd, vbroadcast, vload, vmul, vstore
 from model_store.ensemble import LANES
 from service.base.rows import LabelRows, SparseRows
-from service.kernels.search.scorer import place
 from service.kernels.training.random import random_below, shuffle
 
 GAIN_MIN = 1e-4
@@ -260,62 +259,3 @@ def add_embedded(rows: SparseRows, labels: LabelRows, embedding: F32, sums_out: 
             for k in range(labels.indptr[row], labels.indptr[row + 1]):
                 for f in range(len(vector)):
                     sums_out[labels.indices[k], f] += value * vector[f]
-
-
-@inlined
-def _add_label(rows: SparseRows, carriers: I32, sums: F32, seen: U8, found: I32) -> int:
-    """Add up the rows of a label; return how many features they have, which are found[0], found[1], .."""
-    n_found = 0
-    for row in carriers:
-        for e in range(rows.indptr[row], rows.indptr[row + 1]):
-            feature = place(rows.indices[place(e)])
-            found[place(n_found)] = feature  # without a branch, which could not be foretold
-            n_found += 1 - seen[feature]
-            seen[feature] = 1
-            sums[feature] += rows.values[place(e)]
-    return n_found
-
-
-@kernel
-def nearest_groups(rows: SparseRows, label_ptr: I64, label_rows: I32, group_ptr: I64, new: SparseRows) -> I64:
-    """Return the group of labels whose centre is nearest to each new vector, of equal ones the first.
-
-    A label's vector is the normalised sum of its rows, a centre the sum of its labels' vectors; nearest is
-    what has the largest cosine. Cost: the non-zeros of each row once for each of its labels, and of the new
-    vectors once for each group; memory of 18 bytes a feature.
-
-    label_ptr, label_rows  the rows of each label, labels by group
-    group_ptr              int64[G + 1]  the labels of each group
-    """
-    sums, centre = np.zeros(rows.n_features, np.float32), np.zeros(rows.n_features, np.float32)
-    seen, is_used = np.zeros(rows.n_features, np.uint8), np.zeros(rows.n_features, np.uint8)
-    found, used = np.empty(rows.n_features + 1, np.int32), np.empty(rows.n_features + 1, np.int32)
-    nearest, most = np.zeros(len(new.indptr) - 1, np.int64), np.full(len(new.indptr) - 1, -np.inf)
-    for group in range(len(group_ptr) - 1):
-        n_used = 0
-        for label in range(group_ptr[group], group_ptr[group + 1]):
-            carriers = label_rows[label_ptr[label] : label_ptr[label + 1]]
-            n_found = _add_label(rows, carriers, sums, seen, found)
-            square = 0.0
-            for f in found[:n_found]:
-                square += np.float64(sums[f]) * sums[f]
-            scale = np.float32(1 / np.sqrt(square)) if square > 0 else np.float32(0)
-            for f in found[:n_found]:
-                centre[f] += scale * sums[f]
-                used[n_used] = f
-                n_used += 1 - is_used[f]
-                is_used[f] = 1
-                seen[f], sums[f] = 0, 0
-        square = 0.0
-        for f in used[:n_used]:
-            square += np.float64(centre[f]) * centre[f]
-        for i in range(len(nearest)):
-            near = 0.0
-            for e in range(new.indptr[i], new.indptr[i + 1]):
-                near += new.values[e] * centre[new.indices[e]]
-            near /= np.sqrt(max(square, 1e-60))
-            if near > most[i]:
-                nearest[i], most[i] = group, near
-        for f in used[:n_used]:
-            centre[f], is_used[f] = 0, 0
-    return nearest

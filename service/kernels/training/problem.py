@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from model_store.compiled.decorators import kernel
-from model_store.compiled.handles import F32, I32, I64, U8, U16
+from model_store.compiled.handles import F32, I32, I64, U8, U16, Bools
 from model_store.ensemble import Chunk
+from service.base.rows import SparseRows
 from service.kernels.search.scorer import place
 
 
@@ -210,6 +211,51 @@ def pack_tile(weights: F32, ascending: I64, n_children: int, prune: float, count
                     kept[at] = w
                     at += 1
     return lane, kept
+
+
+@kernel
+def unpack_tile(chunk: Chunk, lane: I32, rank: I32, weights_out: F32) -> None:
+    """Write the weights of a chunk's children in their lanes, and the rows of their features.
+
+    lane  int32[C]           -1: the child is left out
+    rank  int32[n_features]  -1: the feature is
+    """
+    for k in range(len(chunk.features)):
+        row = rank[chunk.features[k]]
+        for e in range(chunk.row_ptr[k], chunk.row_ptr[k + 1] if row >= 0 else 0):
+            if lane[chunk.child[e]] >= 0:
+                weights_out[row, lane[chunk.child[e]]] = chunk.weight[e]
+
+
+@kernel
+def without(chunk: Chunk, rows: SparseRows, some: I32, of: Bools) -> Chunk:
+    """Return a chunk without the weights that some children, bool[C], have for features of some rows."""
+    is_seen = np.zeros(rows.n_features, np.bool_)
+    for row in some:
+        for e in range(rows.indptr[row], rows.indptr[row + 1]):
+            is_seen[place(rows.indices[place(e)])] = True
+    row_ptr, n = np.zeros_like(chunk.row_ptr), 0
+    child, weight = np.empty_like(chunk.child), np.empty_like(chunk.weight)
+    for k in range(len(chunk.features)):
+        seen = is_seen[chunk.features[k]]
+        for e in range(chunk.row_ptr[k], chunk.row_ptr[k + 1]):
+            child[n], weight[n] = chunk.child[e], chunk.weight[e]
+            n += not (seen and of[chunk.child[e]])
+        row_ptr[k + 1] = n
+    return Chunk(chunk.features, row_ptr, child[:n], weight[:n], chunk.bias)
+
+
+@kernel
+def add_margins(chunk: Chunk, ptr: I32, vectors: I32, values: F32, margins_out: F32) -> None:
+    """Add the margins that a chunk's children, without biases, give each of n vectors, float32[n, C].
+
+    ptr, vectors, values  the vectors by feature: feature f has ptr[f] .. ptr[f + 1] - 1
+    """
+    for k in range(len(chunk.features)):
+        feature = chunk.features[k]
+        for v in range(ptr[feature], ptr[feature + 1]):
+            for e in range(chunk.row_ptr[k], chunk.row_ptr[k + 1]):
+                margins_out[vectors[v], chunk.child[e]] += values[v] * chunk.weight[e]
 
 
 @kernel

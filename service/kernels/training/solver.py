@@ -41,6 +41,7 @@ from model_store.compiled.vectors import (
     vsub,
 )
 from model_store.ensemble import LANES
+from service.kernels.search.scorer import place
 from service.kernels.training.problem import Problem
 from service.kernels.training.random import shuffle
 
@@ -201,6 +202,74 @@ def solve_squared_hinge(
             n_active = n_rows
             _start(tile, lanes, extent)
     return -(~done)
+
+
+@inlined
+def _margin(problem: Problem, weights: F32, i: Integer) -> Any:
+    """Return w . x + b of row i for one child. Four sums, because an addition waits for the one before."""
+    a, b, c, d = weights[len(weights) - 1], np.float32(0), np.float32(0), np.float32(0)
+    e, last = problem.indptr[i], problem.indptr[i + 1]
+    while e + 3 < last:
+        a += problem.values[place(e)] * weights[place(problem.features[place(e)])]
+        b += problem.values[place(e + 1)] * weights[place(problem.features[place(e + 1)])]
+        c += problem.values[place(e + 2)] * weights[place(problem.features[place(e + 2)])]
+        d += problem.values[place(e + 3)] * weights[place(problem.features[place(e + 3)])]
+        e += 4
+    while e < last:
+        a += problem.values[place(e)] * weights[place(problem.features[place(e)])]
+        e += 1
+    return (a + b) + (c + d)
+
+
+DROP = 0.1
+"""`solve_one` leaves a row out until the end where its variable is 0 and the gradient above DROP * eps."""
+
+
+@kernel
+def solve_one(
+    problem: Problem, positive: U16, cost: F32, eps: float, epochs_max: int, seed: int, stop: U8
+) -> F32:
+    """Return float32[m + 1]: the weights of one classifier, trained as `solve_squared_hinge`.
+
+    Faster than 16 at once where there are few, and rows are left out sooner (DROP).
+
+    positive  uint16[n]   1 or 0
+    cost      float32[n]  of each row
+    """
+    zero, one = np.float32(0), np.float32(1)
+    n_rows = len(positive)
+    weights, alpha = np.zeros(len(problem.used) + 1, np.float32), np.zeros(n_rows, np.float32)
+    order, state = np.arange(n_rows).astype(np.int32), np.full(1, seed, np.uint64)
+    n_active, whole = n_rows, False
+    for _ in range(epochs_max):
+        shuffle(order, n_active, state)
+        most, least, k = zero, zero, 0
+        while k < n_active:
+            i = order[k]
+            y = one if positive[i] else -one
+            diagonal = np.float32(0.5) / cost[i]
+            gradient = y * _margin(problem, weights, i) - one + alpha[i] * diagonal
+            if alpha[i] <= 0 and gradient > DROP * eps:
+                n_active -= 1
+                order[k], order[n_active] = order[n_active], i
+                continue
+            k += 1
+            projected = gradient if alpha[i] > 0 else min(gradient, zero)
+            most, least = max(most, projected), min(least, projected)
+            target = max(alpha[i] - gradient / (problem.squares[i] + one + diagonal), zero)
+            step = y * (target - alpha[i])
+            if step != 0:
+                alpha[i] = target
+                weights[len(weights) - 1] += step
+                for e in range(problem.indptr[i], problem.indptr[i + 1]):
+                    weights[place(problem.features[place(e)])] += problem.values[place(e)] * step
+        is_done = bool(most - least <= eps)
+        if stop[0] or (is_done and whole):
+            break
+        whole = is_done
+        if whole:
+            n_active = n_rows
+    return weights
 
 
 @inlined

@@ -53,15 +53,15 @@ def test_a_chunk_is_read_as_it_was_built(n_children: int, weights: Weights) -> N
 
 def test_chunks_are_merged_by_the_places_of_their_children() -> None:
     first, second, third = _dense(1, 6, 0.5), _dense(2, 3, 0.5), _dense(3, 2, 0.5)
-    third[first[:, 1] != 0] = 0  # its last child goes on in the features that the first one's has none of
-    places: list[I32] = [np.array(of, np.int32) for of in ([0, 4, -1, 5, -1, 7], [1, -1, 6], [2, 4])]
+    third[first[:, 1] != 0] = 0  # its first child goes on in the features that the first one's has none of
+    places: list[I32] = [np.array(of, np.int32) for of in ([0, 4, -1, 5, -1, 7], [1, -1, 6], [4, 2])]
     merged = merge_chunks(list(zip(map(_chunk, (first, second, third)), places, strict=True)), 9)
     expected, bias = np.zeros((N_FEATURES, 9), np.float32), np.zeros(9, np.float32)
     for weights, place in zip((first, second, third), places, strict=True):
         for child, at in enumerate(place.tolist()):
             if at >= 0:
                 expected[:, at] += weights[:, child]
-                bias[at] = child + 1  # of what comes last
+                bias[at] = bias[at] or child + 1  # of what comes first
     assert np.array_equal(_as_dense(merged), expected)
     assert np.array_equal(merged.bias, bias)
 

@@ -6,7 +6,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from service.kernels.training.problem import localise
-from service.kernels.training.solver import Tile, solve_logistic, solve_squared_hinge
+from service.kernels.training.solver import Tile, solve_logistic, solve_one, solve_squared_hinge
 from tests.oracles.problems import dense_rows, hinge_objective, logistic_objective, random_rows, to_rows
 
 OBJECTIVES = {solve_squared_hinge: hinge_objective, solve_logistic: logistic_objective}
@@ -163,3 +163,19 @@ def test_no_row_violates_the_optimum_though_rows_were_dropped_on_the_way(seed):
     projected = np.where(tile.alpha > 0, gradient, np.minimum(gradient, 0))
     # The last epoch saw every row within eps while the weights still moved a little.
     assert (projected.max(axis=0) - projected.min(axis=0)).max() < 2 * 0.05
+
+
+def test_one_classifier_alone_is_at_the_optimum_too_and_a_row_may_stand_for_some():
+    rows, y = _problem(11, n_rows=400, n_features=30, n_children=1)
+    times = 1 + np.arange(400) % 3
+    cost = (0.5 * times).astype(np.float32)
+    problem = localise(*rows[:3], np.arange(400, dtype=np.int32), np.zeros(rows.n_features, np.int32))
+    how = problem, y[:, 0].astype(np.uint16), cost, 1e-3, 5000, 1
+    found = solve_one(*how, np.zeros(1, np.uint8))
+    w = np.zeros(rows.n_features)
+    w[problem.used] = found[:-1]
+    x, y = np.repeat(dense_rows(rows), times, axis=0), np.repeat(y[:, 0], times)
+    value = hinge_objective(x, np.where(y, 1.0, -1.0), w, float(found[-1]), 0.5)
+    assert value == pytest.approx(_reference(solve_squared_hinge, x, y, 0.5), rel=1e-3)
+    assert found.tobytes() == solve_one(*how, np.zeros(1, np.uint8)).tobytes()
+    assert found.tobytes() != solve_one(*how, np.ones(1, np.uint8)).tobytes(), "stop is heard"
