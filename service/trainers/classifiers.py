@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -199,8 +199,6 @@ def aligned(n: int) -> F32:
 @dataclass(frozen=True)
 class Solve:
     """Trains the tiles of a piece. Its workspace: for each row and each feature a number, 0."""
-
-    result: ClassVar[Any] = list[Solved]
 
     rows: SparseRows
     shape: Shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -122,8 +122,6 @@ def size_of(
 @dataclass(frozen=True)
 class CountUsed:
     """Counts the features that the rows of a node have. Its workspace: a number a row, and one a feature."""
-
-    result: ClassVar[Any] = int
 
     rows: SparseRows
     shape: Shape

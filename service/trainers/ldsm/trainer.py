@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -243,8 +243,6 @@ def _check_finite(rows: SparseRows) -> None:
 @dataclass(frozen=True)
 class _Grow:
     """Grows the tree of a number."""
-
-    result: ClassVar[Any] = _Grown
 
     weighed: Weighed
     labels: LabelRows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from service.base.parameters import Parameters
 from service.base.rows import SparseRows
 from service.evaluation.propensity import A, B, propensities
 from service.evaluation.tree_criteria import shares_by_depth
-from service.executors.steps import NoWorkspace
 from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
 from service.trainers.representations import rerank_arrays
@@ -119,15 +118,16 @@ def _rows(data: TrainingSet, label_weight: F32) -> TrainingRows:
 
 
 @dataclass(frozen=True)
-class _Grow(NoWorkspace):
+class _Grow:
     """Grows the tree of a number."""
-
-    result: ClassVar[Any] = Grown
 
     rows: TrainingRows
     labelled: I32
     growth: Growth
     seed: int
+
+    def workspace(self) -> None:
+        """Return nothing."""
 
     def run(self, number: int, workspace: None, stop: U8) -> Grown:
         """Return the result of an item."""
