@@ -24,12 +24,12 @@ from service.kernels.training.problem import localise
 from service.kernels.training.solver import Tile
 from service.trainers.classifiers import (
     SOLVERS,
-    Again,
     Solve,
     Solving,
     SomeTiles,
     aligned,
     chunk_of,
+    every_child,
     members_of,
     merge_chunks,
     solved_of,
@@ -153,8 +153,7 @@ class _SolveWork:
         rows = weighed(data.rows, self.scale)
         members = members_of(*rows_by_label(data.labels), self.shape.labels)
         del data
-        counts = np.diff(self.shape.child_ptr)
-        trained = {node: Again(np.arange(counts[node], dtype=np.int32)) for node in work.nodes}
+        trained = every_child(self.shape, work.nodes)
         solve = Solve(rows, self.shape, members, self.solving, self.seed, self.n_root, trained)
         workspace = np.zeros(rows.n_rows, np.int32), rank
         pieces = [SomeTiles(node, 0, solve.n_tiles(node)) for node in work.nodes]

@@ -1,6 +1,6 @@
 """The classifiers of a label tree: for each inner node, one against the rest for its children."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -133,10 +133,10 @@ def members_of(ptr: I64, rows: I32, labels: I32) -> Members:
     return Members(offsets(counts), rows[ranges(ptr[labels], counts)])
 
 
-def every_child(shape: Shape) -> dict[int, Again]:
-    """Return that all classifiers of a shape are trained, from nothing."""
+def every_child(shape: Shape, nodes: Iterable[int]) -> dict[int, Again]:
+    """Return that all classifiers of some nodes of a shape are trained, from nothing."""
     counts = np.diff(shape.child_ptr)
-    return {node: Again(np.arange(counts[node], dtype=np.int32)) for node in shape.inner.tolist()}
+    return {node: Again(np.arange(counts[node], dtype=np.int32)) for node in nodes}
 
 
 def train_classifiers(
@@ -158,7 +158,7 @@ def train_classifiers(
     trained  by node: which children are, and from where they go on; a chunk has these alone, and other nodes
              have none. None: `every_child`
     """
-    trained = every_child(shape) if trained is None else trained
+    trained = every_child(shape, shape.inner.tolist()) if trained is None else trained
     n_root = int(np.count_nonzero(np.bincount(members.rows)))
     solve = Solve(rows, shape, members, solving, tools.seed, n_root, trained)
     pieces = sorted(solve.pieces(), key=lambda piece: -solve.visits(piece))

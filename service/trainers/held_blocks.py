@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+from functools import reduce
 from itertools import islice, pairwise
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,10 +100,10 @@ def _sum_rows(block: HeldRows, scale: F32 | None, bounds: list[int]) -> list[Spa
     return [found.cut(first, last) for first, last in pairwise(bounds)]
 
 
-def _add_sums(item: tuple[int, tuple[Held[SparseRows], ...]]) -> SparseRows:
+def _add_sums(of_blocks: tuple[Held[SparseRows], ...]) -> SparseRows:
     """Add the sums of some labels, of the first block first, to their representations."""
     total: Any = 0
-    for part in item[1]:
+    for part in of_blocks:
         total = total + matrix_of(part.get())
     total.sort_indices()
     return unit_vectors(total)
@@ -112,18 +113,8 @@ def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
     """Return the factor of each feature, as `weigh` finds it: counts are added from the first block on."""
     if idf == "no":
         return None
-    todo, waiting = deque(blocks.held), dict[HeldRows, FeatureCounts]()
-    total: FeatureCounts | None = None
-
-    def done(block: HeldRows, counts: FeatureCounts) -> None:
-        nonlocal total
-        waiting[block] = counts
-        while todo and todo[0] in waiting:
-            more = waiting.pop(todo.popleft())
-            total = more if total is None else total + more
-
-    tools.crew.steps(Calls(_count_features), blocks.held, done)
-    return total and total.factors(idf)
+    counts = tools.crew.mapped(Calls(_count_features), blocks.held)
+    return reduce(add, counts).factors(idf)
 
 
 def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
@@ -133,4 +124,4 @@ def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
     n_parts = len(bounds) - 1
     tools.progress(VECTORS, 0, n_parts)
     split = tools.crew.split(Calls(_sum_rows, (scale, bounds)), blocks.held, n_parts)
-    return make_vectors(Calls(_add_sums), list(enumerate(zip(*split, strict=True))), tools)
+    return make_vectors(Calls(_add_sums), list(zip(*split, strict=True)), tools)

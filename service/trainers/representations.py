@@ -11,7 +11,7 @@ from scipy import sparse
 from model_store.compiled.handles import F64, I32, I64
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows, offsets
-from service.executors.steps import Calls, Step
+from service.executors.steps import Calls, Step, T
 from service.kernels.training.cluster import add_projected
 from service.trainers.source import RowSource
 from service.trainers.spec import rows_by_label
@@ -89,17 +89,10 @@ def pieces_of(sums: I64, size: int) -> list[int]:
     return found
 
 
-def make_vectors(step: Step[Any, SparseRows], items: Sequence[Any], tools: Tools) -> SparseRows:
-    """Return the label representations that a step makes, an item some labels: tuples, item[0] ascends."""
-    found: dict[int, SparseRows] = {}
-
-    def done(item: Any, vectors: SparseRows) -> None:
-        found[item[0]] = vectors
-        tools.progress(VECTORS, len(found), len(items))
-
+def make_vectors(step: Step[T, SparseRows], items: Sequence[T], tools: Tools) -> SparseRows:
+    """Return the label representations that a step makes, an item some labels, in their order."""
     tools.progress(VECTORS, 0, len(items))
-    tools.crew.steps(step, items, done)
-    return SparseRows.join([found[item[0]] for item in items])
+    return SparseRows.join(tools.collected(VECTORS, step, items))
 
 
 def unit_vectors(sums: Any) -> SparseRows:

@@ -142,9 +142,5 @@ class CountUsed:
 def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> I64:
     """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
     used = np.zeros(len(shape.first), np.int64)
-
-    def done(node: int, count: int) -> None:
-        used[node] = count
-
-    tools.crew.steps(CountUsed(rows, shape, members), shape.inner.tolist(), done)
+    tools.crew.steps(CountUsed(rows, shape, members), shape.inner.tolist(), used.__setitem__)
     return used

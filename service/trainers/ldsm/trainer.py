@@ -284,7 +284,7 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     weighed = weigh(data.rows, parameters.idf, is_mapped)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     grow = _Grow(weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None)
-    return _assemble(data, parameters, tools.forest(grow, parameters.trees))
+    return _assemble(data, parameters, tools.collected("trees", grow, range(parameters.trees)))
 
 
 def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:

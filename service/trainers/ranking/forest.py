@@ -150,7 +150,7 @@ def grow_forest(
     data = data._replace(rows=weighed.rows)
     rows, growth = _rows(data, label_weight), parameters.growth(data.rows)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
-    forest = tools.forest(_Grow(rows, labelled, growth, tools.seed), n_trees)
+    forest = tools.collected("trees", _Grow(rows, labelled, growth, tools.seed), range(n_trees))
     for number, grown in enumerate(forest):  # one after the other: weights are not there twice
         forest[number] = grown._replace(weight=weighed.plain(grown.feature, grown.weight))
     return forest
