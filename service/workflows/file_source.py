@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import chain, tee
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,7 +113,7 @@ class FileSource:
         """Yield the rows while they are counted; find the labels, choose the featurizer, check every line."""
         n_rows = n_nonzeros = n_labelled = 0
         label_rows, label_nonzeros = self._label_rows, np.zeros(0, np.int64)
-        parts = self.stream.parts(lambda done, total: self._on_progress("read", done, total))
+        parts = self.stream.parts(partial(self._on_progress, "read"))
         for part, rows in self._with_rows(parts):
             counts = np.diff(rows.indptr)
             label_rows = _added(label_rows, np.bincount(part.labels.indices))
@@ -262,7 +263,7 @@ class TextSource:
         """Read the file once: count its words, choose those of the vocabulary, and check every line."""
         counts: Counter[str] = Counter()
         n_texts = 0
-        file = open_texts(self._path, lambda done, total: self._on_progress("read", done, total))
+        file = open_texts(self._path, partial(self._on_progress, "read"))
         for texts in blocks_of_texts(file):
             n_texts += len(texts)
             for text in texts:

@@ -9,12 +9,13 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from model_store.names import NameTable, build_names
+from model_store.names import build_names
 from model_store.version import model_of
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadInput, BadParameter
@@ -159,17 +160,12 @@ def _read(request: SearchRequest, on_progress: OnProgress) -> tuple[Dataset, Dat
         request.data,
         label_names_file=request.label_names,
         columns=request.columns,
-        on_progress=lambda done, total: on_progress("read", done, total),
+        on_progress=partial(on_progress, "read"),
     )
     if request.valid is None:
         return dataset, None
-    names, n_features = names_of(dataset), None if dataset.rows is None else dataset.rows.n_features
+    names, n_features = build_names(dataset.names), None if dataset.rows is None else dataset.rows.n_features
     return dataset, read_dataset(request.valid, labels=names, n_features=n_features, columns=request.columns)
-
-
-def names_of(dataset: Dataset) -> NameTable:
-    """Return the names of the labels of training rows: their numbers, where they have none."""
-    return build_names(dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)])
 
 
 def _check(request: SearchRequest) -> dict[str, Scalar]:

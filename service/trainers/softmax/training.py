@@ -228,18 +228,8 @@ def run_piece(piece: Piece, state: LearningState, steps: Steps, random: U64, too
     found: list[float] = []
 
     def work(_: int) -> float:
-        return train_rows(
-            piece.data.rows,
-            piece.data.labels,
-            piece.order,
-            state.tree,
-            state.network,
-            state.squares,
-            state.statistics,
-            steps,
-            random,
-            tools.crew.stop,
-        )
+        rows, labels = piece.data
+        return train_rows(rows, labels, piece.order, *state, steps, random, tools.crew.stop)
 
     tools.crew.run(work, [0], lambda _, loss: found.append(loss))
     return found[0]
