@@ -253,20 +253,12 @@ def block_bytes(n_features: int, memory_mib: int, n_rows: int) -> int:
     return 3 * (memory_mib << 20) + 76 * n_features + 64 * n_rows
 
 
-class _Divided(NamedTuple):
-    """What steps solve, the largest first.
+def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[list[_Work], I32, list[HeldRows]]:
+    """Divide a tree into works, the largest first, and give each its rows.
 
-    place  int32[K]  the place of each label among the leaves
-    mixed  the rows dealt anew, where a node's are more than a step holds
+    Returns them; int32[K], the place of each label among the leaves; and the rows dealt anew, where a node's
+    are more than a step holds.
     """
-
-    works: list[_Work]
-    place: I32
-    mixed: list[HeldRows]
-
-
-def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> _Divided:
-    """Divide a tree into works, and give each its rows."""
     tops, groups = _planned(blocks, shape)
     place = np.full(len(blocks.census.label_rows), -1, np.int32)
     place[shape.labels] = np.arange(len(shape.labels))
@@ -293,7 +285,7 @@ def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> _Divided:
         level = [node for node in tops if node and parents[node] in above]
     rows = reaching(groups, blocks.held)
     works += [_Work(nodes, -1, parts) for nodes, parts in zip(groups, rows, strict=True)]
-    return _Divided(works, place, mixed)
+    return works, place, mixed
 
 
 def train_blocks(
