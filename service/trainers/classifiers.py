@@ -145,7 +145,6 @@ def train_classifiers(
     members: Members,
     solving: Solving,
     tools: Tools,
-    stage: str,
     trained: Mapping[int, Again] | None = None,
 ) -> list[Chunk | None]:
     """Return the chunk of every inner node of `shape`, None at its leaves.
@@ -174,7 +173,7 @@ def train_classifiers(
             chunks[piece.node] = chunk_of([of_node[tile] for tile in sorted(of_node)])
             del solved[piece.node]
         gone += solve.visits(piece)
-        tools.progress(stage, gone, total)
+        tools.progress("classifiers", gone, total)
 
     tools.crew.steps(solve, pieces, done)
     return chunks

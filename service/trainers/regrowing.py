@@ -238,8 +238,8 @@ def _regrown(
                 trained, shape, members, is_new, weighed.rows.n_rows, how.solving.loss, of_tree
             )
             solving = solving._replace(eps=solving.eps * COARSE)
-        how_far = weighed.rows, shape, members, solving, of_tree, "classifiers", trained
-        trees.append(_assembled(shape, at, changed, were, trained, train_classifiers(*how_far), weighed))
+        solved = train_classifiers(weighed.rows, shape, members, solving, of_tree, trained)
+        trees.append(_assembled(shape, at, changed, were, trained, solved, weighed))
         kept.append(np.where(changed | (source < 0), -1, old.nodes[source]))
         is_above = np.isin(np.arange(len(source)), above)
         whole.append(np.where(is_above | (source < 0), -1, old.nodes[source]))
