@@ -42,6 +42,18 @@ class Scaled:
         return Found(row, float(found.sum()), [found, None, found[:0]])
 
 
+def scaled(row: int, matrix: NDArray[np.float32], factor: float) -> Found:
+    """A row of a matrix times a number."""
+    found = matrix[row] * np.float32(factor)
+    return Found(row, float(found.sum()), [found, None])
+
+
+def shifted(row: int, matrix: NDArray[np.float32], by: float) -> Found:
+    """A row of a matrix plus a number."""
+    found = matrix[row] + np.float32(by)
+    return Found(row, float(found.sum()), [found])
+
+
 @dataclass(frozen=True)
 class Dying:
     """Ends its process at the first call; an item is a file that says that it was called."""
