@@ -67,10 +67,6 @@ class SizeEstimate:
         }
         return replace(self, stored_bytes=stored)
 
-    def with_state(self, n_bytes: int) -> SizeEstimate:
-        """Return the same with a state of so many bytes."""
-        return replace(self, state_bytes=n_bytes)
-
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values for a report; a state only of trainers that keep one."""
         found = asdict(self) | {"alpha_per_depth": list(self.alpha_per_depth)}
@@ -116,7 +112,7 @@ def size_of(
     alphas = by_depth[:, 0] / by_depth[:, 1]
     found = SizeEstimate.of(bound, n_used, n_labels, tuple(alphas.tolist()))
     n_bytes = PAIR_BYTES * n_pairs + STATE_WEIGHT_BYTES * bound + NODE_STATE_BYTES * n_nodes
-    return found.with_state(n_bytes) if keeps_state else found
+    return replace(found, state_bytes=n_bytes) if keeps_state else found
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
     dim = p.padded_dim()
     n_kept = dim * (n_embedded // p.dim) + n_nodes * arity * (dim + 1)
     copies = 2 if p.descent().is_adaptive else 1
-    found = found.with_state(4 * (copies * n_kept + n_nodes * arity))
+    found = replace(found, state_bytes=4 * (copies * n_kept + n_nodes * arity))
     return found.with_embeddings(p.dim * n_padded, n_embedded)
 
 
