@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,6 @@ class Found(NamedTuple):
 @dataclass(frozen=True)
 class Scaled:
     """The rows of a matrix times a number; works in a row of its own. Row `bad` is refused."""
-
-    result: ClassVar[Any] = Found
 
     matrix: NDArray[np.float32]
     factor: float
@@ -44,11 +42,21 @@ class Scaled:
         return Found(row, float(found.sum()), [found, None, found[:0]])
 
 
+def scaled(row: int, matrix: NDArray[np.float32], factor: float) -> Found:
+    """A row of a matrix times a number."""
+    found = matrix[row] * np.float32(factor)
+    return Found(row, float(found.sum()), [found, None])
+
+
+def shifted(row: int, matrix: NDArray[np.float32], by: float) -> Found:
+    """A row of a matrix plus a number."""
+    found = matrix[row] + np.float32(by)
+    return Found(row, float(found.sum()), [found])
+
+
 @dataclass(frozen=True)
 class Dying:
     """Ends its process at the first call; an item is a file that says that it was called."""
-
-    result: ClassVar[Any] = int
 
     def workspace(self) -> None:
         return None
@@ -63,8 +71,6 @@ class Dying:
 @dataclass(frozen=True)
 class Sleeping:
     """Takes its time."""
-
-    result: ClassVar[Any] = float
 
     def workspace(self) -> None:
         return None

@@ -120,6 +120,11 @@ class Dataset:
     warning: str | None = None
     unknown_names: Sequence[str] = ()
 
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the labels: their numbers, where they have none."""
+        return self.label_names or [str(label) for label in range(self.labels.n_labels)]
+
     def take(self, chosen: NDArray[np.int64]) -> Dataset:
         """Return some rows, by their numbers; ids of labels and features stay."""
         picked = chosen.tolist()

@@ -329,12 +329,10 @@ def tree_labels(
 def _paths(ensemble: TreeEnsemble, leaves: I32, depth: int) -> list[I64]:
     """Return for each level down to `depth` the node there on the way to each leaf, -1 below the leaf."""
     ways = [leaves.astype(np.int64)]
-    while np.any(ensemble.parent[ways[-1]] >= 0):
-        ways.append(np.where(ensemble.parent[ways[-1]] >= 0, ensemble.parent[ways[-1]], ways[-1]))
-    levels = np.zeros(len(leaves), np.int64)
-    for way in ways[:-1]:
-        levels += ensemble.parent[way] >= 0
-    up = np.array(ways)  # [steps up, leaves]
+    while (ways[-1] >= 0).any():
+        ways.append(np.where(ways[-1] >= 0, ensemble.parent[ways[-1]], -1))
+    up = np.array(ways)  # [steps up, leaves], -1 above the root
+    levels = (up >= 0).sum(axis=0) - 1
     places = np.arange(len(leaves))
     return [
         np.where(levels >= level, up[np.maximum(levels - level, 0), places], -1) for level in range(depth + 1)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Generic
+from typing import Any, BinaryIO, Generic, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from model_store.compiled.sources import source_digest
 from service.base.errors import Unavailable
 from service.executors.local import Crew
-from service.executors.steps import Held, R, Step, T
+from service.executors.steps import Held, R, Step, T, function_of
 from service.executors.values import Named, digest_of, packed, unpacked
 
 _NAME_BYTES = 32
@@ -63,8 +63,6 @@ def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
 class _NamedItems(Generic[T, R]):
     """A step whose items come with their names."""
 
-    result: ClassVar[Any] = None
-
     step: Step[T, R]
 
     def workspace(self) -> Any:
@@ -95,6 +93,7 @@ class _Keeping(Crew):
         if step is not self._last[0]:
             self._last = step, _name_of(step), _NamedItems(step)
         _, name, named = self._last
+        kind = get_type_hints(function_of(step))["return"]
         with (self._directory / name).open("a+b") as file:
             there = _read(file)
 
@@ -102,7 +101,7 @@ class _Keeping(Crew):
                 for item in items:
                     name = digest_of(item)
                     if name in there:
-                        done(item, unpacked(step.result, _content(file, *there[name])))
+                        done(item, unpacked(kind, _content(file, *there[name])))
                     else:
                         yield name, item
 
@@ -133,8 +132,8 @@ class _Keeping(Crew):
 
 def _name_of(step: Any) -> str:
     """Return the name of a step and its fields: a digest of them and of the sources that it reaches."""
-    kind = type(step)
-    where = f"{kind.__module__}.{kind.__qualname__}", source_digest(Path(inspect.getfile(kind)))
+    function = function_of(step)
+    where = f"{function.__module__}.{function.__qualname__}", source_digest(Path(inspect.getfile(function)))
     return digest_of(where, step).hex()[:_NAME_BYTES]
 
 

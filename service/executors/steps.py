@@ -1,6 +1,8 @@
 """What a step is: a piece of a work that depends on nothing but its fields and its item."""
 
-from typing import Any, ClassVar, Protocol, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Concatenate, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +26,9 @@ class Step(Protocol[T_contra, R_co]):
     Fields, items and results go to other processes, and its class is found there by its name: it stands in
     a module. The same fields and item give the same result, bit for bit, in whatever process and order.
 
-    result  the type of a result, as it is kept in a file: NamedTuples, lists and numbers of arrays
+    A result is kept in a file as the type that `run` is annotated with: NamedTuples, lists and numbers of
+    arrays.
     """
-
-    result: ClassVar[Any]
 
     def workspace(self) -> Any:
         """Return arrays that calls work in, one call after the other; each leaves them as it found them."""
@@ -36,8 +37,21 @@ class Step(Protocol[T_contra, R_co]):
         """Return the result of an item. Once stop[0] is 1 it ends early, and its result is dropped."""
 
 
-class NoWorkspace:
-    """A step whose calls bring what they work in."""
+@dataclass(frozen=True)
+class Calls(Generic[T, R]):
+    """A step that calls a function of a module with an item, and with what all items share."""
+
+    function: Callable[Concatenate[T, ...], R]
+    shared: tuple[Any, ...] = ()
 
     def workspace(self) -> None:
         """Return nothing."""
+
+    def run(self, item: T, workspace: None, stop: NDArray[np.uint8]) -> R:
+        """Return the result of an item."""
+        return self.function(item, *self.shared)
+
+
+def function_of(step: Step[Any, Any]) -> Callable[..., Any]:
+    """Return what finds the results of a step: it has a name, and says of what type they are."""
+    return step.function if isinstance(step, Calls) else step.run

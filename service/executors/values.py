@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -100,6 +101,8 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
         return value
     if isinstance(value, Named):
         return value.name
+    if inspect.isfunction(value):
+        return value.__qualname__
     if isinstance(value, tuple | list):
         return [_layout(part, arrays) for part in value]
     if isinstance(value, dict):

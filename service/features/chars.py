@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ from model_store.names import NameTable, build_names
 from service.base.errors import BadData, BadParameter
 from service.base.rows import RowArrays
 from service.executors.local import Crew
-from service.executors.steps import NoWorkspace
+from service.executors.steps import Calls
 from service.features.char_ngrams import char_counts, char_spans, ngrams_a_character, pad_words, short_names
 from service.features.characters import classes, encoded, in_blocks
 from service.features.ngram_counts import NgramCounts, NgramSums, counts_of
@@ -235,21 +234,12 @@ def side_by_side(words: RowArrays, chars: RowArrays, table_at: Handle) -> RowArr
     return indptr, indices, values
 
 
-@dataclass(frozen=True)
-class _CountChars(NoWorkspace):
-    """Counts the n-grams of characters of texts."""
-
-    result: ClassVar[Any] = NgramCounts
-
-    parameters: CharsParameters | WordsCharsParameters
-
-    def run(self, texts: Sequence[str], workspace: None, stop: U8) -> NgramCounts:
-        """Return the result of an item."""
-        chosen = self.parameters
-        utf8, text_ptr = encoded(texts, chosen.reading)
-        padded, ptr = pad_words(utf8, text_ptr, classes(chosen.unicode))
-        spans = NgramSpans(*char_spans(padded, ptr, chosen.char_min, chosen.char_max))
-        return counts_of(padded, spans)[0]
+def _count_chars(texts: Sequence[str], chosen: CharsParameters | WordsCharsParameters) -> NgramCounts:
+    """Count the n-grams of characters of texts."""
+    utf8, text_ptr = encoded(texts, chosen.reading)
+    padded, ptr = pad_words(utf8, text_ptr, classes(chosen.unicode))
+    spans = NgramSpans(*char_spans(padded, ptr, chosen.char_min, chosen.char_max))
+    return counts_of(padded, spans)[0]
 
 
 def fit_chars(
@@ -269,7 +259,7 @@ def fit_chars(
         fitted, _ = fit_tfidf(texts, parameters, crew)
         words, forms = WeightedNames(fitted.names, fitted.idf), fitted.forms
     blocks = in_blocks(texts, characters_max=FIT_CHARACTERS)
-    for counts in (crew or Crew(1)).mapped(_CountChars(parameters), blocks):
+    for counts in (crew or Crew(1)).mapped(Calls(_count_chars, (parameters,)), blocks):
         sums.add(counts)
     if not sums.vocabulary.n:
         raise BadData("expected texts with a character that is no blank, found none")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -87,8 +87,6 @@ def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) 
 @dataclass(frozen=True)
 class MakeRows:
     """A step that makes the rows of a block of texts; its fields are those of `load_featurizer`."""
-
-    result: ClassVar[Any] = SparseRows
 
     config: dict[str, Any]
     arrays: dict[str, NDArray[Any]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,8 +147,6 @@ class _WordCounts(NamedTuple):
 @dataclass(frozen=True)
 class _CountWords:
     """Counts the n-grams of a block of texts; `stops` are the stop words, as a version stores them."""
-
-    result: ClassVar[Any] = _WordCounts
 
     parameters: TfidfParameters
     stops: dict[str, NDArray[Any]]

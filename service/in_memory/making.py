@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from model_store.names import build_names
 from model_store.store import Store
 from model_store.version import model_of
 from service.base.bars import shown_progress
@@ -19,7 +20,7 @@ from service.vocabulary.concepts import read_concepts
 from service.workflows.combine import CombineRequest, combine_dataset
 from service.workflows.combined_parts import check_members
 from service.workflows.from_memory import TextColumn, columns_from_memory, dataset_from_memory
-from service.workflows.search import SearchRequest, names_of, search
+from service.workflows.search import SearchRequest, search
 from service.workflows.train import TrainRequest, train_dataset
 
 COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed")
@@ -106,7 +107,7 @@ def tune(
     if valid is not None:
         n_features = None if dataset.rows is None else dataset.rows.n_features
         rows = columns_from_memory(*valid, text_column, label_column)
-        held = dataset_from_memory(*rows, names_of(dataset), n_features)
+        held = dataset_from_memory(*rows, build_names(dataset.names), n_features)
     with shown_progress(progress) as show:
         found = search(request, show, (dataset, held))
         draft = train_dataset(dataset, request.training(found[0]), show)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from model_store.compiled.handles import U8
 from model_store.errors import StoreError
@@ -86,8 +86,6 @@ class AnswerParts:
     out      a directory, or the URL of one
     threads  that answer the lines of a part
     """
-
-    result: ClassVar[Any] = PartDone
 
     store: str
     model: str

@@ -12,24 +12,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, ClassVar, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from model_store.compiled.handles import F32, I32, I64, U8, U16
 from model_store.ensemble import LANES, Chunk
 from service.base.rows import LabelRows, offsets
-from service.executors.steps import NoWorkspace
+from service.executors.steps import Calls
 from service.kernels.training.problem import localise
 from service.kernels.training.solver import Tile
 from service.trainers.classifiers import (
     SOLVERS,
-    Again,
     Solve,
     Solving,
     SomeTiles,
     aligned,
     chunk_of,
+    every_child,
     members_of,
     merge_chunks,
     solved_of,
@@ -87,27 +87,17 @@ def _planned(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
     return inner[is_top[inner]].tolist(), groups
 
 
-@dataclass(frozen=True)
-class _Split(NoWorkspace):
-    """Takes the rows of a block that reach each group of leaves; they keep all their labels.
+def _split(block: HeldRows, place: I32, group: I64, n_groups: int) -> list[TrainingSet]:
+    """Take the rows of a block that reach each group of leaves; they keep all their labels.
 
     place  int32[K]   the place of each label among the leaves
     group  int64[K']  the group of each leaf, -1: none
     """
-
-    result: ClassVar[Any] = list[TrainingSet]
-
-    place: I32
-    group: I64
-    n_groups: int
-
-    def run(self, block: HeldRows, workspace: None, stop: U8) -> list[TrainingSet]:
-        """Return the result of an item."""
-        data = block.get()
-        group = self.group[self.place[data.labels.indices]]
-        found = np.unique((group * data.n_rows + _row_of_each(data.labels))[group >= 0])
-        ends = np.searchsorted(found, np.arange(self.n_groups + 1) * data.n_rows).tolist()
-        return [data.take(found[first:last] % data.n_rows) for first, last in pairwise(ends)]
+    data = block.get()
+    of_label = group[place[data.labels.indices]]
+    found = np.unique((of_label * data.n_rows + _row_of_each(data.labels))[of_label >= 0])
+    ends = np.searchsorted(found, np.arange(n_groups + 1) * data.n_rows).tolist()
+    return [data.take(found[first:last] % data.n_rows) for first, last in pairwise(ends)]
 
 
 def _row_of_each(labels: LabelRows) -> I32:
@@ -141,8 +131,6 @@ class _TopTile(NamedTuple):
 class _SolveWork:
     """Solves groups of subtrees, and tiles block after block. Its workspace: for each feature a number, 0."""
 
-    result: ClassVar[Any] = list[Chunk]
-
     blocks: list[HeldRows]
     shape: Shape
     place: I32
@@ -165,8 +153,7 @@ class _SolveWork:
         rows = weighed(data.rows, self.scale)
         members = members_of(*rows_by_label(data.labels), self.shape.labels)
         del data
-        counts = np.diff(self.shape.child_ptr)
-        trained = {node: Again(np.arange(counts[node], dtype=np.int32)) for node in work.nodes}
+        trained = every_child(self.shape, work.nodes)
         solve = Solve(rows, self.shape, members, self.solving, self.seed, self.n_root, trained)
         workspace = np.zeros(rows.n_rows, np.int32), rank
         pieces = [SomeTiles(node, 0, solve.n_tiles(node)) for node in work.nodes]
@@ -232,32 +219,20 @@ class _SolveWork:
         return max(0, -int(epochs))
 
 
-@dataclass(frozen=True)
-class _CountOfWork(NoWorkspace):
-    """Counts the features that rows of nodes have: those of a group of subtrees, or one in all blocks."""
-
-    result: ClassVar[Any] = list[int]
-
-    blocks: list[HeldRows]
-    shape: Shape
-    n_features: int
-
-    def run(self, work: _Work, workspace: None, stop: U8) -> list[int]:
-        """Return the result of an item."""
-        if work.tile < 0:
-            count = self._count_in(JoinedRows(tuple(work.parts)).get())
-            places = count.workspace()
-            return [count.run(node, places, stop) for node in work.nodes]
-        seen = np.zeros(self.n_features, np.uint8)
-        for block in work.parts or self.blocks:
-            data = block.get()
-            rows, members, node = data.rows, self._count_in(data).members, work.nodes[0]
-            of_node = members.rows[members.ptr[self.shape.first[node]] : members.ptr[self.shape.last[node]]]
-            seen[rows.take(np.unique(of_node)).indices] = 1
-        return [int(seen.sum())]
-
-    def _count_in(self, data: TrainingSet) -> CountUsed:
-        return CountUsed(data.rows, self.shape, members_of(*rows_by_label(data.labels), self.shape.labels))
+def _count_features(work: _Work, blocks: list[HeldRows], shape: Shape, n_features: int) -> list[int]:
+    """Count the features that rows of nodes have: those of a group of subtrees, or one in all blocks."""
+    if work.tile < 0:
+        data = JoinedRows(tuple(work.parts)).get()
+        count = CountUsed(data.rows, shape, members_of(*rows_by_label(data.labels), shape.labels))
+        places = count.workspace()
+        return [count.run(node, places, np.zeros(1, np.uint8)) for node in work.nodes]
+    seen, (node,) = np.zeros(n_features, np.uint8), work.nodes
+    for block in work.parts or blocks:
+        data = block.get()
+        members = members_of(*rows_by_label(data.labels), shape.labels)
+        of_node = members.rows[members.ptr[shape.first[node]] : members.ptr[shape.last[node]]]
+        seen[data.rows.take(np.unique(of_node)).indices] = 1
+    return [int(seen.sum())]
 
 
 def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
@@ -269,7 +244,7 @@ def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
         used[work.nodes] = counts
 
     firsts = [work for work in works if work.tile <= 0]
-    tools.crew.steps(_CountOfWork(mixed, shape, blocks.census.n_features), firsts, done)
+    tools.crew.steps(Calls(_count_features, (mixed, shape, blocks.census.n_features)), firsts, done)
     return used
 
 
@@ -278,20 +253,12 @@ def block_bytes(n_features: int, memory_mib: int, n_rows: int) -> int:
     return 3 * (memory_mib << 20) + 76 * n_features + 64 * n_rows
 
 
-class _Divided(NamedTuple):
-    """What steps solve, the largest first.
+def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[list[_Work], I32, list[HeldRows]]:
+    """Divide a tree into works, the largest first, and give each its rows.
 
-    place  int32[K]  the place of each label among the leaves
-    mixed  the rows dealt anew, where a node's are more than a step holds
+    Returns them; int32[K], the place of each label among the leaves; and the rows dealt anew, where a node's
+    are more than a step holds.
     """
-
-    works: list[_Work]
-    place: I32
-    mixed: list[HeldRows]
-
-
-def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> _Divided:
-    """Divide a tree into works, and give each its rows."""
     tops, groups = _planned(blocks, shape)
     place = np.full(len(blocks.census.label_rows), -1, np.int32)
     place[shape.labels] = np.arange(len(shape.labels))
@@ -301,7 +268,9 @@ def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> _Divided:
         for number, nodes in enumerate(groups):
             for node in nodes:
                 group[shape.first[node] : shape.last[node]] = number
-        split = tools.crew.split(_Split(place, group, len(groups)), held, len(groups)) if groups else []
+        split = (
+            tools.crew.split(Calls(_split, (place, group, len(groups))), held, len(groups)) if groups else []
+        )
         return ([parts[number] for parts in split] for number in range(len(groups)))
 
     mixed = dealt(blocks, tools) if tops else []
@@ -316,7 +285,7 @@ def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> _Divided:
         level = [node for node in tops if node and parents[node] in above]
     rows = reaching(groups, blocks.held)
     works += [_Work(nodes, -1, parts) for nodes, parts in zip(groups, rows, strict=True)]
-    return _Divided(works, place, mixed)
+    return works, place, mixed
 
 
 def train_blocks(

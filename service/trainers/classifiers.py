@@ -1,8 +1,8 @@
 """The classifiers of a label tree: for each inner node, one against the rest for its children."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -133,10 +133,10 @@ def members_of(ptr: I64, rows: I32, labels: I32) -> Members:
     return Members(offsets(counts), rows[ranges(ptr[labels], counts)])
 
 
-def every_child(shape: Shape) -> dict[int, Again]:
-    """Return that all classifiers of a shape are trained, from nothing."""
+def every_child(shape: Shape, nodes: Iterable[int]) -> dict[int, Again]:
+    """Return that all classifiers of some nodes of a shape are trained, from nothing."""
     counts = np.diff(shape.child_ptr)
-    return {node: Again(np.arange(counts[node], dtype=np.int32)) for node in shape.inner.tolist()}
+    return {node: Again(np.arange(counts[node], dtype=np.int32)) for node in nodes}
 
 
 def train_classifiers(
@@ -145,7 +145,6 @@ def train_classifiers(
     members: Members,
     solving: Solving,
     tools: Tools,
-    stage: str,
     trained: Mapping[int, Again] | None = None,
 ) -> list[Chunk | None]:
     """Return the chunk of every inner node of `shape`, None at its leaves.
@@ -158,7 +157,7 @@ def train_classifiers(
     trained  by node: which children are, and from where they go on; a chunk has these alone, and other nodes
              have none. None: `every_child`
     """
-    trained = every_child(shape) if trained is None else trained
+    trained = every_child(shape, shape.inner.tolist()) if trained is None else trained
     n_root = int(np.count_nonzero(np.bincount(members.rows)))
     solve = Solve(rows, shape, members, solving, tools.seed, n_root, trained)
     pieces = sorted(solve.pieces(), key=lambda piece: -solve.visits(piece))
@@ -174,7 +173,7 @@ def train_classifiers(
             chunks[piece.node] = chunk_of([of_node[tile] for tile in sorted(of_node)])
             del solved[piece.node]
         gone += solve.visits(piece)
-        tools.progress(stage, gone, total)
+        tools.progress("classifiers", gone, total)
 
     tools.crew.steps(solve, pieces, done)
     return chunks
@@ -199,8 +198,6 @@ def aligned(n: int) -> F32:
 @dataclass(frozen=True)
 class Solve:
     """Trains the tiles of a piece. Its workspace: for each row and each feature a number, 0."""
-
-    result: ClassVar[Any] = list[Solved]
 
     rows: SparseRows
     shape: Shape

@@ -4,7 +4,7 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,8 +34,6 @@ _Subtree = tuple[int, I32, list[_Halving]]
 class _Halve:
     """Halves a part of the labels, then its halves, and so on; the result is the labels as they lie then."""
 
-    result: ClassVar[Any] = I32
-
     vectors: SparseRows
 
     def workspace(self) -> F32:
@@ -61,8 +59,6 @@ class _Divided(NamedTuple):
 @dataclass(frozen=True)
 class _Divide:
     """Divides parts of the labels into clusters."""
-
-    result: ClassVar[Any] = _Divided
 
     vectors: SparseRows
 

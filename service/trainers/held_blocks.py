@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+from functools import reduce
 from itertools import islice, pairwise
-from typing import Any, ClassVar, NamedTuple
+from operator import add
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from model_store.compiled.handles import F32, U8
+from model_store.compiled.handles import F32
 from service.base.errors import BadData
 from service.base.rows import SparseRows, offsets
-from service.executors.steps import Held, NoWorkspace
+from service.executors.steps import Calls, Held
 from service.trainers.representations import (
     VECTORS,
     label_sums,
@@ -69,20 +69,11 @@ def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
     return Blocks(held, memory_mib << 20, census)
 
 
-@dataclass(frozen=True)
-class _Deal(NoWorkspace):
-    """Deals the rows of a block at random."""
-
-    result: ClassVar[Any] = list[TrainingSet]
-
-    seed: int
-    n_parts: int
-
-    def run(self, block: HeldRows, workspace: None, stop: U8) -> list[TrainingSet]:
-        """Return the result of an item."""
-        data = block.get()
-        order = np.random.default_rng(self.seed).permutation(data.n_rows)
-        return [data.take(np.sort(part)) for part in np.array_split(order, self.n_parts)]
+def _deal(block: HeldRows, seed: int, n_parts: int) -> list[TrainingSet]:
+    """Deal the rows of a block at random."""
+    data = block.get()
+    order = np.random.default_rng(seed).permutation(data.n_rows)
+    return [data.take(np.sort(part)) for part in np.array_split(order, n_parts)]
 
 
 def dealt(blocks: Blocks, tools: Tools) -> list[HeldRows]:
@@ -91,76 +82,39 @@ def dealt(blocks: Blocks, tools: Tools) -> list[HeldRows]:
     A block that is unlike the others would be learnt well and then forgotten, again and again.
     """
     n_blocks = len(blocks.held)
-    parts = tools.crew.split(_Deal(derived_seed(tools.seed, n_blocks), n_blocks), blocks.held, n_blocks)
+    deal = Calls(_deal, (derived_seed(tools.seed, n_blocks), n_blocks))
+    parts = tools.crew.split(deal, blocks.held, n_blocks)
     return [JoinedRows(of_block) for of_block in zip(*parts, strict=True)]
 
 
-@dataclass(frozen=True)
-class _CountFeatures(NoWorkspace):
-    """Counts the features of blocks."""
-
-    result: ClassVar[Any] = FeatureCounts
-
-    def run(self, block: HeldRows, workspace: None, stop: U8) -> FeatureCounts:
-        """Return the result of an item."""
-        return count_features(block.get().rows)
+def _count_features(block: HeldRows) -> FeatureCounts:
+    """Count the features of a block."""
+    return count_features(block.get().rows)
 
 
-@dataclass(frozen=True)
-class _SumRows(NoWorkspace):
-    """Sums the weighed rows of each label of a block: labels bounds[i] .. bounds[i + 1] - 1 are part i."""
-
-    result: ClassVar[Any] = list[SparseRows]
-
-    scale: F32 | None
-    bounds: list[int]
-
-    def run(self, block: HeldRows, workspace: None, stop: U8) -> list[SparseRows]:
-        """Return the result of an item."""
-        data = block.get()
-        sums = label_sums(weighed(data.rows, self.scale), data.labels)
-        found = SparseRows(sums.indptr, sums.indices, sums.data, sums.shape[1])
-        return [found.cut(first, last) for first, last in pairwise(self.bounds)]
+def _sum_rows(block: HeldRows, scale: F32 | None, bounds: list[int]) -> list[SparseRows]:
+    """Sum the weighed rows of each label of a block: labels bounds[i] .. bounds[i + 1] - 1 are part i."""
+    data = block.get()
+    sums = label_sums(weighed(data.rows, scale), data.labels)
+    found = SparseRows(sums.indptr, sums.indices, sums.data, sums.shape[1])
+    return [found.cut(first, last) for first, last in pairwise(bounds)]
 
 
-class _Sums(NamedTuple):
-    """The sums of some labels in each block, first block first."""
-
-    number: int
-    of_block: list[Held[SparseRows]]
-
-
-@dataclass(frozen=True)
-class _AddSums(NoWorkspace):
-    """Adds the sums of some labels to their representations."""
-
-    result: ClassVar[Any] = SparseRows
-
-    def run(self, sums: _Sums, workspace: None, stop: U8) -> SparseRows:
-        """Return the result of an item."""
-        total: Any = 0
-        for part in sums.of_block:
-            total = total + matrix_of(part.get())
-        total.sort_indices()
-        return unit_vectors(total)
+def _add_sums(of_blocks: tuple[Held[SparseRows], ...]) -> SparseRows:
+    """Add the sums of some labels, of the first block first, to their representations."""
+    total: Any = 0
+    for part in of_blocks:
+        total = total + matrix_of(part.get())
+    total.sort_indices()
+    return unit_vectors(total)
 
 
 def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
     """Return the factor of each feature, as `weigh` finds it: counts are added from the first block on."""
     if idf == "no":
         return None
-    todo, waiting = deque(blocks.held), dict[HeldRows, FeatureCounts]()
-    total: FeatureCounts | None = None
-
-    def done(block: HeldRows, counts: FeatureCounts) -> None:
-        nonlocal total
-        waiting[block] = counts
-        while todo and todo[0] in waiting:
-            more = waiting.pop(todo.popleft())
-            total = more if total is None else total + more
-
-    tools.crew.steps(_CountFeatures(), blocks.held, done)
-    return total and total.factors(idf)
+    counts = tools.crew.mapped(Calls(_count_features), blocks.held)
+    return reduce(add, counts).factors(idf)
 
 
 def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
@@ -169,6 +123,5 @@ def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
     bounds = pieces_of(offsets(n_bytes), max(1, blocks.memory_bytes // _SUMS))
     n_parts = len(bounds) - 1
     tools.progress(VECTORS, 0, n_parts)
-    split = tools.crew.split(_SumRows(scale, bounds), blocks.held, n_parts)
-    items = [_Sums(number, list(parts)) for number, parts in enumerate(zip(*split, strict=True))]
-    return make_vectors(_AddSums(), items, tools)
+    split = tools.crew.split(Calls(_sum_rows, (scale, bounds)), blocks.held, n_parts)
+    return make_vectors(Calls(_add_sums), list(zip(*split, strict=True)), tools)

@@ -162,7 +162,7 @@ def _clustered(vectors: SparseRows, labels: I32, p: LabelTreeParameters, tools: 
 
 def grow(weighed: Weighed, shape: Shape, members: Members, solving: Solving, tools: Tools) -> Tree:
     """Train the classifiers of a shape; they are for the rows before they were weighed."""
-    chunks = train_classifiers(weighed.rows, shape, members, solving, tools, "classifiers")
+    chunks = train_classifiers(weighed.rows, shape, members, solving, tools)
     return _tree_of(weighed, shape, chunks)
 
 

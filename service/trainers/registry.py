@@ -159,8 +159,8 @@ def fit(
     Raises BadParameter, BadData; a trainer that cannot read the source is refused before it is read. When
     this thread is interrupted the threads end soon, and the exception goes on.
     """
-    spec, tools = trainer(name), _tools(name, parameters, seed, threads, progress)
-    tools = replace(tools, on_rows=on_rows, crew=crew or tools.crew, passes=passes)
+    spec, tools = trainer(name), _tools(name, parameters, seed, crew or Crew(threads), progress)
+    tools = replace(tools, on_rows=on_rows, passes=passes)
     if not _can_read(spec, source):
         able = ", ".join(spec.name for spec in TRAINERS.values() if _can_read(spec, source))
         raise BadParameter(f"trainer: expected one that {_READS[source.reads]}, {able}; found {name}")
@@ -239,9 +239,8 @@ def estimate(
     crew  who runs the steps, in the place of so many threads here
     """
     data = TrainingSet(rows, labels)
-    tools = _tools(name, parameters, seed, threads, progress)
+    tools = _tools(name, parameters, seed, crew or Crew(threads), progress)
     check_training_set(data)
-    tools = replace(tools, crew=crew or tools.crew)
     return trainer(name).estimate(data, parameters, tools).as_dict()
 
 
@@ -253,8 +252,7 @@ def estimate_blocks(
     if found is None:
         able = ", ".join(spec.name for spec in TRAINERS.values() if spec.estimate_blocks)
         raise BadParameter(f"stream: expected one of {able}, found {name}")
-    tools = replace(_tools(name, parameters, seed, 1, progress), crew=crew)
-    return found(source, parameters, tools).as_dict()
+    return found(source, parameters, _tools(name, parameters, seed, crew, progress)).as_dict()
 
 
 def check_spreads(name: str, parameters: Parameters) -> None:
@@ -271,15 +269,9 @@ def _can_read(spec: TrainerSpec[Any], source: RowSource) -> bool:
     return ways.index(source.reads) <= ways.index(spec.reads)
 
 
-def _tools(
-    name: str,
-    parameters: Parameters,
-    seed: int,
-    threads: int,
-    progress: Progress,
-) -> Tools:
+def _tools(name: str, parameters: Parameters, seed: int, crew: Crew, progress: Progress) -> Tools:
     if not isinstance(parameters, trainer(name).parameters):
         raise BadParameter(f"expected parameters of {name}, found {type(parameters).__name__}")
-    if seed < 0 or threads < 1:
-        raise BadParameter(f"expected a seed >= 0 and threads >= 1, found {seed} and {threads}")
-    return Tools(seed, Crew(threads), progress)
+    if seed < 0 or crew.threads < 1:
+        raise BadParameter(f"expected a seed >= 0 and threads >= 1, found {seed} and {crew.threads}")
+    return Tools(seed, crew, progress)

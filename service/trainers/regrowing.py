@@ -36,9 +36,6 @@ from service.trainers.source import TrainingSet
 from service.trainers.weighing import Weighed, weigh
 from service.trainers.work import Tools, derived_seed
 
-_EMPTY = np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
-"""A chunk without weights."""
-
 _NO_LABELS = np.empty(0, np.int32)
 
 _ChunkAt = Callable[[int], Chunk]
@@ -241,8 +238,8 @@ def _regrown(
                 trained, shape, members, is_new, weighed.rows.n_rows, how.solving.loss, of_tree
             )
             solving = solving._replace(eps=solving.eps * COARSE)
-        how_far = weighed.rows, shape, members, solving, of_tree, "classifiers", trained
-        trees.append(_assembled(shape, at, changed, were, trained, train_classifiers(*how_far), weighed))
+        solved = train_classifiers(weighed.rows, shape, members, solving, of_tree, trained)
+        trees.append(_assembled(shape, at, changed, were, trained, solved, weighed))
         kept.append(np.where(changed | (source < 0), -1, old.nodes[source]))
         is_above = np.isin(np.arange(len(source)), above)
         whole.append(np.where(is_above | (source < 0), -1, old.nodes[source]))
@@ -337,11 +334,9 @@ def _assembled(
     chunks: list[Chunk | None] = [None] * len(solved)
     for node in shape.inner.tolist():
         children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
-        made = solved[node]
-        if made is None:  # all of it stays
-            chunks[node] = Chunk(*_EMPTY, np.zeros(len(at[children]), np.float32))
-            continue
-        parts = [(weighed.plain_chunk(made), trained[node].children)]
+        made, parts = solved[node], list[tuple[Chunk, I32]]()  # of one that stays as it was: none
+        if made is not None:
+            parts.append((weighed.plain_chunk(made), trained[node].children))
         if node in were:
             old, again = were[node], trained[node]
             stays = _inverse(np.where(changed[children], -1, at[children]), len(old.bias))

@@ -1,18 +1,17 @@
 """Label representations: where a label lies among the features, and its mean row, which re-ranks answers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from model_store.compiled.handles import F64, I32, I64, U8
+from model_store.compiled.handles import F64, I32, I64
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows, offsets
-from service.executors.steps import NoWorkspace, Step
+from service.executors.steps import Calls, Step, T
 from service.kernels.training.cluster import add_projected
 from service.trainers.source import RowSource
 from service.trainers.spec import rows_by_label
@@ -66,20 +65,10 @@ def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
     return found
 
 
-@dataclass(frozen=True)
-class _Represent(NoWorkspace):
-    """Makes the representations of labels first .. last - 1; `rows_by_label` says which rows carry each."""
-
-    result: ClassVar[Any] = SparseRows
-
-    rows: SparseRows
-    ptr: I64
-    carrying: I32
-
-    def run(self, item: tuple[int, int], workspace: None, stop: U8) -> SparseRows:
-        """Return the result of an item."""
-        ptr = self.ptr[item[0] : item[1] + 1]
-        return unit_vectors(_sums(self.rows, ptr - ptr[0], self.carrying[ptr[0] : ptr[-1]]))
+def _represent(item: tuple[int, int], rows: SparseRows, ptr: I64, carrying: I32) -> SparseRows:
+    """Return the representations of labels first .. last - 1; `rows_by_label` says which rows carry each."""
+    ptr = ptr[item[0] : item[1] + 1]
+    return unit_vectors(_sums(rows, ptr - ptr[0], carrying[ptr[0] : ptr[-1]]))
 
 
 def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> SparseRows:
@@ -87,9 +76,10 @@ def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> 
 
     Source: Lin, Liu and Lin 2024, section 2. Cost: that of `label_sums`. Deterministic.
     """
-    represent = _Represent(rows, *rows_by_label(labels))
-    carried = offsets(np.diff(rows.indptr)[represent.carrying])[represent.ptr]
-    return make_vectors(represent, list(pairwise(pieces_of(carried, _PIECE))), tools)
+    ptr, carrying = rows_by_label(labels)
+    carried = offsets(np.diff(rows.indptr)[carrying])[ptr]
+    step = Calls(_represent, (rows, ptr, carrying))
+    return make_vectors(step, list(pairwise(pieces_of(carried, _PIECE))), tools)
 
 
 def pieces_of(sums: I64, size: int) -> list[int]:
@@ -99,17 +89,10 @@ def pieces_of(sums: I64, size: int) -> list[int]:
     return found
 
 
-def make_vectors(step: Step[Any, SparseRows], items: Sequence[Any], tools: Tools) -> SparseRows:
-    """Return the label representations that a step makes, an item some labels: tuples, item[0] ascends."""
-    found: dict[int, SparseRows] = {}
-
-    def done(item: Any, vectors: SparseRows) -> None:
-        found[item[0]] = vectors
-        tools.progress(VECTORS, len(found), len(items))
-
+def make_vectors(step: Step[T, SparseRows], items: Sequence[T], tools: Tools) -> SparseRows:
+    """Return the label representations that a step makes, an item some labels, in their order."""
     tools.progress(VECTORS, 0, len(items))
-    tools.crew.steps(step, items, done)
-    return SparseRows.join([found[item[0]] for item in items])
+    return SparseRows.join(tools.collected(VECTORS, step, items))
 
 
 def unit_vectors(sums: Any) -> SparseRows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -67,10 +67,6 @@ class SizeEstimate:
         }
         return replace(self, stored_bytes=stored)
 
-    def with_state(self, n_bytes: int) -> SizeEstimate:
-        """Return the same with a state of so many bytes."""
-        return replace(self, state_bytes=n_bytes)
-
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values for a report; a state only of trainers that keep one."""
         found = asdict(self) | {"alpha_per_depth": list(self.alpha_per_depth)}
@@ -116,14 +112,12 @@ def size_of(
     alphas = by_depth[:, 0] / by_depth[:, 1]
     found = SizeEstimate.of(bound, n_used, n_labels, tuple(alphas.tolist()))
     n_bytes = PAIR_BYTES * n_pairs + STATE_WEIGHT_BYTES * bound + NODE_STATE_BYTES * n_nodes
-    return found.with_state(n_bytes) if keeps_state else found
+    return replace(found, state_bytes=n_bytes) if keeps_state else found
 
 
 @dataclass(frozen=True)
 class CountUsed:
     """Counts the features that the rows of a node have. Its workspace: a number a row, and one a feature."""
-
-    result: ClassVar[Any] = int
 
     rows: SparseRows
     shape: Shape
@@ -144,9 +138,5 @@ class CountUsed:
 def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> I64:
     """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
     used = np.zeros(len(shape.first), np.int64)
-
-    def done(node: int, count: int) -> None:
-        used[node] = count
-
-    tools.crew.steps(CountUsed(rows, shape, members), shape.inner.tolist(), done)
+    tools.crew.steps(CountUsed(rows, shape, members), shape.inner.tolist(), used.__setitem__)
     return used

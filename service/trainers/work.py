@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from service.executors.local import Crew
-from service.executors.steps import R, Step
+from service.executors.steps import R, Step, T
 from service.trainers.source import OnRows
 from service.trainers.state import EVERY_PASS, Passes
 
@@ -46,16 +46,16 @@ class Tools:
         """Return the same with a seed of its own for a part of the work."""
         return replace(self, seed=derived_seed(self.seed, *words))
 
-    def forest(self, step: Step[int, R], n_trees: int) -> list[R]:
-        """Return the trees that a step grows of their numbers, from 0, and tell how many there are so far."""
-        found: dict[int, R] = {}
+    def collected(self, stage: str, step: Step[T, R], items: Sequence[T]) -> list[R]:
+        """Return the results of a step in the order of the items, and tell how many there are so far."""
+        found: dict[T, R] = {}
 
-        def done(number: int, tree: R) -> None:
-            found[number] = tree
-            self.progress("trees", len(found), n_trees)
+        def done(item: T, result: R) -> None:
+            found[item] = result
+            self.progress(stage, len(found), len(items))
 
-        self.crew.steps(step, range(n_trees), done)
-        return [found[number] for number in range(n_trees)]
+        self.crew.steps(step, items, done)
+        return [found[item] for item in items]
 
     def of_tree(self, tree: int, n_trees: int) -> Tools:
         """Return what a tree of several is trained with: its number follows the name of each stage."""

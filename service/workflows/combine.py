@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -142,11 +143,7 @@ def combine_members(
     if request.vocabulary is not None:
         concepts = read_concepts(request.vocabulary, request.language, request.by)
     check_members(members, request.language, concepts is not None)
-    dataset = read_dataset(
-        request.data,
-        columns=request.columns,
-        on_progress=lambda done, total: on_progress("read", done, total),
-    )
+    dataset = read_dataset(request.data, columns=request.columns, on_progress=partial(on_progress, "read"))
     trained_on = None if request.rerank is None else read_dataset(request.rerank, columns=request.columns)
     return combine_dataset(members, concepts, dataset, trained_on, request, on_progress)
 

@@ -193,7 +193,7 @@ def no_ranker(parts: CombinedParts) -> Ranker:
 def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
     """Return labelled rows whose labels have the ids of a table; those that it lacks are unknown ones."""
     rows = dataset.labels
-    names = dataset.label_names or [str(i) for i in range(rows.n_labels)]
+    names = dataset.names
     ids = find_all(table, names)
     found = ids[rows.indices]
     is_known = found >= 0

@@ -176,15 +176,6 @@ def valid_figures(
     return ValidFigures(metrics, {**kept, "threshold": THRESHOLD_UNTUNED})
 
 
-class _Measured(NamedTuple):
-    """The figures of a version but for its speed, what to measure that with, and the predictions."""
-
-    report: Report
-    predictor: Searcher
-    ranked: Predictions
-    decided: PredictedRows
-
-
 def _measure(
     model: Model,
     labelled: Labelled,
@@ -192,7 +183,8 @@ def _measure(
     on_progress: OnProgress,
     thresholds: F32 | None,
     empty: EmptyConvention,
-) -> _Measured:
+) -> tuple[Report, Searcher, Predictions, PredictedRows]:
+    """Return the figures of a version but for its speed, what to measure that with, and the predictions."""
     predictor = make_predictor(model)
     ranked = _rank(predictor, labelled, threads)
     least = THRESHOLD_UNTUNED if thresholds is None else thresholds
@@ -208,7 +200,7 @@ def _measure(
     )
     if model.manifest.link == "softmax" and labelled.ptr is None:
         report.update(likelihood_report(predictor, labelled))
-    return _Measured(report, predictor, ranked, decided)
+    return report, predictor, ranked, decided
 
 
 def _rank(predictor: Searcher, labelled: Labelled, threads: int) -> Predictions:

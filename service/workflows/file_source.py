@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property, partial
 from itertools import chain, tee
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,7 +113,7 @@ class FileSource:
         """Yield the rows while they are counted; find the labels, choose the featurizer, check every line."""
         n_rows = n_nonzeros = n_labelled = 0
         label_rows, label_nonzeros = self._label_rows, np.zeros(0, np.int64)
-        parts = self.stream.parts(lambda done, total: self._on_progress("read", done, total))
+        parts = self.stream.parts(partial(self._on_progress, "read"))
         for part, rows in self._with_rows(parts):
             counts = np.diff(rows.indptr)
             label_rows = _added(label_rows, np.bincount(part.labels.indices))
@@ -221,17 +222,16 @@ class TextSource:
         self._path = path
         self._parameters = parameters
         self._on_progress = on_progress
-        self._found: _Found | None = None
 
     @property
     def census(self) -> Census:
         """Return the counts of all windows."""
-        return self._first_pass().census
+        return self._found.census
 
     @property
     def featurizer(self) -> ContextFeaturizer:
         """Return what makes the windows."""
-        return self._first_pass().featurizer
+        return self._found.featurizer
 
     @property
     def names(self) -> NameTable:
@@ -241,28 +241,23 @@ class TextSource:
     @property
     def data_info(self) -> DataInfo:
         """Return what a manifest says of the data."""
-        return DataInfo(source_of(self._path), self.census.n_rows, self._first_pass().sha256)
+        return DataInfo(source_of(self._path), self.census.n_rows, self._found.sha256)
 
     def parts(self) -> Iterator[TrainingSet]:
         """Yield the windows of the file, from the first to the last. Raises BadData if it has changed."""
-        found, file = self._first_pass(), open_texts(self._path)
+        found, file = self._found, open_texts(self._path)
         for texts in blocks_of_texts(file):
             if texts:
                 yield TrainingSet(*found.featurizer.windows_of(texts))
         if file.sha256 != found.sha256:
             raise file.fault(None, "expected the bytes that were read at first, found others: it has changed")
 
-    def _first_pass(self) -> _Found:
-        """Return what the first pass found, which is made when it is first asked for."""
-        if self._found is None:
-            self._found = self._read_words()
-        return self._found
-
-    def _read_words(self) -> _Found:
+    @cached_property
+    def _found(self) -> _Found:
         """Read the file once: count its words, choose those of the vocabulary, and check every line."""
         counts: Counter[str] = Counter()
         n_texts = 0
-        file = open_texts(self._path, lambda done, total: self._on_progress("read", done, total))
+        file = open_texts(self._path, partial(self._on_progress, "read"))
         for texts in blocks_of_texts(file):
             n_texts += len(texts)
             for text in texts:

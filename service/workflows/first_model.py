@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,7 @@ def make_first_model(
     BadInput, StoreError and DatabaseUnavailable; then nothing is published.
     """
     check_model(name)
-    dataset = read_dataset(
-        data, columns=columns, on_progress=lambda done, total: on_progress("read", done, total)
-    )
+    dataset = read_dataset(data, columns=columns, on_progress=partial(on_progress, "read"))
     train, valid, test = _parts(data, dataset, seed)
     are_tried = dataset.texts is not None and train.n_rows >= ROWS_MIN
     request = TrainRequest(
@@ -103,7 +102,7 @@ def _parts(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, D
     if dataset.n_rows < LEAST_ROWS:
         raise BadData(f"{data}: expected {LEAST_ROWS} rows or more to learn from, found {dataset.n_rows}")
     if len(used) < 2:
-        names = [dataset.label_names[label] if dataset.label_names else str(label) for label in used]
+        names = [dataset.names[label] for label in used]
         found = f"only {names[0]!r:.80}" if names else "rows without labels"
         raise BadData(f"{data}: expected two labels or more to tell apart, found {found}")
     held, rest = divide(dataset.n_rows, dataset.n_rows, seed)

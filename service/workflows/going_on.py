@@ -202,7 +202,7 @@ def _check_base(base: Model, request: TrainRequest, what: str) -> None:
 
 def _with_new_names(model: Model, new: Dataset) -> NameTable:
     """Return the version's labels, and after them those that it does not have, sorted. Raises BadData."""
-    names = new.label_names or [str(label) for label in range(new.labels.n_labels)]
+    names = new.names
     carried = sorted({names[label] for label in np.unique(new.labels.indices).tolist()})
     ids = find_all(model.labels, carried)
     added = [name for name, known in zip(carried, ids.tolist(), strict=True) if known < 0]

@@ -1,6 +1,7 @@
 """A labelled file as a version takes it: rows of its features, and true labels by its ids."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,7 +85,7 @@ def read_labelled_with(
     """
     if isinstance(featurizer, ContextFeaturizer):
         _refuse_chunks(chunk_characters)
-        texts = read_texts(data, lambda done, total: on_progress("read", done, total)).texts
+        texts = read_texts(data, partial(on_progress, "read")).texts
         windows = featurizer.windows_of(texts)
         return Labelled(*windows, np.zeros(windows.rows.n_rows, np.int32))
     dataset = read_dataset(
@@ -92,7 +93,7 @@ def read_labelled_with(
         labels=labels,
         n_features=featurizer.n_features,
         columns=columns,
-        on_progress=lambda done, total: on_progress("read", done, total),
+        on_progress=partial(on_progress, "read"),
     )
     on_progress("features", 0, 1)
     try:

@@ -1,5 +1,6 @@
 """The data of a training as a source of rows, and what is known of them besides."""
 
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -138,7 +139,6 @@ def prepare_dataset(
     dataset: Dataset, seed: int, crew: Crew, chosen: Chosen, on_progress: OnProgress
 ) -> PreparedRows:
     """Make rows of a data set; choose their features if the parameters leave that open. Raises BadInput."""
-    names = dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)]
     on_progress("features", 0, 1)
     parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
     choice = None
@@ -147,7 +147,7 @@ def prepare_dataset(
     featurizer, rows = fit_featurizer(dataset, parameters, crew)
     on_progress("features", 1, 1)
     data, info = TrainingSet(rows, dataset.labels), DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
-    return PreparedRows(data, build_names(names), featurizer, info, dataset.warning, choice)
+    return PreparedRows(data, build_names(dataset.names), featurizer, info, dataset.warning, choice)
 
 
 def _context_parameters(chosen: Chosen) -> ContextParameters | None:
@@ -162,7 +162,7 @@ def _context_parameters(chosen: Chosen) -> ContextParameters | None:
 
 def _prepare_texts(data: Path, parameters: ContextParameters, on_progress: OnProgress) -> PreparedRows:
     """Read the texts of a file; a row is a window of words, its label the next word."""
-    texts, source, sha256 = read_texts(data, lambda done, total: on_progress("read", done, total))
+    texts, source, sha256 = read_texts(data, partial(on_progress, "read"))
     on_progress("features", 0, 1)
     featurizer = fit_context(texts, parameters)
     windows = TrainingSet(*featurizer.windows_of(texts))

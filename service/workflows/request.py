@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,7 +89,7 @@ class TrainRequest:
             self.data if file is None else file,
             label_names_file=self.label_names,
             columns=self.columns,
-            on_progress=lambda done, total: on_progress("read", done, total),
+            on_progress=partial(on_progress, "read"),
         )
 
     def chosen(self) -> Chosen:

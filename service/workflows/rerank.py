@@ -7,7 +7,7 @@ of one member, trained on all rows. It is kept only where the held-out rows gain
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -47,17 +47,12 @@ BLOCK_ROWS = 50
 """Neighbours in a file are often alike: so many stay together."""
 
 
-class Reranked(NamedTuple):
-    """What can be published, and what held-out rows gained: `report` is what a version's report keeps."""
-
-    draft: Draft
-    report: dict[str, Any]
-
-
 def rerank(
     draft: Draft, dataset: Dataset, train_part: Callable[[Dataset], Draft], seed: int, on_progress: OnProgress
-) -> Reranked:
+) -> tuple[Draft, dict[str, Any]]:
     """Return a trained model with a ranker of its candidates, or the draft itself where that gains nothing.
+
+    And what held-out rows gained, which a version's report keeps.
 
     draft       trained on all rows of the data set
     train_part  trains on some of them in the same way
@@ -84,10 +79,10 @@ def rerank(
     report = gain_of(member, ranked, len(joined.ptr) - 1)
     if not report["kept"]:
         on_progress("rerank", wanted + 1, wanted + 1)
-        return Reranked(draft, report)
+        return draft, report
     ranker = fit_ranker("boosted", joined, np.arange(len(joined.ptr) - 1), seed)
     on_progress("rerank", wanted + 1, wanted + 1)
-    return Reranked(_combined(draft, dataset, seed, ranker), report)
+    return _combined(draft, dataset, seed, ranker), report
 
 
 def divide(n_rows: int, seed: int) -> list[I64]:

@@ -9,13 +9,13 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from model_store.names import NameTable, build_names
+from model_store.names import build_names
 from model_store.version import model_of
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadInput, BadParameter
@@ -23,7 +23,7 @@ from service.base.parameters import Scalar, scalar_of, split_items
 from service.base.rows import Dataset
 from service.datasets import read_dataset
 from service.executors.ray import crew_of
-from service.executors.steps import NoWorkspace
+from service.executors.steps import Calls
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.choose_features import HELD_OUT_PARTS
 from service.workflows.evaluate import valid_figures
@@ -139,15 +139,14 @@ def search(
         for name in request.trainers:
             study.enqueue_trial(start_of(name, spaces[name]))
     running = _Running(study, request, on_progress)
-    step = TryTrial(folds, request)
     asked = running.ask(lambda trial, name: {**fixed_of(name, fixed), **ask(trial, name, spaces[name])})
     try:
         if request.ray is None:
             for one in asked:
-                running.tell(one, step.measure(one, on_progress))
+                running.tell(one, try_trial(one, folds, request, on_progress))
         else:
             with crew_of(1, request.ray, ahead=1) as crew:
-                crew.steps(step, asked, running.tell)
+                crew.steps(Calls(try_trial, (folds, request)), asked, running.tell)
     finally:
         running.give_up()
     trials = [TrialFacts(**trial.user_attrs[_FACTS]) for trial in _ended(study)]
@@ -161,17 +160,12 @@ def _read(request: SearchRequest, on_progress: OnProgress) -> tuple[Dataset, Dat
         request.data,
         label_names_file=request.label_names,
         columns=request.columns,
-        on_progress=lambda done, total: on_progress("read", done, total),
+        on_progress=partial(on_progress, "read"),
     )
     if request.valid is None:
         return dataset, None
-    names, n_features = names_of(dataset), None if dataset.rows is None else dataset.rows.n_features
+    names, n_features = build_names(dataset.names), None if dataset.rows is None else dataset.rows.n_features
     return dataset, read_dataset(request.valid, labels=names, n_features=n_features, columns=request.columns)
-
-
-def names_of(dataset: Dataset) -> NameTable:
-    """Return the names of the labels of training rows: their numbers, where they have none."""
-    return build_names(dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)])
 
 
 def _check(request: SearchRequest) -> dict[str, Scalar]:
@@ -301,47 +295,37 @@ class _Running:
             self._study.tell(trial, state=_failed())
 
 
-@dataclass(frozen=True)
-class TryTrial(NoWorkspace):
-    """The step of a search: train and measure on each fold."""
+def try_trial(
+    asked: AskedTrial, folds: list[Fold], request: SearchRequest, on_progress: OnProgress = no_progress
+) -> TrialFacts | None:
+    """Train and measure on each fold; return None where it took too long. Raises BadInput."""
 
-    result: ClassVar[Any] = TrialFacts
+    def watch(phase: str, done: int, total: int) -> None:
+        if time.time() > asked.until:
+            raise _TimeIsUp
+        on_progress(phase, done, total)
 
-    folds: list[Fold]
-    request: SearchRequest
+    try:
+        return _measured(asked, folds, request, watch)
+    except _TimeIsUp:
+        return None
 
-    def run(self, item: AskedTrial, workspace: None, stop: NDArray[np.uint8]) -> TrialFacts | None:
-        """Return what came of a trial, None where it took too long. Raises BadInput."""
-        return self.measure(item, no_progress)
 
-    def measure(self, asked: AskedTrial, on_progress: OnProgress) -> TrialFacts | None:
-        """Do as `run`, and tell how far it is."""
-
-        def watch(phase: str, done: int, total: int) -> None:
-            if time.time() > asked.until:
-                raise _TimeIsUp
-            on_progress(phase, done, total)
-
-        try:
-            return self._measured(asked, watch)
-        except _TimeIsUp:
-            return None
-
-    def _measured(self, asked: AskedTrial, watch: OnProgress) -> TrialFacts:
-        name, parameters, request = asked.trainer, asked.parameters, self.request
-        threads = request.threads if request.ray is None else 1
-        training = TrainRequest(name, request.data, parameters=parameters, seed=request.seed, threads=threads)
-        start, values, n_bytes = time.monotonic(), [], 0
-        for fold in self.folds:
-            draft = train_dataset(fold.train, training, watch)
-            model = model_of(draft)
-            featurizer = featurizer_of(model)
-            held = fold.held_out
-            labelled = Labelled(featurizer.transform_dataset(held), held.labels, held.unknown_labels)
-            values.append(valid_figures(model, labelled, threads, watch).metrics[request.metric])
-            n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
-        seconds = time.monotonic() - start
-        return TrialFacts(name, parameters, sum(values) / len(values), round(seconds, 3), n_bytes)
+def _measured(asked: AskedTrial, folds: list[Fold], request: SearchRequest, watch: OnProgress) -> TrialFacts:
+    name, parameters = asked.trainer, asked.parameters
+    threads = request.threads if request.ray is None else 1
+    training = TrainRequest(name, request.data, parameters=parameters, seed=request.seed, threads=threads)
+    start, values, n_bytes = time.monotonic(), [], 0
+    for fold in folds:
+        draft = train_dataset(fold.train, training, watch)
+        model = model_of(draft)
+        featurizer = featurizer_of(model)
+        held = fold.held_out
+        labelled = Labelled(featurizer.transform_dataset(held), held.labels, held.unknown_labels)
+        values.append(valid_figures(model, labelled, threads, watch).metrics[request.metric])
+        n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
+    seconds = time.monotonic() - start
+    return TrialFacts(name, parameters, sum(values) / len(values), round(seconds, 3), n_bytes)
 
 
 def _ended(study: Study) -> list[FrozenTrial]:

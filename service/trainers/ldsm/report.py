@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 
@@ -47,9 +48,9 @@ def report_of(
         "trees": len(trees),
         "depth_max": max(shape.depth for shape in shapes),
         "log_arity_of_labels": math.log(n_labels, arity),
-        "nodes_mean": _mean([shape.n_nodes for shape in shapes]),
-        "leaves_mean": _mean([shape.n_leaves for shape in shapes]),
-        "rows_in_leaves_mean": _mean([shape.rows_in_leaves for shape in shapes]),
+        "nodes_mean": fmean([shape.n_nodes for shape in shapes]),
+        "leaves_mean": fmean([shape.n_leaves for shape in shapes]),
+        "rows_in_leaves_mean": fmean([shape.rows_in_leaves for shape in shapes]),
         "splits": len(kept),
         "splits_retried": sum(fact.n_retries > 0 for fact in kept),
         "splits_given_up": len(facts) - len(kept),
@@ -64,12 +65,8 @@ def _of_depth(depth: int, splits: list[SplitFacts]) -> dict[str, Any]:
         "splits": len(splits),
         "rows": sum(split.n_rows for split in splits),
         "objective_min": min(objectives),
-        "objective_mean": _mean(objectives),
+        "objective_mean": fmean(objectives),
         "objective_max": max(objectives),
-        "balance_mean": _mean([split.balance for split in splits]),
-        "purity_mean": _mean([split.purity for split in splits]),
+        "balance_mean": fmean([split.balance for split in splits]),
+        "purity_mean": fmean([split.purity for split in splits]),
     }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(math.fsum(values) / len(values))

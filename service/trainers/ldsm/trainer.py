@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -244,8 +244,6 @@ def _check_finite(rows: SparseRows) -> None:
 class _Grow:
     """Grows the tree of a number."""
 
-    result: ClassVar[Any] = _Grown
-
     weighed: Weighed
     labels: LabelRows
     labelled: I32
@@ -286,7 +284,7 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     weighed = weigh(data.rows, parameters.idf, is_mapped)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     grow = _Grow(weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None)
-    return _assemble(data, parameters, tools.forest(grow, parameters.trees))
+    return _assemble(data, parameters, tools.collected("trees", grow, range(parameters.trees)))
 
 
 def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:

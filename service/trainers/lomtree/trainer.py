@@ -328,7 +328,7 @@ def estimate_lomtree(data: TrainingSet, parameters: LomtreeParameters, tools: To
     room = int((parameters.memory_mb << 20) / 3 / _CLASS_SLOT_BYTES * _LOAD)
     n_counts = min(room, _pairs_met(census.label_rows, n_levels + 1))
     n_bytes = n_weights * _KEPT_WEIGHT_BYTES + n_counts * _KEPT_CLASS_BYTES + n_nodes * NODE_BYTES
-    return SizeEstimate.of(bound, n_used, n_labels).with_state(n_bytes)
+    return replace(SizeEstimate.of(bound, n_used, n_labels), state_bytes=n_bytes)
 
 
 def _pairs_met(rows_with: I64, n_levels: int) -> int:

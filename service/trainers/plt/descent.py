@@ -300,8 +300,7 @@ def _harvest(tree: _Growing, descent: Descent, n_features: int) -> Tree:
     """Return the tree with its weights w = v / Pi, small ones left out."""
     shape = tree.shape
     chunks: list[Chunk | None] = [None] * len(shape.first)
-    for number in range(len(tree.shards)):
-        shard = tree.shards[number]
+    for number, shard in enumerate(tree.shards):
         keys, place = used_keys(shard.keys, shard.place)
         nodes, features = np.divmod(keys - np.uint64(1), np.uint64(n_features))
         for node in np.flatnonzero(tree.topology.shard == number).tolist():

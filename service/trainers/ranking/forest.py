@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from service.base.parameters import Parameters
 from service.base.rows import SparseRows
 from service.evaluation.propensity import A, B, propensities
 from service.evaluation.tree_criteria import shares_by_depth
-from service.executors.steps import NoWorkspace
 from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
 from service.trainers.representations import rerank_arrays
@@ -119,15 +118,16 @@ def _rows(data: TrainingSet, label_weight: F32) -> TrainingRows:
 
 
 @dataclass(frozen=True)
-class _Grow(NoWorkspace):
+class _Grow:
     """Grows the tree of a number."""
-
-    result: ClassVar[Any] = Grown
 
     rows: TrainingRows
     labelled: I32
     growth: Growth
     seed: int
+
+    def workspace(self) -> None:
+        """Return nothing."""
 
     def run(self, number: int, workspace: None, stop: U8) -> Grown:
         """Return the result of an item."""
@@ -150,7 +150,7 @@ def grow_forest(
     data = data._replace(rows=weighed.rows)
     rows, growth = _rows(data, label_weight), parameters.growth(data.rows)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
-    forest = tools.forest(_Grow(rows, labelled, growth, tools.seed), n_trees)
+    forest = tools.collected("trees", _Grow(rows, labelled, growth, tools.seed), range(n_trees))
     for number, grown in enumerate(forest):  # one after the other: weights are not there twice
         forest[number] = grown._replace(weight=weighed.plain(grown.feature, grown.weight))
     return forest

@@ -10,7 +10,7 @@ from service.base.errors import BadParameter
 from service.kernels.training.cluster import add_embedded, kmeans
 from service.trainers.clustering import ROUNDS_MAX, balanced_shape
 from service.trainers.representations import projected_vectors
-from service.trainers.shape import Shape, huffman_shape, join, parents_of, random_shape, shape_of
+from service.trainers.shape import Shape, huffman_shape, join, parents_of, random_shape
 from service.trainers.softmax.tree import Network, SoftmaxTree
 from service.trainers.source import RowSource
 from service.trainers.work import Tools, derived_seed
@@ -31,9 +31,7 @@ def first_shape(tree: str, arity: int, source: RowSource, tools: Tools) -> Shape
     if tree == "flat":
         if len(labels) > FLAT_MAX:
             raise BadParameter(f"tree: expected flat for at most {FLAT_MAX} labels, found {len(labels)}")
-        child_ptr = np.full(len(labels) + 2, len(labels) + 1, np.int32)
-        child_ptr[0] = 1
-        return shape_of(child_ptr, np.concatenate([np.array([-1], np.int32), labels]))
+        return join(labels, [])
     if tree == "huffman" or len(labels) <= arity:
         return huffman_shape(labels, counts[labels], arity)
     if tree == "random":

@@ -146,7 +146,7 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
     dim = p.padded_dim()
     n_kept = dim * (n_embedded // p.dim) + n_nodes * arity * (dim + 1)
     copies = 2 if p.descent().is_adaptive else 1
-    found = found.with_state(4 * (copies * n_kept + n_nodes * arity))
+    found = replace(found, state_bytes=4 * (copies * n_kept + n_nodes * arity))
     return found.with_embeddings(p.dim * n_padded, n_embedded)
 
 
@@ -228,18 +228,8 @@ def run_piece(piece: Piece, state: LearningState, steps: Steps, random: U64, too
     found: list[float] = []
 
     def work(_: int) -> float:
-        return train_rows(
-            piece.data.rows,
-            piece.data.labels,
-            piece.order,
-            state.tree,
-            state.network,
-            state.squares,
-            state.statistics,
-            steps,
-            random,
-            tools.crew.stop,
-        )
+        rows, labels = piece.data
+        return train_rows(rows, labels, piece.order, *state, steps, random, tools.crew.stop)
 
     tools.crew.run(work, [0], lambda _, loss: found.append(loss))
     return found[0]

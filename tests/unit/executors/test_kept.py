@@ -9,13 +9,14 @@ import pytest
 from service.base.errors import BadData, Unavailable
 from service.executors.kept import kept_steps
 from service.executors.local import Crew
+from service.executors.steps import Calls, Step
 from service.executors.values import digest_of, mapped, packed, shared, unpacked
 from service.trainers import fit, parse_parameters
 from service.trainers.registry import TRAINERS
 from service.trainers.source import MemorySource, TrainingSet
 from tests.contract.test_every_trainer import items_of, learnable
 from tests.oracles.problems import to_labels, to_rows
-from tests.steps import Found, Parts, Scaled
+from tests.steps import Found, Parts, Scaled, scaled, shifted
 
 MATRIX = np.random.default_rng(0).random((20, 5)).astype(np.float32)
 SPREADING = [name for name, spec in TRAINERS.items() if spec.alone(spec.parameters()) is None]
@@ -49,7 +50,7 @@ def arrays_of(trained: Any) -> dict[str, bytes]:
     return {name: np.asarray(array).tobytes() for name, array in found.items()}
 
 
-def run(crew: Crew, step: Scaled, rows: range) -> dict[int, Found]:
+def run(crew: Crew, step: Step[int, Found], rows: range) -> dict[int, Found]:
     found: dict[int, Found] = {}
     crew.steps(step, rows, found.__setitem__)
     return found
@@ -76,8 +77,12 @@ def test_what_is_kept_is_taken_for_the_same_step_alone_and_only_where_it_is_aske
     crew = Counting()
     with pytest.raises(KeyboardInterrupt), kept_steps(crew, tmp_path / "s", True) as kept:
         run(kept, Scaled(MATRIX, 2.0), range(6))
+        run(kept, Calls(scaled, (MATRIX, 2.0)), range(6))
         raise KeyboardInterrupt
     for resume, step, n_run in (
+        (True, Calls(scaled, (MATRIX, 2.0)), 4),
+        (True, Calls(scaled, (MATRIX, 3.0)), 10),
+        (True, Calls(shifted, (MATRIX, 2.0)), 10),
         (True, Scaled(MATRIX, 2.0), 4),
         (True, Scaled(MATRIX, 3.0), 10),
         (True, Scaled(MATRIX + 1, 2.0), 10),

@@ -95,7 +95,7 @@ def test_chunks_hold_the_solvers_weights():
     shape = join(used, [np.array([0, 20, len(used)])])
     members = members_of(ptr, of_label, used)
     solving = Solving("squared_hinge", 1.0, 0.0, 0.0, 1e-3, 1000, 0.0)
-    chunks = train_classifiers(rows, shape, members, solving, Tools(1, Crew(2)), "classifiers")
+    chunks = train_classifiers(rows, shape, members, solving, Tools(1, Crew(2)))
     x, carried = dense_rows(rows), dense_labels(labels)
     assert [chunk is None for chunk in chunks] == [False] * 3 + [True] * len(used)
     for node in range(3):
@@ -127,7 +127,6 @@ def test_cost_rises_from_the_root_to_nodes_of_fewer_rows():
             members,
             Solving("squared_hinge", 0.5, decay, 0.0, 1e-3, 1000, 0.0),
             Tools(1),
-            "classifiers",
         )
         for decay in (0.0, 1.0)
     )
