@@ -32,12 +32,13 @@ from benchmarks.runs import spread
 from service.datasets.parts import DataStream
 from service.executors.local import Crew
 from service.executors.ray import BUNDLE_MAX, BUNDLE_SECONDS
+from service.executors.steps import Calls
 from service.executors.values import n_bytes
 from service.trainers import fit, parse_parameters
 from service.trainers.blocks import PASSES_MAX
 from service.trainers.classifiers import Solve
 from service.trainers.clustering import SUBTREE, _Halve
-from service.trainers.representations import _Represent
+from service.trainers.representations import _represent
 from service.trainers.source import MemorySource, TrainingSet
 
 NODES = (1, 2, 10, 100, 1000)
@@ -80,7 +81,8 @@ class Recording(Crew):
             if isinstance(step, Solve):
                 self.visits += step.visits(item)
                 self.visit_seconds += ended - began
-        self.phases.append(Phase(type(step).__name__.strip("_"), n_bytes(step), found))
+        name = step.function.__name__ if isinstance(step, Calls) else type(step).__name__
+        self.phases.append(Phase(name.strip("_"), n_bytes(step), found))
 
 
 class Machines(NamedTuple):
@@ -171,7 +173,7 @@ def scaled(
     alone = min(halvings, max(0, math.ceil(math.log2(n_labels / SUBTREE))))
     phases = []
     for phase in found.phases:
-        if phase.name == _Represent.__name__.strip("_"):
+        if phase.name == _represent.__name__.strip("_"):
             n_items = round(len(phase.items) * n_rows / data.rows.n_rows)
             seconds = statistics.mean(item.seconds for item in phase.items)
             vectors = vector_bytes * n_labels / n_items
