@@ -14,7 +14,7 @@ from service.serving.answer import SearchDialect
 from service.serving.answers import ANSWER_END, answer_head, describe_labels, write_predictions
 from service.serving.dialect import Body, Query, Reply
 from service.serving.label_info import label_info_options
-from service.serving.parse import parse_predict, parse_predict_and_query
+from service.serving.parse import parse_body, parse_predict_and_query
 from service.serving.rows import ChunkedRows, to_chunked_rows
 from service.serving.schemas.instances import AnyInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import TUNED, PredictRequest
@@ -77,7 +77,7 @@ class PredictDialect(SearchDialect):
     def read(self, body: Body, limits: Limits) -> Query:
         """Return the request that a body is, with the options of the query string."""
         if not body.said:
-            return PredictQuery(parse_predict(body.content, limits))
+            return PredictQuery(parse_body(body.content, PredictRequest, limits))
         return PredictQuery(parse_predict_and_query(body.content, body.said.encode("latin-1"), limits))
 
     def first_labels(

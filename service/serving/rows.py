@@ -81,7 +81,7 @@ def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> Spars
     parts = [[i for i, instance in enumerate(instances) if isinstance(instance, kind)] for kind in kinds]
     parts = [part for part in parts if part]
     rows = [transform([instances[i] for i in part], featurizer) for part in parts]
-    return _interleaved(rows, np.argsort(np.concatenate(parts)))
+    return SparseRows.join(rows).take(np.argsort(np.concatenate(parts)))
 
 
 def unknown_rows(instances: Sequence[AnyInstance], rows: SparseRows) -> list[int]:
@@ -109,11 +109,6 @@ def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) 
     return featurizer.transform_csr(
         np.frombuffer(ends, np.int64), np.frombuffer(indices, np.int64), np.frombuffer(values, np.float32)
     )
-
-
-def _interleaved(rows: Sequence[SparseRows], order: np.ndarray[tuple[int], np.dtype[np.intp]]) -> SparseRows:
-    """Return rows `order[0]`, `order[1]`, ... of all rows put one after the other."""
-    return SparseRows.join(rows).take(order)
 
 
 def to_options(options: Options, served: ServedVersion, stop: U8 | None = None) -> PredictOptions:

@@ -215,7 +215,7 @@ def test_requests_are_counted_logged_and_traced_when_they_are_settled(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     kept, metrics = Kept(), Metrics()
-    tracer = Tracer(Sampling(0, True), kept)
+    tracer = Tracer(Sampling(0, True), kept.send, kept.close)
     requests = RequestLog(metrics, access_log=True, tracer=tracer)
     trace, stages = sampled(tracer), StageTimings(is_traced=True)
     stages.end(READ)
@@ -255,7 +255,7 @@ def test_requests_are_counted_logged_and_traced_when_they_are_settled(
 
 def test_a_span_that_is_not_sampled_is_in_the_log_line_alone(capfd: pytest.CaptureFixture[str]) -> None:
     kept, metrics = Kept(), Metrics()
-    tracer = Tracer(Sampling(0, True), kept)
+    tracer = Tracer(Sampling(0, True), kept.send, kept.close)
     requests = RequestLog(metrics, access_log=True, tracer=tracer)
     trace = tracer.begin(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")
 
