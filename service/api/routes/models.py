@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from model_store.alias import Alias
-from model_store.errors import ModelNotFound, StoreError, VersionNotFound
-from model_store.identifiers import is_version
+from model_store.errors import ModelNotFound, StoreError
 from model_store.manifest import Manifest
 from model_store.store import ModelInfo, Store
 from service.api.routes.admins import TaggedRoute, router_of
-from service.api.routes.operations import ModelName, VersionPath
+from service.api.routes.operations import ModelName, VersionPath, version_number
 from service.api.routes.services import Wired
 from service.base.errors import Unavailable
 from service.serving.pages import describe_figures
@@ -63,9 +62,8 @@ async def show_version(model: ModelName, version: VersionPath, services: Wired) 
     `validation` is null for a version that was trained without validation rows, by an earlier release, or
     elsewhere.
     """
-    if not is_version(version):
-        raise VersionNotFound(f"version: expected a number from 1, found {version[:80]!r}")
-    return await services.threshold_work.run(describe_figures, services.store, model, int(version))
+    number = version_number(version)
+    return await services.threshold_work.run(describe_figures, services.store, model, number)
 
 
 def refuse_before_first_look(live: LiveServed) -> None:
