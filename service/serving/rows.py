@@ -95,6 +95,13 @@ def unknown_rows(instances: Sequence[AnyInstance], rows: SparseRows) -> list[int
     return [row for row in empty if not isinstance(instances[row], SparseInstance)]
 
 
+def n_items_of(instance: AnyInstance, items_a_character: int) -> int:
+    """Return the characters of an instance, each counted as so many items, or its features."""
+    if isinstance(instance, TextInstance):
+        return len(instance.text) * items_a_character
+    return len(instance.indices) if isinstance(instance, SparseInstance) else len(instance.features)
+
+
 def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) -> SparseRows:
     """Return the rows of instances whose elements the parser has checked to be integers and numbers."""
     ends, indices, values = array("q", [0]), array("q"), array("f")
