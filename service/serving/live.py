@@ -369,7 +369,8 @@ class LiveModels(Generic[T]):
 
     async def _renew_asked(self) -> None:
         """Let go of versions that requests named and an alias keeps or the store lost; renew the others."""
-        models, resident, loop = self.models, self._state.resident, asyncio.get_running_loop()
+        models, loop = self.models, asyncio.get_running_loop()
+        resident = self._state.resident
         for key, opened in list(self._asked.items()):
             info = models.get(key[0])
             if key in resident or info is None or key[1] not in info.versions:
