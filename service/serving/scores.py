@@ -56,18 +56,14 @@ class ScoreDialect(Dialect[ScoreRequest]):
         """
 
         def answer(_: object = None) -> Reply:
-            return Reply((answer_scores(query, served, limits),), len(query.instances))
+            scores = score_instances(query.instances, served, limits)
+            found = ScoreAnswer(model=served.name, version=served.version, scores=scores)
+            return Reply((dump(found),), len(query.instances))
 
         return answer() if is_short(query) else Longer(answer)
 
 
 SCORES = ScoreDialect()
-
-
-def answer_scores(query: ScoreRequest, served: ServedVersion, limits: Limits) -> bytes:
-    """Return a request's answer as JSON. Raises as `ScoreDialect.answer_read`."""
-    scores = score_instances(query.instances, served, limits)
-    return dump(ScoreAnswer(model=served.name, version=served.version, scores=scores))
 
 
 def score_instances(

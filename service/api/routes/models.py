@@ -23,7 +23,6 @@ from service.serving.schemas.models import (
     VersionFault,
     VersionFigures,
     VersionSummary,
-    describe_version,
 )
 from service.serving.served import LiveServed
 
@@ -74,14 +73,13 @@ def refuse_before_first_look(live: LiveServed) -> None:
 
 def _describe_versions(store: Store, info: ModelInfo) -> list[VersionSummary | UnreadableVersion]:
     """Return each version's description, newest first. Reads the disk."""
-    return [_describe(store, info.name, version) for version in sorted(info.versions, reverse=True)]
-
-
-def _describe(store: Store, name: str, version: int) -> VersionSummary | UnreadableVersion:
-    try:
-        return describe_version(kept_manifest(store, name, version))
-    except StoreError as error:
-        return UnreadableVersion(version=version, error=VersionFault(**describe_error(error)))
+    found: list[VersionSummary | UnreadableVersion] = []
+    for version in sorted(info.versions, reverse=True):
+        try:
+            found.append(VersionSummary.model_validate(kept_manifest(store, info.name, version)))
+        except StoreError as error:
+            found.append(UnreadableVersion(version=version, error=VersionFault(**describe_error(error))))
+    return found
 
 
 @lru_cache(MANIFESTS_MAX)
