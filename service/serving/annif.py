@@ -120,7 +120,9 @@ def suggest(
         return [[] for _ in texts]
     rows = to_rows([TextInstance(text=text) for text in texts], served.featurizer)
     timings.end(FEATURES)
-    found = served.predictor.predict(rows, to_options(_options(options), served, stop))
+    # any score passes 0, and so no threshold is asked for
+    wanted = Options(top_r=options.limit, threshold=options.threshold or None)
+    found = served.predictor.predict(rows, to_options(wanted, served, stop))
     timings.end(SEARCH)
     suggestions = [
         _suggestions(found, start, end, served, facts, language)
@@ -164,11 +166,6 @@ def _label_of(subject: LearnSubject, served: ServedVersion, path: str) -> str:
     if known is None:
         raise UnknownLabel(f"expected subjects of the model, found {' '.join(given)[:80]!r}").at(path)
     return name_of(served.labels, known)
-
-
-def _options(options: SuggestOptions) -> Options:
-    """Return the options of predict: any score passes 0, and so no threshold is asked for."""
-    return Options(top_r=max(1, options.limit), threshold=options.threshold or None)
 
 
 def _language(facts: LabelFacts | None, options: SuggestOptions) -> str:

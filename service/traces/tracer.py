@@ -113,6 +113,7 @@ class EndedTrace(NamedTuple):
         """Return the spans of the parts, and that of the whole, the last."""
         trace, shape, since = self.trace, self.shape, self.since
         trace_id, part_id = int(trace.id, 16), trace.span_id
+        own: Attributes = () if self.request_id is None else ((REQUEST_ID, self.request_id),)
         spans = []
         for names, at in self.stretches:
             for name, (began, ended) in zip(names, pairwise(at), strict=True):
@@ -131,15 +132,10 @@ class EndedTrace(NamedTuple):
             shape.kind,
             self.began + since,
             self.ended + since,
-            (*shape.said, *self.attributes),
+            (*shape.said, *own),
             shape.fault,
         )
         return [*spans, whole]
-
-    @property
-    def attributes(self) -> Attributes:
-        """Return the attributes that only this span has."""
-        return () if self.request_id is None else ((REQUEST_ID, self.request_id),)
 
 
 def id_after(span_id: int) -> int:
