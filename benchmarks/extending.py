@@ -67,7 +67,7 @@ def _measured(name: str, data: TrainingSet, test: Labelled, n_new: int, seed: in
 
     def precisions(made: Trained, n: int) -> NDArray[np.float64]:
         model = trial_model(made, n, data.rows.n_features)
-        found = make_predictor(model).predict_batch(test.rows, PredictOptions(top_r=5), 1)
+        found = make_predictor(model).predict(test.rows, PredictOptions(top_r=5), 1)
         rows = np.repeat(np.arange(test.n_rows), np.diff(found.ptr))
         true = np.repeat(np.arange(test.n_rows), np.diff(of_test.indptr)) * n_labels + of_test.indices
         hits = np.bincount(rows, np.isin(rows * n_labels + found.labels, true), test.n_rows) / 5

@@ -155,8 +155,8 @@ def measure(store: Path, n_rows: int = 4096, repeats: int = 10) -> Figures:
     figures: Figures = {"open_cold_seconds": cold, "read_bytes": _read_bytes() - before}
     figures["open_seconds"] = median(_seconds(repeats, lambda: Store(store).open("model", verify=False)))
     predictor, rows = Predictor(Store(store).open("model", verify=False)), generate_rows(n_rows)
-    predictor.predict_batch(rows, _OPTIONS, 1)
-    batches = _seconds(repeats, lambda: predictor.predict_batch(rows, _OPTIONS, 1))
+    predictor.predict(rows, _OPTIONS, 1)
+    batches = _seconds(repeats, lambda: predictor.predict(rows, _OPTIONS, 1))
     figures["batch_us_per_row"] = min(batches) / n_rows * 1e6
     each = (rows.cut(i, i + 1) for i in range(n_rows))
     one_call = [_seconds(1, lambda row=row: predictor.predict(row, _OPTIONS))[0] for row in each]

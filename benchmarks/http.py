@@ -100,7 +100,7 @@ def _batch(
     instances: list[dict[str, list[float]]],
     rows: SparseRows,
 ) -> None:
-    """Print rows a second, and their cost, of the batch endpoint and of predict_batch in this process."""
+    """Print rows a second, and their cost, of the batch endpoint and of predict in this process."""
     pid, port = ours
     copies = -(-BATCH_ROWS // rows.n_rows)
     lines = b"".join(orjson.dumps(instance) + b"\n" for instance in instances) * copies
@@ -108,13 +108,13 @@ def _batch(
     path = f"/v1/models/model/batch?top_r={TOP_R}&beam_width={BEAM_WIDTH}"
     predictor = Predictor(Store(store_of(data.work, 1)).open("model"))
     options = PredictOptions(TOP_R, BEAM_WIDTH)
-    predictor.predict_batch(rows, options, 1)
+    predictor.predict(rows, options, 1)
     stream(port, path, lines[: lines.index(b"\n") + 1])
     speeds: list[list[float]] = [[], []]
     costs: list[list[float]] = [[], []]
     for _ in range(settings.repeats):
         start, used = time.perf_counter(), time.process_time()
-        predictor.predict_batch(rows, options, 1)
+        predictor.predict(rows, options, 1)
         speeds[0].append(rows.n_rows / (time.perf_counter() - start))
         costs[0].append(1e6 * (time.process_time() - used) / rows.n_rows)
         used = cpu_seconds(pid)
@@ -126,7 +126,7 @@ def _batch(
         speeds[1].append(n_rows / took)
     share = 100 * median(speeds[1]) / median(speeds[0])
     shown = [
-        ("predict_batch, in process, 1 thread", spread(speeds[0], 0), "100", spread(costs[0], 1)),
+        ("predict, in process, 1 thread", spread(speeds[0], 0), "100", spread(costs[0], 1)),
         (
             "batch endpoint, sparse rows as NDJSON, 1 worker",
             spread(speeds[1], 0),

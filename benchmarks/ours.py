@@ -57,12 +57,12 @@ def predict(work: Path, trees: int, options: PredictOptions, repeats: int, calls
     rows = test_rows(work)
     model, predictor = load(work, trees)
     predictor.warm_up()
-    say_batch(lambda: predictor.predict_batch(rows, options, 1), rows.n_rows, repeats)
+    say_batch(lambda: predictor.predict(rows, options, 1), rows.n_rows, repeats)
     single = [rows.cut(i % rows.n_rows, i % rows.n_rows + 1) for i in range(calls)]
     say_calls("one_call", [partial(predictor.predict, row, options) for row in single])
     alone = below(model, options)
     say_calls("one_call_below", [partial(alone, row) for row in single])
-    found = predictor.predict_batch(rows, options, 1)
+    found = predictor.predict(rows, options, 1)
     shape = (rows.n_rows, predictor.n_labels)
     sp.save_npz(
         work / f"xylem-{trees}.found.npz", sp.csr_matrix((found.scores, found.labels, found.ptr), shape)

@@ -144,7 +144,7 @@ def _decide(
 ) -> tuple[np.ndarray, np.ndarray]:
     if options.threshold is not None:
         return predict_all(predictor, rows, options.threshold, threads, lambda done: None)
-    found = predictor.predict_batch(rows, options, threads)
+    found = predictor.predict(rows, options, threads)
     return found.ptr, found.labels
 
 
@@ -157,7 +157,7 @@ def _cells(
     ptr, _ = _decide(predictor, test.rows, line.options, 1)
     exact = line.options._replace(top_r=min(line.options.top_r, _TIMED_TOP_R))
     served = exact._replace(exact=False)
-    found = predictor.predict_batch(test.rows, served, 1)
+    found = predictor.predict(test.rows, served, 1)
     by_beam = f_measures(found.ptr, found.labels, test.labels, empty=empty)
     return (
         line.name,
@@ -178,7 +178,7 @@ def _ms_a_row(predictor: Searcher, rows: SparseRows, options: PredictOptions, re
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
-        predictor.predict_batch(rows, options, 1)
+        predictor.predict(rows, options, 1)
         seconds.append(time.perf_counter() - start)
     return f"{1000 * min(seconds) / rows.n_rows:.3f}"
 

@@ -110,7 +110,7 @@ def _measure(data: Prepared, trainer: str, items: str, settings: Settings) -> Me
     model = store.open(trainer)
     predictor = make_predictor(model)
     rows = read_labelled(model, data.work / "test.txt", lambda phase, done, total: None).rows
-    found = predictor.predict_batch(rows, _OPTIONS, 1)
+    found = predictor.predict(rows, _OPTIONS, 1)
     metrics = metrics_of(found.ptr, found.labels, data)
     return Measured(
         tuple(metrics[key] for key in SHOWN),
@@ -135,7 +135,7 @@ def _us_per_row(predictor: Searcher, rows: SparseRows, repeats: int) -> float:
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
-        predictor.predict_batch(rows, _OPTIONS, 1)
+        predictor.predict(rows, _OPTIONS, 1)
         seconds.append(time.perf_counter() - start)
     return 1e6 * min(seconds) / rows.n_rows
 

@@ -89,7 +89,7 @@ def measure(parts: Split, trainer: str, items: list[str], seed: int, threads: in
     trained = train_here(trainer, parse_parameters(trainer, items), rows, labels, seed, threads)
     seconds = time.perf_counter() - start
     predictor = Predictor(trial_model(trained, labels.n_labels, rows.n_features, trainer))
-    found = predictor.predict_batch(held_rows, PredictOptions(top_r=5), threads)
+    found = predictor.predict(held_rows, PredictOptions(top_r=5), threads)
     counts = np.bincount(labels.indices, minlength=labels.n_labels)
     weights = propensities(counts, rows.n_rows)
     metrics = ranking_metrics(found.ptr, found.labels, held_labels, weights)

@@ -229,7 +229,7 @@ class AskedModel:
         rows = self._rows(checked)
 
         def search(rows: SparseRows, wanted: PredictOptions) -> Predictions:
-            return self._predictor.predict_batch(rows, wanted, threads_for(threads, rows.n_rows))
+            return self._predictor.predict(rows, wanted, threads_for(threads, rows.n_rows))
 
         if ptr is None:
             return search(rows, options)

@@ -26,8 +26,9 @@ class EmbeddedPredictor(Predictor):
         self.embedding = RowEmbedding(assemble_embedding(model.manifest.n_features, model.arrays))
         super().__init__(model)
 
-    def _answer(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
-        return super()._answer(self.embedding.rows(rows), options, threads)
+    def predict(self, rows: SparseRows, options: PredictOptions, threads: int = 1) -> Predictions:
+        """Do as `Predictor.predict`."""
+        return super().predict(self.embedding.rows(rows), options, threads)
 
     def score_labels(
         self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
@@ -60,18 +61,16 @@ class EmbeddedPredictor(Predictor):
         A node's margin is linear in the features: a feature's share of it is told less its share of what the
         node's children have on average, by their probabilities.
         """
-        low, high = rows.indptr[row : row + 2].tolist()
-        indices, values = rows.indices[low:high], rows.values[low:high]
-        alone = SparseRows(np.array([0, high - low]), indices, values, rows.n_features)
+        alone = rows.cut(row, row + 1)
         dense = self.embedding.rows(alone)
-        shares = self.embedding.shares(indices, values)
+        shares = self.embedding.shares(alone.indices, alone.values)
         found = super().explain(dense, 0, label)
         trees = []
         for path in found.trees:
             nodes = []
             for node in path:
                 added = shares @ self._pull_of(node.node, dense.values.astype(np.float64))
-                features = top_features(indices, added.astype(np.float32))
+                features = top_features(alone.indices, added.astype(np.float32))
                 nodes.append(node._replace(features=features))
             trees.append(nodes)
         return Explanation(trees)

@@ -34,7 +34,7 @@ def predict_parts(
     for first in range(0, rows.n_rows, step):
         on_done(first)
         options = PredictOptions(top_r=predictor.n_labels, exact=True, threshold=threshold_of())
-        yield predictor.predict_batch(rows.cut(first, first + step), options, threads)
+        yield predictor.predict(rows.cut(first, first + step), options, threads)
     on_done(rows.n_rows)
 
 
@@ -59,7 +59,7 @@ def predict_chunked_parts(
         on_done(first)
         last = max(first + 1, int(np.searchsorted(ptr, ptr[first] + most, "right")) - 1)
         part = rows.cut(int(ptr[first]), int(ptr[last]))
-        found = predictor.predict_batch(part, options, threads)
+        found = predictor.predict(part, options, threads)
         has_features = np.diff(part.indptr) > 0
         yield mean_of(found, ptr[first : last + 1] - ptr[first], has_features, n_labels, top_r, least)
         first = last

@@ -102,17 +102,12 @@ def form_of(places: int, outputs: Mapping[str, bool]) -> I64:
 
 def tensors_json(names: NameTable, form: I64, spans: Spans) -> Tensors:
     """Return the outputs that a form asks for, a row for each of `spans`. The form is written to."""
-    room = tensors_room(len(spans.starts) * int(form[PLACES]))
+    room = _BYTES_FIRST + _BYTES_A_PLACE * len(spans.starts) * int(form[PLACES])
     while True:
         text = np.empty(room, np.uint8)
         if write_tensors(spans[:], (names.offsets, names.utf8), form, text):
             return tensors_of(text.data, form)
         room *= 4
-
-
-def tensors_room(n_places: int) -> int:
-    """Return the bytes that so many places of all rows are likely to need."""
-    return _BYTES_FIRST + _BYTES_A_PLACE * n_places
 
 
 def tensors_of(text: memoryview, form: I64) -> Tensors:

@@ -142,16 +142,35 @@ class Searcher(Uncopyable, ABC):
     def _paths(self) -> Paths:
         """Return the paths from labels to what a search compares thresholds with."""
 
-    def predict(self, rows: SparseRows, options: PredictOptions) -> Predictions:
-        """Answer rows one after the other, on the calling thread.
+    def predict(self, rows: SparseRows, options: PredictOptions, threads: int = 1) -> Predictions:
+        """Answer rows on so many threads, the same bits with any number; 1: on the calling thread.
 
         The answer to a row depends on the row, the options and the model only.
         """
-        return self._answer(rows, options, 1)
+        plan = self._plan_of(options)
+        arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
+        indptr = arrays[0]
+        n_rows = len(indptr) - 1
+        if n_rows == 1 and not options.costs:
+            return self._answer_one(plan, arrays, indptr.item(1) - indptr.item(0))
+        n_together = -(-n_rows // threads)
+        longest = int(np.diff(indptr).max(initial=0))
+        costs = np.empty((n_rows, 2), np.int64) if options.costs else NOT_WANTED
+        out = *places_for(n_rows, plan.top_r), costs
 
-    def predict_batch(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
-        """Answer rows on `threads` threads; the same bits as `predict`."""
-        return self._answer(rows, options, threads)
+        def answer(first: int, last: int) -> None:
+            buffers = self._take(plan, n_together, longest)
+            set_rows(buffers.rows, *arrays)
+            set_answers(buffers.answers, *out)
+            self._run(plan, buffers, first, last)
+            set_answers(buffers.answers, *buffers.kept)
+            self.pool.give(buffers)
+
+        if threads > 1 and n_rows > 1:
+            in_parts(answer, n_rows, threads)
+        else:
+            answer(0, n_rows)
+        return gather(*out)
 
     def label_mask(
         self, allow: Sequence[str] | None = None, deny: Sequence[str] | None = None, among: U8 | None = None
@@ -215,32 +234,6 @@ class Searcher(Uncopyable, ABC):
         buffers.call[FIRST], buffers.call[LAST] = row, row + 1
         yield buffers
         self.pool.give(buffers)
-
-    def _answer(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
-        plan = self._plan_of(options)
-        arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
-        indptr = arrays[0]
-        n_rows = len(indptr) - 1
-        if n_rows == 1 and not options.costs:
-            return self._answer_one(plan, arrays, indptr.item(1) - indptr.item(0))
-        n_together = -(-n_rows // threads)
-        longest = int(np.diff(indptr).max(initial=0))
-        costs = np.empty((n_rows, 2), np.int64) if options.costs else NOT_WANTED
-        out = *places_for(n_rows, plan.top_r), costs
-
-        def answer(first: int, last: int) -> None:
-            buffers = self._take(plan, n_together, longest)
-            set_rows(buffers.rows, *arrays)
-            set_answers(buffers.answers, *out)
-            self._run(plan, buffers, first, last)
-            set_answers(buffers.answers, *buffers.kept)
-            self.pool.give(buffers)
-
-        if threads > 1 and n_rows > 1:
-            in_parts(answer, n_rows, threads)
-        else:
-            answer(0, n_rows)
-        return gather(*out)
 
     def _answer_one(self, plan: SearchPlan, arrays: tuple[NDArray[Any], ...], n_features: int) -> Predictions:
         """Answer a row alone, on buffers that are kept: arrays made for a call cost as much as small rows."""

@@ -121,7 +121,8 @@ def create_app(
     job_figures = JobFigures(parts.learning.database)
     parts.metrics.registry.register(job_figures)
     if place is not None:
-        parts = parts._replace(neighbours=_neighbours(place, parts.metrics))
+        own_page = functools.partial(parts.metrics.page, worker=place.number)
+        parts = parts._replace(neighbours=Neighbours(place, own_page))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -164,15 +165,6 @@ def create_app(
     short = [(dialect, route) for dialect, route in ends if dialect is not None]
     app.state.whole_requests = WholeRequests(short, parts.answering, admission, root_path)
     return app
-
-
-def _neighbours(place: WorkerPlace, metrics: Metrics) -> Neighbours:
-    """Return the workers of a server, of which this app is in one."""
-
-    async def page(is_openmetrics: bool) -> bytes:
-        return await metrics.page(is_openmetrics=is_openmetrics, worker=place.number)
-
-    return Neighbours(place, page)
 
 
 def _services(settings: Settings, requests: RequestLog, draining: threading.Event) -> Services:

@@ -10,6 +10,7 @@ import logging
 import math
 import multiprocessing
 import os
+import secrets
 import select
 import signal
 import socket
@@ -22,7 +23,7 @@ import uvicorn
 
 from model_store.store import Store
 from service.access.scopes import describe_access
-from service.api.door.neighbours import WorkerPlace, new_name
+from service.api.door.neighbours import WorkerPlace
 from service.api.door.protocol import bounded_protocol
 from service.base.errors import Unavailable
 from service.base.files import shown_url
@@ -223,7 +224,7 @@ class _Supervisor:
         self._listener = listener
         self._spawn = multiprocessing.get_context("spawn")
         self._workers: dict[int, BaseProcess] = {}
-        self._name = new_name()
+        self._name = secrets.token_hex(16)
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""

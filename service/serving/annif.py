@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from model_store.label_info import NOTATION, URI
 from model_store.names import find_all, name_of
-from service.base.errors import BadInstance, BadRequest, LimitExceeded, UnknownLabel
+from service.base.errors import BadInstance, BadRequest, UnknownLabel
 from service.base.settings import Limits
 from service.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageTimings
 from service.inference.answering import Predictions
@@ -31,7 +31,7 @@ from service.serving.schemas.annif import (
 )
 from service.serving.schemas.feedback import FeedbackLineResult
 from service.serving.schemas.instances import TextInstance
-from service.serving.schemas.limits import limit_fault
+from service.serving.schemas.limits import refuse_beyond
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
 
@@ -115,14 +115,14 @@ def suggest(
     facts = served.info.current
     language = _language(facts, options)
     n_labels = len(texts) * options.limit
-    fault = limit_fault(n_labels, "subjects asked for", "answer_labels_max", limits)
-    if fault is not None:
-        raise LimitExceeded(fault).at("limit")
+    refuse_beyond(n_labels, "subjects asked for", "answer_labels_max", limits, "limit")
     if not texts or not options.limit:
         return [[] for _ in texts]
     rows = to_rows([TextInstance(text=text) for text in texts], served.featurizer)
     timings.end(FEATURES)
-    found = served.predictor.predict(rows, to_options(_options(options), served, stop))
+    # any score passes 0, and so no threshold is asked for
+    wanted = Options(top_r=options.limit, threshold=options.threshold or None)
+    found = served.predictor.predict(rows, to_options(wanted, served, stop))
     timings.end(SEARCH)
     suggestions = [
         _suggestions(found, start, end, served, facts, language)
@@ -166,11 +166,6 @@ def _label_of(subject: LearnSubject, served: ServedVersion, path: str) -> str:
     if known is None:
         raise UnknownLabel(f"expected subjects of the model, found {' '.join(given)[:80]!r}").at(path)
     return name_of(served.labels, known)
-
-
-def _options(options: SuggestOptions) -> Options:
-    """Return the options of predict: any score passes 0, and so no threshold is asked for."""
-    return Options(top_r=max(1, options.limit), threshold=options.threshold or None)
 
 
 def _language(facts: LabelFacts | None, options: SuggestOptions) -> str:

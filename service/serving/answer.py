@@ -50,7 +50,9 @@ def is_short(query: Query, served: ServedVersion) -> bool:
     options, n_rows = query.options, query.n_rows
     if options.deadline_ms is not None or options.label_weights is not None or options.chunk_characters:
         return False
-    if not is_small(n_rows, options.beam_width, served):
+    if n_rows * options.beam_width > SHORT_BEAMS:
+        return False
+    if n_rows * served.predictor.children_scored(options.beam_width) > SHORT_CHILDREN:
         return False
     n_items = query.n_items(served.featurizer)
     if options.label_info or options.language is not None:
@@ -64,13 +66,6 @@ def is_short(query: Query, served: ServedVersion) -> bool:
         n_nodes = n_labels * served.predictor.nodes_explained
         return n_nodes <= SHORT_NODES and n_items * n_nodes <= SHORT_ITEMS
     return n_items <= SHORT_ITEMS
-
-
-def is_small(n_rows: int, beam_width: int, served: ServedVersion) -> bool:
-    """Return whether so many rows and so wide a beam are searched that fast."""
-    if n_rows * beam_width > SHORT_BEAMS:
-        return False
-    return n_rows * served.predictor.children_scored(beam_width) <= SHORT_CHILDREN
 
 
 def _items_described(options: Options, served: ServedVersion) -> int:

@@ -55,8 +55,7 @@ def answer_block(
     timings.end(READ)
     epoch = served.thresholds.epoch
     options = with_present_thresholds(options, served)
-    search = served.predictor.predict_batch
-    found = search_chunked(lambda rows, wanted: search(rows, wanted, 1), chunked, options, served)
+    found = search_chunked(served.predictor.predict, chunked, options, served)
     timings.end(SEARCH)
     labels_json = describe_labels(found, chunked.rows, served, info, explain=explain)
     predictions = write_predictions(found, options, epoch, served, labels_json, chunked.unknown)

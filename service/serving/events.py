@@ -21,7 +21,7 @@ from service.base.settings import Limits
 from service.features import Featurizer
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.serving.lines import dump
-from service.serving.parse import parse_event
+from service.serving.parse import validated
 from service.serving.problems import describe_error
 from service.serving.rows import rows_and_faults, transform
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackLineResult
@@ -34,7 +34,6 @@ from service.thresholds.live.events import (
     Event,
     Events,
     Result,
-    as_columns,
     event_keys,
     instances_of,
     label_rows,
@@ -184,7 +183,7 @@ def read_sparse(
 def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -> CheckedEvent | Verdict:
     """Return an event and what its prediction_id says, or why it cannot be used."""
     try:
-        feedback = parse_event(value, limits)
+        feedback = validated(value, FeedbackEvent, limits)
     except BadInput as error:
         event_id = value.get("event_id") if isinstance(value, dict) else None
         return refused(event_id if isinstance(event_id, str) else None, error)
@@ -231,11 +230,6 @@ def to_events(
             continue
         events.append(Event(key, ids, None, token.labels, token.epoch, line))
     return events
-
-
-def columns_of(events: Sequence[Event], served: ServedVersion) -> Events:
-    """Return events that can be counted as the writer takes them."""
-    return as_columns(events, served.featurizer.n_features, served.labels.n_names)
 
 
 def refused(event_id: str | None, error: BadInput) -> Verdict:

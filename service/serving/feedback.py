@@ -18,7 +18,6 @@ from service.serving.events import (
     CheckedEvent,
     Verdict,
     check_event,
-    columns_of,
     read_sparse,
     refused,
     to_events,
@@ -30,7 +29,7 @@ from service.serving.lines import Answered, LineBlock, dump_line, value_of
 from service.serving.parse import parse_feedback
 from service.serving.schemas.feedback import FeedbackAnswer, FeedbackLineResult
 from service.serving.served import ServedVersion
-from service.thresholds.live.events import ALL_COUNT, Event, Events, Result
+from service.thresholds.live.events import ALL_COUNT, Event, Events, Result, as_columns
 from service.thresholds.live.feedback import FeedbackOutcome
 
 T = TypeVar("T")
@@ -43,13 +42,6 @@ SHORT_EVENTS = 4
 
 SHORT_BYTES = 1 << 14
 """Bytes of such events."""
-
-
-class _Outcome(NamedTuple):
-    """What became of the events of a block, in their order, and the epoch of the thresholds after it."""
-
-    verdicts: list[Verdict]
-    epoch: int
 
 
 class VersionFinder(Protocol):
@@ -98,13 +90,14 @@ class FeedbackDesk:
             values = await self._off_loop(is_long, parse_feedback, body, self._limits)
             parts = await self._read(values, served, is_long=is_long, keep=keep)
         timings.end(READ)
-        done = await self._finish(self._submit(parts, may_wait=False), served)
+        verdicts = await self._finish(self._submit(parts, may_wait=False), served)
+        epoch = served.thresholds.epoch
         timings.end(COMMIT)
         return {
             "model": served.name,
             "version": served.version,
-            "threshold_epoch": done.epoch or None,
-            "results": [verdict_line(verdict) for verdict in done.verdicts],
+            "threshold_epoch": epoch or None,
+            "results": [verdict_line(verdict) for verdict in verdicts],
         }
 
     async def count_values(
@@ -117,8 +110,8 @@ class FeedbackDesk:
         Raises DatabaseUnavailable, and Overloaded where they may not wait.
         """
         parts = await self._read(values, served, is_long=True, keep=keep)
-        done = await self._finish(self._submit(parts, may_wait=may_wait), served)
-        return [verdict_line(verdict) for verdict in done.verdicts]
+        verdicts = await self._finish(self._submit(parts, may_wait=may_wait), served)
+        return [verdict_line(verdict) for verdict in verdicts]
 
     async def begin_block(
         self, block: LineBlock, served: ServedVersion, timings: StageTimings, *, keep: bool = False
@@ -184,7 +177,7 @@ class FeedbackDesk:
             submitted.append(_Submitted(part, future))
         return submitted
 
-    async def _finish(self, submitted: Sequence[_Submitted], served: ServedVersion) -> _Outcome:
+    async def _finish(self, submitted: Sequence[_Submitted], served: ServedVersion) -> list[Verdict]:
         """Wait until the events are durable, and return the verdicts in their order."""
         outcomes = iter(await _all_of([future for _, future in submitted if future is not None]))
         verdicts: list[tuple[int, Verdict]] = []
@@ -195,14 +188,13 @@ class FeedbackDesk:
             self._on_verdicts(served.name, version, [verdict.result for _, verdict in found])
         if len(submitted) > 1:
             verdicts.sort(key=itemgetter(0))
-        done = [verdict for _, verdict in verdicts]
-        return _Outcome(done, served.thresholds.epoch)
+        return [verdict for _, verdict in verdicts]
 
     async def _lines(
         self, first: int, submitted: Sequence[_Submitted], served: ServedVersion, timings: StageTimings
     ) -> Answered:
         """Return the lines that answer a block of a stream, once its events are durable."""
-        verdicts = (await self._finish(submitted, served)).verdicts
+        verdicts = await self._finish(submitted, served)
         timings.end(COMMIT)
         lines = b"".join(dump_line(verdict_line(verdict, first + i)) for i, verdict in enumerate(verdicts))
         n_bad = sum(verdict.result == "rejected" for verdict in verdicts)
@@ -276,7 +268,9 @@ def _to_parts(groups: Sequence[_Group], keep: bool) -> list[_Part]:
         found = [(place, next(made) if isinstance(one, CheckedEvent) else one) for place, one in places]
         refused = {place: one for place, one in found if isinstance(one, Verdict)}
         events = [one for _, one in found if isinstance(one, Event)]
-        columns = columns_of(events, served) if events and served is not None else None
+        columns = None
+        if events and served is not None:
+            columns = as_columns(events, served.featurizer.n_features, served.labels.n_names)
         ids = [one.feedback.event_id if isinstance(one, CheckedEvent) else one.event_id for _, one in places]
         parts.append(_Part(served, [place for place, _ in places], ids, refused, columns))
     return parts

@@ -35,12 +35,8 @@ def too_long(limits: Limits) -> LimitExceeded:
     return LimitExceeded(f"expected a line of at most {most} bytes (limit line_bytes_max), found a longer")
 
 
-def _json(line: bytes, limits: Limits) -> Any:
-    return parse_json(line, limits)
-
-
 def value_of(
-    line: bytes | None, limits: Limits, parse: Callable[[bytes, Limits], Any] = _json
+    line: bytes | None, limits: Limits, parse: Callable[[bytes, Limits], Any] = parse_json
 ) -> Any | BadInput:
     """Return what `parse` makes of a line, its JSON value if left out; a BadInput, not raised, if bad."""
     if line is None:

@@ -37,6 +37,7 @@ from service.serving.split import (
     LiveSplit,
     LiveStatus,
     Pointer,
+    ServedAliases,
     State,
     state_of,
 )
@@ -84,7 +85,7 @@ class LiveModels(Generic[T]):
         self._seconds_max = seconds_max
         self._refresh = refresh
         self._deny = deny
-        self._state: State | None = None
+        self._state = State(False, EARLY, {}, {}, ServedAliases[Any](deny, {}))
         self.heads: dict[bytes, Any] = {}
         """For whoever looks up `resident` often: another dictionary whenever that may change. Take it first,
         then look up what is noted in it."""
@@ -102,7 +103,7 @@ class LiveModels(Generic[T]):
     @property
     def looked(self) -> bool:
         """Return whether the store has been read, and all that its aliases name has been tried."""
-        return self._state is not None and self._state.is_whole
+        return self._state.is_whole
 
     @property
     def ready(self) -> bool:
@@ -111,22 +112,22 @@ class LiveModels(Generic[T]):
         A store that is not there, or cannot be read, is not ready; an empty directory is.
         """
         state = self._state
-        return state is not None and state.is_whole and (not state.models or bool(state.resident))
+        return state.is_whole and (not state.models or bool(state.resident))
 
     @property
     def models(self) -> Mapping[str, ModelInfo]:
         """Return the models of the store as last seen; in the first look those that are open by now."""
-        return {} if self._state is None else self._state.models
+        return self._state.models
 
     @property
     def aliases(self) -> Mapping[AliasKey, Alias]:
         """Return each (model, alias) as it is served: by the version that it names, or an earlier one."""
-        return {} if self._state is None else self._state.served.aliases
+        return self._state.served.aliases
 
     @property
     def splits(self) -> Mapping[AliasKey, LiveSplit[T]]:
         """Return what serves each (model, alias) that has a canary or a shadow."""
-        return {} if self._state is None else self._state.served.splits
+        return self._state.served.splits
 
     def status(self) -> LiveStatus:
         """Return what is served and what is not."""
@@ -140,7 +141,7 @@ class LiveModels(Generic[T]):
         AliasNotFound and, asked for a number, InvalidName.
         """
         state = self._state
-        if state is None or not (state.is_whole or model in state.models):
+        if not (state.is_whole or model in state.models):
             detail = "the models are being opened"
             if self._store_error is not None:
                 detail = f"expected a store that can be read, found that it cannot: {self._store_error}"
@@ -159,8 +160,6 @@ class LiveModels(Generic[T]):
     def resident(self, model: str, ref: str) -> T | None:
         """Return what serves a version that an alias keeps open, named by number or alias; else None."""
         state = self._state
-        if state is None:
-            return None
         is_number = is_version(ref)
         if not is_number and (model, ref) not in state.served.aliases:
             return None
@@ -170,7 +169,7 @@ class LiveModels(Generic[T]):
 
     def open_versions(self) -> set[Key]:
         """Return the versions that are open: those of aliases, and those that requests asked for."""
-        return {*({} if self._state is None else self._state.resident), *self._asked}
+        return {*self._state.resident, *self._asked}
 
     async def find(self, model: str, ref: str) -> T:
         """Return what serves a version, named by number or alias; open it if no one did yet.
@@ -180,17 +179,16 @@ class LiveModels(Generic[T]):
         too long to open: it is still being opened.
         """
         found = await self._find((model, self.version_of(model, ref)))
-        state = self._state
-        if state is None or is_version(ref):
+        if is_version(ref):
             return found
-        view: T | None = state.served.known(model, ref, found)
+        served = self._state.served
+        view: T | None = served.known(model, ref, found)
         if view is not None:
             return view
-        loop, make = asyncio.get_running_loop(), state.served.view
+        loop, make = asyncio.get_running_loop(), served.view
         return await loop.run_in_executor(self._opener, make, model, ref, found)
 
     async def _find(self, key: Key) -> T:
-        assert self._state is not None
         found = self._state.resident.get(key)
         if found is not None:
             return found  # type: ignore[return-value]
@@ -242,7 +240,7 @@ class LiveModels(Generic[T]):
         """
         try:
             generation = self._store.generation()
-            if self._state is None or self._state.generation != generation or self._has_retry():
+            if self._state.generation != generation or self._has_retry():
                 infos = self._store.models()
                 # of a model that was deleted something stays
                 if self.models and not infos and not generation:
@@ -275,7 +273,7 @@ class LiveModels(Generic[T]):
             aliases |= {key: self._settle(key, alias, resident) for key, alias in wanted.items()}
             if n_models <= _EARLY_MAX and not self.looked:
                 alone = {key: alias._replace(canary=None, shadow=None) for key, alias in aliases.items()}
-                self._state = state_of(EARLY, infos[:n_models], alone, resident, self._deny, self._state)
+                self._state = state_of(EARLY, infos[:n_models], alone, resident, self._state)
                 self.heads = {}
         for key, alias in aliases.items():
             aliases[key] = self._with_split(key[0], alias, resident)
@@ -283,7 +281,7 @@ class LiveModels(Generic[T]):
         for model, detail in self._refresh().items():
             retry_at = time.monotonic() + RETRY_SECONDS
             self._failures[model, LABEL_INFO] = Failure(model, LABEL_INFO, detail, retry_at)
-        return state_of(generation, infos, aliases, resident, self._deny, self._state)
+        return state_of(generation, infos, aliases, resident, self._state)
 
     def _settle(self, key: AliasKey, wanted: Alias, resident: dict[Key, object]) -> Alias:
         """Return an alias as it is served from now on, its version made resident if it can be.
@@ -293,7 +291,7 @@ class LiveModels(Generic[T]):
         model, is_full = key[0], len(resident) >= self._models_max
         if self._open_for_alias((model, wanted.version), resident) is not None or is_full:
             return wanted
-        known = {} if self._state is None else self._state.resident
+        known = self._state.resident
         old = self.aliases.get(key)
         if old is None or (model, old.version) not in known:
             return wanted
@@ -312,8 +310,7 @@ class LiveModels(Generic[T]):
 
     def _open_for_alias(self, key: Key, resident: dict[Key, object]) -> object | None:
         """Return what serves a version, resident from now on; None when it cannot be, or too many are."""
-        known = {} if self._state is None else self._state.resident
-        found = resident.get(key, known.get(key, self._asked.get(key)))
+        found = resident.get(key, self._state.resident.get(key, self._asked.get(key)))
         if found is None and len(resident) < self._models_max:
             found = self._try_open(key)
         if found is not None:
@@ -373,7 +370,7 @@ class LiveModels(Generic[T]):
     async def _renew_asked(self) -> None:
         """Let go of versions that requests named and an alias keeps or the store lost; renew the others."""
         models, loop = self.models, asyncio.get_running_loop()
-        resident = {} if self._state is None else self._state.resident
+        resident = self._state.resident
         for key, opened in list(self._asked.items()):
             info = models.get(key[0])
             if key in resident or info is None or key[1] not in info.versions:

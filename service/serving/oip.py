@@ -10,7 +10,7 @@ import orjson
 from numpy.typing import NDArray
 
 from model_store.names import name_of
-from service.base.errors import BadInput, BadRequest, LimitExceeded, UnsupportedOption
+from service.base.errors import BadInput, BadRequest, UnsupportedOption
 from service.base.settings import Limits
 from service.features import Featurizer
 from service.inference.answering import Predictions
@@ -23,7 +23,7 @@ from service.serving.dialect import Body, Query, Reply
 from service.serving.lines import dump
 from service.serving.parse import parse_json, validated
 from service.serving.rows import ChunkedRows
-from service.serving.schemas.limits import limit_fault
+from service.serving.schemas.limits import refuse_beyond
 from service.serving.schemas.oip import InferParameters, InferRequest, InferTensor
 from service.serving.schemas.predict import TUNED
 from service.serving.served import ServedVersion
@@ -228,8 +228,9 @@ def _check_counts(n_rows: int, options: InferParameters, limits: Limits) -> None
     """Raise BadRequest without an instance, and LimitExceeded for too many, or too many labels."""
     if n_rows < 1:
         raise BadRequest("expected at least one instance, found none").at("inputs")
-    _check_limit(n_rows, "instances", "instances_max", limits, "inputs")
-    _check_limit(n_rows * options.top_r, "labels asked for", "answer_labels_max", limits, "parameters.top_r")
+    refuse_beyond(n_rows, "instances", "instances_max", limits, "inputs")
+    n_labels = n_rows * options.top_r
+    refuse_beyond(n_labels, "labels asked for", "answer_labels_max", limits, "parameters.top_r")
 
 
 def _check_rows(csr: Arrays, places: Mapping[str, int], limits: Limits) -> None:
@@ -245,13 +246,7 @@ def _check_rows(csr: Arrays, places: Mapping[str, int], limits: Limits) -> None:
         )
     sizes = np.diff(indptr)
     longest = int(sizes.argmax())
-    _check_limit(int(sizes[longest]), "features", "features_max", limits, f"rows[{longest}]")
-
-
-def _check_limit(found: int, what: str, limit: str, limits: Limits, place: str) -> None:
-    fault = limit_fault(found, what, limit, limits)
-    if fault is not None:
-        raise LimitExceeded(fault).at(place)
+    refuse_beyond(int(sizes[longest]), "features", "features_max", limits, f"rows[{longest}]")
 
 
 @functools.lru_cache(_HEADS_KEPT)

@@ -33,7 +33,7 @@ from service.serving.schemas.labels import (
     ThresholdQuery,
     Thresholds,
 )
-from service.serving.schemas.models import ValidationFigures, VersionFigures, describe_version
+from service.serving.schemas.models import ValidationFigures, VersionFigures, VersionSummary
 from service.serving.served import ServedVersion
 from service.thresholds.live.shadow import Shadow
 from service.thresholds.store.codec import Tuned
@@ -246,7 +246,7 @@ def describe_figures(store: Store, model: str, version: int) -> VersionFigures:
     Raises NotFound, Corrupt, StoreUnreadable.
     """
     opened = store.open(model, version, verify=False)
-    summary = describe_version(opened.manifest)
+    summary = VersionSummary.model_validate(opened.manifest)
     figures = _figures(read_report(opened.arrays))
     return VersionFigures(**dict(summary), model=opened.manifest.model, validation=figures)
 

@@ -18,7 +18,7 @@ from service.base.faults import what_is
 from service.base.settings import Limits
 from service.features.long_json import JsonSize, load_in_pieces, size_of
 from service.serving.schemas.faults import faults_of
-from service.serving.schemas.feedback import FeedbackEvent, FeedbackEvents
+from service.serving.schemas.feedback import FeedbackEvents
 from service.serving.schemas.instances import NAMED, SPARSE, TEXT, RequestModel, kind_of
 from service.serving.schemas.predict import (
     AnyLine,
@@ -78,16 +78,8 @@ def validated(value: Any, model: type[M], limits: Limits) -> M:
         raise faults_of(error, [model]) from None
 
 
-def parse_predict(body: bytes, limits: Limits) -> PredictRequest:
-    """Return the request that `body` is.
-
-    Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, naming the field by its path.
-    """
-    return parse_body(body, PredictRequest, limits)
-
-
 def parse_line(line: bytes, limits: Limits) -> AnyLine:
-    """Return what a line of a batch says; `labels` in it are ignored. Raises as `parse_predict`."""
+    """Return what a line of a batch says; `labels` in it are ignored. Raises as `parse_body`."""
     value = parse_json(line, limits)
     try:
         model = _LINES.get(kind_of(value))  # the union's own way to it costs a quarter of the whole
@@ -97,7 +89,7 @@ def parse_line(line: bytes, limits: Limits) -> AnyLine:
 
 
 def parse_feedback(body: bytes, limits: Limits) -> list[Any]:
-    """Return the events of a feedback request, for `parse_event`: of {"events": [...]}, or the one it is.
+    """Return the events of a feedback request, not validated yet: of {"events": [...]}, or the one it is.
 
     Raises MalformedJson, BadRequest or LimitExceeded.
     """
@@ -105,11 +97,6 @@ def parse_feedback(body: bytes, limits: Limits) -> list[Any]:
     if type(value) is not dict:
         raise BadRequest(f"expected an object, found {what_is(value)}").at("")
     return validated(value, FeedbackEvents, limits).events if "events" in value else [value]
-
-
-def parse_event(value: Any, limits: Limits) -> FeedbackEvent:
-    """Return the event that a JSON value is. Raises BadRequest or LimitExceeded, naming the field."""
-    return validated(value, FeedbackEvent, limits)
 
 
 def parse_options(query_string: bytes, limits: Limits) -> Options:
@@ -124,10 +111,10 @@ def parse_options(query_string: bytes, limits: Limits) -> Options:
 def parse_predict_and_query(body: bytes, query_string: bytes, limits: Limits) -> PredictRequest:
     """Return the request that `body` is, with `language` and `label_info` of a query string.
 
-    Whatever else the query string says is passed over. Raises as `parse_predict`, and BadRequest for an
+    Whatever else the query string says is passed over. Raises as `parse_body`, and BadRequest for an
     option that both say.
     """
-    query = parse_predict(body, limits)
+    query = parse_body(body, PredictRequest, limits)
     asked = parse_query(_only(query_string, InfoQuery), InfoQuery, limits)
     for key in asked.model_fields_set & query.model_fields_set:
         raise BadRequest("expected it in the body or in the query string, found it in both").at(key)

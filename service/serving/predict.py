@@ -14,9 +14,8 @@ from service.serving.answer import SearchDialect
 from service.serving.answers import ANSWER_END, answer_head, describe_labels, write_predictions
 from service.serving.dialect import Body, Query, Reply
 from service.serving.label_info import label_info_options
-from service.serving.parse import parse_predict, parse_predict_and_query
-from service.serving.rows import ChunkedRows, to_chunked_rows
-from service.serving.schemas.instances import AnyInstance, SparseInstance, TextInstance
+from service.serving.parse import parse_body, parse_predict_and_query
+from service.serving.rows import ChunkedRows, n_items_of, to_chunked_rows
 from service.serving.schemas.predict import TUNED, PredictRequest
 from service.serving.served import ServedVersion
 
@@ -31,7 +30,7 @@ class PredictQuery(Query):
     def n_items(self, featurizer: Featurizer) -> int:
         """Return the characters, features or names of all instances."""
         a_character = featurizer.items_a_character
-        return sum([_size(instance, a_character) for instance in self._request.instances])
+        return sum([n_items_of(instance, a_character) for instance in self._request.instances])
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
         """Return the rows of the instances, long texts in chunks where that is asked for."""
@@ -77,7 +76,7 @@ class PredictDialect(SearchDialect):
     def read(self, body: Body, limits: Limits) -> Query:
         """Return the request that a body is, with the options of the query string."""
         if not body.said:
-            return PredictQuery(parse_predict(body.content, limits))
+            return PredictQuery(parse_body(body.content, PredictRequest, limits))
         return PredictQuery(parse_predict_and_query(body.content, body.said.encode("latin-1"), limits))
 
     def first_labels(
@@ -89,9 +88,3 @@ class PredictDialect(SearchDialect):
 
 
 PREDICT = PredictDialect()
-
-
-def _size(instance: AnyInstance, items_a_character: int) -> int:
-    if isinstance(instance, TextInstance):
-        return len(instance.text) * items_a_character
-    return len(instance.indices) if isinstance(instance, SparseInstance) else len(instance.features)

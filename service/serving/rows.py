@@ -81,7 +81,7 @@ def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> Spars
     parts = [[i for i, instance in enumerate(instances) if isinstance(instance, kind)] for kind in kinds]
     parts = [part for part in parts if part]
     rows = [transform([instances[i] for i in part], featurizer) for part in parts]
-    return _interleaved(rows, np.argsort(np.concatenate(parts)))
+    return SparseRows.join(rows).take(np.argsort(np.concatenate(parts)))
 
 
 def unknown_rows(instances: Sequence[AnyInstance], rows: SparseRows) -> list[int]:
@@ -93,6 +93,13 @@ def unknown_rows(instances: Sequence[AnyInstance], rows: SparseRows) -> list[int
         return []
     empty = np.flatnonzero(is_empty).tolist()
     return [row for row in empty if not isinstance(instances[row], SparseInstance)]
+
+
+def n_items_of(instance: AnyInstance, items_a_character: int) -> int:
+    """Return the characters of an instance, each counted as so many items, or its features."""
+    if isinstance(instance, TextInstance):
+        return len(instance.text) * items_a_character
+    return len(instance.indices) if isinstance(instance, SparseInstance) else len(instance.features)
 
 
 def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) -> SparseRows:
@@ -109,11 +116,6 @@ def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) 
     return featurizer.transform_csr(
         np.frombuffer(ends, np.int64), np.frombuffer(indices, np.int64), np.frombuffer(values, np.float32)
     )
-
-
-def _interleaved(rows: Sequence[SparseRows], order: np.ndarray[tuple[int], np.dtype[np.intp]]) -> SparseRows:
-    """Return rows `order[0]`, `order[1]`, ... of all rows put one after the other."""
-    return SparseRows.join(rows).take(order)
 
 
 def to_options(options: Options, served: ServedVersion, stop: U8 | None = None) -> PredictOptions:

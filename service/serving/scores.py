@@ -1,7 +1,7 @@
 """A score request -> its answer as JSON: exact probabilities of labels that the request names."""
 
 import itertools
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from model_store.names import find_all, name_of
-from service.base.errors import BadInput, BadInstance, LimitExceeded, UnknownLabel
+from service.base.errors import BadInput, BadInstance, UnknownLabel
 from service.base.rows import offsets
 from service.base.settings import Limits
 from service.base.stages import StageTimings
@@ -20,15 +20,14 @@ from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.lines import Answered, LineBlock, dump, dump_line, value_of
 from service.serving.parse import parse_body
 from service.serving.problems import describe_error
-from service.serving.rows import to_rows
+from service.serving.rows import n_items_of, to_rows
 from service.serving.schemas.faults import faults_of
+from service.serving.schemas.limits import refuse_beyond
 from service.serving.schemas.score import (
     AnyScored,
     InstanceScores,
     ScoreAnswer,
     ScoredInstance,
-    ScoredNamed,
-    ScoredSparse,
     ScoredText,
     ScoreRequest,
 )
@@ -57,18 +56,14 @@ class ScoreDialect(Dialect[ScoreRequest]):
         """
 
         def answer(_: object = None) -> Reply:
-            return Reply((answer_scores(query, served, limits),), len(query.instances))
+            scores = score_instances(query.instances, served, limits)
+            found = ScoreAnswer(model=served.name, version=served.version, scores=scores)
+            return Reply((dump(found),), len(query.instances))
 
         return answer() if is_short(query) else Longer(answer)
 
 
 SCORES = ScoreDialect()
-
-
-def answer_scores(query: ScoreRequest, served: ServedVersion, limits: Limits) -> bytes:
-    """Return a request's answer as JSON. Raises as `ScoreDialect.answer_read`."""
-    scores = score_instances(query.instances, served, limits)
-    return dump(ScoreAnswer(model=served.name, version=served.version, scores=scores))
 
 
 def score_instances(
@@ -112,10 +107,7 @@ def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) ->
             f"{where}.sequence"
         )
     rows, labels = served.featurizer.windows_of([text])
-    most = limits.answer_labels_max
-    if rows.n_rows > most:
-        fault = f"expected at most {most} words (limit answer_labels_max), found {rows.n_rows}"
-        raise LimitExceeded(fault).at(f"{where}.text")
+    refuse_beyond(rows.n_rows, "words", "answer_labels_max", limits, f"{where}.text")
     ids = labels.indices.tolist()
     check_not_denied(served, ids, f"{where}.words")
     found = served.predictor.score_labels(rows, labels.indptr, labels.indices)
@@ -133,14 +125,10 @@ def is_short(query: ScoreRequest) -> bool:
     n_items = len(query.instances)
     for each in query.instances:
         n_items += len(each.labels)
-        n_items += len(each.text) // 32 if isinstance(each, ScoredText) else len(_features_of(each)) // 32
+        n_items += n_items_of(each, 1) // 32
         if isinstance(each, ScoredText) and each.sequence:
             n_items += len(each.text)
     return n_items <= SHORT_LABELS
-
-
-def _features_of(instance: ScoredSparse | ScoredNamed) -> Sized:
-    return instance.indices if isinstance(instance, ScoredSparse) else instance.features
 
 
 def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answered:

@@ -182,16 +182,11 @@ class Shadows:
             compared, agreed = compare(*copy.first_labels(again))
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
         except (XylemError, StoreError):  # it takes other instances, has no thresholds, knows a label not
-            return _outcome(copy, "failed", time.perf_counter() - began)
+            pass
         except Exception as error:
-            log(
-                logging.ERROR,
-                "shadow_failed",
-                model=copy.shadow.name,
-                version=copy.shadow.version,
-                error=error,
-            )
-            return _outcome(copy, "failed", time.perf_counter() - began)
+            name, version = copy.shadow.name, copy.shadow.version
+            log(logging.ERROR, "shadow_failed", model=name, version=version, error=error)
+        return _outcome(copy, "failed", time.perf_counter() - began)
 
 
 def _outcome(copy: ShadowCopy, result: Result, seconds: float = 0.0) -> ShadowOutcome:

@@ -80,21 +80,23 @@ class ServedAliases(Generic[T]):
     """The aliases as they are served from one look at the store to the next.
 
     aliases  each as it is served: its version, canary and shadow are open, or asked for later
-    before   those of the look before, whose views of the same labels are kept; None: this is the first look
     """
 
-    def __init__(
-        self, aliases: Mapping[AliasKey, Alias], deny: Deny[T], before: ServedAliases[T] | None = None
-    ) -> None:
+    def __init__(self, deny: Deny[T], aliases: Mapping[AliasKey, Alias]) -> None:
         self.aliases = aliases
         self.splits: dict[AliasKey, LiveSplit[T]] = {}
-        self._deny = deny
+        self.deny = deny
         self._views: dict[AliasKey, tuple[tuple[T, T], ...]] = {}
+
+    def followed_by(self, aliases: Mapping[AliasKey, Alias]) -> ServedAliases[T]:
+        """Return the aliases of the next look, whose views of the same labels are kept."""
+        found = ServedAliases(self.deny, aliases)
         for key, alias in aliases.items():
-            was = None if before is None else before.aliases.get(key)
-            if before is not None and was is not None and was.denied == alias.denied:
-                self._views[key] = before._views.get(key, ())
-        _log_changes({} if before is None else before.aliases, aliases)
+            was = self.aliases.get(key)
+            if was is not None and was.denied == alias.denied:
+                found._views[key] = self._views.get(key, ())
+        _log_changes(self.aliases, aliases)
+        return found
 
     def open(self, opened: Callable[[str, int], T | None]) -> None:
         """Make the views of what is open, and what serves canaries and shadows; `opened` returns that."""
@@ -120,14 +122,14 @@ class ServedAliases(Generic[T]):
         """Do as `known`, and make the view where it is not there yet. Blocking: O(nodes)."""
         found = self.known(model, name, served)
         if found is None:
-            found = self._deny(served, self.aliases[model, name].denied)
+            found = self.deny(served, self.aliases[model, name].denied)
             views = self._views.get((model, name), ())
             self._views[model, name] = (*views, (served, found))[-VIEWS_MAX:]
         return found
 
 
 EARLY = object()
-"""The generation of a state in which not all of the first look has been tried."""
+"""The generation of a state before the first look, or in which not all of it has been tried."""
 
 
 class State(NamedTuple):
@@ -148,12 +150,12 @@ def state_of(
     infos: Sequence[ModelInfo],
     aliases: Mapping[AliasKey, Alias],
     resident: Mapping[tuple[str, int], object],
-    deny: Deny[Any],
-    before: State | None,
+    before: State,
 ) -> State:
     """Return the state of these models and aliases, the views of denied labels made."""
-    served = ServedAliases[Any](aliases, deny, before and before.served)
-    resident = {key: deny(opened, ()) for key, opened in resident.items()}  # some may be deprecated by now
+    served = before.served.followed_by(aliases)
+    # some labels may be deprecated by now
+    resident = {key: served.deny(opened, ()) for key, opened in resident.items()}
     served.open(lambda model, version: resident.get((model, version)))
     models = {info.name: info for info in infos}
     return State(generation is not EARLY, generation, models, {**resident}, served)

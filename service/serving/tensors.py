@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.base.errors import BadRequest, LimitExceeded
+from service.base.errors import BadRequest
 from service.base.faults import what_is
 from service.base.settings import Limits
-from service.serving.schemas.limits import limit_fault, utf8_length
+from service.serving.schemas.limits import refuse_beyond, utf8_length
 from service.serving.schemas.oip import INPUTS, InferTensor
 
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -104,9 +104,7 @@ def texts_of(tensor: InferTensor, binary: bytes | None, place: str, limits: Limi
     n = check_kind(tensor, place)
     texts = _elements(tensor, n, place) if binary is None else binary_texts(binary, n, place)
     for i, text in enumerate(texts):
-        fault = limit_fault(utf8_length(text), "bytes of text", "text_bytes_max", limits)
-        if fault is not None:
-            raise LimitExceeded(fault).at(f"{place}.data[{i}]")
+        refuse_beyond(utf8_length(text), "bytes of text", "text_bytes_max", limits, f"{place}.data[{i}]")
     return texts
 
 

@@ -36,7 +36,8 @@ def open_tracer(settings: Settings, part: str) -> Tracer | None:
     # a quarter of a second, and many modules: only where they are wanted
     from service.traces.otel import OtlpSender
 
-    return Tracer(sampling_of(os.environ), OtlpSender(part, os.environ))
+    sender = OtlpSender(part, os.environ)
+    return Tracer(sampling_of(os.environ), sender.send, sender.close)
 
 
 def _is_installed(package: str) -> bool:

@@ -1,10 +1,10 @@
 """Spans: begun as two numbers, noted when what they tell of has ended, and handed on to be sent."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from random import getrandbits, random
 from time import perf_counter_ns, time_ns
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from service.base.stages import Stretch
 from service.traces.context import (
@@ -113,6 +113,7 @@ class EndedTrace(NamedTuple):
         """Return the spans of the parts, and that of the whole, the last."""
         trace, shape, since = self.trace, self.shape, self.since
         trace_id, part_id = int(trace.id, 16), trace.span_id
+        own: Attributes = () if self.request_id is None else ((REQUEST_ID, self.request_id),)
         spans = []
         for names, at in self.stretches:
             for name, (began, ended) in zip(names, pairwise(at), strict=True):
@@ -131,15 +132,10 @@ class EndedTrace(NamedTuple):
             shape.kind,
             self.began + since,
             self.ended + since,
-            (*shape.said, *self.attributes),
+            (*shape.said, *own),
             shape.fault,
         )
         return [*spans, whole]
-
-    @property
-    def attributes(self) -> Attributes:
-        """Return the attributes that only this span has."""
-        return () if self.request_id is None else ((REQUEST_ID, self.request_id),)
 
 
 def id_after(span_id: int) -> int:
@@ -147,32 +143,21 @@ def id_after(span_id: int) -> int:
     return span_id % _IDS + 1
 
 
-class SpanSender(Protocol):
-    """What sends spans (`service.traces.otel`)."""
-
-    def send(self, ended: EndedTrace) -> None:
-        """Take a span with its parts, to be sent soon, or dropped where too many wait.
-
-        Does not block, and raises nothing.
-        """
-
-    def close(self) -> None:
-        """Send what waits, for a while at most."""
-
-
 class Tracer:
     """Begins and ends spans. Thread-safe.
 
-    send   hands on a span that has ended, of a trace that is sampled
+    send   hands on a span that has ended, of a trace that is sampled; does not block, and raises nothing
     close  sends what waits, for a while at most
     """
 
-    def __init__(self, sampling: Sampling, sender: SpanSender) -> None:
+    def __init__(
+        self, sampling: Sampling, send: Callable[[EndedTrace], None], close: Callable[[], None]
+    ) -> None:
         self._sampling = sampling
         self._follows = sampling.follows
         self._share = sampling.bound / _BELOW
-        self.send = sender.send
-        self.close = sender.close
+        self.send = send
+        self.close = close
 
     def begin(self, traceparent: bytes | None = None, tracestate: bytes | None = None) -> Trace | None:
         """Return the span of a request with these headers, or of a job; None: a new trace, not sampled.

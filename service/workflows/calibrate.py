@@ -86,7 +86,7 @@ def fit_to_rows(model: Model, labelled: Labelled, threads: int, on_progress: OnP
         raise BadData(f"calibrate: expected at least {ROWS_MIN} rows, found {n_rows}")
     own = replace(model, arrays=_without_calibration(model.arrays))
     on_progress("fit", 0, 1)
-    found = make_predictor(own).predict_batch(labelled.rows, PredictOptions(top_r=FITTED_TOP_R), threads)
+    found = make_predictor(own).predict(labelled.rows, PredictOptions(top_r=FITTED_TOP_R), threads)
     are_true = mark_true(PredictedRows(found.ptr, found.labels), labelled.labels)
     if not are_true.any():
         raise BadData(f"calibrate: expected rows of which a prediction is true, found none in {n_rows} rows")

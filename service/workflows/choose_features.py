@@ -144,9 +144,9 @@ def _try(
     predictor = make_predictor(trial_model(trained, rest.labels.n_labels, featurizer.n_features))
     held_rows = featurizer.transform_dataset(held)
     options = PredictOptions(top_r=min(max(KS), rest.labels.n_labels))
-    predictor.predict_batch(held_rows.cut(0, 1), options, 1)  # compiles
+    predictor.predict(held_rows.cut(0, 1), options, 1)  # compiles
     start = time.perf_counter()
-    found = predictor.predict_batch(held_rows, options, 1)
+    found = predictor.predict(held_rows, options, 1)
     search_us = 1e6 * (time.perf_counter() - start) / held.n_rows
     figures = ranking_metrics(found.ptr, found.labels, held.labels, np.ones(held.labels.n_labels))
     precision = sum(figures[f"P@{k}"] for k in KS) / len(KS)

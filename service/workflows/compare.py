@@ -150,7 +150,7 @@ def _predicted(
         labelled = read_labelled(side.model, request.data, show, request.columns)
     predictor = make_predictor(side.model)
     rows = labelled.rows
-    ranked = predictor.predict_batch(rows, PredictOptions(top_r=TOP_R), request.threads)
+    ranked = predictor.predict(rows, PredictOptions(top_r=TOP_R), request.threads)
     decided = None
     if decides and side.thresholds is not None:
         thresholds = predictor.node_thresholds(side.thresholds)

@@ -206,7 +206,7 @@ def _measure(
 def _rank(predictor: Searcher, labelled: Labelled, threads: int) -> Predictions:
     rows, ptr = labelled.rows, labelled.ptr
     if ptr is None:
-        return predictor.predict_batch(rows, PredictOptions(top_r=TOP_R), threads)
+        return predictor.predict(rows, PredictOptions(top_r=TOP_R), threads)
     return joined(predict_chunked_parts(predictor, rows, ptr, TOP_R, None, threads, lambda done: None))
 
 

@@ -115,8 +115,8 @@ def test_every_search_finds_the_same_labels_with_calibrated_scores(changes, exac
     rows, options = rows_for(model), PredictOptions(top_r=7, beam_width=2, exact=exact)
     one, other = make_predictor(model), make_predictor(plain)
     for threads in (1, 2):
-        found = one.predict_batch(rows, options, threads)
-        before = other.predict_batch(rows, options, threads)
+        found = one.predict(rows, options, threads)
+        before = other.predict(rows, options, threads)
         assert found.labels.tobytes() == before.labels.tobytes()
         assert found.ptr.tobytes() == before.ptr.tobytes()
         assert found.exact.tobytes() == before.exact.tobytes()

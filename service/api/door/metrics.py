@@ -103,24 +103,20 @@ class Metrics:
         """Predicted instances, by model."""
         self.errors: Counter[str] = Counter()
         self.events: Counter[tuple[str, str, str]] = Counter()
-        self._timings: dict[Series, Timing] = {}
+        self.timings: dict[Series, Timing] = {}
+        """The requests of each series."""
         self._timings_max = TIMINGS_BEGUN
         self._open_versions: Callable[[], Collection[tuple[str, int]]] | None = None
 
     def timing(self, series: Series) -> Timing:
         """Return where requests of a series count. It may be kept for as long as the version is open."""
-        found = self._timings.get(series)
+        found = self.timings.get(series)
         if found is None:
-            if len(self._timings) >= self._timings_max:
+            if len(self.timings) >= self._timings_max:
                 self.fold_closed()
-                self._timings_max = TIMINGS_BEGUN + 2 * len(self._timings)
-            found = self._timings[series] = Timing()
+                self._timings_max = TIMINGS_BEGUN + 2 * len(self.timings)
+            found = self.timings[series] = Timing()
         return found
-
-    @property
-    def timings(self) -> Mapping[Series, Timing]:
-        """Return the requests of each series."""
-        return self._timings
 
     def fold_closed(self) -> None:
         """Count the requests of versions that are no longer open as those of none: so series stay bounded.
@@ -131,10 +127,10 @@ class Metrics:
             return
         self.settle()
         is_open = {(model, str(version)) for model, version in self._open_versions()}
-        for series in [each for each in self._timings if each.model]:
+        for series in [each for each in self.timings if each.model]:
             if (series.model, series.version) not in is_open:
                 of_none = Series(series.route, series.status, "", "")
-                self._timings.setdefault(of_none, Timing()).add(self._timings.pop(series))
+                self.timings.setdefault(of_none, Timing()).add(self.timings.pop(series))
         for model, version, result in list(self.events):
             if version and (model, version) not in is_open:
                 self.events[model, "", result] += self.events.pop((model, version, result))
@@ -169,40 +165,25 @@ class Metrics:
         self.fold_closed()
         return list(self.registry.collect())
 
-    async def page(self, *, is_openmetrics: bool = False, worker: int | None = None) -> bytes:
+    async def page(self, is_openmetrics: bool = False, *, worker: int | None = None) -> bytes:
         """Return the figures in Prometheus's text format, or in that of OpenMetrics, which knows exemplars.
 
         worker   what every figure's label `worker` says; None: they have none
 
         They are collected here and written in a thread, which takes three times as long.
         """
-        figures = _Figures(self.collected(), self.process, None if worker is None else str(worker))
-        return await asyncio.to_thread(figures.written, is_openmetrics=is_openmetrics)
+        figures: Any = Reading(partial(_labelled_by, worker, self.collected(), self.process))
+        return await asyncio.to_thread(generate_openmetrics if is_openmetrics else generate_latest, figures)
 
 
-class _Figures:
-    """Figures that were collected, and those of a registry; perhaps with a label that says whose they are."""
-
-    def __init__(self, families: Iterable[Metric], more: CollectorRegistry, worker: str | None) -> None:
-        self._families = families
-        self._more = more
-        self._worker = worker
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the figures."""
-        for family in chain(self._families, self._more.collect()):
-            if self._worker is not None:
-                family.samples = [
-                    sample._replace(labels={"worker": self._worker, **sample.labels})
-                    for sample in family.samples
-                ]
-            yield family
-
-    def written(self, *, is_openmetrics: bool) -> bytes:
-        """Return them as text."""
-        figures: Any = self
-        page: bytes = (generate_openmetrics if is_openmetrics else generate_latest)(figures)
-        return page
+def _labelled_by(worker: int | None, families: Iterable[Metric], more: CollectorRegistry) -> Iterator[Metric]:
+    """Yield figures that were collected, and those of a registry; `worker`, if known, is a label of each."""
+    for family in chain(families, more.collect()):
+        if worker is not None:
+            family.samples = [
+                sample._replace(labels={"worker": str(worker), **sample.labels}) for sample in family.samples
+            ]
+        yield family
 
 
 def _read_requests(metrics: Metrics) -> Iterator[Metric]:

@@ -7,7 +7,6 @@ look at who the other is (SO_PEERCRED): figures go to processes of the same user
 import asyncio
 import logging
 import os
-import secrets
 import socket
 import struct
 from collections.abc import Awaitable, Callable
@@ -42,11 +41,6 @@ class WorkerPlace(NamedTuple):
     def socket_name(self, number: int) -> str:
         """Return the name of a worker's socket."""
         return f"\0xylem-{self.name}-{number}"
-
-
-def new_name() -> str:
-    """Return a name for the sockets of a server's workers."""
-    return secrets.token_hex(16)
 
 
 class Neighbours:

@@ -8,14 +8,16 @@ import sys
 import termios
 from array import array
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import httptools
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from service.api.door.admission import BODY_IS_HERE
+from service.api.door.answering import WholeRequests
 from service.api.door.joined_writes import JoinedWrites
+from service.api.door.request_scope import UnparsedRequests
 from service.base.logs import log
 from service.base.settings import Limits
 
@@ -31,25 +33,6 @@ def unread_bytes(transport: asyncio.Transport) -> int:
     return transport.get_write_buffer_size() + n_sent[0]
 
 
-class WholeRequest(Protocol):
-    """What answers whole requests from their bytes (`service.api.door.whole_request`)."""
-
-    def answer(self, message: bytes, headers: bytes) -> bytes | None:
-        """Return the answer to a message that is one whole request, with these headers; else None."""
-
-    def learn(self, message: bytes, scope: Scope) -> None:
-        """Remember the head of a message that was one whole request."""
-
-
-class Unparsed(Protocol):
-    """What makes the answer to bytes that are no HTTP (`service.api.door.request_scope`)."""
-
-    def refuse(
-        self, target: bytes, n_head_bytes: int, fault: BaseException | None
-    ) -> tuple[int, bytes, bytes]:
-        """Return the status, the headers as they are sent, and the body."""
-
-
 class BoundedProtocol(HttpToolsProtocol):
     """Refuses a request whose head is too long, and closes a connection on which it takes too long.
 
@@ -61,8 +44,8 @@ class BoundedProtocol(HttpToolsProtocol):
     """
 
     limits: Limits
-    unparsed: Unparsed
-    whole_request: WholeRequest | None = None
+    unparsed: UnparsedRequests
+    whole_request: WholeRequests | None
     on_abort: Callable[[], None]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -251,7 +234,7 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             super().timeout_keep_alive_handler()
 
-    def _answer_whole(self, answerer: WholeRequest, data: bytes) -> bool:
+    def _answer_whole(self, answerer: WholeRequests, data: bytes) -> bool:
         """Answer data that are one whole request, the parser not having seen a part of any other."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
@@ -332,19 +315,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self._late = None
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 def bounded_protocol(
     limits: Limits,
-    unparsed: Unparsed,
-    whole_request: WholeRequest | None = None,
-    on_abort: Callable[[], None] = _nothing,
+    unparsed: UnparsedRequests,
+    whole_request: WholeRequests | None,
+    on_abort: Callable[[], None],
 ) -> type[Any]:
     """Return the protocol class with these limits; uvicorn makes its own instances.
 
-    on_abort   called when a connection was ended because its client did not read
+    whole_request  answers requests from their bytes; None: routes answer them all
+    on_abort       called when a connection was ended because its client did not read
     """
     members = {
         "limits": limits,

@@ -1,7 +1,5 @@
 """/livez, /readyz and /metrics: for those who run the service."""
 
-from typing import Any
-
 from fastapi import Request, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPENMETRICS_TYPE
@@ -15,10 +13,6 @@ from service.serving.schemas.models import Alive, Readiness, ServedAlias, Servin
 router = router_of("service")
 
 _OPENMETRICS = "application/openmetrics-text"
-
-_FIGURES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The figures", "content": {"text/plain": {"schema": {"type": "string"}}}}
-}
 
 
 @router.get("/livez", summary="Whether the process runs")
@@ -56,7 +50,7 @@ async def readyz(services: Wired, response: Response) -> Readiness:
     "/metrics",
     summary="Figures in Prometheus's text format",
     response_class=Response,
-    responses=_FIGURES,
+    responses=answers(200, "The figures", {"text/plain": {"schema": {"type": "string"}}}),
     dependencies=[needs("metrics")],
 )
 async def metrics(request: Request, services: Wired) -> Response:

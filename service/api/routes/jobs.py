@@ -102,7 +102,12 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
     """Add the routes of a kind of jobs: to submit, to list, to look at one."""
 
     async def submit(request: Request, services: Wired) -> Response:
-        return await _submit(kind, request, services)
+        work, limits = services.admin_work, services.limits
+        body = await work.read(parse_json, await read_body(request, limits), limits)
+        key = request.headers.get("idempotency-key")
+        submitted = await work.run(services.jobs.submit, kind, body, key, span_of(request.scope))
+        headers = {"location": f"{request.scope['root_path']}/v1/admin/jobs/{submitted.job.id}"}
+        return Response(dump(submitted_json(submitted)), 202, headers, media_type="application/json")
 
     router.add_api_route(
         f"/{kind}-jobs",
@@ -145,16 +150,6 @@ def _add_views(kind: str | None, path: str, query: type[KindQuery]) -> None:
         summary="A job",
         response_model=JobAnswer,
     )
-
-
-async def _submit(kind: str, request: Request, services: Services) -> Response:
-    body = await services.admin_work.read(
-        parse_json, await read_body(request, services.limits), services.limits
-    )
-    key = request.headers.get("idempotency-key")
-    submitted = await services.admin_work.run(services.jobs.submit, kind, body, key, span_of(request.scope))
-    headers = {"location": f"{request.scope['root_path']}/v1/admin/jobs/{submitted.job.id}"}
-    return Response(dump(submitted_json(submitted)), 202, headers, media_type="application/json")
 
 
 async def show_job(job: str, services: Wired) -> Response:

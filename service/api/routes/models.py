@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from model_store.alias import Alias
-from model_store.errors import ModelNotFound, StoreError, VersionNotFound
-from model_store.identifiers import is_version
+from model_store.errors import ModelNotFound, StoreError
 from model_store.manifest import Manifest
 from model_store.store import ModelInfo, Store
 from service.api.routes.admins import TaggedRoute, router_of
-from service.api.routes.operations import ModelName, VersionPath
+from service.api.routes.operations import ModelName, VersionPath, version_number
 from service.api.routes.services import Wired
 from service.base.errors import Unavailable
 from service.serving.pages import describe_figures
@@ -24,7 +23,6 @@ from service.serving.schemas.models import (
     VersionFault,
     VersionFigures,
     VersionSummary,
-    describe_version,
 )
 from service.serving.served import LiveServed
 
@@ -63,9 +61,8 @@ async def show_version(model: ModelName, version: VersionPath, services: Wired) 
     `validation` is null for a version that was trained without validation rows, by an earlier release, or
     elsewhere.
     """
-    if not is_version(version):
-        raise VersionNotFound(f"version: expected a number from 1, found {version[:80]!r}")
-    return await services.threshold_work.run(describe_figures, services.store, model, int(version))
+    number = version_number(version)
+    return await services.threshold_work.run(describe_figures, services.store, model, number)
 
 
 def refuse_before_first_look(live: LiveServed) -> None:
@@ -76,14 +73,13 @@ def refuse_before_first_look(live: LiveServed) -> None:
 
 def _describe_versions(store: Store, info: ModelInfo) -> list[VersionSummary | UnreadableVersion]:
     """Return each version's description, newest first. Reads the disk."""
-    return [_describe(store, info.name, version) for version in sorted(info.versions, reverse=True)]
-
-
-def _describe(store: Store, name: str, version: int) -> VersionSummary | UnreadableVersion:
-    try:
-        return describe_version(kept_manifest(store, name, version))
-    except StoreError as error:
-        return UnreadableVersion(version=version, error=VersionFault(**describe_error(error)))
+    found: list[VersionSummary | UnreadableVersion] = []
+    for version in sorted(info.versions, reverse=True):
+        try:
+            found.append(VersionSummary.model_validate(kept_manifest(store, info.name, version)))
+        except StoreError as error:
+            found.append(UnreadableVersion(version=version, error=VersionFault(**describe_error(error))))
+    return found
 
 
 @lru_cache(MANIFESTS_MAX)

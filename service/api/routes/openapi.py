@@ -66,8 +66,13 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
         routes=app.routes,
         servers=[{"url": root_path}] if root_path else None,
     )
+    # trainers come with these, so not before they are needed
+    from service.jobs.kinds import KINDS, parameter_schemas
+    from service.jobs.requests import TuneThresholdsRequest
+
+    job_models: list[type[BaseModel]] = [TuneThresholdsRequest, *(kind.request for kind in KINDS.values())]
     schemas = document["components"]["schemas"]
-    for name, model in {**COMPONENTS, **MODELS, **_job_models()}.items():
+    for name, model in {**COMPONENTS, **MODELS, **{one.__name__: one for one in job_models}}.items():
         schema = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
         schemas |= schema.pop("$defs", {})
         schemas[name] = {**schema, "title": name}
@@ -80,32 +85,18 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             needs_key = operation["operationId"] in keyed
-            _drop_frameworks(operation["responses"])
-            operation["responses"] |= _refusals(path, method, operation, needs_key=needs_key)
+            responses = operation["responses"]
+            for status in [status for status, said in responses.items() if _FRAMEWORKS[0] in str(said)]:
+                del responses[status]
+            responses |= _refusals(path, method, operation, needs_key=needs_key)
             if needs_key:
                 operation["security"] = [{"key": []}]
     for schema in schemas.values():
         _tell_defaults(schema)
     _fill_limits(document, limits)
     document["x-problems"] = {code: problem._asdict() for code, problem in PROBLEMS.items()}
-    document["x-parameters"] = _training_parameters()
+    document["x-parameters"] = parameter_schemas()
     return document
-
-
-def _job_models() -> dict[str, Any]:
-    """Return the models of requests for jobs; trainers come with them, so not before they are needed."""
-    from service.jobs.kinds import KINDS
-    from service.jobs.requests import TuneThresholdsRequest
-
-    models: list[type[BaseModel]] = [TuneThresholdsRequest, *(kind.request for kind in KINDS.values())]
-    return {model.__name__: model for model in models}
-
-
-def _training_parameters() -> dict[str, Any]:
-    """Return the JSON Schemas of what trainers and features take; trainers come with them too."""
-    from service.jobs.kinds import parameter_schemas
-
-    return parameter_schemas()
 
 
 def _refusals(path: str, method: str, operation: dict[str, Any], *, needs_key: bool) -> dict[str, Any]:
@@ -120,12 +111,6 @@ def _refusals(path: str, method: str, operation: dict[str, Any], *, needs_key: b
     statuses += [422] if takes_body or takes_query or changes else []
     statuses += [409] if changes else []
     return {str(status): said for status, said in problems(*statuses).items()}
-
-
-def _drop_frameworks(responses: dict[str, Any]) -> None:
-    """Leave out the answers of FastAPI's own validation."""
-    for status in [status for status, said in responses.items() if _FRAMEWORKS[0] in str(said)]:
-        del responses[status]
 
 
 def _tell_defaults(schema: dict[str, Any]) -> None:

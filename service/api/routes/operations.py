@@ -7,6 +7,8 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from fastapi import APIRouter, Path
 from pydantic import WithJsonSchema
 
+from model_store.errors import VersionNotFound
+from model_store.identifiers import is_version
 from service.serving.problems import PROBLEMS
 
 Endpoint: TypeAlias = Callable[..., Awaitable[Any]]
@@ -22,6 +24,13 @@ VersionPath: TypeAlias = Annotated[
     str, Path(description="the version's number"), WithJsonSchema({"type": "integer", "minimum": 1})
 ]
 """A part of a path: any string."""
+
+
+def version_number(version: str) -> int:
+    """Return the number that a VersionPath is. Raises VersionNotFound."""
+    if not is_version(version):
+        raise VersionNotFound(f"version: expected a number from 1, found {version[:80]!r}")
+    return int(version)
 
 
 def _in_path(name: str, schema: dict[str, Any], says: str) -> dict[str, Any]:

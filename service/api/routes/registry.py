@@ -1,9 +1,8 @@
 """/v1/admin/models: aliases moved and removed, versions deleted, brought out and in, and their history."""
 
 import asyncio
-import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import IO, Annotated, Any
 
@@ -11,13 +10,12 @@ from fastapi import Request, Response
 
 from model_store.alias_writing import AliasChange
 from model_store.archive import Writable
-from model_store.errors import Corrupt, VersionNotFound
-from model_store.identifiers import is_version
+from model_store.errors import Corrupt
 from model_store.moves import Cause
 from service.api.door.admission import pieces
 from service.api.door.responses import ClosingStream, ThreadPipe
 from service.api.routes.admins import AuditedRoute, router_of, who
-from service.api.routes.operations import ModelName, VersionPath, answers, takes
+from service.api.routes.operations import ModelName, VersionPath, answers, takes, version_number
 from service.api.routes.requests import json_body, query_of
 from service.api.routes.services import CATCH_UP_SECONDS, Services, Wired
 from service.base.errors import BadData, LimitExceeded, Unavailable
@@ -89,7 +87,7 @@ async def delete_version(
 ) -> Removed:
     """A version that an alias names is refused. `with_aliases=true` removes aliases too, never `latest`."""
     delete = partial(services.registry.delete_version, with_aliases=query.with_aliases)
-    return await _remove(services, delete, model, _number(version), cause_of(request))
+    return await _remove(services, delete, model, version_number(version), cause_of(request))
 
 
 @router.delete("/aliases/{alias}", summary="Remove an alias")
@@ -113,15 +111,9 @@ async def show_history(
 async def show_provenance(model: ModelName, version: VersionPath, services: Wired) -> Provenance:
     """The data, the code, the parameters, the version before it, its figures, and its later promotions."""
     found = await services.admin_work.run(
-        provenance, services.registry, services.store, model, _number(version)
+        provenance, services.registry, services.store, model, version_number(version)
     )
     return Provenance(**found)
-
-
-def _number(version: str) -> int:
-    if not is_version(version):
-        raise VersionNotFound(f"version: expected a number from 1, found {version[:80]!r}")
-    return int(version)
 
 
 _TAR = {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}}
@@ -165,31 +157,27 @@ async def import_model(
     """
     most = services.limits.archive_bytes_max
     loop = asyncio.get_running_loop()
-    with _writing(), tempfile.TemporaryFile(dir=services.settings.store) as file:
-        n_bytes = 0
-        async for piece in pieces(request, services.limits):
-            n_bytes += len(piece)
-            if n_bytes > most:
-                raise LimitExceeded(f"expected at most {most} bytes (limit archive_bytes_max), found more")
-            await loop.run_in_executor(services.archive_threads, file.write, piece)
-        file.seek(0)
 
-        def publish(source: IO[bytes]) -> int:
-            stated = model, source, cause_of(request)
-            try:
-                return services.registry.publish_archive(*stated, latest=query.latest).version
-            except Corrupt as error:  # what was sent, and nothing of ours
-                raise BadData(str(error)) from None
+    def publish(source: IO[bytes]) -> int:
+        stated = model, source, cause_of(request)
+        try:
+            return services.registry.publish_archive(*stated, latest=query.latest).version
+        except Corrupt as error:  # what was sent, and nothing of ours
+            raise BadData(str(error)) from None
 
-        version = await loop.run_in_executor(services.archive_threads, publish, file)
-    await services.live.catch_up(CATCH_UP_SECONDS)
-    return Published(model=model, version=version)
-
-
-@contextlib.contextmanager
-def _writing() -> Iterator[None]:
-    """Give the errors of the file that a body goes to their type."""
     try:
-        yield
+        with tempfile.TemporaryFile(dir=services.settings.store) as file:
+            n_bytes = 0
+            async for piece in pieces(request, services.limits):
+                n_bytes += len(piece)
+                if n_bytes > most:
+                    raise LimitExceeded(
+                        f"expected at most {most} bytes (limit archive_bytes_max), found more"
+                    )
+                await loop.run_in_executor(services.archive_threads, file.write, piece)
+            file.seek(0)
+            version = await loop.run_in_executor(services.archive_threads, publish, file)
     except OSError as error:
         raise Unavailable(f"archive: expected to write it, found {error.strerror}") from error
+    await services.live.catch_up(CATCH_UP_SECONDS)
+    return Published(model=model, version=version)

@@ -15,21 +15,25 @@ THRESHOLDS_MAX = 10_000
 INTEGER_MAX = (1 << 31) - 1
 
 VersionNumber: TypeAlias = Annotated[int, Field(ge=1, le=INTEGER_MAX)]
+_Offset: TypeAlias = Annotated[int, Field(ge=0, le=INTEGER_MAX, description="labels to skip")]
+_MarksBelow: TypeAlias = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=INTEGER_MAX,
+        description="only labels with fewer marks: those that rest on too little feedback; 0: all",
+    ),
+]
 
 
 class ThresholdQuery(RequestModel):
     """Which labels to show."""
 
-    offset: int = Field(default=0, ge=0, le=INTEGER_MAX, description="labels to skip")
+    offset: _Offset = 0
     limit: int = Field(
         default=100, ge=0, le=THRESHOLDS_MAX, description="labels to show; 0: none, and no page follows"
     )
-    marks_below: int = Field(
-        default=0,
-        ge=0,
-        le=INTEGER_MAX,
-        description="only labels with fewer marks: those that rest on too little feedback; 0: all",
-    )
+    marks_below: _MarksBelow = 0
 
 
 class LabelThreshold(TypedDict):
@@ -154,13 +158,8 @@ class LabelsQuery(InfoQuery):
     )
     order: LabelOrder = Field(default="id", description="by what they are ordered; of equals the smaller id")
     descending: bool = Field(default=False, description="the largest first")
-    marks_below: int = Field(
-        default=0,
-        ge=0,
-        le=INTEGER_MAX,
-        description="only labels with fewer marks: those that rest on too little feedback; 0: all",
-    )
-    offset: int = Field(default=0, ge=0, le=INTEGER_MAX, description="labels to skip")
+    marks_below: _MarksBelow = 0
+    offset: _Offset = 0
     limit: int = Field(default=100, ge=1, le=LABELS_MAX, description="labels to show")
 
 

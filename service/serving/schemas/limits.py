@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import PydanticCustomError, core_schema
 
+from service.base.errors import LimitExceeded
+
 Validate = Callable[[Any], Any]
 
 _FIELDS_AT_ONCE = 4096
@@ -40,6 +42,13 @@ def limit_fault(found: int, what: str, limit: str, limits: Any) -> str | None:
     """Return what is told of a value beyond a limit; None where it is within."""
     most = getattr(limits, limit)
     return f"expected at most {most} {what} (limit {limit}), found {found}" if found > most else None
+
+
+def refuse_beyond(found: int, what: str, limit: str, limits: Any, place: str) -> None:
+    """Raise LimitExceeded, which names the place, for a value beyond a limit."""
+    fault = limit_fault(found, what, limit, limits)
+    if fault is not None:
+        raise LimitExceeded(fault).at(place)
 
 
 def check_limit(found: int, what: str, limit: str, info: ValidationInfo, path: str = "") -> None:

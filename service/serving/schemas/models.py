@@ -5,8 +5,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from model_store.manifest import Manifest
-
 
 class CanaryFacts(BaseModel):
     """The version that answers a part of the requests to an alias."""
@@ -126,11 +124,6 @@ class Readiness(BaseModel):
         description="what the models wait for while kernels are compiled; null: nothing is compiled",
         examples=["kernels 12 of 45, 60 s left"],
     )
-
-
-def describe_version(manifest: Manifest) -> VersionSummary:
-    """Return what a manifest says of its version."""
-    return VersionSummary.model_validate(manifest)
 
 
 _Percent = float | None

@@ -13,7 +13,7 @@ from service.base.settings import Limits
 from service.features import Featurizer, load_featurizer
 from service.features.request_bodies import BodyForms, BodyQuery, RequestBodies
 from service.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
-from service.serving.parse import parse_predict
+from service.serving.parse import parse_body
 from service.serving.rows import to_rows
 from service.serving.schemas.predict import Options, PredictRequest
 
@@ -33,7 +33,7 @@ def featurizer_of(norm: str) -> Featurizer:
 
 def generally(body: bytes) -> PredictRequest | None:
     try:
-        return parse_predict(body, LIMITS)
+        return parse_body(body, PredictRequest, LIMITS)
     except BadInput:
         return None
 

@@ -23,9 +23,9 @@ from service.features.parameters import (
 from service.features.request_bodies import BodyForms, RequestBodies
 from service.features.tfidf import fit_tfidf
 from service.kernels.text.texts import TEXTS
-from service.serving.parse import parse_predict
+from service.serving.parse import parse_body
 from service.serving.rows import to_rows
-from service.serving.schemas.predict import Options
+from service.serving.schemas.predict import Options, PredictRequest
 from tests.real_texts import TEXTS as REAL_TEXTS
 
 BYTES_MAX, CHARACTERS_MAX = 60, 90
@@ -73,7 +73,7 @@ def is_the_same(body: bytes, kind: str, before: bytes = b"before") -> bool:
     if asked.n_rows == 0:
         return False
     try:
-        query = parse_predict(body, LIMITS)
+        query = parse_body(body, PredictRequest, LIMITS)
     except BadInput as error:
         raise AssertionError(f"{body!r} was taken") from error
     assert (asked.top_r, asked.beam_width, bool(asked.is_exact)) == (

@@ -109,7 +109,7 @@ def test_a_name_alone_proposes_a_label_that_no_member_has(model: Model, predicto
 def test_batches_are_the_same_bits_on_any_number_of_threads(
     predictor: CombinedPredictor, rows: SparseRows, threads: int
 ) -> None:
-    together = predictor.predict_batch(rows, PredictOptions(top_r=4), threads)
+    together = predictor.predict(rows, PredictOptions(top_r=4), threads)
     for row in range(rows.n_rows):
         alone = predictor.predict(rows.cut(row, row + 1), PredictOptions(top_r=4))
         at = slice(together.ptr[row], together.ptr[row + 1])

@@ -106,7 +106,7 @@ def test_a_row_has_the_same_answer_in_any_batch_and_under_a_wide_beam(kind: str)
     rows = rows_of(model.manifest.n_features)
     exact = predictor.predict(rows, PredictOptions(top_r=3, exact=True))
     for threads in (1, 2):
-        beam = predictor.predict_batch(rows, PredictOptions(top_r=3, beam_width=1000), threads)
+        beam = predictor.predict(rows, PredictOptions(top_r=3, beam_width=1000), threads)
         assert beam.labels.tolist() == exact.labels.tolist()
         assert beam.scores.tobytes() == exact.scores.tobytes()
     for row in range(0, rows.n_rows, 7):

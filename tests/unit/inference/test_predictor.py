@@ -99,7 +99,7 @@ def test_threads_and_batches_do_not_change_an_answer(predictor, options):
     assert len(expected.labels) > 100
     assert expected.exact.all() or isinstance(predictor, Predictor)
     for threads in (1, 2, 5, 100):
-        assert_same(predictor.predict_batch(rows, options, threads), expected)
+        assert_same(predictor.predict(rows, options, threads), expected)
     for row, (first, last) in enumerate(itertools.pairwise(expected.ptr)):
         alone = predictor.predict(row_of(rows, row), options)
         np.testing.assert_array_equal(alone.labels, expected.labels[first:last])
@@ -197,8 +197,8 @@ def test_after_the_warm_up_nothing_is_compiled(model):
     predictor.warm_up()
     before = [len(kernel.signatures) for kernel in kernels]
     for options in OPTIONS:
-        predictor.predict_batch(some_rows(9), options, 2)
-        predictor.predict_batch(some_rows(90), options, 2)
+        predictor.predict(some_rows(9), options, 2)
+        predictor.predict(some_rows(90), options, 2)
     mask = predictor.label_mask(allow=["label::1"])
     tuned = predictor.node_thresholds(np.full(N_LABELS, 0.5, np.float32))
     wanted = [

@@ -17,8 +17,9 @@ from service.inference.chunks import chunks_of
 from service.serving.blocks import answer_block
 from service.serving.lines import LineBlock
 from service.serving.opening import serve_model
-from service.serving.parse import parse_options, parse_predict
+from service.serving.parse import parse_body, parse_options
 from service.serving.rows import to_options
+from service.serving.schemas.predict import PredictRequest
 from service.serving.served import ServedVersion
 from service.thresholds.store.state import Head
 from service.workflows.train import TrainRequest, train_and_publish
@@ -142,7 +143,7 @@ def test_it_is_for_a_thread(served: ServedVersion) -> None:
 )
 def test_what_is_refused(options: dict[str, Any], path: str, fault: str) -> None:
     with pytest.raises((BadInput, LimitExceeded), match=fault) as refused:
-        parse_predict(body([{"text": "a"}], **options), Limits())
+        parse_body(body([{"text": "a"}], **options), PredictRequest, Limits())
     assert refused.value.path == path
 
 

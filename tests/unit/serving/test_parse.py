@@ -6,19 +6,24 @@ import pytest
 from service.base.errors import BadInput, BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
 from service.base.settings import Limits
 from service.serving.parse import (
-    parse_event,
+    parse_body,
     parse_feedback,
     parse_line,
     parse_options,
-    parse_predict,
     parse_predict_and_query,
+    validated,
 )
+from service.serving.schemas.feedback import FeedbackEvent
 from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import Options, PredictRequest, TextLine
 
 LIMITS = Limits()
 RAW = {"indices": [3, 17], "values": [0.5, 1]}
 MANY = {f"field{i}": i for i in range(100)}
+
+
+def parse_predict(data: bytes, limits: Limits) -> PredictRequest:
+    return parse_body(data, PredictRequest, limits)
 
 
 def body(**fields: Any) -> bytes:
@@ -227,9 +232,9 @@ def test_events_of_a_request_are_limited() -> None:
 def test_each_limit_of_an_event_at_n_and_one_more(limit: str, make: Any, path: str) -> None:
     limits = limited(**{limit: 6})
     event = {"event_id": "1", "instance": RAW, "labels": []}
-    parse_event({**event, **make(6)}, limits)
+    validated({**event, **make(6)}, FeedbackEvent, limits)
     with pytest.raises(LimitExceeded, match=limit) as refused:
-        parse_event({**event, **make(7)}, limits)
+        validated({**event, **make(7)}, FeedbackEvent, limits)
     assert refused.value.path == path
 
 

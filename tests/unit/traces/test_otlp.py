@@ -128,7 +128,8 @@ def test_a_long_stream_takes_several_places(receiver: Receiver, monkeypatch: pyt
     """Of four places it takes three: one more request finds room, the next ones do not."""
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
     with receiver:
-        tracer = Tracer(Sampling(1 << 64, True), sender := OtlpSender("serve", os.environ))
+        sender = OtlpSender("serve", os.environ)
+        tracer = Tracer(Sampling(1 << 64, True), sender.send, sender.close)
         sender.close()  # nothing is taken from the queue any more
     end(tracer, "long", 3 * STRETCHES_A_PLACE - 1)
     for _ in range(3):
@@ -143,7 +144,8 @@ def test_a_batch_that_is_full_is_sent_before_its_time(
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "8")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")
     with receiver:
-        tracer = Tracer(Sampling(1 << 64, True), sender := OtlpSender("serve", os.environ))
+        sender = OtlpSender("serve", os.environ)
+        tracer = Tracer(Sampling(1 << 64, True), sender.send, sender.close)
         for _ in range(8):
             end(tracer, "one", 2)
         wait_for(lambda: len(receiver.spans) == 24)

@@ -83,9 +83,15 @@ class Kept:
         """Do nothing."""
 
 
+def tracing(sampling: Sampling, kept: Kept | None = None) -> Tracer:
+    """Return what hands its spans to `kept`, or to nobody."""
+    kept = kept or Kept()
+    return Tracer(sampling, kept.send, kept.close)
+
+
 @given(st.one_of(ALMOST, st.text(st.characters(max_codepoint=255), max_size=80)))
 def test_what_cannot_be_read_begins_a_new_trace(value: str) -> None:
-    tracer = Tracer(sampling_of({}), Kept())
+    tracer = tracing(sampling_of({}))
     trace = tracer.begin(value.encode("latin-1"), b"vendor=1")
     assert trace is not None
     parent = read_slowly(value)
@@ -123,7 +129,7 @@ def test_samplers_are_the_standard_s(
     assert sampling.samples(GOOD.decode()) is sampled
     assert sampling.samples(f"{GOOD[:-2].decode()}00") is unsampled
     random.seed(11)
-    tracer = Tracer(sampling, Kept())
+    tracer = tracing(sampling)
     begun = [trace for _ in range(20_000) if (trace := tracer.begin()) is not None]
     assert all(trace.span_id for trace in begun)
     found = [int(trace.id, 16) for trace in begun]
@@ -153,19 +159,19 @@ def test_ids_are_not_zero() -> None:
 
 def test_others_continue_a_parent_that_is_not_sampled_here() -> None:
     """Its flags are kept where they do not say to sample: bit 1 says that the trace's id is random."""
-    tracer = Tracer(Sampling(0, True), Kept())
+    tracer = tracing(Sampling(0, True))
     for flags, kept in ((b"02", "02"), (b"00", "00")):
         trace = tracer.begin(GOOD[:-2] + flags)
         assert trace is not None
         assert trace.traceparent == f"{GOOD[:-2].decode()}{kept}"
-    trace = Tracer(Sampling(0, False), Kept()).begin(GOOD)
+    trace = tracing(Sampling(0, False)).begin(GOOD)
     assert trace is not None
     assert trace.traceparent == f"{GOOD[:-2].decode()}00"
 
 
 def test_a_span_that_is_not_sampled_is_not_handed_on() -> None:
     kept = Kept()
-    tracer = Tracer(Sampling(0, True), kept)
+    tracer = tracing(Sampling(0, True), kept)
     assert tracer.begin() is None
     unsampled = tracer.begin(GOOD[:-1] + b"0")
     assert unsampled is not None
@@ -190,7 +196,7 @@ def test_a_span_that_is_not_sampled_is_not_handed_on() -> None:
 
 
 def test_a_long_tracestate_is_left_out() -> None:
-    tracer = Tracer(Sampling(0, True), Kept())
+    tracer = tracing(Sampling(0, True))
     for n, kept in ((512, 512), (513, 0)):
         trace = tracer.begin(GOOD, b"a" * n)
         assert trace is not None

@@ -83,7 +83,7 @@ def scores(trained: Trained, x: np.ndarray, n_labels: int) -> np.ndarray:
     """The score of every label for rows as a request brings them."""
     model = trial_model(trained, n_labels, x.shape[1])
     options = PredictOptions(top_r=n_labels, beam_width=n_labels)
-    found = make_predictor(model).predict_batch(to_rows(x), options, 1)
+    found = make_predictor(model).predict(to_rows(x), options, 1)
     dense = np.zeros((len(x), n_labels))
     dense[np.repeat(np.arange(len(x)), np.diff(found.ptr)), found.labels] = found.scores
     return dense

@@ -248,7 +248,7 @@ def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None
     assert isinstance(predictor, CombinedPredictor)
     rows = random_rows(seed + 2, 30)
     one = predictor.predict(rows, PredictOptions(top_r=N_LABELS))
-    two = predictor.predict_batch(rows, PredictOptions(top_r=N_LABELS), 3)
+    two = predictor.predict(rows, PredictOptions(top_r=N_LABELS), 3)
     assert all(np.array_equal(a, b) for a, b in zip(one[:3], two[:3], strict=True))
     for row in range(rows.n_rows):
         labels, features = predictor.candidates(rows, row)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -13,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from service.api.door import neighbours
 from service.api.door.metrics import SECONDS, TIMINGS_BEGUN, Metrics, Series, Timing
-from service.api.door.neighbours import Neighbours, WorkerPlace, join_pages, new_name
+from service.api.door.neighbours import Neighbours, WorkerPlace, join_pages
 from service.api.door.request_log import SETTLE_SECONDS, RequestLog
 from service.api.door.request_timings import AnsweredBy, EndedRequest
 from service.base.stages import READ, StageTimings
@@ -105,7 +106,7 @@ def returning(page: bytes) -> Callable[[bool], Awaitable[bytes]]:
 @contextlib.asynccontextmanager
 async def two_workers(page: bytes) -> AsyncIterator[tuple[Neighbours, WorkerPlace]]:
     """A worker that asks, and the place of another one that answers with `page`."""
-    name = new_name()
+    name = secrets.token_hex(16)
     asking = Neighbours(WorkerPlace(name, 0, 2), returning(b"ours"))
     place = WorkerPlace(name, 1, 2)
     answering = Neighbours(place, returning(page))
@@ -141,7 +142,7 @@ def test_a_worker_that_dies_while_it_answers_has_not_answered(n_bytes: int) -> N
             writer.write(sent)
             writer.close()
 
-        dying = WorkerPlace(new_name(), 1, 2)
+        dying = WorkerPlace(secrets.token_hex(16), 1, 2)
         server = await asyncio.start_unix_server(die, dying.socket_name(1))
         asking = Neighbours(WorkerPlace(dying.name, 0, 2), returning(b"ours"))
         pages = await asking.pages(is_openmetrics=False)
@@ -163,7 +164,9 @@ def test_a_page_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_worker_that_is_not_there_is_told_as_down() -> None:
     async def main() -> list[bytes | None]:
-        return await Neighbours(WorkerPlace(new_name(), 0, 2), returning(PAGE)).pages(is_openmetrics=False)
+        return await Neighbours(WorkerPlace(secrets.token_hex(16), 0, 2), returning(PAGE)).pages(
+            is_openmetrics=False
+        )
 
     pages = asyncio.run(main())
     assert pages == [PAGE, None]
@@ -215,7 +218,7 @@ def test_requests_are_counted_logged_and_traced_when_they_are_settled(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     kept, metrics = Kept(), Metrics()
-    tracer = Tracer(Sampling(0, True), kept)
+    tracer = Tracer(Sampling(0, True), kept.send, kept.close)
     requests = RequestLog(metrics, access_log=True, tracer=tracer)
     trace, stages = sampled(tracer), StageTimings(is_traced=True)
     stages.end(READ)
@@ -255,7 +258,7 @@ def test_requests_are_counted_logged_and_traced_when_they_are_settled(
 
 def test_a_span_that_is_not_sampled_is_in_the_log_line_alone(capfd: pytest.CaptureFixture[str]) -> None:
     kept, metrics = Kept(), Metrics()
-    tracer = Tracer(Sampling(0, True), kept)
+    tracer = Tracer(Sampling(0, True), kept.send, kept.close)
     requests = RequestLog(metrics, access_log=True, tracer=tracer)
     trace = tracer.begin(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")
 

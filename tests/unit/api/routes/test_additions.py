@@ -24,7 +24,7 @@ from service.base.errors import BadRequest
 from service.base.settings import Limits
 from service.base.stages import StageTimings
 from service.inference.predictor import PredictOptions
-from service.serving import answer, parse
+from service.serving import answer, predict
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.rows import to_options
 from service.serving.schemas.predict import Options, PredictRequest
@@ -49,7 +49,7 @@ def to_lonely_options(
 
 
 def test_an_option_of_predict(shared_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parse, "PredictRequest", LonelyRequest)
+    monkeypatch.setattr(predict, "PredictRequest", LonelyRequest)
     monkeypatch.setattr(answer, "to_options", to_lonely_options)
 
     async def main() -> None:

@@ -40,7 +40,7 @@ def fitted(rows: SparseRows, labels: LabelRows, *items: str, seed: int = 0) -> T
 def answers(trained: Trained, rows: SparseRows, n_labels: int, top_r: int = 1) -> Any:
     """The labels and scores of a model."""
     model = trial_model(trained, n_labels, rows.n_features)
-    return make_predictor(model).predict_batch(rows, PredictOptions(top_r=top_r), 1)
+    return make_predictor(model).predict(rows, PredictOptions(top_r=top_r), 1)
 
 
 def same_bits(one: Trained, other: Trained) -> bool:

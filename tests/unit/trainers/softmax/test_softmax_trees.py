@@ -16,9 +16,10 @@ from service.base.settings import Limits
 from service.executors.local import Crew
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
+from service.serving.lines import dump
 from service.serving.opening import serve_model
 from service.serving.schemas.score import ScoreRequest
-from service.serving.scores import answer_scores
+from service.serving.scores import score_instances
 from service.trainers import parse_parameters, train
 from service.trainers.shape import Shape
 from service.trainers.softmax import training as softmax_training
@@ -153,7 +154,7 @@ def test_next_words_of_a_cycle_are_certain(
     request_body = ScoreRequest.model_validate(
         {"instances": [{"text": "one two three", "sequence": True}, {"text": "one", "labels": ["two"]}]}
     )
-    sequence, named = json.loads(answer_scores(request_body, served, Limits()))["scores"]
+    sequence, named = json.loads(dump(score_instances(request_body.instances, served, Limits())))
     assert [label["label"] for label in sequence["labels"]] == ["one", "two", "three", "</s>"]
     logs = [label["log_score"] for label in sequence["labels"]]
     assert sequence["log_score"] == pytest.approx(sum(logs), rel=1e-5)
@@ -341,7 +342,8 @@ def test_words_that_are_unknown_and_texts_shorter_than_the_window_are_scored(
     train_and_publish(store, "words", TrainRequest(name, data, None, items))
     served = serve_model(store.open("words"))
     body = {"instances": [{"text": text, "sequence": True} for text in ("b never seen", "a", "")]}
-    scores = json.loads(answer_scores(ScoreRequest.model_validate(body), served, Limits()))["scores"]
+    instances = ScoreRequest.model_validate(body).instances
+    scores = json.loads(dump(score_instances(instances, served, Limits())))
     words = [[label["label"] for label in one["labels"]] for one in scores]
     assert words == [["b", "<unk>", "<unk>", "</s>"], ["a", "</s>"], ["</s>"]]
     assert all(np.isfinite(one["log_score"]) and one["perplexity"] >= 1 for one in scores)
