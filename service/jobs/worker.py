@@ -18,7 +18,6 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from model_store.fs import FileSystem
 from model_store.writing import collect
@@ -34,9 +33,6 @@ from service.jobs.process import CHILD, JobProcess, Outcome
 from service.jobs.schedules import Schedules
 from service.traces.switch import open_tracer
 from service.traces.tracer import Tracer
-
-if TYPE_CHECKING:
-    from service.jobs.figures import FiguresPage
 
 POLL_SECONDS = 0.5
 """The pause between two looks for a job that waits."""
@@ -182,7 +178,11 @@ def run_workers(
 
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
     database = Database.of(settings)
-    page = None if metrics_port is None else _page(database, settings, metrics_port)
+    page = None
+    if metrics_port is not None:
+        from service.jobs.figures import FiguresPage  # which a worker beside a server does without
+
+        page = FiguresPage(database, settings, metrics_port)
     tracer = open_tracer(settings, "jobs")
     host = f"{socket.gethostname()}:{os.getpid()}"
     workers = [Worker(settings, database, f"{host}:{number}", CHILD, tracer) for number in range(jobs)]
@@ -206,12 +206,6 @@ def run_workers(
         tracer.close()
     for number, handler in before.items():
         signal.signal(number, handler)
-
-
-def _page(database: Database, settings: Settings, port: int) -> FiguresPage:
-    from service.jobs.figures import FiguresPage  # which a worker beside a server does without
-
-    return FiguresPage(database, settings, port)
 
 
 def _write(job_log: BoundedLog, event: str, **fields: object) -> None:
