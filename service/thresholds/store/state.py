@@ -112,34 +112,22 @@ def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change
     return changes if len(changes) == head.epoch - epoch else None
 
 
-def read_checkpoint(connection: Connection, head: Head, at_most: int) -> tuple[int, Tuned]:
-    """Return the epoch of the newest state that is kept, of those up to `at_most`, and the state.
-
-    Raises BadParameter when there is none.
-    """
-    query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.state).where(
-        CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch <= min(at_most, head.epoch)
-    )
-    row = connection.execute(query.order_by(CHECKPOINTS.c.epoch.desc()).limit(1)).one_or_none()
-    if row is None:
-        raise BadParameter(
-            f"model {head.model} version {head.version}: expected an epoch that is kept, found {at_most}"
-        )
-    return row[0], decode_state(row[1])
-
-
 def read_state(connection: Connection, head: Head, at: int | None = None) -> Tuned:
     """Return the state of an epoch, without `at` the head's: a checkpoint, and the log from there on.
 
     Raises BadParameter for an epoch that is not kept any more, or not there yet.
     """
     at = head.epoch if at is None else at
-    epoch, tuned = read_checkpoint(connection, head, at)
-    changes = changes_since(connection, head._replace(epoch=at), epoch)
-    if changes is None or any(change.kind not in MOVES for change in changes):
+    query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.state).where(
+        CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch <= min(at, head.epoch)
+    )
+    row = connection.execute(query.order_by(CHECKPOINTS.c.epoch.desc()).limit(1)).one_or_none()
+    changes = None if row is None else changes_since(connection, head._replace(epoch=at), row.epoch)
+    if row is None or changes is None or any(change.kind not in MOVES for change in changes):
         raise BadParameter(
             f"model {head.model} version {head.version}: expected an epoch that is kept, found {at}"
         )
+    tuned = decode_state(row.state)
     thresholds = tuned.thresholds
     for change in changes:
         if change.kind == HALVED:
