@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -248,18 +249,10 @@ class _Versions:
     """The versions of a store that events are of, besides the one that is named: the last few are kept."""
 
     def __init__(self, store: Store, learning: OnlineLearning, n_max: int) -> None:
-        self._store = store
-        self._learning = learning
-        self._n_max = n_max
-        self._served: dict[str, ServedVersion] = {}
+        from service.serving.opening import open_version
+
+        self._open = lru_cache(n_max)(lambda model, ref: open_version(store.open(model, ref), learning))
 
     async def find(self, model: str, ref: str) -> ServedVersion:
         """Return what serves a version. Raises VersionNotFound."""
-        from service.serving.opening import open_version
-
-        if ref not in self._served:
-            found = open_version(self._store.open(model, ref), self._learning)
-            if len(self._served) == self._n_max:
-                self._served.pop(next(iter(self._served)))
-            self._served[ref] = found
-        return self._served[ref]
+        return self._open(model, ref)

@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 from model_store.fs import FileSystem
@@ -94,7 +94,8 @@ class Worker:
             directory = make_directory(self._settings.store, job.id)
             job_log = BoundedLog(directory, self._settings.limits.job_log_bytes_max)
             _write(job_log, "started", attempt=job.attempts, worker=self._name)
-            process = JobProcess(claim, self._settings, directory, job_log, self._teller(claim), self._module)
+            renew = partial(self._renew, claim)
+            process = JobProcess(claim, self._settings, directory, job_log, renew, self._module)
             span.phases = process.phases
             outcome = process.run(stopping)
             _write(job_log, outcome.end, detail=outcome.error)
@@ -106,17 +107,13 @@ class Worker:
         span.end(outcome.end, outcome.code)
         self._clear(claim, outcome)
 
-    def _teller(self, claim: Claim) -> Callable[[JobProgress | None], Word]:
-        """Return what renews a claim."""
-
-        def tell(progress: JobProgress | None) -> Word:
-            try:
-                return self._leases.renew(claim, progress)
-            except DatabaseUnavailable as error:  # nobody else can take the job now
-                log(logging.ERROR, "database_failed", job=claim.job.id, detail=str(error))
-                return "go on"
-
-        return tell
+    def _renew(self, claim: Claim, progress: JobProgress | None) -> Word:
+        """Renew a claim."""
+        try:
+            return self._leases.renew(claim, progress)
+        except DatabaseUnavailable as error:  # nobody else can take the job now
+            log(logging.ERROR, "database_failed", job=claim.job.id, detail=str(error))
+            return "go on"
 
     def _settle(self, claim: Claim, outcome: Outcome, stopping: threading.Event) -> None:
         """Say in the database how a job ended, again and again while it does not answer.
