@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from service.base.errors import BadData, BadInput, Unavailable
 from service.cli.console import print_facts, print_json, print_result, print_table, progress
-from service.cli.options import Json, Model, grouped, parse_reference
+from service.cli.options import Json, Model, ModelName, grouped, parse_reference
 from service.cli.places import Place, asked, connect_server, open_model, opened_learning, read_key
 from service.serving.line_files import STDIN, blocks, opened
 
@@ -52,8 +52,6 @@ RESULTS = ("applied", "duplicate", "late", "rejected")
 
 Send = Callable[[list[Any]], Sequence[Mapping[str, Any]]]
 """Sends events, as JSON values, or why a line has none, and returns what became of each."""
-
-ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
 
 
 @app.command()

@@ -8,7 +8,7 @@ import os
 import time
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from service.base.errors import BadParameter, DatabaseUnavailable, NotTuned
 from service.db.engine import Compiled, Database, insert_new
@@ -200,12 +200,6 @@ def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
     value = os.urandom(n_bytes)
     connection.execute(insert_new(connection, SECRETS), {"name": name, "value": value})
     return bytes(connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar_one())
-
-
-def newest_checkpoint_epoch(connection: Connection, head: Head) -> int:
-    """Return the epoch of the newest checkpoint, 0 when there is none."""
-    query = select(func.max(CHECKPOINTS.c.epoch)).where(CHECKPOINTS.c.version_id == head.id)
-    return connection.execute(query).scalar_one() or 0
 
 
 class ThresholdDatabase:
