@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from xylem.calls import Instance, dumped, instance_of
 from xylem.errors import BadAnswer, ConnectionFailed, fault_of_stream, field_errors
 from xylem.results import LineError, Prediction, read_as
 
@@ -61,11 +60,6 @@ def parts_of(lines: Sequence[bytes], first: int) -> Iterator[Part]:
             is_long = end - begin >= _LONG_LINES or n_bytes >= _LONG_BYTES
             yield Part(b"\n".join([*lines[begin:end], b""]), end - begin, first + begin, is_long)
             begin, n_bytes = end, 0
-
-
-def line_of(instance: Instance) -> bytes:
-    """Return an instance as a line of a batch, without its end. Raises TypeError."""
-    return dumped(instance_of(instance))
 
 
 def item_of(line: bytes) -> Prediction | LineError:

@@ -24,7 +24,7 @@ _SECRET = re.compile(rf"({PREFIX}[a-z2-7]{{{_ID_LENGTH}}})_[A-Za-z0-9_-]*", re.A
 
 
 class NewSecret(NamedTuple):
-    """A key that was just made; `text` is shown once, and kept nowhere."""
+    """A key that was just made; `text` is shown once, and only its `hash` of 32 bytes is kept."""
 
     id: str
     text: str
@@ -39,12 +39,7 @@ def make_secret() -> NewSecret:
     """Return a new key: 60 random bits of id, 256 of secret."""
     key_id = base64.b32encode(secrets.token_bytes(_ID_BYTES)).decode().lower()[:_ID_LENGTH]
     text = f"{PREFIX}{key_id}_{secrets.token_urlsafe(SECRET_BYTES)}"
-    return NewSecret(key_id, text, hash_of(text))
-
-
-def hash_of(text: str) -> bytes:
-    """Return what is kept of a key: 32 bytes."""
-    return hashlib.sha256(text.encode()).digest()
+    return NewSecret(key_id, text, hashlib.sha256(text.encode()).digest())
 
 
 def id_of(text: str) -> str | None:

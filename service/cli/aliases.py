@@ -9,7 +9,7 @@ import typer
 
 from service.base.errors import BadParameter
 from service.cli.console import print_list, print_result
-from service.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir, parse_version
+from service.cli.options import DEFAULT_STORE, LATEST, Json, ModelName, StoreDir, parse_version
 from service.cli.places import user_name
 from service.db.of_store import opened_database
 
@@ -26,7 +26,6 @@ app = typer.Typer(help="Aliases and deletions: a part of `xylem models`.")
 Version = Annotated[
     str, typer.Argument(metavar="NAME@VERSION", help="A version of a model; with --end, a model's name.")
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
 Alias = Annotated[str, typer.Option(metavar="NAME", help="The alias.")]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="The reason, for the history.")]
 Ends = Annotated[bool, typer.Option("--end", help="Only end the one there is.")]
@@ -75,7 +74,7 @@ def promote(
 
 @app.command()
 def rollback(
-    model: Name,
+    model: ModelName,
     *,
     alias: Alias = LATEST,
     to: Annotated[int | None, typer.Option(metavar="VERSION", help="Go back to this version.")] = None,
@@ -99,7 +98,7 @@ def print_move(found: AliasChange, json: bool) -> None:
 
 @app.command()
 def unalias(
-    model: Name,
+    model: ModelName,
     alias: Annotated[str, typer.Argument(metavar="ALIAS", help="An alias other than latest.")],
     reason: Reason = "",
     store: StoreDir = DEFAULT_STORE,
@@ -241,7 +240,7 @@ def _version_of(model: str, store: Path) -> tuple[str, int]:
 
 @app.command()
 def history(
-    model: Name,
+    model: ModelName,
     alias: Annotated[str | None, typer.Option(metavar="NAME", help="Only this alias.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Show the newest N moves.")] = 100,
     store: StoreDir = DEFAULT_STORE,

@@ -80,7 +80,8 @@ def import_vectorizer(
     json: Json = False,
 ) -> None:
     """Publish a version again so that it reads texts by the vocabulary of a scikit-learn vectorizer."""
-    from service.importers import publish_with_texts, read_vectorizer
+    from service.importers.registry import publish_with_texts
+    from service.importers.vectorizer import read_vectorizer
 
     name, reference = parse_reference(model)
     opened = store_to_publish(store, "xylem import-vectorizer")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ from typer.core import TyperGroup
 
 from service.base.errors import BadData, BadInput, Unavailable
 from service.cli.console import print_facts, print_json, print_result, print_table, progress
-from service.cli.options import Json, Model, grouped, parse_reference
+from service.cli.options import Json, Model, ModelName, grouped, parse_reference
 from service.cli.places import Place, asked, connect_server, open_model, opened_learning, read_key
 from service.serving.line_files import STDIN, blocks, opened
 
@@ -51,8 +52,6 @@ RESULTS = ("applied", "duplicate", "late", "rejected")
 
 Send = Callable[[list[Any]], Sequence[Mapping[str, Any]]]
 """Sends events, as JSON values, or why a line has none, and returns what became of each."""
-
-ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
 
 
 @app.command()
@@ -249,18 +248,10 @@ class _Versions:
     """The versions of a store that events are of, besides the one that is named: the last few are kept."""
 
     def __init__(self, store: Store, learning: OnlineLearning, n_max: int) -> None:
-        self._store = store
-        self._learning = learning
-        self._n_max = n_max
-        self._served: dict[str, ServedVersion] = {}
+        from service.serving.opening import open_version
+
+        self._open = lru_cache(n_max)(lambda model, ref: open_version(store.open(model, ref), learning))
 
     async def find(self, model: str, ref: str) -> ServedVersion:
         """Return what serves a version. Raises VersionNotFound."""
-        from service.serving.opening import open_version
-
-        if ref not in self._served:
-            found = open_version(self._store.open(model, ref), self._learning)
-            if len(self._served) == self._n_max:
-                self._served.pop(next(iter(self._served)))
-            self._served[ref] = found
-        return self._served[ref]
+        return self._open(model, ref)

@@ -9,7 +9,7 @@ import typer
 
 from service.base.errors import BadInput, BadParameter
 from service.cli.console import print_facts, print_json, print_line, print_result, print_table
-from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir
+from service.cli.options import DEFAULT_STORE, Json, Model, ModelName, StoreDir
 from service.cli.places import open_model
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ By = Annotated[str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="
 
 @app.command("label-info")
 def label_info(
-    model: Annotated[str, typer.Argument(metavar="NAME", help="A model.")],
+    model: ModelName,
     file: Annotated[
         Path | None,
         typer.Argument(

@@ -116,22 +116,17 @@ def draw(
     json: Json = False,
 ) -> None:
     """Draw a version's report: criteria and error against splits, or the features of each depth."""
+    from model_store.origin import read_report
     from service.workflows.charts import draw_report
 
     opened = _store(store)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
-    report = _report_of(opened, name, version)
+    report = read_report(opened.open(name, version, verify=False).arrays)
     files = [str(file) for file in draw_report(report, f"{name}@{version}", out)]
     if not files:
         raise BadInput(f"{name}@{version}: expected a report to draw, found none: was it trained here?")
     print_result(json, "\n".join(files), model=name, version=version, files=files)
-
-
-def _report_of(store: Store, name: str, version: int) -> dict[str, Any]:
-    from model_store.origin import read_report
-
-    return read_report(store.open(name, version, verify=False).arrays)
 
 
 def _print_report(report: dict[str, Any]) -> None:
@@ -238,7 +233,7 @@ def import_model(
     """Check an exported file, or a model that another library saved, and publish it as a new version."""
     opened = store_to_publish(store, "xylem models import")
     if library is not None and path is not None and file is None:
-        from service.importers import import_model as import_foreign
+        from service.importers.registry import import_model as import_foreign
 
         stored = weights or "float32"
         manifest = import_foreign(opened, library, path, labels, model, features, stored)

@@ -70,6 +70,7 @@ EmptyLabels = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same data: the same model.")]
+ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
 Model = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="A model; `latest` without a version.")]
 
 RayAddress = Annotated[

@@ -168,7 +168,9 @@ def _engine(url: str, connections_max: int) -> Engine:
             max_overflow=max(connections_max - CONNECTIONS_KEPT, 0),
         )
         if backend == "postgresql":
-            _bound_waits(engine)
+            from service.db.postgresql import connect  # and the driver, which need not be there for SQLite
+
+            event.listen(engine, "do_connect", connect)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError, TypeError) as error:
         # ValueError and TypeError: a port, host or option that is none; they may repeat a part of the URL
         found = error if isinstance(error, SQLAlchemyError | ModuleNotFoundError) else type(error).__name__
@@ -180,13 +182,6 @@ def _engine(url: str, connections_max: int) -> Engine:
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
-
-
-def _bound_waits(engine: Engine) -> None:
-    """Have each wait for PostgreSQL end. Its driver is imported here: it need not be there for SQLite."""
-    from service.db.postgresql import connect
-
-    event.listen(engine, "do_connect", connect)
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:

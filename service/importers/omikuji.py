@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, I64, U8
@@ -193,7 +194,7 @@ class _Collector(Nested):
             self.file.expect(type(parts) is list, "a list of children", type(parts).__name__)
             self.children[node] = [self.add(part) for part in parts]
         else:
-            labels = _integers(self.file, parts)
+            labels = _array(self.file, parts, np.int64)
             self.file.expect(len(labels) == 0 or labels.max() < IDS_MAX, f"labels below {IDS_MAX}", "others")
             self.children[node] = [self.new(label) for label in labels.tolist()]
         self._chunks[node] = _chunk(self.file, weights, self._n_features, len(self.children[node]))
@@ -222,23 +223,12 @@ def _fields(file: ModelFile, item: Any, names: tuple[str, ...]) -> list[Any]:
     return [item[name] for name in names]
 
 
-def _integers(file: ModelFile, item: Any) -> I64:
-    """Return an array of integers."""
-    if type(item) is list and not item:
-        return np.empty(0, np.int64)
-    is_array = isinstance(item, np.ndarray) and item.dtype == np.int64
-    file.expect(is_array, "an array of integers", f"{item!r:.80}")
-    found: I64 = item
-    return found
-
-
-def _weights(file: ModelFile, item: Any) -> F32:
-    """Return an array of finite weights."""
-    if type(item) is list and not item:
-        return np.empty(0, np.float32)
-    is_array = isinstance(item, np.ndarray) and item.dtype == np.float32
-    file.expect(is_array, "an array of floats", f"{item!r:.80}")
-    return finite_weights(file, item)
+def _array(file: ModelFile, item: Any, dtype: type[np.generic]) -> NDArray[Any]:
+    """Return an array of int64 or float32; an empty one was read as a list."""
+    found = np.empty(0, dtype) if type(item) is list and not item else item
+    is_array = isinstance(found, np.ndarray) and found.dtype == dtype
+    file.expect(is_array, f"an array of {'integers' if dtype is np.int64 else 'floats'}", f"{item!r:.80}")
+    return np.asarray(found)
 
 
 def _chunk(file: ModelFile, item: Any, n_features: int, n_children: int) -> Chunk:
@@ -247,16 +237,17 @@ def _chunk(file: ModelFile, item: Any, n_features: int, n_children: int) -> Chun
     if kind == "Dense":
         version, sizes, data = _fields(file, fields, ("v", "dim", "data"))
         file.expect(version == 1, "a dense matrix of version 1", f"{version!r:.40}")
-        weights = _weights(file, data)
+        weights = finite_weights(file, _array(file, data, np.float32))
         expected = [n_features + 1, n_children]
-        fits = _integers(file, sizes).tolist() == expected and len(weights) == expected[0] * expected[1]
+        sized = _array(file, sizes, np.int64).tolist() == expected
+        fits = sized and len(weights) == expected[0] * expected[1]
         file.expect(fits, f"a matrix of {expected[0]} x {expected[1]}", f"{sizes!r:.80}")
         row, child = np.nonzero(weights.reshape(expected))
         return _split(row, child, weights[weights != 0], n_features, n_children)
     outer, inner, indptr, rows, child, data = _fields(file, fields, _SPARSE)
     file.expect((outer, inner) == (n_features + 1, n_children), "a matrix that fits", f"{outer} x {inner}")
-    indptr, rows, child = (_integers(file, part) for part in (indptr, rows, child))
-    weights = _weights(file, data)
+    indptr, rows, child = (_array(file, part, np.int64) for part in (indptr, rows, child))
+    weights = finite_weights(file, _array(file, data, np.float32))
     ascending = len(indptr) == len(rows) + 1 and indptr[0] == 0 and bool((np.diff(indptr) > 0).all())
     file.expect(ascending, "offsets of rows that ascend from 0", "others")
     file.expect(indptr[-1] == len(child) == len(weights), "an id and a weight for each offset", "others")

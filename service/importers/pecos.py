@@ -43,7 +43,7 @@ class _Level(NamedTuple):
     above: I64
     n_above: int
     n_features: int
-    link: Link
+    post_processor: str
     bias: float
 
 
@@ -70,12 +70,8 @@ def read_pecos(files: ModelFiles) -> Imported:
         return chunk_of_columns(levels[level].file, levels[level].columns, children - starts[level])
 
     tree = plant(last.file, Branches(*_children(levels, starts), labels, 0), chunk_of)
-    settings: dict[str, Setting] = {"levels": depth, "bias": last.bias, "post_processor": _name_of(last.link)}
-    return Imported([tree], last.link, n_labels, True, last.n_features, "none", settings)
-
-
-def _name_of(link: Link) -> str:
-    return next(name for name, other in LINKS.items() if other == link)
+    settings: dict[str, Setting] = {"levels": depth, "bias": last.bias, "post_processor": last.post_processor}
+    return Imported([tree], LINKS[last.post_processor], n_labels, True, last.n_features, "none", settings)
 
 
 def _read_level(files: ModelFiles, folder: str) -> _Level:
@@ -83,7 +79,7 @@ def _read_level(files: ModelFiles, folder: str) -> _Level:
     settings = files.read_settings(f"{folder}/param.json")
     settings.choice("model", ("MLModel",))
     settings.refuse("is_mmap", True, "import the folder that it was compiled from")
-    link = LINKS[settings.inner("pred_kwargs").choice("post_processor", tuple(LINKS))]
+    post_processor = settings.inner("pred_kwargs").choice("post_processor", tuple(LINKS))
     bias = settings.number("bias")
     n_nodes, n_above = settings.integer("nr_labels", 1, IDS_MAX), settings.integer("nr_codes", 1, IDS_MAX)
     n_features = settings.integer("nr_features", 1, IDS_MAX)
@@ -95,7 +91,7 @@ def _read_level(files: ModelFiles, folder: str) -> _Level:
     tree_file.expect(one_each, f"each of {n_nodes} nodes below one node", "none or more for some")
     arrays = weights.indptr, weights.indices, weights.data
     columns = split_bias(weights_file, arrays, n_features, max(bias, 0.0))
-    return _Level(weights_file, columns, above, n_above, n_features, link, bias)
+    return _Level(weights_file, columns, above, n_above, n_features, post_processor, bias)
 
 
 def _read_matrix(files: ModelFiles, name: str, n_rows: int, n_columns: int) -> tuple[ModelFile, Any]:
@@ -130,7 +126,8 @@ def _check_levels(top: SavedSettings, levels: list[_Level]) -> None:
     for i, level in enumerate(levels):
         where = f"ranker/{i}.model"
         top.file.expect(level.n_above == above, f"{where} below {above} nodes", level.n_above)
-        alike = (level.n_features, level.link) == (levels[0].n_features, levels[0].link)
+        first = levels[0]
+        alike = (level.n_features, level.post_processor) == (first.n_features, first.post_processor)
         fault = "one number of features and one post_processor for all levels"
         top.file.expect(alike, fault, f"another in {where}")
         above = len(level.above)

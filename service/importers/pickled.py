@@ -41,11 +41,8 @@ def shown(item: object) -> str:
     return f"{item!r:.80}" if type(item) in (bool, float, str, Noted) else type(item).__name__
 
 
-class _Mark:
-    """Stands on the stack where a group of items begins."""
-
-
-_MARK = _Mark()
+_MARK = object()
+"""Stands on the stack where a group of items begins."""
 
 
 def read_pickle(file: ModelFile) -> Any:

@@ -13,8 +13,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from model_store.fs import FileSystem
 from service.base.errors import BadData, BadRequest, DataNotFound, LimitExceeded, Unavailable
@@ -147,7 +146,7 @@ class DataRoot:
         return self._root.resolve()
 
 
-class Upload:
+class Upload(contextlib.AbstractContextManager["Upload"]):
     """A file that is being written: under a name of its own until `finish` renames it.
 
     A context: what was not finished by its end is removed. What a killed process left is removed by the next
@@ -191,12 +190,7 @@ class Upload:
             os.close(self._fd)
             self._fd = -1
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, get_args
 
-from sqlalchemy import Connection, Row, delete, insert, select, text, update
+from sqlalchemy import Connection, Row, delete, select, text, update
 
 from service.base.errors import JobNotFound
+from service.db.engine import insert_new
 from service.db.tables import JOB_TOTALS, JOBS
 from service.jobs.files import is_id
 
@@ -184,10 +185,8 @@ def job_of(row: Row[Any]) -> Job:
 
 def begin_totals(connection: Connection, kind: str) -> None:
     """Let the totals of a kind begin at 0: to Prometheus a figure that appears as 1 has not risen."""
-    known = connection.execute(select(JOB_TOTALS.c.kind).where(JOB_TOTALS.c.kind == kind).limit(1))
-    if known.one_or_none() is None:
-        rows = [{"kind": kind, "state": state, "n": 0, "seconds": 0.0} for state in sorted(ENDED)]
-        connection.execute(insert(JOB_TOTALS), rows)
+    rows = [{"kind": kind, "state": state, "n": 0, "seconds": 0.0} for state in sorted(ENDED)]
+    connection.execute(insert_new(connection, JOB_TOTALS), rows)
 
 
 def take_turns(connection: Connection) -> None:

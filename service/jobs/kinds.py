@@ -18,7 +18,7 @@ from model_store.errors import InvalidName
 from model_store.identifiers import check_alias, check_model, parse_named, parse_ref
 from model_store.label_info import is_language
 from service.base.columns import TABLES, is_table, refuse_without_table
-from service.base.errors import BadData, BadFields, BadInput, BadParameter, BadRequest
+from service.base.errors import BadFields, BadInput, BadParameter, BadRequest
 from service.base.faults import what_is
 from service.base.files import plain_name
 from service.base.settings import Limits
@@ -349,11 +349,7 @@ def _column_faults(request: TableFields, *names: str | None) -> Faults:
 
 def _files(root: DataRoot, /, **names: str | None) -> Faults:
     for field, name in names.items():
-        if name is not None:
-            try:
-                root.path_of(name, field)
-            except (BadRequest, BadData) as fault:
-                yield fault
+        yield from _fault_of(root.path_of, name, field)
 
 
 def _check_start_values(values: list[float]) -> None:

@@ -88,7 +88,7 @@ class Leases:
         """Keep a claim for another `job_lease_seconds`, and tell how far the job is."""
         with self.database.write() as connection:
             try:
-                row = self._own(connection, claim)
+                row = self.check(connection, claim)
             except ClaimLost:
                 return "lost"
             said = None if progress is None else json.dumps(progress._asdict())
@@ -121,7 +121,7 @@ class Leases:
         is_counted  whether this attempt counts among those that a job has
         """
         with self.database.write() as connection:
-            row = self._own(connection, claim)
+            row = self.check(connection, claim)
             free = {"claim": None, "lease_until": None, "progress": None}
             attempts = row.attempts if is_counted else row.attempts - 1
             if row.cancel_asked:
@@ -139,24 +139,35 @@ class Leases:
 
     def _record(self, claim: Claim, **facts: object) -> None:
         with self.database.write() as connection:
-            self._own(connection, claim)
+            self.check(connection, claim)
             change(connection, claim.job.id, **facts)
 
-    def check(self, connection: Connection, claim: Claim) -> None:
-        """Raise ClaimLost unless the job is this worker's, as it then stays until the transaction ends."""
-        self._own(connection, claim)
+    def check(self, connection: Connection, claim: Claim) -> Row[Any]:
+        """Return the row of a claimed job, locked until the transaction ends.
+
+        Raises ClaimLost unless the job is this worker's.
+        """
+        try:
+            row = find(connection, claim.job.id, lock=True)
+        except JobNotFound:
+            row = None
+        if row is None or row.state != "running" or row.claim != claim.secret:
+            raise ClaimLost(
+                f"job {claim.job.id}: expected it to be this worker's, found it another's or ended"
+            )
+        return row
 
     def record_result(self, connection: Connection, claim: Claim, result: Mapping[str, Any]) -> None:
         """Keep what the job found in a transaction of the caller's: with what it changed, or not at all.
 
         Raises ClaimLost.
         """
-        self._own(connection, claim)
+        self.check(connection, claim)
         change(connection, claim.job.id, result=json.dumps(result))
 
     def _end(self, claim: Claim, state: State, **facts: object) -> None:
         with self.database.write() as connection:
-            self._own(connection, claim)
+            self.check(connection, claim)
             end(connection, claim.job.id, state, **facts)
             forget_old(connection, self._limits.jobs_kept_max)
 
@@ -184,18 +195,6 @@ class Leases:
             progress=None,
         )
         return Claim(job_of(find(connection, row.id)), secret)
-
-    def _own(self, connection: Connection, claim: Claim) -> Row[Any]:
-        """Return the row of a claimed job, locked. Raises ClaimLost."""
-        try:
-            row = find(connection, claim.job.id, lock=True)
-        except JobNotFound:
-            row = None
-        if row is None or row.state != "running" or row.claim != claim.secret:
-            raise ClaimLost(
-                f"job {claim.job.id}: expected it to be this worker's, found it another's or ended"
-            )
-        return row
 
     def _lease_end(self, connection: Connection) -> float:
         return now(connection) + self._limits.job_lease_seconds

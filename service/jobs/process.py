@@ -100,7 +100,8 @@ class JobProcess:
                 ready.register(process.stdout, selectors.EVENT_READ, self._log.write)
                 outcome = self._watch(process, ready, stopping)
                 _kill(process)
-                self._drain(ready)
+                while self._read(ready, 0.0):  # what a dead process left in its pipes
+                    pass
             return (outcome or self._judge(process.returncode))._replace(progress=self._progress)
         finally:
             _kill(process)
@@ -165,11 +166,6 @@ class JobProcess:
             else:
                 ready.unregister(key.fileobj)
         return bool(events)
-
-    def _drain(self, ready: selectors.BaseSelector) -> None:
-        """Take what a dead process left in its pipes."""
-        while self._read(ready, 0.0):
-            pass
 
     def _take_message(self, data: bytes) -> None:
         *lines, self._lines = (self._lines + data).split(b"\n")

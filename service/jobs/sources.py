@@ -33,6 +33,8 @@ def split_lines(
     Rows of a table become JSON lines. The header of a .txt file of numbers gets the right numbers of rows.
     Lines stay in their order. Raises BadData where one of the two would be empty, or the file has no header.
     """
+    from service.datasets.fasttext import is_fasttext  # with it come kernels
+
     name = f"{data.name}.jsonl" if is_table(data) else plain_name(data)
     paths = tuple(directory / part / name for part in ("train", "valid"))
     for path in paths:
@@ -40,7 +42,7 @@ def split_lines(
     rng = random.Random(seed)
     counts = [0, 0]
     header = b""
-    has_header = name.endswith(".txt") and _has_header(data)
+    has_header = name.endswith(".txt") and not is_fasttext(data)
     with _opened(data, columns) as source, paths[0].open("wb") as train, paths[1].open("wb") as valid:
         lines = _lines(source, has_header=has_header)
         if has_header:  # there an empty line is a row
@@ -92,12 +94,6 @@ def join_sources(context: JobContext, files: WatchedFiles, request: FittingJob) 
             for number, line in enumerate(rows.lines(span)):
                 (fitted if number < n_fitted else measured).write(line + b"\n")
     return data, held_out if share else None
-
-
-def _has_header(data: Path) -> bool:
-    from service.datasets.fasttext import is_fasttext  # with it come kernels
-
-    return not is_fasttext(data)
 
 
 def _opened(data: Path, columns: TableColumns) -> BinaryIO:

@@ -68,9 +68,9 @@ class Publication(NamedTuple):
 
     def marks(self, request: PublishingJob) -> dict[str, Any]:
         """Return the fields `origin`, `latest` and `made_for` of a workflow's request."""
-        rule, job = _rule(request), self.context.job.id
+        rule, job, given = _rule(request), self.context.job.id, request.promotion
         return {
-            "origin": {"job": job, "rule": _rule_json(request.promotion)},
+            "origin": {"job": job, "rule": given and given.model_dump(mode="json", by_alias=True)},
             "latest": rule is None or rule.alias not in (LATEST, None),
             "made_for": job,
         }
@@ -131,10 +131,6 @@ def _rule(request: PublishingJob) -> PromotionRule | None:
     if request.promotion is None and (request.thresholds is not None or request.goes_on):
         return PromotionRule()
     return request.promotion
-
-
-def _rule_json(rule: PromotionRule | None) -> dict[str, Any] | None:
-    return None if rule is None else rule.model_dump(mode="json", by_alias=True)
 
 
 def _published(context: JobContext) -> Manifest | None:

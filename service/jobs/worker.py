@@ -16,9 +16,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from model_store.fs import FileSystem
 from model_store.writing import collect
@@ -34,9 +33,6 @@ from service.jobs.process import CHILD, JobProcess, Outcome
 from service.jobs.schedules import Schedules
 from service.traces.switch import open_tracer
 from service.traces.tracer import Tracer
-
-if TYPE_CHECKING:
-    from service.jobs.figures import FiguresPage
 
 POLL_SECONDS = 0.5
 """The pause between two looks for a job that waits."""
@@ -98,7 +94,8 @@ class Worker:
             directory = make_directory(self._settings.store, job.id)
             job_log = BoundedLog(directory, self._settings.limits.job_log_bytes_max)
             _write(job_log, "started", attempt=job.attempts, worker=self._name)
-            process = JobProcess(claim, self._settings, directory, job_log, self._teller(claim), self._module)
+            renew = partial(self._renew, claim)
+            process = JobProcess(claim, self._settings, directory, job_log, renew, self._module)
             span.phases = process.phases
             outcome = process.run(stopping)
             _write(job_log, outcome.end, detail=outcome.error)
@@ -110,17 +107,13 @@ class Worker:
         span.end(outcome.end, outcome.code)
         self._clear(claim, outcome)
 
-    def _teller(self, claim: Claim) -> Callable[[JobProgress | None], Word]:
-        """Return what renews a claim."""
-
-        def tell(progress: JobProgress | None) -> Word:
-            try:
-                return self._leases.renew(claim, progress)
-            except DatabaseUnavailable as error:  # nobody else can take the job now
-                log(logging.ERROR, "database_failed", job=claim.job.id, detail=str(error))
-                return "go on"
-
-        return tell
+    def _renew(self, claim: Claim, progress: JobProgress | None) -> Word:
+        """Renew a claim."""
+        try:
+            return self._leases.renew(claim, progress)
+        except DatabaseUnavailable as error:  # nobody else can take the job now
+            log(logging.ERROR, "database_failed", job=claim.job.id, detail=str(error))
+            return "go on"
 
     def _settle(self, claim: Claim, outcome: Outcome, stopping: threading.Event) -> None:
         """Say in the database how a job ended, again and again while it does not answer.
@@ -182,7 +175,11 @@ def run_workers(
 
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
     database = Database.of(settings)
-    page = None if metrics_port is None else _page(database, settings, metrics_port)
+    page = None
+    if metrics_port is not None:
+        from service.jobs.figures import FiguresPage  # which a worker beside a server does without
+
+        page = FiguresPage(database, settings, metrics_port)
     tracer = open_tracer(settings, "jobs")
     host = f"{socket.gethostname()}:{os.getpid()}"
     workers = [Worker(settings, database, f"{host}:{number}", CHILD, tracer) for number in range(jobs)]
@@ -206,12 +203,6 @@ def run_workers(
         tracer.close()
     for number, handler in before.items():
         signal.signal(number, handler)
-
-
-def _page(database: Database, settings: Settings, port: int) -> FiguresPage:
-    from service.jobs.figures import FiguresPage  # which a worker beside a server does without
-
-    return FiguresPage(database, settings, port)
 
 
 def _write(job_log: BoundedLog, event: str, **fields: object) -> None:

@@ -195,22 +195,15 @@ class Registry:
             if rows:
                 with self._database.write() as connection:
                     connection.execute(delete(FEEDBACK_ROWS).where(FEEDBACK_ROWS.c.model == model))
-            return forget_thresholds(self._database, model, versions)
+            with self._database.read() as connection:
+                query = select(VERSIONS.c.version).where(VERSIONS.c.model == model)
+                there = [version for version in connection.execute(query).scalars() if version in versions]
+            if there:
+                from service.thresholds.store.state import ThresholdDatabase  # and its kernels
+
+                for version in there:
+                    ThresholdDatabase(self._database).delete(model, version)
+            return bool(there)
         except DatabaseUnavailable as error:
             message = f"{place} is deleted, its thresholds are not: {error}"
             raise DatabaseUnavailable(message) from error
-
-
-def forget_thresholds(database: Database, model: str, versions: Container[int]) -> bool:
-    """Remove the thresholds of some versions; return whether there were any. Raises DatabaseUnavailable."""
-    with database.read() as connection:
-        query = select(VERSIONS.c.version).where(VERSIONS.c.model == model)
-        there = [version for version in connection.execute(query).scalars() if version in versions]
-    if not there:
-        return False
-    from service.thresholds.store.state import ThresholdDatabase  # compiled kernels: not before it is needed
-
-    thresholds = ThresholdDatabase(database)
-    for version in there:
-        thresholds.delete(model, version)
-    return True

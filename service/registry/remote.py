@@ -188,17 +188,11 @@ class RemoteStore:
 
     def _versions(self, model: str) -> dict[int, set[str]]:
         found: dict[int, set[str]] = {}
-        for name in self._names(f"{self._root}/{model}/versions"):
-            if match := _VERSION.fullmatch(name):
-                found.setdefault(int(match[1]), set()).add(match[2])
+        with contextlib.suppress(FileNotFoundError):
+            for path in self._fs.ls(f"{self._root}/{model}/versions", detail=False, refresh=True):
+                if match := _VERSION.fullmatch(str(path).rstrip("/").rpartition("/")[2]):
+                    found.setdefault(int(match[1]), set()).add(match[2])
         return found
-
-    def _names(self, path: str) -> list[str]:
-        try:
-            found = self._fs.ls(path, detail=False, refresh=True)
-        except FileNotFoundError:
-            return []
-        return [str(name).rstrip("/").rpartition("/")[2] for name in found]
 
     def _version_path(self, model: str, version: RemoteVersion) -> str:
         return f"{self._root}/{model}/versions/{version.version}.{version.digest}.tar"

@@ -180,7 +180,7 @@ def describe_thresholds(served: ServedVersion, database: Database, query: Thresh
     with live.lock:
         if live.prepared is None:
             raise NotTuned(f"model {served.name} version {served.version}: expected thresholds, found none")
-        epoch, tuned, macro_f = live.epoch, live.snapshot(), live.macro_f()
+        epoch, tuned, macro_f = live.epoch, live.snapshot(), live.served.macro_f()
         shadow = None if live.shadow is None else _describe_shadow(live.shadow)
     kept: list[ThresholdCheckpoint] = []
     n_events = 0

@@ -94,14 +94,12 @@ class AsyncWire:
                 )
             )
         except _FAULTS as error:
-            failure = _failure(error)
-        else:
-            answer = AsyncAnswer(self, connection, response)
-            if 200 <= answer.status < 300:
-                return answer
-            body = await answer.read(self._timeout)
-            raise refusal_of(answer.status, answer.headers, body)
-        raise failure
+            raise _failure(error) from None
+        answer = AsyncAnswer(self, connection, response)
+        if 200 <= answer.status < 300:
+            return answer
+        body = await answer.read(self._timeout)
+        raise refusal_of(answer.status, answer.headers, body)
 
     async def release(self, connection: httpcore.AsyncHTTPConnection) -> None:
         """Keep a connection for the next request, if it can have one; drop one that was idle for long."""
@@ -157,10 +155,7 @@ class AsyncAnswer:
             async for part in self._response.aiter_stream():
                 yield part
         except _FAULTS as error:
-            failure = _failure(error)
-        else:
-            return
-        raise failure
+            raise _failure(error) from None
 
     async def read(self, seconds_max: float) -> bytes:
         """Return the body, and close the answer. Raises ConnectionFailed and BadAnswer."""
@@ -176,13 +171,11 @@ class AsyncAnswer:
                     raise ConnectionFailed(
                         f"expected the whole answer within {seconds_max:g} seconds, found part of it"
                     )
-        except _FAULTS as error:
-            failure = _failure(error)
-        else:
             return b"".join(found)
+        except _FAULTS as error:
+            raise _failure(error) from None
         finally:
             await self.close()
-        raise failure
 
     async def close(self) -> None:
         """Let go of the answer: its connection is used again if all of it was read."""

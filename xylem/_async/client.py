@@ -12,7 +12,7 @@ import orjson
 from xylem import batches, calls
 from xylem._async.admin import AsyncAdmin
 from xylem._async.base import AsyncAnswer, AsyncBase
-from xylem.batches import Part, item_of, line_of, parts_of
+from xylem.batches import Part, item_of, parts_of
 from xylem.calls import BatchOptions, Instance, PredictOptions, Request, batch_request, model_path
 from xylem.errors import Attempts, BadAnswer, ClientError
 from xylem.results import (
@@ -135,7 +135,7 @@ async def _blocks_of(instances: AsyncSource[Instance]) -> AsyncIterator[list[byt
     n_bytes = 0
     try:
         async for instance in async_each(instances):
-            block.append(line_of(instance))
+            block.append(calls.dumped(calls.instance_of(instance)))
             n_bytes += len(block[-1])
             if len(block) == batches.LINES_MAX or n_bytes >= batches.BYTES_MAX:
                 yield block

@@ -94,14 +94,12 @@ class Wire:
                 )
             )
         except _FAULTS as error:
-            failure = _failure(error)
-        else:
-            answer = Answer(self, connection, response)
-            if 200 <= answer.status < 300:
-                return answer
-            body = answer.read(self._timeout)
-            raise refusal_of(answer.status, answer.headers, body)
-        raise failure
+            raise _failure(error) from None
+        answer = Answer(self, connection, response)
+        if 200 <= answer.status < 300:
+            return answer
+        body = answer.read(self._timeout)
+        raise refusal_of(answer.status, answer.headers, body)
 
     def release(self, connection: httpcore.HTTPConnection) -> None:
         """Keep a connection for the next request, if it can have one; drop one that was idle for long."""
@@ -154,10 +152,7 @@ class Answer:
         try:
             yield from self._response.iter_stream()
         except _FAULTS as error:
-            failure = _failure(error)
-        else:
-            return
-        raise failure
+            raise _failure(error) from None
 
     def read(self, seconds_max: float) -> bytes:
         """Return the body, and close the answer. Raises ConnectionFailed and BadAnswer."""
@@ -173,13 +168,11 @@ class Answer:
                     raise ConnectionFailed(
                         f"expected the whole answer within {seconds_max:g} seconds, found part of it"
                     )
-        except _FAULTS as error:
-            failure = _failure(error)
-        else:
             return b"".join(found)
+        except _FAULTS as error:
+            raise _failure(error) from None
         finally:
             self.close()
-        raise failure
 
     def close(self) -> None:
         """Let go of the answer: its connection is used again if all of it was read."""

@@ -12,7 +12,7 @@ import orjson
 from xylem import batches, calls
 from xylem._sync.admin import Admin
 from xylem._sync.base import Answer, Base
-from xylem.batches import Part, item_of, line_of, parts_of
+from xylem.batches import Part, item_of, parts_of
 from xylem.calls import BatchOptions, Instance, PredictOptions, Request, batch_request, model_path
 from xylem.errors import Attempts, BadAnswer, ClientError
 from xylem.results import (
@@ -134,7 +134,7 @@ def _blocks_of(instances: Source[Instance]) -> Iterator[list[bytes]]:
     n_bytes = 0
     try:
         for instance in each(instances):
-            block.append(line_of(instance))
+            block.append(calls.dumped(calls.instance_of(instance)))
             n_bytes += len(block[-1])
             if len(block) == batches.LINES_MAX or n_bytes >= batches.BYTES_MAX:
                 yield block

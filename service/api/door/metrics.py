@@ -272,7 +272,7 @@ def read_thresholds(follower: Follower) -> Iterator[Metric]:
         name = live.model, str(live.version)
         if live.epoch:
             epochs.add_metric(name, live.epoch)
-            measures.add_metric(name, live.macro_f())
+            measures.add_metric(name, live.served.macro_f())
         shadow = live.shadow
         if shadow is not None:
             scored.add_metric(name, shadow.n_events)

@@ -30,9 +30,9 @@ from service.thresholds.store.state import (
     STARTED,
     Head,
     append,
+    checkpoints,
     keep_state,
     lock_head,
-    newest_checkpoint_epoch,
     replace_state,
 )
 
@@ -330,7 +330,8 @@ class FeedbackWriter:
         with live.lock, self._database.write() as connection:
             head = lock_head(connection, *key)
             live.refresh(connection, head)
-            if head.epoch - newest_checkpoint_epoch(connection, head) >= CHECKPOINT_EPOCHS:
+            last = next((one.epoch for one in checkpoints(connection, head)), 0)
+            if head.epoch - last >= CHECKPOINT_EPOCHS:
                 if live.shadow is not None:
                     keep_shadow(connection, head, live.shadow.snapshot())
                 keep_state(connection, head, KEPT, live.snapshot())

@@ -91,17 +91,14 @@ class Follower:
             fault, heads = error, {}
         for live in followed:
             is_fresh = fault is None and self._refreshed(live, heads)
-            live.fresh_until = self._next_look() if is_fresh else -math.inf
+            next_look = time.monotonic() + self._refresh_seconds + HANG_SECONDS
+            live.fresh_until = next_look if is_fresh else -math.inf
         with self._adding:  # of several threads that find the same, one says it
             before, self.fault = self.fault, None if fault is None else str(fault)
         if fault is None and before is not None:
             log(logging.INFO, "database_answers")
         if fault is not None and before is None:
             log(logging.ERROR, "database_failed", detail=str(fault))
-
-    def _next_look(self) -> float:
-        """Return when the next look should be over, by the monotonic clock."""
-        return time.monotonic() + self._refresh_seconds + HANG_SECONDS
 
     def _refreshed(self, live: ServedThresholds, heads: dict[tuple[str, int], Head]) -> bool:
         """Bring one version's thresholds up to its head; return whether they are."""

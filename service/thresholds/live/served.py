@@ -101,10 +101,6 @@ class ServedThresholds:
         """Return a copy of the state; there must be one."""
         return self.served.snapshot()
 
-    def macro_f(self) -> float:
-        """Return the mean of 2 hits / marks over the labels that have marks, from 0 to 1; 0 without any."""
-        return self.served.macro_f()
-
     def replace(self, tuned: Tuned, head: Head) -> None:
         """Put a state in place of the present one, whole."""
         self._served = self._moving(tuned)

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from service.base.errors import DatabaseUnavailable, NotTuned
 from service.db.engine import Database
 from service.db.tables import SHADOWS
-from service.evaluation.fmeasure import EmptyConvention
+from service.evaluation.fmeasure import EmptyConvention, f_scores
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Counters, no_counts
 from service.thresholds.store.codec import (
@@ -97,9 +97,7 @@ class Shadow:
 
 def shadow_macro_f(counters: Counters, empty: EmptyConvention) -> float:
     """Return the mean of 2 hits / marks over all labels; one without marks counts as the convention says."""
-    of_empty = 1.0 if empty == "one" else 0.0
-    marks = np.maximum(counters.marks, 1)
-    return float(np.where(counters.marks > 0, 2.0 * counters.hits / marks, of_empty).mean())
+    return float(f_scores(np.stack(counters, axis=1), empty).mean())
 
 
 def add_scores(scores: Scores, candidate: Deltas, served: Deltas) -> None:

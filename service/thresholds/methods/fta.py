@@ -12,8 +12,6 @@ that threshold itself where it is one of them: without true rows, or without est
 to go by.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
@@ -21,20 +19,13 @@ from model_store.compiled.handles import F32, I32, I64, U8
 from service.base.rows import LabelRows, offsets
 from service.evaluation.fmeasure import EmptyConvention, f_scores
 from service.thresholds.methods.estimates import Estimates, mark_hits
-from service.thresholds.methods.ofo import Start
+from service.thresholds.methods.ofo import Counters, Start
 
 GRID = tuple(1.0 / c for c in (10000, 1000, 200, 100, 50, 20, 10, 7, 5, 4, 3, 2))
 """The probabilities that are tried, ascending: the paper's list."""
 
 SUPPORT = 5
 """A label with fewer true rows does not get a threshold of its own."""
-
-
-class GridCounts(NamedTuple):
-    """What every label would count at every value of the grid, int64[G, K] each."""
-
-    hits: I64
-    marks: I64
 
 
 def fta(
@@ -61,9 +52,9 @@ def fta(
     return scores[chosen, np.arange(truth.n_labels)], scores[best]
 
 
-def _count(estimates: Estimates, truth: LabelRows, scores: F32) -> GridCounts:
-    """Return the counts at every value of the grid: `scores`, float32[G, K], ascending for each label."""
-    counts = GridCounts(*np.zeros((2, *scores.shape), np.int64))
+def _count(estimates: Estimates, truth: LabelRows, scores: F32) -> Counters:
+    """Return the counts, int64[G, K], at the values of the grid: `scores`, float32[G, K], which ascend."""
+    counts = Counters(*np.zeros((2, *scores.shape), np.int64))
     _count_last(estimates.labels, estimates.scores, mark_hits(estimates, truth), scores, *counts)
     for values in counts:
         values[:] = np.cumsum(values[::-1], axis=0)[::-1]

@@ -13,14 +13,13 @@ Kappa (section 6.2): kappa_j = max(1 / c, nu_j), c validated over a list. Here k
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
-from model_store.compiled.handles import F32, I32, I64, Bools
-from service.base.rows import LabelRows, offsets
+from model_store.compiled.handles import F32, I32, I64
+from service.base.rows import LabelRows, SparseRows
 from service.evaluation.fmeasure import EmptyConvention
 from service.thresholds.methods.estimates import Estimates, count_at, macro_f
 from service.thresholds.methods.ofo import Counters, Start, no_counts, threshold_at, thresholds_of
@@ -139,7 +138,7 @@ def choose_kappa(
     """
     n_rows = len(estimates.ptr) - 1
     is_first = np.random.default_rng(seed).permutation(n_rows) % 2 == 0
-    halves = [_some_rows(estimates, truth, chosen) for chosen in (is_first, ~is_first)]
+    halves = [_some_rows(estimates, truth, chosen) for chosen in map(np.flatnonzero, (is_first, ~is_first))]
     best, best_f = 1 / C_GRID[0], -1.0
     for c in C_GRID:
         at_least = np.maximum(bounds, np.float32(1 / c))
@@ -151,15 +150,7 @@ def choose_kappa(
     return best
 
 
-def _some_rows(estimates: Estimates, truth: LabelRows, chosen: Bools) -> tuple[Estimates, LabelRows]:
-    """Return the estimates and the true labels of some rows, bool[rows]."""
-    ptr, labels, scores = _chosen(chosen, estimates.ptr, estimates.labels, estimates.scores)
-    indptr, indices = _chosen(chosen, truth.indptr, truth.indices)
-    return Estimates(ptr, labels, scores, estimates.floor), LabelRows(indptr, indices, truth.n_labels)
-
-
-def _chosen(chosen: Bools, ptr: I64, *values: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """Return offsets and values of the chosen rows, of rows values[ptr[i] : ptr[i + 1]]."""
-    sizes = np.diff(ptr)
-    stays = np.repeat(chosen, sizes)
-    return offsets(sizes[chosen]), *(array[stays] for array in values)
+def _some_rows(estimates: Estimates, truth: LabelRows, chosen: I64) -> tuple[Estimates, LabelRows]:
+    """Return the estimates and the true labels of the rows at these positions."""
+    rows = SparseRows(*estimates[:3], truth.n_labels).take(chosen)
+    return Estimates(*rows[:3], estimates.floor), truth.take(chosen)

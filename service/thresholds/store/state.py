@@ -8,7 +8,7 @@ import os
 import time
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from service.base.errors import BadParameter, DatabaseUnavailable, NotTuned
 from service.db.engine import Compiled, Database, insert_new
@@ -112,34 +112,22 @@ def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change
     return changes if len(changes) == head.epoch - epoch else None
 
 
-def read_checkpoint(connection: Connection, head: Head, at_most: int) -> tuple[int, Tuned]:
-    """Return the epoch of the newest state that is kept, of those up to `at_most`, and the state.
-
-    Raises BadParameter when there is none.
-    """
-    query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.state).where(
-        CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch <= min(at_most, head.epoch)
-    )
-    row = connection.execute(query.order_by(CHECKPOINTS.c.epoch.desc()).limit(1)).one_or_none()
-    if row is None:
-        raise BadParameter(
-            f"model {head.model} version {head.version}: expected an epoch that is kept, found {at_most}"
-        )
-    return row[0], decode_state(row[1])
-
-
 def read_state(connection: Connection, head: Head, at: int | None = None) -> Tuned:
     """Return the state of an epoch, without `at` the head's: a checkpoint, and the log from there on.
 
     Raises BadParameter for an epoch that is not kept any more, or not there yet.
     """
     at = head.epoch if at is None else at
-    epoch, tuned = read_checkpoint(connection, head, at)
-    changes = changes_since(connection, head._replace(epoch=at), epoch)
-    if changes is None or any(change.kind not in MOVES for change in changes):
+    query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.state).where(
+        CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch <= min(at, head.epoch)
+    )
+    row = connection.execute(query.order_by(CHECKPOINTS.c.epoch.desc()).limit(1)).one_or_none()
+    changes = None if row is None else changes_since(connection, head._replace(epoch=at), row.epoch)
+    if row is None or changes is None or any(change.kind not in MOVES for change in changes):
         raise BadParameter(
             f"model {head.model} version {head.version}: expected an epoch that is kept, found {at}"
         )
+    tuned = decode_state(row.state)
     thresholds = tuned.thresholds
     for change in changes:
         if change.kind == HALVED:
@@ -212,12 +200,6 @@ def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
     value = os.urandom(n_bytes)
     connection.execute(insert_new(connection, SECRETS), {"name": name, "value": value})
     return bytes(connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar_one())
-
-
-def newest_checkpoint_epoch(connection: Connection, head: Head) -> int:
-    """Return the epoch of the newest checkpoint, 0 when there is none."""
-    query = select(func.max(CHECKPOINTS.c.epoch)).where(CHECKPOINTS.c.version_id == head.id)
-    return connection.execute(query).scalar_one() or 0
 
 
 class ThresholdDatabase:

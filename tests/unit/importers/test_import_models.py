@@ -18,8 +18,8 @@ from model_store.names import name_of
 from model_store.store import Store
 from service.base.errors import BadData, BadModel, BadParameter
 from service.features import load_featurizer
-from service.importers import IMPORTERS, import_model
 from service.importers.files import ModelFiles
+from service.importers.registry import IMPORTERS, import_model
 from service.inference.predictor import PredictOptions, Predictor
 from tests import foreign_models as foreign
 

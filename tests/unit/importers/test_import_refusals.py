@@ -15,10 +15,10 @@ import pytest
 import scipy.sparse as sp
 
 from service.base.errors import BadModel
-from service.importers import IMPORTERS
 from service.importers.files import ModelFile, ModelFiles
 from service.importers.omikuji import read_cbor
 from service.importers.pickled import Noted, read_pickle
+from service.importers.registry import IMPORTERS
 from tests import foreign_models as foreign
 
 Change = Callable[[Path], object]

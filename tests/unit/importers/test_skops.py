@@ -15,8 +15,9 @@ import pytest
 import scipy.sparse as sp
 
 from service.base.errors import BadModel
-from service.importers import read_vectorizer, skops
+from service.importers import skops
 from service.importers.registry import featurizer_of
+from service.importers.vectorizer import read_vectorizer
 from tests.datasets_helpers import check_sparse
 from tests.skops_files import FOLDER, REFUSED, TAKEN, TEXTS
 

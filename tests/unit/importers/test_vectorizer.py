@@ -17,8 +17,8 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from model_store.store import Store
 from service.base.errors import BadModel
 from service.features import Featurizer, load_featurizer
-from service.importers import publish_with_texts, read_vectorizer
-from service.importers.registry import featurizer_of
+from service.importers.registry import featurizer_of, publish_with_texts
+from service.importers.vectorizer import read_vectorizer
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.workflows.train import TrainRequest, train_and_publish

@@ -62,7 +62,7 @@ async def swap(
 
 # 4. service/cli/aliases.py
 def swap_command(
-    model: commands.Name,
+    model: commands.ModelName,
     alias: commands.Alias = LATEST,
     reason: commands.Reason = "",
     store: StoreDir = DEFAULT_STORE,
