@@ -23,7 +23,7 @@ _FOUND_MAX = 40
 
 _HEADER = re.compile(rb"[ \t]*+(\d++)[ \t]++(\d++)[ \t]++(\d++)[ \t]*+\r?")
 _DIGITS_MAX = 12
-"""A number of more digits is beyond every limit as well with so many of them."""
+"""So many digits of a number are read: with as many, the first not 0, it is beyond every limit."""
 
 
 class _Sizes(NamedTuple):

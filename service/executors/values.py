@@ -113,9 +113,11 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
 
 
 def _read_array(stream: io.BytesIO, dtype: str, shape: list[int]) -> Array:
-    """Return the array that comes next."""
+    """Return the array that comes next. Raises ValueError where it is cut off."""
     array: Array = np.empty(shape, dtype)
-    stream.readinto(array.reshape(-1).view(np.uint8).data)
+    found = stream.readinto(array.reshape(-1).view(np.uint8).data)
+    if found != array.nbytes:
+        raise ValueError(f"expected an array of {array.nbytes} bytes, found {found}")
     return array
 
 

@@ -35,7 +35,7 @@ def keep_best(
 def _rise(
     scores: NDArray[float32], ids: NDArray[int32], size: int, score: float32, id_: int, best_first: bool
 ) -> int:
-    """Add an entry: the best one is the root, or the worst one."""
+    """Add an entry and let it rise; the root is the best one, or the worst one. Return the size."""
     at = size
     while at > 0:
         above = (at - 1) >> 1
@@ -53,7 +53,7 @@ def _rise(
 def _sink(
     scores: NDArray[float32], ids: NDArray[int32], size: int, score: float32, id_: int, best_first: bool
 ) -> None:
-    """Put an entry in the root's place and let it sink below all that come before it."""
+    """Put an entry in the root's place and let it sink below all that belong above it."""
     at = 0
     while True:
         below = 2 * at + 1
