@@ -16,7 +16,6 @@ A struct is declared once, as a class whose annotations say what it holds:
 
 import functools
 import typing
-from collections.abc import Callable, Iterable
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -112,18 +111,6 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-def zeros_of(
-    cls: Callable[..., Struct], shapes: Iterable[tuple[tuple[int, ...], str]], **others: Any
-) -> Struct:
-    """Return a struct of new arrays of zeros, but for the others.
-
-    shapes  each with the names of the fields that have it
-    """
-    kinds = kinds_of(cls)
-    zeros = {name: np.zeros(shape, kinds[name].dtype) for shape, names in shapes for name in names.split()}
-    return cls(**zeros, **others)
-
-
 @functools.cache
 def word_of(cls: Any, field: str) -> int:
     """Return at which place of a handle a field stands: an integer, or the address of an array."""
@@ -142,12 +129,16 @@ def handle_of(struct: tuple[Any, ...]) -> NDArray[np.int64]:
     """
     handle = empty_handle(type(struct))
     for name, value in zip(_KINDS[type(struct)], struct, strict=True):
-        set_field(handle, type(struct), name, value)
+        _set(handle, type(struct), name, value)
     return handle
 
 
-def set_field(handle: NDArray[np.int64], cls: Any, field: str, value: Any) -> None:
-    """Have a handle of a `cls` lead to another array, or hold another integer. Raises as `handle_of`."""
+def set_array(handle: NDArray[np.int64], cls: Any, field: str, array: NDArray[Any]) -> None:
+    """Have a handle of a `cls` lead to another array in one of its fields. Raises as `handle_of`."""
+    _set(handle, cls, field, array)
+
+
+def _set(handle: NDArray[np.int64], cls: Any, field: str, value: Any) -> None:
     kind, word = _KINDS[cls][field], word_of(cls, field)
     if kind is None:
         handle[word] = value

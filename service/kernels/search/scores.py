@@ -15,7 +15,7 @@ import numpy as np
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import F32, F32_1, I32, I32_1, I64, I64_1, handle, struct_at, zeros_of
+from model_store.compiled.handles import F32, F32_1, I32, I32_1, I64, I64_1, handle, struct_at
 from model_store.compiled.vectors import vadd, vbroadcast, vexp, vload, vlog, vmax, vmin, vmul, vstore, vsub
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.extras import Calibration
@@ -124,15 +124,17 @@ def make_queue(ensemble: TreeEnsemble, *, top_r: int) -> QueueWorkspace:
     n_trees, n_nodes = int(ensemble.child_ptr[0]), len(ensemble.parent)
     n_labels = ensemble.label_leaf.shape[1] if n_trees > 1 else 0
     n_front = len(ensemble.directory) + n_trees
-    return zeros_of(
-        QueueWorkspace,
-        [
-            ((1,), "row stamp"),
-            ((n_front,), "front_score front_node"),
-            ((n_nodes,), "node_score node_stamp"),
-            ((top_r,), "best_score best_label"),
-            ((n_labels,), "leaf_seen label_stamp"),
-        ],
+    return QueueWorkspace(
+        row=np.zeros(1, np.int32),
+        stamp=np.zeros(1, np.int64),
+        front_score=np.empty(n_front, np.float32),
+        front_node=np.empty(n_front, np.int32),
+        node_score=np.empty(n_nodes, np.float32),
+        node_stamp=np.zeros(n_nodes, np.int64),
+        best_score=np.empty(top_r, np.float32),
+        best_label=np.empty(top_r, np.int32),
+        leaf_seen=np.empty(n_labels, np.int32),
+        label_stamp=np.zeros(n_labels, np.int64),
     )
 
 

@@ -10,18 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.bits import GROUP_BITS
-from model_store.compiled.handles import (
-    F32_1,
-    F32_2,
-    F32_3,
-    I32_1,
-    I32_2,
-    I64_1,
-    I64_2,
-    U8_1,
-    handle,
-    zeros_of,
-)
+from model_store.compiled.handles import F32_1, F32_2, F32_3, I32_1, I32_2, I64_1, I64_2, U8_1, handle
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.extras import full_features
 
@@ -94,20 +83,21 @@ def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bo
     n_mapped = ensemble.directory.shape[1] << GROUP_BITS
     width = widest_chunk(ensemble)
     n_at_once = max(1, min(_AT_ONCE_MAX, _MARGINS_MAX // max(1, width)))
-    n_features_mapped = n_mapped if maps_features and n_mapped <= _MAP_FEATURES_MAX else 0
-    return zeros_of(
-        Workspace,
-        [
-            ((STAGES, n_features), "block_at block_item dense_at dense_value"),
-            ((STAGES, n_features), "sparse_at sparse_value sparse_count"),
-            ((STAGES, 3), "counts"),
-            ((3,), "turns"),
-            ((n_features_mapped,), "feature_row"),
-            ((n_at_once, width), "margins"),
-            ((n_at_once, 2), "cost"),
-            ((1,), "stop"),
-        ],
+    return Workspace(
+        block_at=np.empty((STAGES, n_features), np.int64),
+        block_item=np.empty((STAGES, n_features), np.int64),
+        dense_at=np.empty((STAGES, n_features), np.int64),
+        dense_value=np.empty((STAGES, n_features), np.float32),
+        sparse_at=np.empty((STAGES, n_features), np.int64),
+        sparse_value=np.empty((STAGES, n_features), np.float32),
+        sparse_count=np.empty((STAGES, n_features), np.int64),
+        counts=np.zeros((STAGES, 3), np.int64),
+        turns=np.zeros(3, np.int64),
+        feature_row=np.zeros(n_mapped if maps_features and n_mapped <= _MAP_FEATURES_MAX else 0, np.int32),
+        margins=np.empty((n_at_once, width), np.float32),
+        cost=np.zeros((n_at_once, 2), np.int64),
         full_features=full_features(ensemble),
+        stop=np.zeros(1, np.uint8),
     )
 
 
@@ -206,19 +196,29 @@ class BeamShape:
         """Allocate the buffers for blocks of up to n_rows rows."""
         n_lanes = n_rows * self.n_trees
         n_saved = self.saved_nodes(beam_width)
-        return zeros_of(
-            BeamWorkspace,
-            [
-                ((len(self.below) + 1,), "chunk_ptr"),
-                ((n_lanes, beam_width), "level_node level_score next_node next_score"),
-                ((n_lanes,), "level_size next_size width left_out best_size saved_size"),
-                ((n_lanes * beam_width,), "entry_node entry_lane entry_row entry_score"),
-                ((n_lanes, top_r), "best_score best_label"),
-                ((n_lanes, n_saved), "saved_node saved_score"),
-                ((n_lanes, n_saved, self._width), "saved_log_p"),
-            ],
+        return BeamWorkspace(
             below=self.below,
+            chunk_ptr=np.zeros(len(self.below) + 1, np.int32),
             in_rounds=self._in_rounds,
+            level_node=np.empty((n_lanes, beam_width), np.int32),
+            level_score=np.empty((n_lanes, beam_width), np.float32),
+            level_size=np.zeros(n_lanes, np.int32),
+            entry_node=np.empty(n_lanes * beam_width, np.int32),
+            entry_lane=np.empty(n_lanes * beam_width, np.int32),
+            entry_row=np.empty(n_lanes * beam_width, np.int32),
+            entry_score=np.empty(n_lanes * beam_width, np.float32),
+            next_score=np.empty((n_lanes, beam_width), np.float32),
+            next_node=np.empty((n_lanes, beam_width), np.int32),
+            next_size=np.zeros(n_lanes, np.int32),
+            width=np.zeros(n_lanes, np.int32),
+            left_out=np.empty(n_lanes, np.float32),
+            best_score=np.empty((n_lanes, top_r), np.float32),
+            best_label=np.empty((n_lanes, top_r), np.int32),
+            best_size=np.zeros(n_lanes, np.int32),
+            saved_node=np.empty((n_lanes, n_saved), np.int32),
+            saved_score=np.empty((n_lanes, n_saved), np.float32),
+            saved_log_p=np.empty((n_lanes, n_saved, self._width), np.float32),
+            saved_size=np.zeros(n_lanes, np.int32),
         )
 
 
@@ -326,17 +326,24 @@ class RoutingShape:
         """
         n_entries = max(_ENTRIES_A_TREE * block_rows, self._n_chunks) + self._widest
         n_leaves = max(_ENTRIES_A_TREE * block_rows * self._n_trees, self._n_leaves) + self._widest
-        return zeros_of(
-            RoutingWorkspace,
-            [
-                ((n_entries,), "entry_node entry_row entry_tree next_node next_row next_tree"),
-                ((self._n_chunks + 1,), "chunk_ptr"),
-                ((n_leaves,), "leaf_node leaf_row leaf_tree leaf_order"),
-                ((block_rows + 1,), "row_ptr"),
-                ((self._n_trees + 1,), "tree_ptr"),
-                ((self._n_trees,), "tree_leaves"),
-                ((self._n_labels,), "label_sum label_seen"),
-                ((self._n_mapped,), "dense_row"),
-                ((top_r,), "best_score best_label"),
-            ],
+        return RoutingWorkspace(
+            entry_node=np.empty(n_entries, np.int32),
+            entry_row=np.empty(n_entries, np.int32),
+            entry_tree=np.empty(n_entries, np.int32),
+            next_node=np.empty(n_entries, np.int32),
+            next_row=np.empty(n_entries, np.int32),
+            next_tree=np.empty(n_entries, np.int32),
+            chunk_ptr=np.zeros(self._n_chunks + 1, np.int32),
+            leaf_node=np.empty(n_leaves, np.int32),
+            leaf_row=np.empty(n_leaves, np.int32),
+            leaf_tree=np.empty(n_leaves, np.int32),
+            leaf_order=np.empty(n_leaves, np.int32),
+            row_ptr=np.zeros(block_rows + 1, np.int32),
+            tree_ptr=np.zeros(self._n_trees + 1, np.int32),
+            tree_leaves=np.zeros(self._n_trees, np.int32),
+            label_sum=np.zeros(self._n_labels, np.float32),
+            label_seen=np.empty(self._n_labels, np.int32),
+            dense_row=np.zeros(self._n_mapped, np.float32),
+            best_score=np.empty(top_r, np.float32),
+            best_label=np.empty(top_r, np.int32),
         )
