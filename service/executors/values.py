@@ -2,9 +2,9 @@
 
 import dataclasses
 import hashlib
-import io
 import json
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -82,7 +82,7 @@ def packed(value: Any) -> bytes:
 
 def unpacked(kind: Any, content: bytes) -> Any:
     """Return the result whose bytes `packed` returned; `kind` is its type."""
-    stream = io.BytesIO(content)
+    stream = BytesIO(content)
     layout = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
     return _built(kind, layout, stream)
 
@@ -112,7 +112,7 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
     raise TypeError(f"expected arrays, numbers and what is made of them, found {type(value).__name__}")
 
 
-def _read_array(stream: io.BytesIO, dtype: str, shape: list[int]) -> Array:
+def _read_array(stream: BytesIO, dtype: str, shape: list[int]) -> Array:
     """Return the array that comes next. Raises ValueError where it is cut off."""
     array: Array = np.empty(shape, dtype)
     found = stream.readinto(array.reshape(-1).view(np.uint8).data)
@@ -121,7 +121,7 @@ def _read_array(stream: io.BytesIO, dtype: str, shape: list[int]) -> Array:
     return array
 
 
-def _built(kind: Any, layout: Any, stream: io.BytesIO) -> Any:
+def _built(kind: Any, layout: Any, stream: BytesIO) -> Any:
     """Return the value of type `kind` that has a layout."""
     if layout is None:
         return None
