@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, file_name, take
+from model_store.arrays import at, file_name, has_group, take
 from model_store.chunk_checks import CHUNK_WORDS_MAX, Fault, check_chunks
 from model_store.compiled.bits import n_groups
 from model_store.compiled.decorators import kernel
@@ -20,13 +20,13 @@ from model_store.compiled.handles import F32, I32, I64
 from model_store.ensemble import LANES, TreeEnsemble, no_trees
 from model_store.errors import BadNames, Corrupt
 from model_store.extras import (
+    EMBEDDING,
     assemble_calibration,
     assemble_embedding,
     assemble_rerank,
     check_calibration,
     check_embedding,
     check_rerank,
-    has_embedding,
     has_rerank,
     is_full,
 )
@@ -182,7 +182,7 @@ def tree_features(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int
     """
     if manifest.link == "softmax":
         return int(assemble_embedding(manifest.n_features, arrays).u.shape[1])
-    if has_embedding(arrays):
+    if has_group(arrays, EMBEDDING):
         raise Corrupt("manifest.json: arrays", f"no embedding with link {manifest.link}", "one")
     return manifest.n_features
 

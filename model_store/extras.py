@@ -160,11 +160,6 @@ class Embedding(NamedTuple):
     mean: NDArray[np.int32]
 
 
-def has_embedding(arrays: Mapping[str, NDArray[Any]]) -> bool:
-    """Return whether a version has embedding arrays, whole or not."""
-    return has_group(arrays, EMBEDDING)
-
-
 def assemble_embedding(n_features: int, arrays: Mapping[str, NDArray[Any]]) -> Embedding:
     """Return the embedding of a version of so many features, read-only; raise Corrupt. Reads no data."""
     stored = arrays.get(f"{EMBEDDING}/u")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from model_store.compiled.handles import I32, I64, U8
 from model_store.documents import parse_sealed, render_sealed
 from model_store.errors import BadNames, Corrupt
-from model_store.fs import FileSystem, Mapped, write_file
+from model_store.fs import FileSystem, Mapped
 from model_store.names import NAME_BYTES_MAX, NameTable, build_names, check_names, check_texts
 
 LABEL_INFO = "label_info"
@@ -251,11 +251,6 @@ def head_digest(head: Head) -> str:
 
 def _sealed(head: Head) -> bytes:
     return render_sealed({**head._asdict(), "schema_version": _SCHEMA})
-
-
-def write_label_info(fs: FileSystem, path: Path, info: LabelInfo) -> None:
-    """Write a new file, synced."""
-    write_file(fs, path, label_info_pieces(info))
 
 
 def label_info_pieces(info: LabelInfo) -> Iterator[memoryview | bytes]:

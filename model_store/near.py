@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, check_lists, empty_group, file_name, group_of, has_group, take_group
+from model_store.arrays import at, check_lists, empty_group, file_name, has_group, take_group
 from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle
 from model_store.errors import Corrupt
 
@@ -117,11 +117,6 @@ def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows
     sizes: dict[str, int | str] = {"label_ptr": n_labels + 1, "other_ptr": n_labels + 1, "value": "row"}
     sizes |= {"feature_ptr": "feature+1", "row_label_ptr": "scale+1", "other_share": "other_label"}
     return take_group(arrays, NEAR, NearRows, **sizes)
-
-
-def near_arrays(near: NearRows) -> dict[str, NDArray[Any]]:
-    """Return the arrays of near rows by name, as `Draft.extra` takes them."""
-    return group_of(NEAR, near)
 
 
 def check_near(near: NearRows, n_columns: int) -> None:

@@ -114,16 +114,11 @@ def parent_of(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def origin_array(origin: Mapping[str, Any]) -> NDArray[np.uint8]:
-    """Return the array of an origin; raise Corrupt for one that no reader would take."""
-    return json_array(ORIGIN, origin)
-
-
 def origin_arrays(origin: Mapping[str, Any], made_for: str | None) -> dict[str, NDArray[Any]]:
     """Return the arrays of an origin, if it says anything, and of what a version was made for, if that is."""
     found: dict[str, NDArray[Any]] = {}
     if any(value is not None for value in origin.values()):
-        found[ORIGIN] = origin_array(origin)
+        found[ORIGIN] = json_array(ORIGIN, origin)
     if made_for is not None:
         found[MADE_FOR] = made_for_array(made_for)
     return found

@@ -19,7 +19,6 @@ from model_store.label_info import (
     head_digest,
     label_info_pieces,
     map_label_info,
-    write_label_info,
 )
 from model_store.moves import NOBODY, Cause
 from model_store.reading import StoreReader
@@ -133,7 +132,7 @@ class StoreWriter(StoreReader):
         self._require_model(name)
         with self._writing(needed), self._stage() as stage:
             self._require_space(needed)
-            write_label_info(self._fs, stage / LABEL_INFO, info)
+            write_file(self._fs, stage / LABEL_INFO, label_info_pieces(info))
             self._replace_label_info(name, stage / LABEL_INFO)
 
     def export_label_info(self, name: str, file: Writable) -> Head | None:

@@ -129,28 +129,24 @@ def _load(kind: Any) -> Any:
     return instruction(load)
 
 
-def _store(kind: Any) -> Any:
-    """Return an intrinsic that stores a vector of a kind."""
-
-    def store(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
-        """Write `vector` to the elements of a float32 array from an index on, counted as in vload."""
-        _check_array(array, types.float32)
-        _check_vectors(vector, kind=kind)
-        if not array.mutable:
-            _refuse("a writable array", array)
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            floats = ir.VectorType(_F32, kind.lanes)
-            builder.store(args[2], _checked_pointer(context, builder, array, args, floats), align=4)
-            return context.get_dummy_value()
-
-        return types.void(array, types.intp, kind), generate
-
-    return instruction(store)
-
-
 vload, load8 = _load(vec16), _load(vec8)
-vstore, store8 = _store(vec16), _store(vec8)
+
+
+@instruction
+def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
+    """Write a Vec16 or Vec8 to the elements of a float32 array from an index on, counted as in vload."""
+    _check_array(array, types.float32)
+    if not isinstance(vector, VectorType):
+        _refuse("a vector", vector)
+    if not array.mutable:
+        _refuse("a writable array", array)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        floats = ir.VectorType(_F32, vector.lanes)
+        builder.store(args[2], _checked_pointer(context, builder, array, args, floats), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, vector), generate
 
 
 def _operation(returned: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:

@@ -15,7 +15,7 @@ from service.datasets.dataset import renumber_labels
 from service.datasets.files import open_data, source_of
 from service.datasets.json_lines import RowCollector, json_blocks, parts_of_blocks
 from service.datasets.reader import NAMED, format_of, named_blocks, refuse_names_file
-from service.datasets.sparse_text import parts_of_svm, parts_of_txt, read_label_names
+from service.datasets.sparse_text import parts_of, read_label_names
 from service.datasets.stream import DataFile, Progress, StandardInput
 
 STDIN = Path("-")
@@ -99,8 +99,7 @@ class DataStream:
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
         n_named = None if self.label_names is None else len(self.label_names)
         has_sizes = self._suffix == ".txt"
-        read = parts_of_txt if has_sizes else parts_of_svm
-        for rows, labels in read(file, n_named):
+        for rows, labels in parts_of(file, n_named, has_header=has_sizes):
             known = has_sizes or n_named is not None
             n_labels = labels.n_labels if known else int(labels.indices.max(initial=-1)) + 1
             n_features = rows.n_features if has_sizes else int(rows.indices.max(initial=-1)) + 1

@@ -1,4 +1,7 @@
-"""Vocabularies as RDF: the concepts of SKOS in Turtle, RDF/XML or N-Triples, read by rdflib (extra `rdf`)."""
+"""Vocabularies of any format that is read, told by a file's suffix: tables, and the concepts of SKOS as RDF.
+
+RDF is Turtle, RDF/XML or N-Triples, read by rdflib (extra `rdf`).
+"""
 
 import contextlib
 import io
@@ -10,7 +13,7 @@ from xml.parsers import expat
 from model_store.label_info import UNDETERMINED, Subject, is_language
 from service.base.errors import BadData, BadParameter
 from service.datasets.stream import DataFile
-from service.datasets.subject_tables import SubjectList, tidy
+from service.datasets.subject_tables import SubjectList, read_subject_csv, read_subject_tsv, tidy
 
 ENTITY_LENGTH_MAX = 512
 """Characters of an entity. Files of ontologies shorten the beginnings of URIs by them."""
@@ -225,3 +228,23 @@ class _Concepts:
             found = f"{str(value)[:60]!r} in {language!r}"
             raise self._file.fault(None, f"<{subject[:120]}>: expected a name in a language, found {found}")
         return language, name
+
+
+SUFFIXES = (".tsv", ".csv", *RDF_FORMATS)
+
+
+def read_subjects(file: DataFile, language: str | None) -> SubjectList:
+    """Return the subjects of a vocabulary, told by its file's suffix (also .gz).
+
+    language  of the names of a .tsv file; None: it is not known
+
+    Raises BadData, naming the file and, of a table, the line, and BadParameter where rdflib is missing.
+    """
+    suffix = file.kind
+    if suffix == ".tsv":
+        return read_subject_tsv(file, language)
+    if suffix == ".csv":
+        return read_subject_csv(file)
+    if suffix in RDF_FORMATS:
+        return read_skos(file, RDF_FORMATS[suffix])
+    raise BadData(f"{file.path}: expected a file named *{', *'.join(SUFFIXES)}, also with .gz, found another")

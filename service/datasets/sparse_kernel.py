@@ -6,7 +6,7 @@ import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, I32, I64, U8
-from service.kernels.text.digits import EXACT, HARD, NON_FINITE, is_digit, parse_decimal, parse_id
+from service.kernels.text.digits import EXACT, HARD, NON_FINITE, parse_decimal, parse_id
 
 NO_FAULT, BAD_LABEL, LABEL_RANGE, BAD_FEATURE, NO_COLON, FEATURE_RANGE, BAD_VALUE, INFINITE, EXTRA_ROW = (
     range(9)
@@ -168,24 +168,3 @@ def parse_rows(
             out.label_ptr[n_rows] = n_labels_out
             out.feature_ptr[n_rows] = n_pairs
     return n_rows, n_hard, i, fault
-
-
-@kernel
-def parse_header(data: U8, limit: int) -> tuple[int, int, int, int]:
-    """Read three integers from a line that ends with a line end; return (them, whether there are no others).
-
-    One at or above `limit` is returned as some number that is.
-    """
-    found = np.zeros(3, np.int64)
-    i, n = 0, 0
-    while not _line_end(data, i):
-        if _blank(data[i]):
-            i += 1
-            continue
-        if n == 3 or not is_digit(data[i]):
-            return 0, 0, 0, 0
-        found[n], i = parse_id(data, i, limit)
-        n += 1
-        if not (_blank(data[i]) or _line_end(data, i)):
-            return 0, 0, 0, 0
-    return found[0], found[1], found[2], 1 if n == 3 else 0

@@ -1,6 +1,7 @@
 """Readers of `.txt` (Extreme Classification Repository) and `.svm` (multi-label libsvm)."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,10 @@ from service.datasets.stream import DataFile
 from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
 
 _FOUND_MAX = 40
+
+_HEADER = re.compile(rb"[ \t]*+(\d++)[ \t]++(\d++)[ \t]++(\d++)[ \t]*+\r?")
+_DIGITS_MAX = 12
+"""So many digits of a number are read: with as many, the first not 0, it is beyond every limit."""
 
 
 class _Sizes(NamedTuple):
@@ -59,25 +64,21 @@ def read_svm(file: DataFile, n_labels: int | None) -> tuple[SparseRows, LabelRow
     that of labels `n_labels` if that is given. Empty lines and lines that begin with `#` are no rows; a row
     without labels begins with a space. Raises BadData. Memory: the result and a block.
     """
-    return _joined(_open_svm(file, n_labels), n_labels, None)
+    return _joined(_open_svm(file, n_labels)[1], n_labels, None)
 
 
-def parts_of_txt(file: DataFile, n_labels: int | None) -> Iterator[tuple[SparseRows, LabelRows]]:
-    """Yield what `read_txt` reads, a block at a time. Memory: a block and its rows."""
-    sizes, parts = _open_txt(file, n_labels, None)
-    for part in parts:
-        yield _rows_of(part, sizes.n_labels if n_labels is None else n_labels, sizes.n_features)
+def parts_of(
+    file: DataFile, n_labels: int | None, *, has_header: bool
+) -> Iterator[tuple[SparseRows, LabelRows]]:
+    """Yield what `read_txt` or `read_svm` reads, a block at a time. Memory: a block and its rows.
 
-
-def parts_of_svm(file: DataFile, n_labels: int | None) -> Iterator[tuple[SparseRows, LabelRows]]:
-    """Yield what `read_svm` reads, a block at a time; sizes not given are N_IDS_MAX."""
-    for part in _open_svm(file, n_labels):
-        yield _rows_of(part, N_IDS_MAX if n_labels is None else n_labels, N_IDS_MAX)
-
-
-def _rows_of(part: _Part, n_labels: int, n_features: int) -> tuple[SparseRows, LabelRows]:
-    rows = SparseRows(part.feature_ptr.copy(), part.features.copy(), part.values.copy(), n_features)
-    return rows, LabelRows(part.label_ptr.copy(), part.labels.copy(), n_labels)
+    Without a header sizes that are not given are N_IDS_MAX.
+    """
+    sizes, parts = _open_txt(file, n_labels, None) if has_header else _open_svm(file, n_labels)
+    n_labels = sizes.n_labels if n_labels is None else n_labels
+    for label_ptr, labels, feature_ptr, features, values in parts:
+        rows = SparseRows(feature_ptr.copy(), features.copy(), values.copy(), sizes.n_features)
+        yield rows, LabelRows(label_ptr.copy(), labels.copy(), n_labels)
 
 
 def _open_txt(file: DataFile, n_labels: int | None, n_features: int | None) -> tuple[_Sizes, Iterator[_Part]]:
@@ -99,31 +100,29 @@ def _open_txt(file: DataFile, n_labels: int | None, n_features: int | None) -> t
     return sizes, _counted(file, _parse(file, itertools.chain([rest], blocks), 1, sizes), sizes)
 
 
+def _open_svm(file: DataFile, n_labels: int | None) -> tuple[_Sizes, Iterator[_Part]]:
+    sizes = _Sizes(None, N_IDS_MAX if n_labels is None else n_labels, N_IDS_MAX)
+    return sizes, _counted(file, _parse(file, file.lines(), 0, sizes), sizes)
+
+
 def _counted(file: DataFile, parts: Iterator[_Part], sizes: _Sizes) -> Iterator[_Part]:
-    """Pass the parts on; raise BadData when they are fewer rows than the header says."""
+    """Pass the parts on; raise BadData when they are fewer rows than the header says, or none."""
     n_rows = 0
     for part in parts:
         n_rows += len(part.label_ptr) - 1
         yield part
-    if n_rows != sizes.n_rows:
+    if sizes.n_rows is not None and n_rows != sizes.n_rows:
         raise file.fault(n_rows + 1, f"expected {sizes.n_rows} rows as the header says, found {n_rows}")
-
-
-def _open_svm(file: DataFile, n_labels: int | None) -> Iterator[_Part]:
-    sizes = _Sizes(None, N_IDS_MAX if n_labels is None else n_labels, N_IDS_MAX)
-    n_rows = 0
-    for part in _parse(file, file.lines(), 0, sizes):
-        n_rows += len(part.label_ptr) - 1
-        yield part
     if not n_rows:
         raise file.fault(1, "expected at least one row, found none")
 
 
 def _parse_header(file: DataFile, line: bytes) -> _Sizes:
-    found = kernels.parse_header(np.frombuffer(line + b"\n", np.uint8), N_ROWS_MAX + 1)
-    n_rows, n_features, n_labels, well_formed = found
-    if not well_formed:
+    found = _HEADER.fullmatch(line)
+    if found is None:
         raise file.fault(1, f"expected a header `points features labels`, found {_shown(line)}")
+    digits = [number.lstrip(b"0")[:_DIGITS_MAX] for number in found.groups()]
+    n_rows, n_features, n_labels = (int(number or 0) for number in digits)
     if not 1 <= n_rows <= N_ROWS_MAX:
         raise file.fault(1, f"expected 1 to {N_ROWS_MAX} points in the header, found {_shown(line)}")
     if max(n_features, n_labels) > N_IDS_MAX:

@@ -5,6 +5,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -82,9 +83,9 @@ def packed(value: Any) -> bytes:
 
 def unpacked(kind: Any, content: bytes) -> Any:
     """Return the result whose bytes `packed` returned; `kind` is its type."""
-    start = 8 + int.from_bytes(content[:8], "little")
-    layout = json.loads(content[8:start])
-    return _built(kind, layout, _Arrays(content, start))
+    stream = BytesIO(content)
+    layout = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    return _built(kind, layout, stream)
 
 
 def _layout(value: Any, arrays: list[Array]) -> Any:
@@ -114,37 +115,31 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
     raise TypeError(f"expected arrays, numbers and what is made of them, found {type(value).__name__}")
 
 
-class _Arrays:
-    """The arrays that stand one after the other in bytes."""
-
-    def __init__(self, content: bytes, start: int) -> None:
-        self._content = content
-        self._start = start
-
-    def next(self, dtype: str, shape: list[int]) -> Array:
-        """Return a copy of the next array."""
-        count = int(np.prod(shape, dtype=np.int64))
-        array = np.frombuffer(self._content, np.dtype(dtype), count, self._start).reshape(shape).copy()
-        self._start += array.nbytes
-        return array
+def _read_array(stream: BytesIO, dtype: str, shape: list[int]) -> Array:
+    """Return the array that comes next. Raises ValueError where it is cut off."""
+    array: Array = np.empty(shape, dtype)
+    found = stream.readinto(array.reshape(-1).view(np.uint8).data)
+    if found != array.nbytes:
+        raise ValueError(f"expected an array of {array.nbytes} bytes, found {found}")
+    return array
 
 
-def _built(kind: Any, layout: Any, arrays: _Arrays) -> Any:
+def _built(kind: Any, layout: Any, stream: BytesIO) -> Any:
     """Return the value of type `kind` that has a layout."""
     if layout is None:
         return None
     origin, inner = get_origin(kind), get_args(kind)
     if origin is np.ndarray:
-        return arrays.next(*layout)
+        return _read_array(stream, *layout)
     if type(None) in inner:
-        return _built(next(one for one in inner if one is not type(None)), layout, arrays)
+        return _built(next(one for one in inner if one is not type(None)), layout, stream)
     if origin is list:
-        return [_built(inner[0], part, arrays) for part in layout]
+        return [_built(inner[0], part, stream) for part in layout]
     if origin is tuple:
-        return tuple(_built(one, part, arrays) for one, part in zip(inner, layout, strict=True))
+        return tuple(_built(one, part, stream) for one, part in zip(inner, layout, strict=True))
     if isinstance(layout, list):
         kinds = list(_kinds_of(kind))
-        return kind(*(_built(one, part, arrays) for one, part in zip(kinds, layout, strict=True)))
+        return kind(*(_built(one, part, stream) for one, part in zip(kinds, layout, strict=True)))
     return kind(layout)
 
 

@@ -17,7 +17,7 @@ from model_store.extras import EMBEDDING
 from model_store.identifiers import check_model
 from model_store.manifest import DataInfo, Manifest, TrainerInfo
 from model_store.names import NameTable, build_names
-from model_store.origin import ORIGIN, origin_array, parent_of
+from model_store.origin import ORIGIN, json_array, parent_of
 from model_store.store import Store
 from model_store.version import Draft, Model, draft_of
 from service.base.errors import BadData, BadModel, BadParameter
@@ -177,7 +177,7 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
         n_features=featurizer.n_features,
         features=featurizer.config(),
         ensemble=widened(model.ensemble, featurizer.n_features) if more else model.ensemble,
-        extra={**draft.extra, **featurizer.arrays(), ORIGIN: origin_array(origin)},
+        extra={**draft.extra, **featurizer.arrays(), ORIGIN: json_array(ORIGIN, origin)},
     )
 
 

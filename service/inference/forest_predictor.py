@@ -13,7 +13,7 @@ from service.inference.buffers import FIRST, Buffers, Need
 from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedStep, most_shares, told_shares
 from service.inference.options import PredictOptions
 from service.inference.searcher import LabelSearcher, SearchPlan, check_kind
-from service.kernels.search.explain import depth_of, explain_route
+from service.kernels.search.explain import depth_of, explain_leaf
 from service.kernels.search.routing import reach_leaves, route_rows
 from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.workspace import RoutingShape, RoutingWorkspace
@@ -106,7 +106,7 @@ class ForestPredictor(LabelSearcher):
         depth = depth_of(self._ensemble.parent, leaf)
         nodes, margins = np.empty(depth, np.int32), np.empty(depth, np.float32)
         features, shares = most_shares(depth)
-        explain_route(buffers.call, leaf, nodes, margins, features, shares)
+        explain_leaf(buffers.call, leaf, nodes, margins[:0], margins, features, shares)
         return [
             RoutedStep(node, margin, told)
             for node, margin, told in zip(nodes.tolist(), margins, told_shares(features, shares), strict=True)

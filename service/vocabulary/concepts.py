@@ -13,8 +13,8 @@ from model_store.compiled.handles import I32, U8
 from model_store.label_info import NAME, NOTATION, UNDETERMINED, URI, Subject, is_language
 from service.base.errors import BadData, BadParameter
 from service.base.rows import offsets
+from service.datasets.skos import read_subjects
 from service.datasets.stream import DataFile
-from service.datasets.subjects import read_subjects
 from service.vocabulary.trie import Lists
 
 PREFERRED, ALTERNATIVE, HIDDEN = 0, 1, 2

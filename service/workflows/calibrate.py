@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from model_store.compiled.handles import F32, Bools
 from model_store.extras import Calibration, calibration_arrays
 from model_store.manifest import CALIBRATION, DataInfo
-from model_store.origin import ORIGIN, REPORT, origin_array, parent_of, read_report, report_array
+from model_store.origin import ORIGIN, REPORT, json_array, parent_of, read_report, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model, draft_of
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
@@ -140,7 +140,7 @@ def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any
     if REPORT in extra:
         told = {name: part for name, part in read_report(extra).items() if name != "validation"}
         extra[REPORT] = report_array(told)
-    extra[ORIGIN] = origin_array({**origin, CALIBRATION: about})
+    extra[ORIGIN] = json_array(ORIGIN, {**origin, CALIBRATION: about})
     metrics = {name: value for name, value in draft.metrics.items() if name not in F_MEASURES}
     return replace(draft, metrics=metrics, extra=extra)
 

@@ -10,8 +10,8 @@ from model_store.label_info import NAME, URI, LabelInfo, build_label_info, is_la
 from model_store.names import find_names
 from model_store.store import Store
 from service.base.errors import BadData, BadParameter
+from service.datasets.skos import read_subjects
 from service.datasets.stream import DataFile
-from service.datasets.subjects import read_subjects
 from service.workflows.train import TrainReport
 
 

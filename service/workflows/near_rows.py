@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from model_store.arrays import group_of
 from model_store.compiled.handles import F32, F64, I32, I64
-from model_store.near import NEAR_FEATURES, OTHERS_MAX, POSTINGS_MAX, ROWS_MAX, ZERO, NearRows, near_arrays
+from model_store.near import NEAR, NEAR_FEATURES, OTHERS_MAX, POSTINGS_MAX, ROWS_MAX, ZERO, NearRows
 from model_store.version import Model
 from service.base.errors import BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows, offsets, ranges
@@ -46,7 +47,7 @@ def near_of(member: Model, dataset: Dataset, labels: LabelRows, seed: int) -> di
     """
     check_rerank(member.manifest.link, member.manifest.trainer.name)
     rows = featurizer_of(member).transform_dataset(dataset)
-    return near_arrays(draw_near_rows(rows, labels, seed))
+    return group_of(NEAR, draw_near_rows(rows, labels, seed))
 
 
 def near_or_not(

@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import group_of
 from model_store.checks import LABEL_COUNTS
 from model_store.compiled.handles import I32
 from model_store.label_info import URI
 from model_store.manifest import CALIBRATION, COMBINED
 from model_store.members import NO_LABEL, assemble_ranker, map_name, proposing_of
 from model_store.names import all_names, build_names
-from model_store.near import assemble_near, has_near, near_arrays
+from model_store.near import NEAR, assemble_near, has_near
 from model_store.origin import REPORT, origin_arrays, parent_of, read_origin
 from model_store.store import Store
 from model_store.version import Draft, Model
@@ -160,4 +161,4 @@ def _near(arrays: Mapping[str, NDArray[Any]], to_new: I32, n_labels: int) -> dic
     stay = np.flatnonzero(to_new != NO_LABEL)
     old = np.full(n_labels, -1, np.int32)
     old[to_new[stay]] = stay
-    return near_arrays(place_near(assemble_near(len(to_new), arrays), old))
+    return group_of(NEAR, place_near(assemble_near(len(to_new), arrays), old))

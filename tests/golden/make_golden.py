@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from model_store.arrays import group_of
 from model_store.label_info import Subject
 from model_store.members import Ranker
 from model_store.names import build_names
-from model_store.near import near_arrays
+from model_store.near import NEAR
 from model_store.origin import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model, model_of
@@ -117,7 +118,7 @@ def combined_draft(each: Sequence[Any], words: NameParameters) -> Draft:
     parts = combined_parts(members, names, candidates=5, beam_width=3)
     labels = LabelRows(np.arange(4), np.arange(3, dtype=np.int32), len(LABELS))
     rows = featurizer_of(members[0]).transform_texts(TEXTS)
-    parts = replace(parts, near=near_arrays(draw_near_rows(rows, labels, 0)))
+    parts = replace(parts, near=group_of(NEAR, draw_near_rows(rows, labels, 0)))
     n_features = len(no_ranker(parts).linear) - 1
     ranker = Ranker(
         linear=np.linspace(-0.5, 0.5, n_features + 1, dtype=np.float32),

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
-from model_store.compiled.vectors import lowest_lane, vadd, vatleast, vbroadcast, vload
-from model_store.ensemble import LANES, TreeEnsemble
+from model_store.ensemble import TreeEnsemble
 from service.kernels.search.beam_levels import (
     drop_below_thresholds,
     end_of_round,
@@ -28,6 +27,7 @@ from service.kernels.search.beam_levels import (
     go_down,
     keep_best_leaves,
     keep_best_means,
+    keep_children,
     nothing_is_missed,
     rank_leaves,
     reaches,
@@ -43,8 +43,6 @@ from service.kernels.search.call import (
     charge,
     clear_cost,
     has_thresholds,
-    is_allowed,
-    key_of,
     with_thresholds,
     write_answer,
 )
@@ -55,7 +53,6 @@ from service.kernels.search.feature_map import (
     map_features,
     unmap_features,
 )
-from service.kernels.search.heaps import keep_best
 from service.kernels.search.scores import log_links
 from service.kernels.search.scoring import Scorer, last_at_once, score_in_turn, score_mapped, start_turns
 from service.kernels.search.workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace, Workspace
@@ -218,40 +215,10 @@ def _take_children(
     if below != ALL_INNER:
         save_leaves(node, score, n_children, lane, beam, margins)
     if below != ALL_LEAVES:
-        _offer_inner_nodes(ensemble, search, node, score, lane, beam, margins)
-
-
-@inlined
-def _offer_inner_nodes(
-    ensemble: TreeEnsemble,
-    search: Search,
-    node: int,
-    score: np.float32,
-    lane: int,
-    beam: BeamWorkspace,
-    margins: NDArray[np.float32],
-) -> None:
-    """Offer the inner nodes among a node's children to its lane's beam of the next level.
-
-    Whole vectors of children are passed over that are below the least key that can still enter.
-    """
-    next_score, next_node, n_next = beam.next_score[lane], beam.next_node[lane], beam.next_size[lane]
-    width = beam.width[lane]
-    most = vbroadcast(key_of(search, node, score))
-    child = ensemble.child_ptr[node]
-    n_children = ensemble.child_ptr[node + 1] - child
-    for tile in range(0, n_children, LANES):
-        floor = next_score[0] if n_next == width else np.float32(-np.inf)
-        lanes = vatleast(vadd(most, vload(margins, tile)), vbroadcast(floor))
-        while lanes != 0:
-            position = tile + lowest_lane(lanes)
-            lanes &= lanes - 1
-            here = child + position
-            if position >= n_children or ensemble.node_chunk[here] < 0 or not is_allowed(search, here):
-                continue
-            key = key_of(search, here, score + margins[position])
-            n_next = keep_best(next_score, next_node, n_next, width, key, here)
-    beam.next_size[lane] = n_next
+        scores, nodes, n_next = beam.next_score[lane], beam.next_node[lane], beam.next_size[lane]
+        beam.next_size[lane] = keep_children(
+            ensemble, search, node, score, margins, False, scores, nodes, n_next, beam.width[lane]
+        )
 
 
 @inlined

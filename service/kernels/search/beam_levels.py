@@ -18,7 +18,7 @@ computed.
 import numpy as np
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
-from model_store.compiled.handles import F32
+from model_store.compiled.handles import F32, I32
 from model_store.compiled.vectors import lowest_lane, vadd, vatleast, vbroadcast, vload, vselect, vstore
 from model_store.ensemble import LANES, TreeEnsemble
 from service.kernels.search.call import (
@@ -75,33 +75,52 @@ def keep_best_leaves(ensemble: TreeEnsemble, search: Search, lane: int, beam: Be
     for saved in range(1, n_saved):
         if beam.saved_score[lane, saved] > beam.saved_score[lane, best]:
             best = saved
+    scores, labels, n_best = beam.best_score[lane], beam.best_label[lane], beam.best_size[lane]
     for turn in range(n_saved):
         saved = best if turn == 0 else turn - (turn <= best)
-        _keep_leaves_of(ensemble, search, lane, saved, beam)
+        node, score = beam.saved_node[lane, saved], beam.saved_score[lane, saved]
+        log_p = beam.saved_log_p[lane, saved]
+        n_best = keep_children(
+            ensemble, search, node, score, log_p, True, scores, labels, n_best, search.top_r
+        )
+    beam.best_size[lane] = n_best
 
 
 @inlined
-def _keep_leaves_of(
-    ensemble: TreeEnsemble, search: Search, lane: int, saved: int, beam: BeamWorkspace
-) -> None:
-    """Offer the leaves among a saved node's children to the lane's heap."""
-    best_score, best_label, n_best = beam.best_score[lane], beam.best_label[lane], beam.best_size[lane]
-    score, log_p = beam.saved_score[lane, saved], beam.saved_log_p[lane, saved]
-    child = ensemble.child_ptr[beam.saved_node[lane, saved]]
-    n_children = ensemble.child_ptr[beam.saved_node[lane, saved] + 1] - child
-    most = vbroadcast(key_of(search, beam.saved_node[lane, saved], score))
+def keep_children(
+    ensemble: TreeEnsemble,
+    search: Search,
+    node: int,
+    score: np.float32,
+    log_p: F32,
+    are_leaves: bool,
+    scores: F32,
+    ids: I32,
+    size: int,
+    capacity: int,
+) -> int:
+    """Offer the leaves or the inner nodes among a node's children to a heap; return its size.
+
+    Leaves by their labels. Whole vectors of children are passed over that are below the least key that can
+    still enter.
+    """
+    child = ensemble.child_ptr[node]
+    n_children = ensemble.child_ptr[node + 1] - child
+    most = vbroadcast(key_of(search, node, score))
     for tile in range(0, n_children, LANES):
-        floor = best_score[0] if n_best == search.top_r else np.float32(-np.inf)
+        floor = scores[0] if size == capacity else np.float32(-np.inf)
         lanes = vatleast(vadd(most, vload(log_p, tile)), vbroadcast(floor))
         while lanes != 0:
             position = tile + lowest_lane(lanes)
             lanes &= lanes - 1
-            leaf = child + position
-            if position >= n_children or ensemble.node_chunk[leaf] >= 0 or not is_allowed(search, leaf):
+            here = child + position
+            if position >= n_children or (ensemble.node_chunk[here] < 0) != are_leaves:
                 continue
-            key = key_of(search, leaf, score + log_p[position])
-            n_best = keep_best(best_score, best_label, n_best, search.top_r, key, ensemble.node_label[leaf])
-    beam.best_size[lane] = n_best
+            if is_allowed(search, here):
+                key = key_of(search, here, score + log_p[position])
+                id_ = ensemble.node_label[here] if are_leaves else here
+                size = keep_best(scores, ids, size, capacity, key, id_)
+    return size
 
 
 @inlined

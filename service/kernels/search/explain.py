@@ -65,9 +65,10 @@ def explain_leaf(
 
     call_at          of a Call: the row is its first one
     path_out         int32[depth]: the nodes
-    probability_out  float32[depth]: of each node given its parent
+    probability_out  float32[depth]: of each node given its parent; [0]: of a decision tree
     score_out        float32[depth]: of each node, the product down to it; in a model of one tree the last has
-                     the bits of the label's score in every traversal
+                     the bits of the label's score in every traversal. Of a decision tree the margins, with
+                     the bits that routing compares
     features_out     int32[depth, FEATURES_MAX]: the row's features that add most to the node's margin, by
                      absolute share, NO_FEATURE behind the last one
     shares_out       float32[depth, FEATURES_MAX]: their shares, value * weight; margin = bias + the sum over
@@ -83,12 +84,13 @@ def explain_leaf(
         above = ensemble.parent[node]
         path_out[step] = node
         score_alone(scorer, above, call.first)
-        log_links(link, ensemble.child_ptr[above + 1] - ensemble.child_ptr[above], work.margins[0])
+        if len(probability_out) > 0:
+            log_links(link, ensemble.child_ptr[above + 1] - ensemble.child_ptr[above], work.margins[0])
         score_out[step] = work.margins[0, node - ensemble.child_ptr[above]]
         keep_most(ensemble, node, call, scorer, features_out[step], shares_out[step])
         node = above
     total = np.float32(0.0)
-    for step in range(depth):
+    for step in range(len(probability_out)):
         probability_out[step] = np.exp(score_out[step])
         total += score_out[step]
         score_out[step] = np.exp(total)
@@ -120,29 +122,3 @@ def depth_of(parent: I32, node: int) -> int:
         node = parent[node]
         depth += 1
     return depth
-
-
-@kernel
-def explain_route(
-    call_at: I64, leaf: int, path_out: I32, margin_out: F32, features_out: I32, shares_out: F32
-) -> None:
-    """Walk a leaf's path from below the root to the leaf, of `depth` nodes.
-
-    call_at          of a Call: the row is its first one
-    path_out         int32[depth]: the nodes
-    margin_out       float32[depth]: their margins, with the bits that routing compares
-    features_out     int32[depth, FEATURES_MAX], and
-    shares_out       float32[depth, FEATURES_MAX]: what adds most to the node's margin, as of `explain_leaf`
-    Cost: a chunk a node, and a row of the chunk a feature and node.
-    """
-    call = struct_at(Call, call_at)
-    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
-    work = struct_at(Workspace, call.work)
-    node = leaf
-    for step in range(len(path_out) - 1, -1, -1):
-        above = ensemble.parent[node]
-        path_out[step] = node
-        score_alone(scorer, above, call.first)
-        margin_out[step] = work.margins[0, node - ensemble.child_ptr[above]]
-        keep_most(ensemble, node, call, scorer, features_out[step], shares_out[step])
-        node = above

@@ -25,34 +25,45 @@ def keep_best(
 ) -> int:
     """Offer an entry to the `capacity` (>= 1) best; the worst of them is the root. O(log capacity)."""
     if size < capacity:
-        at = size
-        while at > 0:
-            above = (at - 1) >> 1
-            if better(score, id_, scores[above], ids[above]):
-                break
-            scores[at] = scores[above]
-            ids[at] = ids[above]
-            at = above
-        scores[at] = score
-        ids[at] = id_
-        return size + 1
+        return _rise(scores, ids, size, score, id_, False)
     if better(score, id_, scores[0], ids[0]):
-        _sink_worst(scores, ids, size, score, id_)
+        _sink(scores, ids, size, score, id_, False)
     return size
 
 
 @inlined
-def _sink_worst(scores: NDArray[float32], ids: NDArray[int32], size: int, score: float32, id_: int) -> None:
-    """Put an entry in the root's place and let it sink below all that are worse."""
+def _rise(
+    scores: NDArray[float32], ids: NDArray[int32], size: int, score: float32, id_: int, best_first: bool
+) -> int:
+    """Add an entry and let it rise; the root is the best one, or the worst one. Return the size."""
+    at = size
+    while at > 0:
+        above = (at - 1) >> 1
+        if better(score, id_, scores[above], ids[above]) != best_first:
+            break
+        scores[at] = scores[above]
+        ids[at] = ids[above]
+        at = above
+    scores[at] = score
+    ids[at] = id_
+    return size + 1
+
+
+@inlined
+def _sink(
+    scores: NDArray[float32], ids: NDArray[int32], size: int, score: float32, id_: int, best_first: bool
+) -> None:
+    """Put an entry in the root's place and let it sink below all that belong above it."""
     at = 0
     while True:
         below = 2 * at + 1
         if below >= size:
             break
         right = below + 1
-        if right < size and better(scores[below], ids[below], scores[right], ids[right]):
+        first, second = (right, below) if best_first else (below, right)
+        if right < size and better(scores[first], ids[first], scores[second], ids[second]):
             below = right
-        if better(scores[below], ids[below], score, id_):
+        if better(scores[below], ids[below], score, id_) != best_first:
             break
         scores[at] = scores[below]
         ids[at] = ids[below]
@@ -69,44 +80,18 @@ def sort_best(scores: NDArray[float32], ids: NDArray[int32], size: int) -> None:
         id_ = ids[last]
         scores[last] = scores[0]
         ids[last] = ids[0]
-        _sink_worst(scores, ids, last, score, id_)
+        _sink(scores, ids, last, score, id_, False)
 
 
 @inlined
 def push_frontier(scores: NDArray[float32], ids: NDArray[int32], size: int, score: float32, id_: int) -> int:
     """Add an entry to the frontier (the best entry at the root); the arrays have room. O(log size)."""
-    at = size
-    while at > 0:
-        above = (at - 1) >> 1
-        if not better(score, id_, scores[above], ids[above]):
-            break
-        scores[at] = scores[above]
-        ids[at] = ids[above]
-        at = above
-    scores[at] = score
-    ids[at] = id_
-    return size + 1
+    return _rise(scores, ids, size, score, id_, True)
 
 
 @inlined
 def pop_frontier(scores: NDArray[float32], ids: NDArray[int32], size: int) -> int:
     """Remove the root, which the caller has read. O(log size)."""
     size -= 1
-    score = scores[size]
-    id_ = ids[size]
-    at = 0
-    while True:
-        below = 2 * at + 1
-        if below >= size:
-            break
-        right = below + 1
-        if right < size and better(scores[right], ids[right], scores[below], ids[below]):
-            below = right
-        if not better(scores[below], ids[below], score, id_):
-            break
-        scores[at] = scores[below]
-        ids[at] = ids[below]
-        at = below
-    scores[at] = score
-    ids[at] = id_
+    _sink(scores, ids, size, scores[size], ids[size], True)
     return size

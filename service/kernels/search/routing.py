@@ -64,53 +64,17 @@ def go_down(
     step = n_trees if last - first == 1 else 1
     n_leaves = 0
     for tree in range(0, n_trees, step):
-        n_leaves = _go_down_trees(
-            ensemble,
-            link,
-            rows,
-            (first, last),
-            (tree, tree + step),
-            n_leaves,
-            scorer,
-            routing,
-            work,
-            costs_out,
-        )
-        if n_leaves == NO_ROOM:
-            break
-    return n_leaves
-
-
-@inlined
-def _go_down_trees(
-    ensemble: TreeEnsemble,
-    link: int,
-    rows: Rows,
-    block: tuple[int, int],
-    trees: tuple[int, int],
-    n_leaves: int,
-    scorer: Scorer,
-    routing: RoutingWorkspace,
-    work: Workspace,
-    costs_out: NDArray[np.int64],
-) -> int:
-    """Send rows block[0] .. block[1] - 1 down trees[0] .. trees[1] - 1.
-
-    Return the number of leaves in leaf_*, or NO_ROOM.
-    """
-    first, last = block
-    first_tree, last_tree = trees
-    if n_leaves + (last - first) * (last_tree - first_tree) > len(routing.leaf_node):
-        return NO_ROOM
-    n_entries, n_leaves = _enter_roots(ensemble, first, last, first_tree, last_tree, n_leaves, routing)
-    while n_entries > 0 and not work.stop[0]:
-        n_next, n_leaves = _score_level(
-            ensemble, link, rows, n_entries, n_leaves, scorer, routing, work, costs_out
-        )
-        if n_next == NO_ROOM:
+        if n_leaves + (last - first) * step > len(routing.leaf_node):
             return NO_ROOM
-        _next_level(ensemble, n_next, last - first, routing)
-        n_entries = n_next
+        n_entries, n_leaves = _enter_roots(ensemble, first, last, tree, tree + step, n_leaves, routing)
+        while n_entries > 0 and not work.stop[0]:
+            n_next, n_leaves = _score_level(
+                ensemble, link, rows, n_entries, n_leaves, scorer, routing, work, costs_out
+            )
+            if n_next == NO_ROOM:
+                return NO_ROOM
+            _next_level(ensemble, n_next, last - first, routing)
+            n_entries = n_next
     return n_leaves
 
 
@@ -306,7 +270,10 @@ def route_rows(call_at: NDArray[np.int64]) -> None:
             continue
         sort_leaves(n_leaves, row, end - row, routing)
         for here in range(row, end):
-            n_best = _rank(ensemble, rerank, rows, here, here - row, search, routing)
+            low, high = rows.indptr[here], rows.indptr[here + 1]
+            ptr, features, values = routing.row_ptr, rows.indices[low:high], rows.values[low:high]
+            n_seen = add_leaves(ensemble, routing, ptr[here - row], ptr[here - row + 1])
+            n_best = rank_labels(ensemble.child_ptr[0], n_seen, features, values, rerank, search, routing)
             is_stopped = work.stop[0] != 0
             answers.exact[here] = not is_stopped
             answers.counts[here] = 0 if search.is_sure and is_stopped else n_best
@@ -319,24 +286,6 @@ def route_rows(call_at: NDArray[np.int64]) -> None:
         answers.counts[here] = 0
         clear_cost(answers.costs, here, work)
     calibrate_answers(call, search, answers)
-
-
-@inlined
-def _rank(
-    ensemble: TreeEnsemble,
-    rerank: Rerank,
-    rows: Rows,
-    row: int,
-    place: int,
-    search: Search,
-    routing: RoutingWorkspace,
-) -> int:
-    """Leave the best labels of the block's place-th row, sorted, in best_*; return their number."""
-    low, high = rows.indptr[row], rows.indptr[row + 1]
-    n_seen = add_leaves(ensemble, routing, routing.row_ptr[place], routing.row_ptr[place + 1])
-    return rank_labels(
-        ensemble.child_ptr[0], n_seen, rows.indices[low:high], rows.values[low:high], rerank, search, routing
-    )
 
 
 @kernel

@@ -28,7 +28,6 @@ from model_store.compiled.vectors import (
     add_scaled8,
     load8,
     prefetch,
-    store8,
     vadd,
     vbroadcast,
     vload,
@@ -344,5 +343,5 @@ def add_narrow_rows(
         at = before - entry * width if entry < 0 else zeros
         total = add_scaled8(total, rows.values[place(i)], load8(dense, at))
         n_dense += np.int64(entry < 0)
-    store8(work.margins[slot], 0, total)
+    vstore(work.margins[slot], 0, total)
     finish_margins(ensemble, node, n_dense * width * dense.itemsize, work, slot)

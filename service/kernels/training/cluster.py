@@ -75,8 +75,7 @@ def bisect(
     stay in the order of members.
     """
     n = len(members)
-    state = np.empty(1, np.uint64)
-    state[0] = seed
+    state = np.full(1, seed, np.uint64)
     first = random_below(state, n)
     second = random_below(state, n - 1)
     if second >= first:
@@ -190,8 +189,7 @@ def kmeans(
     n = len(members)
     width = (n_clusters + LANES - 1) // LANES * LANES
     n_used = _rank_features(indptr, indices, members, rank)
-    state = np.empty(1, np.uint64)
-    state[0] = seed
+    state = np.full(1, seed, np.uint64)
     cluster = np.full(n, -1, np.int64)
     drawn = np.arange(n).astype(np.int32)
     shuffle(drawn, n, state)

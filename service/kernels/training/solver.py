@@ -177,8 +177,7 @@ def solve_squared_hinge(
     """
     lanes = (1 << n_children) - 1
     diagonal = vdiv(vbroadcast(0.5), vload(cost, 0))
-    state = np.empty(1, np.uint64)
-    state[0] = seed
+    state = np.full(1, seed, np.uint64)
     extent = np.empty((3, LANES), np.float32)
     _start(tile, lanes, extent)
     n_rows = len(tile.order)
@@ -349,8 +348,7 @@ def solve_logistic(
     undone = lanes
     costs = vload(cost, 0)
     inner = vbroadcast(INNER_SHARE * eps)
-    state = np.empty(1, np.uint64)
-    state[0] = seed
+    state = np.full(1, seed, np.uint64)
     alpha = vmin(vmul(vbroadcast(0.001), costs), vbroadcast(1e-8))
     for i in range(n_rows):
         tile.order[i] = i

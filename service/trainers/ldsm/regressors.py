@@ -11,7 +11,7 @@ import numpy as np
 
 from model_store.compiled.decorators import kernel, nonallocating_inlined, nonallocating_kernel
 from model_store.compiled.handles import F32, I32, U8, U64
-from model_store.compiled.vectors import EIGHT, add_scaled8, load8, store8, zero8
+from model_store.compiled.vectors import EIGHT, add_scaled8, load8, vstore, zero8
 from service.kernels.search.scorer import place
 from service.kernels.training.problem import NodeLabels, Problem
 from service.kernels.training.random import next_random, shuffle
@@ -95,7 +95,7 @@ def margins_of(problem: Problem, regressors: Regressors, i: Integer) -> None:
     while e < end:
         first = add_scaled8(first, values[place(e)], load8(weights, features[place(e)] * EIGHT))
         e += 1
-    store8(
+    vstore(
         regressors.margins,
         0,
         add_scaled8(add_scaled8(first, one, second), one, add_scaled8(third, one, fourth)),
@@ -108,12 +108,12 @@ def _step_sgd(problem: Problem, regressors: Regressors, i: Integer) -> None:
     weights = regressors.weights
     step = load8(regressors.steps, 0)
     at = (len(weights) - 1) * EIGHT
-    store8(weights, at, add_scaled8(load8(weights, at), np.float32(1), step))
+    vstore(weights, at, add_scaled8(load8(weights, at), np.float32(1), step))
     for e in range(problem.indptr[i], problem.indptr[i + 1]):
         at = problem.features[place(e)] * EIGHT
-        store8(weights, at, add_scaled8(load8(weights, at), problem.values[place(e)], step))
+        vstore(weights, at, add_scaled8(load8(weights, at), problem.values[place(e)], step))
     margins = load8(regressors.margins, 0)
-    store8(regressors.margins, 0, add_scaled8(margins, problem.squares[i] + np.float32(1), step))
+    vstore(regressors.margins, 0, add_scaled8(margins, problem.squares[i] + np.float32(1), step))
 
 
 @nonallocating_inlined

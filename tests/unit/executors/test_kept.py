@@ -129,6 +129,8 @@ def test_values_come_back_from_bytes_as_they_were() -> None:
     assert digest_of(MATRIX) != digest_of(MATRIX.reshape(5, 20))
     with pytest.raises(TypeError, match="found object"):
         packed([object()])
+    with pytest.raises(ValueError, match="expected an array of 400 bytes, found 300"):
+        unpacked(Found, packed(value)[:-100])
 
 
 def test_arrays_of_others_are_seen_through_views_that_are_not_read_only() -> None:

@@ -21,7 +21,7 @@ from service.inference.predictor import NodeThresholds, PredictOptions, Predicto
 from service.inference.predictors import make_predictor
 from service.kernels.search.beam import beam_rows
 from service.kernels.search.best_first import best_first_rows, threshold_rows
-from service.kernels.search.explain import depth_of, explain_leaf, explain_route
+from service.kernels.search.explain import depth_of, explain_leaf
 from service.kernels.search.routing import reach_leaves, route_rows
 from service.kernels.search.subtrees import lift, set_logs
 from tests.oracles.routing import random_decision_forest, routed_scores, whole_rows
@@ -191,7 +191,7 @@ def test_read_only_rows_are_answered_too(predictor):
 def test_after_the_warm_up_nothing_is_compiled(model):
     kernels = (
         *(beam_rows, best_first_rows, threshold_rows, lift, depth_of, explain_leaf),
-        *(route_rows, reach_leaves, explain_route, set_logs),
+        *(route_rows, reach_leaves, set_logs),
     )
     predictor = make_predictor(model)
     predictor.warm_up()

@@ -10,14 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model_store.errors import BadNames, Corrupt, ModelNotFound
+from model_store.fs import write_file
 from model_store.label_info import (
     HEAD_BYTES,
     Head,
     LabelInfo,
     Subject,
     build_label_info,
+    label_info_pieces,
     map_label_info,
-    write_label_info,
 )
 from model_store.names import find_name
 from model_store.store import Store
@@ -35,7 +36,7 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), mi
 
 
 def written(path: Path, info: LabelInfo) -> LabelInfo:
-    write_label_info(FS, path, info)
+    write_file(FS, path, label_info_pieces(info))
     return map_label_info(FS, path, "here")
 
 
@@ -124,7 +125,7 @@ def test_tables_that_cannot_be(subjects: list[Subject], options: dict[str, str],
 
 
 def test_every_flipped_bit_and_every_cut_is_refused(tmp_path: Path) -> None:
-    write_label_info(FS, tmp_path / "f", build_label_info(SUBJECTS))
+    write_file(FS, tmp_path / "f", label_info_pieces(build_label_info(SUBJECTS)))
     data = (tmp_path / "f").read_bytes()
     rng = np.random.default_rng(0)
     sealed = len(data[:HEAD_BYTES].rstrip(b"\n"))
@@ -197,9 +198,10 @@ def test_what_is_wrong_with_a_right_checksum_is_refused(
     import hashlib
 
     info = change(build_label_info(SUBJECTS))
-    write_label_info(FS, tmp_path / "first", info)
+    write_file(FS, tmp_path / "first", label_info_pieces(info))
     sha256 = hashlib.sha256((tmp_path / "first").read_bytes()[HEAD_BYTES:]).hexdigest()
-    write_label_info(FS, tmp_path / "f", info._replace(head=info.head._replace(sha256=sha256)))
+    false = info._replace(head=info.head._replace(sha256=sha256))
+    write_file(FS, tmp_path / "f", label_info_pieces(false))
     with pytest.raises(Corrupt, match="here"):
         map_label_info(FS, tmp_path / "f", "here")
 

@@ -19,7 +19,7 @@ from model_store.errors import (
     VersionNotFound,
 )
 from model_store.moves import Cause
-from model_store.origin import ORIGIN, content_digest, origin_array, parent_of
+from model_store.origin import ORIGIN, content_digest, json_array, parent_of
 from model_store.store import LATEST, Store
 from service.base.errors import BadParameter, DatabaseUnavailable
 from service.db.engine import Database
@@ -204,7 +204,7 @@ def test_provenance_tells_the_parent_under_any_name(quick: House) -> None:
     parent = quick.store.manifest("m", 4)
     origin = {"parent": parent_of(parent), "job": "job-3", "rule": [{"metric": "P@5", "least_change": -0.2}]}
     origin["calibration"] = {"source": "valid.jsonl", "rows": 100}
-    child = small_draft(1, n_labels=3, n_features=40, n_trees=1, extra={ORIGIN: origin_array(origin)})
+    child = small_draft(1, n_labels=3, n_features=40, n_trees=1, extra={ORIGIN: json_array(ORIGIN, origin)})
     quick.store.publish("m", child, latest=False)
     told = provenance(quick.registry, quick.store, "m", 5)
     assert (told["parent"], told["job"], told["rule"]) == (origin["parent"], "job-3", origin["rule"])

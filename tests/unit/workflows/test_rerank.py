@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from model_store.arrays import group_of
 from model_store.checks import check_version
 from model_store.errors import Corrupt
 from model_store.near import (
@@ -22,7 +23,6 @@ from model_store.near import (
     NearRows,
     check_near,
     has_near,
-    near_arrays,
 )
 from model_store.store import Store
 from model_store.version import Draft, manifest_of, model_of
@@ -147,7 +147,7 @@ def near_draft(seed: int) -> tuple[Draft, NearRows]:
     """Return a combined version of one label tree with near rows, whose ranker finds all labels alike."""
     member = small_draft(seed, n_labels=N_LABELS, n_features=N_FEATURES, features=RAW)
     near = draw_near_rows(random_rows(seed, 300), random_labels(seed, 300), seed)
-    parts = replace(combined_parts([model_of(member)], None, N_LABELS, 10), near=near_arrays(near))
+    parts = replace(combined_parts([model_of(member)], None, N_LABELS, 10), near=group_of(NEAR, near))
     return parts.draft(no_ranker(parts), 0, {}), near
 
 
@@ -301,7 +301,7 @@ def test_too_many_rows_of_a_label_and_a_missing_array_are_refused() -> None:
     many = near._replace(label_ptr=ptr, label_row=np.arange(n_rows, dtype=np.int32))
     assert n_rows > ROWS_MAX
     with pytest.raises(Corrupt, match=f"at most {ROWS_MAX} in a list, found {n_rows}"):
-        check_version(manifest, {**arrays, **near_arrays(many)})
+        check_version(manifest, {**arrays, **group_of(NEAR, many)})
     del arrays[f"{NEAR}/scale"]
     with pytest.raises(Corrupt, match=f"expected an array {NEAR}/scale, found none"):
         check_version(manifest, arrays)

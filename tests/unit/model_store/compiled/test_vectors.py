@@ -13,7 +13,6 @@ from model_store.compiled.vectors import (
     add_scaled8,
     load8,
     prefetch,
-    store8,
     vadd,
     vall,
     vbroadcast,
@@ -221,18 +220,18 @@ def test_log_is_right_to_two_units_in_the_last_place():
 
 @kernel
 def _copy8(source, start, out, to):
-    store8(out, to, load8(source, start))
+    vstore(out, to, load8(source, start))
 
 
 @kernel
 def _add_scaled(a, scalar, b, out):
-    store8(out, 0, add_scaled8(load8(a, 0), scalar, load8(b, 0)))
-    store8(out, 8, add_scaled8(zero8(), scalar, load8(b, 0)))
+    vstore(out, 0, add_scaled8(load8(a, 0), scalar, load8(b, 0)))
+    vstore(out, 8, add_scaled8(zero8(), scalar, load8(b, 0)))
 
 
 @kernel
 def _add_numbers(a, scalar, out):
-    store8(out, 0, add_scaled8(load8(a, 0), scalar, scalar))
+    vstore(out, 0, add_scaled8(load8(a, 0), scalar, scalar))
 
 
 def test_eight_elements_are_copied_from_and_to_where_the_indices_say():
