@@ -47,14 +47,13 @@ def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
             for file in directory.iterdir():
                 if file.name != _LOCK:
                     file.unlink()
+        has_ended = False
         try:
             yield _Keeping(crew, directory)
-        except BaseException:
-            if any(file.name != _LOCK for file in directory.iterdir()):
-                raise  # and what was done stays
-            shutil.rmtree(directory, ignore_errors=True)
-            raise
-        shutil.rmtree(directory, ignore_errors=True)
+            has_ended = True
+        finally:  # what was done stays, for another run
+            if has_ended or all(file.name == _LOCK for file in directory.iterdir()):
+                shutil.rmtree(directory, ignore_errors=True)
     finally:
         os.close(lock)
 

@@ -33,11 +33,11 @@ from service.features.char_ngrams import char_counts, char_spans, ngrams_a_chara
 from service.features.characters import classes, encoded, in_blocks
 from service.features.ngram_counts import NgramCounts, NgramSums, counts_of
 from service.features.parameters import CharsParameters, WordsCharsParameters
-from service.features.rows import NORM_CODES, idf_of, normalise_rows, weighted_rows
+from service.features.rows import NORM_CODES, normalise_rows, weighted_rows
 from service.features.tables import CHARS, NAMES, take_idf, take_names
 from service.features.text_featurizer import TextFeaturizer, TextRows, text_rows_by
 from service.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, word_table
-from service.features.vocabulary import choose, rows_meant
+from service.features.vocabulary import rows_meant
 from service.features.word_forms import WordForms, load_forms
 from service.features.words import NgramSpans, Words, ngrams_a_word
 
@@ -270,11 +270,8 @@ def fit_chars(
             f"features.char_min_df: expected a bound with an n-gram in {least:g} of the {len(texts)} texts "
             "or more, found none"
         )
-    names, old = choose(sums.vocabulary, kept, sums.totals, parameters.char_max_features)
-    idf = np.empty(0, np.float32)
-    if parameters.use_idf:
-        idf = idf_of(sums.frequency[old], len(texts), parameters.smooth_idf)
-    return CharsFeaturizer(parameters, words, WeightedNames(build_names(names), idf), forms)
+    names, idf, _ = sums.choose(kept, parameters.char_max_features, len(texts), parameters)
+    return CharsFeaturizer(parameters, words, WeightedNames(names, idf), forms)
 
 
 def load_chars(

@@ -7,8 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from model_store.compiled.decorators import kernel
-from model_store.compiled.handles import I32, I64, U8
-from service.features.vocabulary import Vocabulary
+from model_store.compiled.handles import F32, I32, I64, U8, Bools
+from model_store.names import NameTable, build_names
+from service.features.parameters import CharsParameters, TfidfParameters
+from service.features.rows import idf_of
+from service.features.vocabulary import Vocabulary, choose
 from service.features.words import NgramSpans
 
 
@@ -33,7 +36,7 @@ def counts_of(utf8: U8, spans: NgramSpans) -> tuple[NgramCounts, I32]:
     An n-gram that is longer than a name may be is left out: -1.
     """
     vocabulary = Vocabulary()
-    ids = vocabulary.add(utf8, spans)
+    ids = vocabulary.add(utf8, spans.start, spans.end)
     frequency, totals = _count(ids, spans.row_ptr, vocabulary.n)
     return NgramCounts(*vocabulary.table(), frequency, totals), ids
 
@@ -61,8 +64,7 @@ class NgramSums:
 
     def add(self, counts: NgramCounts) -> I32:
         """Add the counts of some texts; return the number of each of their n-grams."""
-        one_row = np.array([0, len(counts.totals)])
-        ids = self.vocabulary.add(counts.utf8, NgramSpans(one_row, counts.ptr[:-1], counts.ptr[1:]))
+        ids = self.vocabulary.add(counts.utf8, counts.ptr[:-1], counts.ptr[1:])
         room = self._sums.shape[1]
         if self.vocabulary.n > room:
             self._sums = np.pad(self._sums, ((0, 0), (0, 2 * self.vocabulary.n - room)))
@@ -70,12 +72,20 @@ class NgramSums:
         self._sums[1, ids] += counts.totals
         return ids
 
+    def choose(
+        self, kept: Bools, most: int | None, n_texts: int, parameters: CharsParameters | TfidfParameters
+    ) -> tuple[NameTable, F32, I64]:
+        """Return the n-grams of n_texts texts that stay, their weights (none: ones), and the old id of each.
+
+        kept  bool[n], those that may stay; most: so many, as `choose` takes them
+        """
+        names, old = choose(self.vocabulary, kept, self._sums[1, : self.vocabulary.n], most)
+        idf = np.empty(0, np.float32)
+        if parameters.use_idf:
+            idf = idf_of(self.frequency[old], n_texts, parameters.smooth_idf)
+        return build_names(names), idf, old
+
     @property
     def frequency(self) -> I64:
         """Return in how many texts each n-gram is."""
         return self._sums[0, : self.vocabulary.n]
-
-    @property
-    def totals(self) -> I64:
-        """Return how often each n-gram occurs."""
-        return self._sums[1, : self.vocabulary.n]

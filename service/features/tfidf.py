@@ -24,17 +24,17 @@ from model_store.compiled.handles import (
     handle,
     struct_at,
 )
-from model_store.names import NameTable, build_names, probe
+from model_store.names import NameTable, probe
 from service.base.errors import BadData, BadParameter
 from service.base.rows import RowArrays, SparseRows, offsets
 from service.executors.local import Crew
 from service.features.characters import classes, in_blocks
 from service.features.ngram_counts import NgramCounts, NgramSums, counts_of
 from service.features.parameters import TfidfParameters
-from service.features.rows import NORM_CODES, idf_of, tidied, weigh_counts, weighted_rows
+from service.features.rows import NORM_CODES, tidied, weigh_counts, weighted_rows
 from service.features.tables import NAMES, take_feature_names, take_idf
 from service.features.text_featurizer import TextFeaturizer, text_rows_by
-from service.features.vocabulary import choose, rows_meant
+from service.features.vocabulary import rows_meant
 from service.features.word_forms import WordForms, fit_forms, load_forms
 from service.features.words import NgramSpans, Words, ngram_spans, ngrams_a_word, split, split_words
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
@@ -187,18 +187,15 @@ def fit_tfidf(
         parts.append(counts.rows._replace(indices=ids[counts.rows.indices]))
     if not sums.vocabulary.n:
         raise BadData("expected texts with a word of two characters, found none")
-    names, old = _choose(sums, len(texts), parameters)
-    idf = np.empty(0, np.float32)
-    if parameters.use_idf:
-        idf = idf_of(sums.frequency[old], len(texts), parameters.smooth_idf)
-    featurizer = TfidfFeaturizer(parameters, build_names(names), idf, forms)
+    names, idf, old = _choose(sums, len(texts), parameters)
+    featurizer = TfidfFeaturizer(parameters, names, idf, forms)
     rows = _renumbered(SparseRows.join(parts), sums.vocabulary.n, old)
     weigh_counts(rows.indices, rows.values, idf, parameters.sublinear_tf)
     return featurizer, featurizer.normalised(rows)
 
 
-def _choose(sums: NgramSums, n_texts: int, parameters: TfidfParameters) -> tuple[list[str], I64]:
-    """Return the names that stay, sorted, and the old id of each."""
+def _choose(sums: NgramSums, n_texts: int, parameters: TfidfParameters) -> tuple[NameTable, F32, I64]:
+    """Return the names that stay, their weights, and the old id of each."""
     low, high = (rows_meant(bound, n_texts) for bound in (parameters.min_df, parameters.max_df))
     kept = (sums.frequency >= low) & (sums.frequency <= high)
     if not kept.any():
@@ -206,7 +203,7 @@ def _choose(sums: NgramSums, n_texts: int, parameters: TfidfParameters) -> tuple
             f"features.min_df, features.max_df: expected bounds with an n-gram in {low:g} to {high:g} of the "
             f"{n_texts} texts, found none"
         )
-    return choose(sums.vocabulary, kept, sums.totals, parameters.max_features)
+    return sums.choose(kept, parameters.max_features, n_texts, parameters)
 
 
 def _renumbered(counts: SparseRows, n: int, old: I64) -> SparseRows:

@@ -11,7 +11,7 @@ from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import I32, I64, U8, Bools
 from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, probe
 from service.base.errors import BadData
-from service.features.words import NgramSpans, texts_between
+from service.features.words import texts_between
 
 
 class Vocabulary:
@@ -23,17 +23,17 @@ class Vocabulary:
         self._utf8 = np.empty(1 << 14, np.uint8)
         self._slots = np.full(1 << 11, -1, np.int32)
 
-    def add(self, utf8: U8, spans: NgramSpans) -> I32:
-        """Return the id of every span of `utf8`, new ones added; -1 for one longer than NAME_BYTES_MAX bytes.
+    def add(self, utf8: U8, start: I64, end: I64) -> I32:
+        """Return the id of every utf8[start[i]:end[i]], new ones added; -1: more than NAME_BYTES_MAX bytes.
 
         Raises BadData when there would be more than N_NAMES_MAX.
         """
-        more = len(spans.start)
+        more = len(start)
         if self.n + more > N_NAMES_MAX:
             raise BadData(f"expected at most {N_NAMES_MAX} distinct n-grams, found more")
-        self._reserve(more, int(np.minimum(spans.end - spans.start, NAME_BYTES_MAX).sum()))
+        self._reserve(more, int(np.minimum(end - start, NAME_BYTES_MAX).sum()))
         ids = np.empty(more, np.int32)
-        self.n = _add(self._offsets, self._utf8, self._slots, self.n, utf8, spans.start, spans.end, ids)
+        self.n = _add(self._offsets, self._utf8, self._slots, self.n, utf8, start, end, ids)
         return ids
 
     def names(self, ids: I64) -> list[str]:

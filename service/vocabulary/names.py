@@ -14,7 +14,6 @@ from service.base.rows import offsets, ranges
 from service.features.rows import idf_of
 from service.features.vocabulary import Vocabulary
 from service.features.word_forms import fit_forms
-from service.features.words import NgramSpans
 from service.vocabulary.building import NONE, Names, build_trie
 from service.vocabulary.concepts import Concepts
 from service.vocabulary.trie import NAME_WORDS_MAX, Lists
@@ -108,7 +107,7 @@ def _counted(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> I64
     words = [word.encode() for word in frequencies.words]
     ends = offsets(list(map(len, words)))
     utf8 = np.frombuffer(b"".join(words), np.uint8)
-    ids = vocabulary.add(utf8, NgramSpans(np.array([0, len(words)]), ends[:-1], ends[1:]))
+    ids = vocabulary.add(utf8, ends[:-1], ends[1:])
     counts = np.zeros(vocabulary.n, np.int64)
     counts[ids] = frequencies.counts
     return counts

@@ -14,7 +14,7 @@ from service.features.characters import in_blocks
 from service.features.parameters import WordParameters
 from service.features.vocabulary import Vocabulary
 from service.features.word_forms import WordForms, fit_forms
-from service.features.words import NgramSpans, Words, split_words, texts_between
+from service.features.words import Words, split_words, texts_between
 from service.vocabulary.trie import Lists
 
 GROUP = "names"
@@ -57,7 +57,7 @@ def numbered(
     ids, sizes = Growing(np.int32), Growing(np.int64)
     for block in in_blocks(texts):
         words = words_of(block, parameters, forms)
-        ids.extend(vocabulary.add(words.utf8, NgramSpans(words.word_ptr, words.start, words.end)))
+        ids.extend(vocabulary.add(words.utf8, words.start, words.end))
         sizes.extend(np.diff(words.word_ptr))
     return Lists(offsets(sizes.finish()), ids.finish())
 
