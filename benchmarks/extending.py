@@ -4,10 +4,10 @@ python -m benchmarks.extending --train FILE --test FILE [--trainer NAME] [--labe
 """
 
 import argparse
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -58,11 +58,9 @@ def _measured(name: str, data: TrainingSet, test: Labelled, n_new: int, seed: in
     parameters, grows = TrainRequest(name, Path()).chosen().trainer, trainer(name).growth
     assert grows is not None
     growth, full = grows(parameters, data.rows), TrainingSet(data.rows, whole)
-    _, trained = _timed(lambda: train(name, parameters, data.rows, without, seed, 1))
-    seconds, trained = _timed(lambda: train(name, parameters, data.rows, without, seed, 1))
+    seconds, trained = _timed(lambda: train(name, parameters, data.rows, without, seed, 1), 2)
     tools, old = Tools(seed, Crew(1)), trial_model(trained, n_labels - n_new, data.rows.n_features)
-    _timed(lambda: growth.extend(old, full, tools))
-    added, grown = _timed(lambda: growth.extend(old, full, tools))
+    added, grown = _timed(lambda: growth.extend(old, full, tools), 6)
     again = train(name, parameters, data.rows, whole, seed, 1)
 
     def precisions(made: Trained, n: int) -> NDArray[np.float64]:
@@ -80,15 +78,21 @@ def _measured(name: str, data: TrainingSet, test: Labelled, n_new: int, seed: in
     )
     figures = np.array([*two, precisions(again, n_labels)]).T
     n_rows = int(np.bincount(data.labels.indices, minlength=n_labels)[new].sum())
-    return n_rows, *figures.tolist(), f"{added:.2f} s", f"{100 * added / seconds:.0f}%"
+    return n_rows, *figures.tolist(), f"{added:.2f} s", f"{100 * added / seconds:.1f}%"
 
 
-def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the processor time of a call, and its result."""
-    before = os.times()
-    found = work()
-    after = os.times()
-    return after.user + after.system - before.user - before.system, found
+def _timed(work: Callable[[], Any], turns: int) -> tuple[float, Any]:
+    """Return the median processor time of some calls, without a first one, and the result.
+
+    The first call gets its memory from the system, which takes longer than to write to it.
+    """
+    found, seconds = work(), []
+    for _ in range(turns):
+        del found
+        before = process_time()
+        found = work()
+        seconds.append(process_time() - before)
+    return float(np.median(seconds)), found
 
 
 def _renumbered(labels: LabelRows, number: NDArray[np.int32], n_labels: int) -> LabelRows:

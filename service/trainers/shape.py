@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.handles import I32, I64
+from model_store.ensemble import levels_of
 from service.base.rows import offsets
 from service.evaluation.tree_criteria import parents_of as parents_of
 
@@ -83,22 +84,17 @@ def shape_of(child_ptr: I32, leaf_label: I32) -> Shape:
     child_ptr   int32[n + 1]  nodes numbered breadth-first, as in Shape
     leaf_label  int32[n]      -1 at inner nodes
     """
-    n_nodes = len(leaf_label)
-    parents = parents_of(child_ptr).tolist()
-    size = (leaf_label >= 0).astype(np.int64).tolist()
-    for node in range(n_nodes - 1, 0, -1):
-        size[parents[node]] += size[node]
-    first = [0] * n_nodes
-    taken = [0] * n_nodes
-    for node in range(1, n_nodes):
-        above = parents[node]
-        first[node] = first[above] + taken[above]
-        taken[above] += size[node]
-    starts = np.array(first)
-    is_leaf = leaf_label >= 0
+    parents, is_leaf = parents_of(child_ptr), leaf_label >= 0
+    size, starts = is_leaf.astype(np.int64), np.zeros(len(leaf_label), np.int64)
+    levels = [slice(level.start, level.stop) for level in levels_of(child_ptr, 1)][1:]
+    for level in reversed(levels):
+        np.add.at(size, parents[level], size[level])
+    for level in levels:
+        above, before = parents[level], offsets(size[level])[:-1]
+        starts[level] = starts[above] + before - before[child_ptr[above] - level.start]
     labels = np.empty(np.count_nonzero(is_leaf), np.int32)
     labels[starts[is_leaf]] = leaf_label[is_leaf]
-    return Shape(labels, child_ptr, starts, starts + np.array(size))
+    return Shape(labels, child_ptr, starts, starts + size)
 
 
 def random_shape(labels: I32, arity: int, seed: int) -> Shape:
