@@ -29,7 +29,7 @@ VARIANTS = {
     "binary": ("huffman-tree", ["arity=2", "dim=12", "epochs=40"]),
     "flat": ("huffman-tree", ["tree=flat", "dim=12", "epochs=40"]),
     "adagrad": ("huffman-tree", ["optimiser=adagrad", "arity=4", "pooling=sum", "dim=12", "epochs=40"]),
-    "learned": ("learned-tree", ["arity=4", "dim=12", "epochs=40"]),
+    "learned": ("learned-tree", ["arity=4", "dim=12", "epochs=40", "alone=0.5"]),
 }
 
 
