@@ -146,7 +146,7 @@ class LearnedTreeParameters(SoftmaxParameters):
         "depth=0 and slack=0 the tree is well-formed, as in the paper's algorithm 2",
     )
     alone: float = Field(
-        default=0.1,
+        default=0.25,
         ge=0.0,
         le=1.0,
         description="a label with this share of a child's mean number of rows gets its own leaf; 0: none",
