@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.base.rows import LabelRows, offsets
+from service.evaluation.ranking import PredictedRows, mark_true, rows_of
 from service.executors.local import Crew
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
@@ -66,17 +67,14 @@ def _measured(name: str, data: TrainingSet, test: Labelled, n_new: int, seed: in
     def precisions(made: Trained, n: int) -> NDArray[np.float64]:
         model = trial_model(made, n, data.rows.n_features)
         found = make_predictor(model).predict(test.rows, PredictOptions(top_r=5), 1)
-        rows = np.repeat(np.arange(test.n_rows), np.diff(found.ptr))
-        true = np.repeat(np.arange(test.n_rows), np.diff(of_test.indptr)) * n_labels + of_test.indices
-        hits = np.bincount(rows, np.isin(rows * n_labels + found.labels, true), test.n_rows) / 5
-        has_new = np.isin(np.arange(test.n_rows), true[of_test.indices >= n_labels - n_new] // n_labels)
+        is_true = mark_true(PredictedRows(found.ptr, found.labels), of_test)
+        hits = np.bincount(rows_of(found.ptr), is_true, test.n_rows) / 5
         return np.round([100 * hits[has_new].mean(), 100 * hits[~has_new].mean()], 2)
 
-    two = (
-        precisions(trained, n_labels - n_new),
-        precisions(replace(trained, ensemble=grown.ensemble), n_labels),
-    )
-    figures = np.array([*two, precisions(again, n_labels)]).T
+    has_new = np.bincount(rows_of(of_test.indptr), of_test.indices >= n_labels - n_new, test.n_rows) > 0
+    grown_tree = replace(trained, ensemble=grown.ensemble)
+    models = (trained, n_labels - n_new), (grown_tree, n_labels), (again, n_labels)
+    figures = np.array([precisions(*model) for model in models]).T
     n_rows = int(np.bincount(data.labels.indices, minlength=n_labels)[new].sum())
     return n_rows, *figures.tolist(), f"{added:.2f} s", f"{100 * added / seconds:.1f}%"
 
@@ -97,7 +95,7 @@ def _timed(work: Callable[[], Any], turns: int) -> tuple[float, Any]:
 
 def _renumbered(labels: LabelRows, number: NDArray[np.int32], n_labels: int) -> LabelRows:
     """Return labels by other numbers, those from n_labels on left out."""
-    rows, ids = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr)), number[labels.indices]
+    rows, ids = rows_of(labels.indptr), number[labels.indices]
     order = np.lexsort((ids, rows))
     order = order[ids[order] < n_labels]
     return LabelRows(offsets(np.bincount(rows[order], minlength=labels.n_rows)), ids[order], n_labels)

@@ -9,8 +9,6 @@ import json
 import os
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.peers.figures import timed
 from benchmarks.runs import Settings, in_fresh_process, note, show
 from benchmarks.systems import Figures
 from model_store.build import build_ensemble
@@ -151,26 +150,17 @@ def measure(store: Path, n_rows: int = 4096, repeats: int = 10) -> Figures:
             with file.open("rb") as opened:
                 os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     before = _read_bytes()
-    (cold,) = _seconds(1, lambda: Store(store).open("model", verify=False))
+    (cold,) = timed([lambda: Store(store).open("model", verify=False)])
     figures: Figures = {"open_cold_seconds": cold, "read_bytes": _read_bytes() - before}
-    figures["open_seconds"] = median(_seconds(repeats, lambda: Store(store).open("model", verify=False)))
+    figures["open_seconds"] = median(timed([lambda: Store(store).open("model", verify=False)] * repeats))
     predictor, rows = Predictor(Store(store).open("model", verify=False)), generate_rows(n_rows)
     predictor.predict(rows, _OPTIONS, 1)
-    batches = _seconds(repeats, lambda: predictor.predict(rows, _OPTIONS, 1))
+    batches = timed([lambda: predictor.predict(rows, _OPTIONS, 1)] * repeats)
     figures["batch_us_per_row"] = min(batches) / n_rows * 1e6
     each = (rows.cut(i, i + 1) for i in range(n_rows))
-    one_call = [_seconds(1, lambda row=row: predictor.predict(row, _OPTIONS))[0] for row in each]
+    one_call = timed(lambda row=row: predictor.predict(row, _OPTIONS) for row in each)
     figures["one_call_us_p50"] = float(np.quantile(one_call, 0.5)) * 1e6
     return figures
-
-
-def _seconds(repeats: int, call: Callable[[], object]) -> list[float]:
-    found = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - start)
-    return found
 
 
 def _read_bytes() -> int:

@@ -5,7 +5,6 @@ on the other 20%, start values too. Fixed 0.5 and the first five labels stand be
 """
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.data import Prepared
+from benchmarks.peers.figures import timed
 from benchmarks.runs import Settings, note, show
 from model_store.store import Store
 from model_store.version import Model
@@ -175,11 +175,7 @@ def _cells(
 
 def _ms_a_row(predictor: Searcher, rows: SparseRows, options: PredictOptions, repeats: int) -> str:
     """Return the milliseconds of a row in a batch on one thread; the fastest of the repeats counts."""
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        predictor.predict(rows, options, 1)
-        seconds.append(time.perf_counter() - start)
+    seconds = timed([lambda: predictor.predict(rows, options, 1)] * repeats)
     return f"{1000 * min(seconds) / rows.n_rows:.3f}"
 
 

@@ -4,7 +4,6 @@ A data set with official splits (`--splits`) has the mean over them; the papers'
 """
 
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -14,6 +13,7 @@ import scipy.sparse as sp
 
 from benchmarks.data import Prepared
 from benchmarks.ours import labels_of, rows_of
+from benchmarks.peers.figures import timed
 from benchmarks.predictions import SHOWN, metrics_of
 from benchmarks.runs import Settings, note, show
 from model_store.ensemble import TreeEnsemble
@@ -132,12 +132,7 @@ def _warm_up(data: Prepared, trainer: str, parameters: Sequence[str]) -> None:
 
 def _us_per_row(predictor: Searcher, rows: SparseRows, repeats: int) -> float:
     """Return the microseconds a row in a batch on one thread; the fastest of the repeats counts."""
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        predictor.predict(rows, _OPTIONS, 1)
-        seconds.append(time.perf_counter() - start)
-    return 1e6 * min(seconds) / rows.n_rows
+    return 1e6 * min(timed([lambda: predictor.predict(rows, _OPTIONS, 1)] * repeats)) / rows.n_rows
 
 
 def _depth(ensemble: TreeEnsemble) -> int:
