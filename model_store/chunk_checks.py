@@ -57,7 +57,7 @@ def _last_features(directory: NDArray[np.uint32], n_features: int) -> np.uint32:
     """Return the features that a chunk's last block may have: fewer than 32 when it is the last of all."""
     n_over = n_features & 31
     last = (n_features - 1) >> BLOCK_BITS
-    if n_over == 0 or has(directory[last >> BLOCK_BITS, 0], last) == 0:
+    if n_over == 0 or has(directory[last >> BLOCK_BITS, 0], np.uint32(last)) == 0:
         return np.uint32(0xFFFFFFFF)
     return np.uint32((1 << n_over) - 1)
 
@@ -72,7 +72,7 @@ def _check_directory(directory: NDArray[np.uint32], n_blocks: int, n_features: i
         blocks += popcount(directory[group, 0])
     last = len(directory) - 1
     end = (n_features + 31) >> BLOCK_BITS
-    if end & 31 and popcount(directory[last, 0]) != count_below(directory[last, 0], end):
+    if end & 31 and popcount(directory[last, 0]) != count_below(directory[last, 0], np.uint32(end)):
         return 19, 2 * last, directory[last, 0]
     if blocks != n_blocks:
         return 20, 0, n_blocks

@@ -190,7 +190,7 @@ def fit_tfidf(
     names, idf, old = _choose(sums, len(texts), parameters)
     featurizer = TfidfFeaturizer(parameters, names, idf, forms)
     rows = _renumbered(SparseRows.join(parts), sums.vocabulary.n, old)
-    weigh_counts(rows.indices, rows.values, idf, parameters.sublinear_tf)
+    weigh_counts(rows.indices, rows.values, idf, int(parameters.sublinear_tf))
     return featurizer, featurizer.normalised(rows)
 
 

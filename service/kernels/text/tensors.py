@@ -132,7 +132,7 @@ def _pack_outputs(
             if output == _LENGTHS:
                 at = pack(length, 4, out, at)
             elif output > _LENGTHS:
-                at = pack(int(exact[row]), 1, out, at)
+                at = pack(np.int64(exact[row]), 1, out, at)
             else:
                 for place in range(form[PLACES]):
                     i = starts[row] + place if place < length else -1

@@ -127,7 +127,7 @@ def _add_to(out: F32, scale: float, x: F32, at: int) -> None:
 def _move(x: F32, squares: F32, rate: float, scale: float, direction: F32) -> None:
     """Step x by rate * scale * direction; with sums of squares, each element's rate is over their root."""
     if len(squares) == 0:
-        _add_to(x, rate * scale, direction, 0)
+        _add_to(x, np.float32(rate * scale), direction, 0)
         return
     for f in range(len(x)):
         g = np.float32(scale) * direction[f]
