@@ -65,7 +65,7 @@ def write_name(utf8: NDArray[np.uint8], start: int, end: int, out: NDArray[np.ui
 
 
 @inlined
-def pack(number: int, n_bytes: int, out: NDArray[np.uint8], at: int) -> int:
+def pack(number: int | np.int64, n_bytes: int, out: NDArray[np.uint8], at: int) -> int:
     """Write an integer, the least byte first; return the place after it."""
     for _ in range(n_bytes):
         out[at] = number & 255
