@@ -118,7 +118,7 @@ def _dot(left: F32, at: int, right: F32, lanes: F32) -> Any:
 @inlined
 def _add_to(out: F32, scale: np.float32, x: F32, at: int) -> None:
     """Add scale * x[at : at + D] to `out`."""
-    factor = vbroadcast(np.float32(scale))
+    factor = vbroadcast(scale)
     for tile in range(0, len(out), LANES):
         vstore(out, tile, vadd(vload(out, tile), vmul(factor, vload(x, at + tile))))
 
