@@ -193,7 +193,8 @@ def _columns(languages: Sequence[str], by: str) -> tuple[str, ...]:
         raise ValueError(f"expected names in at most {LANGUAGES_MAX} languages, found {len(languages)}")
     columns = [URI, NOTATION, *(f"{NAME}{language}" for language in languages)]
     if by not in columns:
-        raise ValueError(f"expected one of {', '.join(columns)} to look for labels by, found {by!r}")
+        expected = ", ".join([URI, NOTATION, *languages])
+        raise ValueError(f"expected one of {expected} to look for labels by, found {by.removeprefix(NAME)!r}")
     columns.remove(by)
     return by, *columns
 
