@@ -139,7 +139,7 @@ def _prepare_trees(base: Model, request: TrainRequest, on_progress: OnProgress) 
     """
     shown, manifest = base.manifest.shown, base.manifest
     what = "extend" if request.extends else "from"
-    _check_base(base, request, what)
+    check_base(base, request, what)
     dataset = request.read(on_progress)
     if not request.extends:
         unknown = renumbered(dataset, base.labels).unknown_names
@@ -179,7 +179,7 @@ def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
     return {"parent": parent_of(base.manifest), **(kept if request.extends else {})}
 
 
-def _check_base(base: Model, request: TrainRequest, what: str) -> None:
+def check_base(base: Model, request: TrainRequest, what: str) -> None:
     """Raise BadParameter for a version that cannot go on so."""
     shown, manifest = base.manifest.shown, base.manifest
     if manifest.kind == COMBINED:
