@@ -89,7 +89,7 @@ def join_sources(context: JobContext, files: WatchedFiles, request: FittingJob) 
             n = patiently(lambda span=span: rows.count(span))  # type: ignore[misc]
             n_fitted = n - math.ceil(share * n)
             if not n_fitted:
-                least = "2 rows" if share else "rows"
+                least = "2 rows" if share else "1 row"
                 raise BadData(f"expected at least {least} of feedback to {span.model}, found {n or 'none'}")
             for number, line in enumerate(rows.lines(span)):
                 (fitted if number < n_fitted else measured).write(line + b"\n")
