@@ -73,6 +73,19 @@ def test_names_and_members_are_better_than_each_member(combined: tuple[Path, dic
         assert facts["combined"]["F1@5"] > alone["F1@5"] + 2
 
 
+def test_a_combined_version_is_shown_with_its_members(
+    combined: tuple[Path, dict[str, Any]], run_here: Run
+) -> None:
+    shown = json.loads(run_here("models", "show", "both@1", "--json", store=combined[0]).stdout)
+    assert [(one["model"], one["trainer"]["name"]) for one in shown["members"]] == [
+        ("words", "label-tree"),
+        ("chars", "label-tree"),
+    ]
+    table = run_here("models", "show", "both@1", store=combined[0]).stdout
+    (line,) = (line for line in table.splitlines() if line.startswith("│ members "))
+    assert "words@1, chars@1" in line and "ArrayInfo" not in table
+
+
 def test_a_concept_without_training_rows_is_answered_and_says_so(
     combined: tuple[Path, dict[str, Any]], run_here: Run
 ) -> None:
