@@ -86,6 +86,16 @@ def test_a_combined_version_is_shown_with_its_members(
     assert "words@1, chars@1" in line and "ArrayInfo" not in table
 
 
+@pytest.mark.parametrize("command", [("evaluate", "--trees", 1), ("models", "explain", "--label", "x")])
+def test_what_only_trees_have_is_refused_of_a_combined_version(
+    combined: tuple[Path, dict[str, Any]], files: Path, run_here: Run, command: tuple[Any, ...]
+) -> None:
+    data = ("--data", files / "valid.jsonl") if command[0] == "evaluate" else ()
+    done = run_here(*command, "both", *data, store=combined[0])
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "both@1" in done.stderr and "a combined one" in done.stderr
+
+
 def test_a_concept_without_training_rows_is_answered_and_says_so(
     combined: tuple[Path, dict[str, Any]], run_here: Run
 ) -> None:
