@@ -203,6 +203,8 @@ def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
     if as_it_is:
         _write(line)
         return
+    if found.get("no_known_features"):
+        complain("warning: the model knows no word of the text")
     print_table("", ("label", "score"), [(_label(each), each["score"]) for each in found["labels"]])
 
 
