@@ -50,7 +50,7 @@ class Fingerprint(NamedTuple):
 
 
 class DataRoot:
-    """The directory of the data files; `root` None: the service has none."""
+    """The directory of the data files; `root` None, or not there: the service has none."""
 
     def __init__(self, root: Path | None, bytes_max: int) -> None:
         self._root = root
@@ -140,7 +140,7 @@ class DataRoot:
             raise Unavailable(f"{name}: expected to remove it, found {error.strerror}") from error
 
     def _there(self, field: str = "data") -> Path:
-        if self._root is None:
+        if self._root is None or not self._root.is_dir():
             fault = "expected the service to have a data directory (XYLEM_DATA_DIR), found none"
             raise BadRequest(fault).at(field)
         return self._root.resolve()

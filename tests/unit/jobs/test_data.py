@@ -100,8 +100,9 @@ def test_a_root_that_is_a_link_is_a_root(root: Path) -> None:
     assert len(data.list()) == 3
 
 
-def test_without_a_root_everything_is_refused() -> None:
-    data = DataRoot(None, BYTES_MAX)
+@pytest.mark.parametrize("name", [None, "none"])
+def test_without_a_root_everything_is_refused(tmp_path: Path, name: str | None) -> None:
+    data = DataRoot(None if name is None else tmp_path / name, BYTES_MAX)
     for call in (lambda: data.path_of("a"), data.list, lambda: data.upload("a"), lambda: data.delete("a")):
         with pytest.raises(BadRequest, match="XYLEM_DATA_DIR"):
             call()
