@@ -79,7 +79,7 @@ ADMIN_THREADS = 4
 """Threads that wait for the database or the store for admins."""
 
 ARCHIVE_THREADS = 2
-"""Archives that are written or read at a time."""
+"""Threads that read archives and write them, piece by piece."""
 
 ROUTERS = (
     *(part.router for part in (predict, feedback, oip, annif, thresholds, labels, models, health)),
