@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from model_store.errors import VersionNotFound
@@ -29,7 +28,7 @@ from service.serving.lines import Answered, LineBlock, dump_line, value_of
 from service.serving.parse import parse_feedback
 from service.serving.schemas.feedback import FeedbackAnswer, FeedbackLineResult
 from service.serving.served import ServedVersion
-from service.thresholds.live.events import ALL_COUNT, Event, Events, Result, as_columns
+from service.thresholds.live.events import ALL_COUNT, Events
 from service.thresholds.live.feedback import FeedbackOutcome
 
 T = TypeVar("T")
@@ -144,7 +143,7 @@ class FeedbackDesk:
         )
         is_short = len(body) <= SHORT_BYTES and body.count(b'"event_id"') <= SHORT_EVENTS
         found = await self._off_loop(not is_short, read)
-        return None if found is None else [_Part(served, range(len(found.ids)), found.ids, {}, found.events)]
+        return None if found is None else [_Part(served, dict(enumerate(found[0])), {}, found[1])]
 
     async def _off_loop(self, is_long: bool, function: Callable[..., T], *arguments: object) -> T:
         """Return what the call returns: in a thread if it is long."""
@@ -180,15 +179,16 @@ class FeedbackDesk:
     async def _finish(self, submitted: Sequence[_Submitted], served: ServedVersion) -> list[Verdict]:
         """Wait until the events are durable, and return the verdicts in their order."""
         outcomes = iter(await _all_of([future for _, future in submitted if future is not None]))
-        verdicts: list[tuple[int, Verdict]] = []
+        verdicts: dict[int, Verdict] = {}
         for part, future in submitted:
-            found = list(_verdicts(part, [] if future is None else next(outcomes).results))
-            verdicts += found
+            results = [] if future is None else next(outcomes).results
+            found = {**part.refused}
+            for (place, event_id), result in zip(part.ids.items(), results, strict=True):
+                found[place] = verdict_on(event_id, result)
+            verdicts |= found
             version = None if part.served is None else part.served.version
-            self._on_verdicts(served.name, version, [verdict.result for _, verdict in found])
-        if len(submitted) > 1:
-            verdicts.sort(key=itemgetter(0))
-        return [verdict for _, verdict in verdicts]
+            self._on_verdicts(served.name, version, [verdict.result for verdict in found.values()])
+        return [verdicts[place] for place in sorted(verdicts)]
 
     async def _lines(
         self, first: int, submitted: Sequence[_Submitted], served: ServedVersion, timings: StageTimings
@@ -239,15 +239,15 @@ class _Group(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The events of one version: their places in the request, and ids.
+    """The events of one version.
 
-    refused  the verdicts on those that cannot be counted, by place
-    events   those that can be, in their order; None: there is none
+    ids      of each that can be counted, by its place in the request, in their order
+    refused  the verdicts on the others, by place
+    events   those that can be counted; None: there is none
     """
 
     served: ServedVersion | None
-    places: Sequence[int]
-    ids: Sequence[str | None]
+    ids: Mapping[int, str]
     refused: Mapping[int, Verdict]
     events: Events | None
 
@@ -263,30 +263,20 @@ def _to_parts(groups: Sequence[_Group], keep: bool) -> list[_Part]:
     """Return what is to be counted of each version's events; `keep` as `to_events`."""
     parts = []
     for served, places in groups:
-        checked = [one for _, one in places if isinstance(one, CheckedEvent)]
-        made = iter(to_events(checked, served, keep=keep) if served is not None else ())
-        found = [(place, next(made) if isinstance(one, CheckedEvent) else one) for place, one in places]
-        refused = {place: one for place, one in found if isinstance(one, Verdict)}
-        events = [one for _, one in found if isinstance(one, Event)]
-        columns = None
-        if events and served is not None:
-            columns = as_columns(events, served.featurizer.n_features, served.labels.n_names)
-        ids = [one.feedback.event_id if isinstance(one, CheckedEvent) else one.event_id for _, one in places]
-        parts.append(_Part(served, [place for place, _ in places], ids, refused, columns))
+        refused = {place: one for place, one in places if isinstance(one, Verdict)}
+        checked = {place: one for place, one in places if isinstance(one, CheckedEvent)}
+        events = None
+        if served is not None and checked:
+            events, verdicts = to_events(list(checked.values()), served, keep=keep)
+            refused |= {place: verdicts[i] for i, place in enumerate(checked) if i in verdicts}
+        ids = {place: one.feedback.event_id for place, one in checked.items() if place not in refused}
+        parts.append(_Part(served, ids, refused, events if ids else None))
     return parts
 
 
 async def _all_of(futures: Sequence[asyncio.Future[FeedbackOutcome]]) -> list[FeedbackOutcome]:
     """Return what the futures return; a single one, which is most often, without a task around it."""
     return [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
-
-
-def _verdicts(part: _Part, results: Sequence[Result]) -> Iterator[tuple[int, Verdict]]:
-    """Yield the verdicts on the events of a part, with their places; `results` are of those counted."""
-    counted = iter(results)
-    for place, event_id in zip(part.places, part.ids, strict=True):
-        refusal = part.refused.get(place)
-        yield place, verdict_on(event_id, next(counted)) if refusal is None else refusal
 
 
 def _late(one: CheckedEvent | Verdict, detail: str) -> Verdict:

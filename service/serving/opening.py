@@ -26,7 +26,7 @@ from service.inference.searcher import Searcher
 from service.serving.answer import fast_forms
 from service.serving.denied import denied_by, with_denied
 from service.serving.dialect import Body
-from service.serving.events import read_sparse_events
+from service.serving.events import read_sparse
 from service.serving.label_choice import LabelMasks, LabelWeights
 from service.serving.label_info import LabelInfos, LiveLabelInfo
 from service.serving.oip import TENSORS
@@ -169,7 +169,7 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
     size_of(b"{}")
     load_in_pieces(b'{"a":[%s]}' % b",".join([b"1"] * PIECE_BYTES))
     event = b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}'
-    read_sparse_events(event, served.featurizer, served.labels, Limits(), are_lines=False)
+    read_sparse(event, served, None, Limits(), are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
     uncounted = fast_requests(model, served.predictor, served.featurizer, fast_forms(Limits()))
     for dialect, content in ((PREDICT, body), (TENSORS, _TENSORS)):
