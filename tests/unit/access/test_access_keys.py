@@ -203,7 +203,6 @@ def test_entries_come_back_in_pages_the_newest_first(database_url: str) -> None:
     targets = [entry.target for entry in (*first[1:], *second, *third)]
     assert targets == [f"m@{number} stable" for number in reversed(range(25))]
     assert audit.page(before=third[-1].id) == []
-    assert len(audit.page(limit=0)) == 1
     assert len(audit.page(limit=10**9)) == 26
     database.close()
 
