@@ -20,7 +20,7 @@ from service.api.door.admission import Admission
 from service.api.door.answering import Answering, WholeRequests
 from service.api.door.collectors import read_rows, read_streams
 from service.api.door.cors import Cors, cors_options
-from service.api.door.metrics import Metrics, read_queues, read_thresholds
+from service.api.door.metrics import Metrics, read_live, read_queues, read_thresholds
 from service.api.door.neighbours import Neighbours, WorkerPlace
 from service.api.door.problems import install_handlers
 from service.api.door.request_log import RequestLog
@@ -208,13 +208,14 @@ def _services(settings: Settings, requests: RequestLog, draining: threading.Even
         Streams(limits),
         draining.is_set,
     )
-    metrics.watch(live.status, lambda: services.ready, live.open_versions)
+    metrics.open_versions = live.open_versions
     queues = {
         "predictions": services.work,
         "thresholds": services.threshold_work,
         "admin": services.admin_work,
     }
     streams, report = {"batch": services.batches, "feedback": services.feeds}, metrics.report
+    report(functools.partial(read_live, live.status, lambda: services.ready))
     report(functools.partial(read_thresholds, learning.follower))
     report(functools.partial(read_rows, learning.rows))
     report(functools.partial(read_streams, streams))
