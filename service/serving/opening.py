@@ -15,7 +15,6 @@ from model_store.version import Model
 from service.base.errors import BadInstance
 from service.base.settings import Limits
 from service.base.stages import StageTimes
-from service.evaluation.propensity import constants_of
 from service.features import feature_names
 from service.features.long_json import PIECE_BYTES, load_in_pieces, size_of
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
@@ -119,13 +118,7 @@ def open_version(
         featurizer,
         model.labels,
         features,
-        LabelWeights(
-            predictor,
-            model.labels,
-            model.arrays.get("labels/counts"),
-            manifest.data.rows,
-            constants_of(manifest.trainer.parameters),
-        ),
+        LabelWeights(predictor, model),
         LabelMasks(predictor),
         thresholds,
         PredictionIds(thresholds, learning or NO_KEY, unlearned_of(model)),

@@ -285,12 +285,12 @@ def read_live(status_of: Callable[[], LiveStatus], ready: Callable[[], bool]) ->
     status = status_of()
     yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=ready())
     says, labels = "The version that an alias serves.", ("model", "alias")
-    aliases = ((pointer.alias.version, pointer.model, pointer.name) for pointer in status.pointers)
+    aliases = ((alias.version, *key) for key, alias in status.aliases)
     yield labelled(GaugeMetricFamily, "xylem_model_version", says, labels, aliases)
     parts = [
-        (part / PARTS, pointer.model, pointer.name, version, role)
-        for pointer in status.pointers
-        for role, version, part in roles_of(pointer)
+        (part / PARTS, *key, version, role)
+        for key, alias in status.aliases
+        for role, version, part in roles_of(alias)
     ]
     says = "The part of the requests to an alias that a version answers, by its role."
     yield labelled(GaugeMetricFamily, "xylem_alias_part", says, (*labels, "version", "role"), parts)
