@@ -195,7 +195,7 @@ def _services(settings: Settings, requests: RequestLog, draining: threading.Even
         Registry(store, database, settings.store_remote and shown_url(settings.store_remote)),
         Jobs(database, settings),
         Schedules(database, settings),
-        FeedbackDesk(live, learning, limits, metrics.record_events),
+        FeedbackDesk(live.find, learning, limits, metrics.record_events),
         shadows,
         Answering(live, ring, shadows, requests, limits),
         pool(limits.threads_max),

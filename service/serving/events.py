@@ -140,6 +140,11 @@ class CheckedEvent(NamedTuple):
     feedback: FeedbackEvent
     token: Token | None
 
+    @property
+    def event_id(self) -> str:
+        """Return its id."""
+        return self.feedback.event_id
+
 
 def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -> CheckedEvent | Verdict:
     """Return an event and what its prediction_id says, or why it cannot be used."""

@@ -30,7 +30,7 @@ from service.serving.label_choice import LabelMasks, LabelWeights
 from service.serving.label_info import LabelInfos, LiveLabelInfo
 from service.serving.oip import TENSORS
 from service.serving.predict import PREDICT, PredictQuery
-from service.serving.prediction_ids import NO_KEY, PredictionIds
+from service.serving.prediction_ids import PredictionIds
 from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import PredictRequest
 from service.serving.served import ServedVersion
@@ -121,7 +121,7 @@ def open_version(
         LabelWeights(predictor, model),
         LabelMasks(predictor),
         thresholds,
-        PredictionIds(thresholds, learning or NO_KEY, unlearned_of(model)),
+        PredictionIds(thresholds, learning, unlearned_of(model)),
         fast_requests(model, predictor, featurizer, fast_forms(limits or Limits()), stages),
         model,
         info if infos is None else infos.follow(info),
