@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 
 _SEAL_SECONDS = 1.0
 _NONE = np.empty(0, np.float32)
-
-
-class _Kept(NamedTuple):
-    """What answers are given under, whose seal it is, and until when it is used, by time.monotonic."""
-
-    present: Present
-    tokens: Tokens
-    until: float
 
 
 class PredictionIds:
@@ -49,7 +41,8 @@ class PredictionIds:
         unknown = _unknown()
         seal = unknown.seal(self._model, live.version, 0)
         present = Present(live.thresholds, None, seal, unlearned)
-        self._kept = _Kept(present, unknown, 0.0)
+        self._kept: tuple[Present, Tokens, float] = present, unknown, 0.0
+        """What answers are given under, whose seal it is, and until when it is used, by time.monotonic."""
 
     def thresholds_for(self, options: PredictOptions) -> NDArray[np.float32]:
         """Return the thresholds, float32[K], that a predicted label's score must reach; [0]: it need not."""
@@ -70,7 +63,7 @@ class PredictionIds:
         if not is_same or sealed_by is not tokens or now > until:
             seal = tokens.seal(self._model, live.version, 0)
             present = Present(thresholds, tuned, seal, self._unlearned)
-            self._kept = _Kept(present, tokens, now + _SEAL_SECONDS)
+            self._kept = present, tokens, now + _SEAL_SECONDS
         return present, epoch, tokens.serials(n)
 
 
