@@ -72,7 +72,7 @@ class Desk:
 
     def add(self, model: str = "m", **request: Any) -> str:
         """Add a job to the queue, its request not checked; return its id."""
-        return self.jobs.add("training", model, request).job.id
+        return self.jobs.add("training", model, request).id
 
     def end_lease(self, job_id: str) -> None:
         """Let the lease of a job have run out, as when its worker has died."""

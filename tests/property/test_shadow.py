@@ -7,7 +7,6 @@ import pytest
 from sqlalchemy import text
 
 from service.base.errors import DatabaseUnavailable, NotTuned
-from service.thresholds.live.events import Event
 from service.thresholds.live.shadow import ShadowDatabase, shadow_macro_f
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import (
@@ -23,6 +22,7 @@ from service.thresholds.store.state import ThresholdDatabase
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import (
     N_LABELS,
+    Event,
     Replica,
     instance_event,
     labels_of,

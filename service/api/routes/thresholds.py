@@ -105,7 +105,7 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
     async with services.followers:
         wanted["version"] = served.version
         submit = services.admin_work.run(services.jobs.submit, _TUNING, wanted, None, span_of(request.scope))
-        found = await _result((await submit).job, services)
+        found = await _result(await submit, services)
     await services.threshold_work.run(services.learning.catch_up, served.thresholds)
     return json_response(found)
 

@@ -196,7 +196,7 @@ def test_a_job_is_run_by_the_cluster_where_there_is_one(cluster: Any, tmp_path: 
     desk = Desk(settings.model_copy(update={"ray_address": cluster.address}))
     with pytest.raises(BadInput, match="found lomtree, which learns"):
         desk.jobs.submit("training", {**request, "trainer": "lomtree", "parameters": {}})
-    job_id = desk.jobs.submit("training", request).job.id
+    job_id = desk.jobs.submit("training", request).id
     with working(desk.settings, desk.database):
         wait_for(lambda: desk.jobs.get(job_id).has_ended)
     job = desk.jobs.get(job_id)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from service.base.errors import BadData, BadRequest, DataNotFound, LimitExceeded
-from service.jobs.data import DataRoot, check_unchanged, fingerprint
+from service.jobs.context import WatchedFiles
+from service.jobs.data import DataRoot
 
 BYTES_MAX = 1000
 
@@ -176,6 +177,7 @@ def test_an_upload_has_a_plain_name_in_a_directory_that_is_there(root: Path, nam
 _UPLOADER = """
 import sys, time
 from pathlib import Path
+from service.jobs.context import WatchedFiles
 from service.jobs.data import DataRoot
 upload = DataRoot(Path(sys.argv[1]), 1000).upload("new.jsonl")
 upload.write(b"half")
@@ -211,8 +213,9 @@ def test_files_are_deleted_of_links_the_link(root: Path) -> None:
 @pytest.mark.parametrize("change", ["append", "rewrite", "replace", "touch", "remove"])
 def test_a_file_that_changes_is_noticed(root: Path, change: str) -> None:
     path = root / "a.jsonl"
-    before = fingerprint(path)
-    check_unchanged(path, before)
+    files = WatchedFiles(DataRoot(root, BYTES_MAX))
+    assert files.find("a.jsonl") == path
+    files.check()
     if change == "append":
         with path.open("a") as file:
             file.write("more")
@@ -229,16 +232,17 @@ def test_a_file_that_changes_is_noticed(root: Path, change: str) -> None:
     else:
         path.unlink()
     with pytest.raises(BadData):
-        check_unchanged(path, before)
+        files.check()
 
 
 def test_a_pair_of_files_is_watched_as_one(root: Path) -> None:
     for part in "XY":
         (root / f"d.{part}.npz").write_bytes(b"x")
-    before = fingerprint(root / "d.X.npz")
+    files = WatchedFiles(DataRoot(root, BYTES_MAX))
+    files.find("d.X.npz")
     (root / "d.Y.npz").write_bytes(b"yy")
     with pytest.raises(BadData):
-        check_unchanged(root / "d.X.npz", before)
+        files.check()
 
 
 def test_the_other_file_of_a_pair_does_not_lead_out_of_the_root_either(root: Path) -> None:

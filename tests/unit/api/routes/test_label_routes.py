@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from model_store.alias import Alias
 from model_store.label_info import Subject, build_label_info
 from model_store.origin import REPORT, report_array
 from model_store.store import ModelInfo, Store
-from service.api.door.metrics import Metrics
+from service.api.door.metrics import Metrics, read_live
 from service.api.routes.models import summarize
 from service.db.engine import Database, default_url
 from service.db.tables import CHECKPOINTS
@@ -334,7 +335,8 @@ def test_a_refusal_of_one_request_too_many_reads_on_before_it_closes(in_process:
 
 def test_swaps_are_a_counter() -> None:
     metrics = Metrics()
-    metrics.watch(lambda: LiveStatus([], [], 3, None), lambda: True, set)
+    metrics.open_versions = set
+    metrics.report(partial(read_live, lambda: LiveStatus([], [], 3, None), lambda: True))
     text = asyncio.run(metrics.page()).decode()
     assert "# TYPE xylem_model_swaps_total counter" in text
     assert "xylem_model_swaps_total 3.0" in text

@@ -11,7 +11,6 @@ from service.base.errors import DatabaseUnavailable
 from service.base.rows import SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.thresholds.live.events import as_columns
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import (
@@ -27,6 +26,7 @@ from tests.feedback_helpers import (
     N_FEATURES,
     N_LABELS,
     Replica,
+    as_columns,
     columns,
     instance_event,
     labels_of,
