@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from service.features import Featurizer, default_kind, fit_featurizer, parameter
 from service.features.context import fit_context
 from service.features.parameters import AutoParameters, ContextParameters
 from service.trainers.softmax.parameters import SoftmaxParameters
-from service.trainers.source import MemorySource, RowSource, TrainingSet
+from service.trainers.source import MemorySource, TrainingSet
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.choose_features import FeatureChoice, choose_features
 from service.workflows.combined_parts import renumbered
@@ -30,36 +30,16 @@ EMPTY_SHARE_MAX = 0.1
 """A warning says when a larger share of the training rows has no feature."""
 
 
-class PreparedSource(RowSource, Protocol):
-    """Rows to train on, and what a version tells of them: unless they are in memory, once they were read.
-
-    n_empty  rows without a feature
-    warning  what the reader of the data says that may be wrong with them
-    choice   what features were tried, if any were
-    """
-
-    n_empty: int
-    choice: FeatureChoice | None
-
-    @property
-    def names(self) -> NameTable:
-        """Return the names of the labels."""
-
-    @property
-    def featurizer(self) -> Featurizer:
-        """Return what makes rows of instances."""
-
-    @property
-    def data_info(self) -> DataInfo:
-        """Return what a manifest says of the data."""
-
-    @property
-    def warning(self) -> str | None:
-        """Return what may be wrong with the data."""
-
-
 class PreparedRows(MemorySource):
-    """Rows in memory."""
+    """Rows in memory.
+
+    names       of the labels
+    featurizer  makes rows of instances
+    data_info   what a manifest says of the data
+    warning     what the reader of the data says that may be wrong with them
+    choice      what features were tried, if any were
+    n_empty     rows without a feature
+    """
 
     def __init__(
         self,
@@ -77,6 +57,10 @@ class PreparedRows(MemorySource):
         self.warning = warning
         self.choice = choice
         self.n_empty = int((np.diff(data.rows.indptr) == 0).sum())
+
+
+PreparedSource: TypeAlias = PreparedRows | FileSource | TextSource
+"""Rows to train on, and what a version tells of them: unless they are in memory, once they were read."""
 
 
 def warnings_of(source: PreparedSource) -> list[str]:
