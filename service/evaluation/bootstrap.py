@@ -14,8 +14,7 @@ import numpy as np
 
 from model_store.compiled.handles import F64, I64
 from service.evaluation.fmeasure import EmptyConvention, f_scores
-from service.evaluation.ranking import KS, PredictedRows, row_sums
-from service.evaluation.report import Truth
+from service.evaluation.ranking import KS, PredictedRows, Truth, row_sums
 
 NDCG_K = 5
 RESAMPLES = 1000

@@ -13,7 +13,7 @@ from model_store.names import build_names
 from model_store.version import Draft, Model, model_of
 from service.base.errors import BadParameter
 from service.base.rows import Dataset
-from service.evaluation.ranking import KS, ranking_metrics
+from service.evaluation.ranking import KS, PredictedRows, Truth, ranking_metrics
 from service.executors.local import Crew
 from service.features import Featurizer, fit_featurizer, parameters_of
 from service.features.parameters import PARAMETERS, AutoParameters, FeatureParameters
@@ -148,7 +148,11 @@ def _try(
     start = time.perf_counter()
     found = predictor.predict(held_rows, options, 1)
     search_us = 1e6 * (time.perf_counter() - start) / held.n_rows
-    figures = ranking_metrics(found.ptr, found.labels, held.labels, np.ones(held.labels.n_labels))
+    figures = ranking_metrics(
+        PredictedRows(found.ptr, found.labels),
+        Truth(held.labels, held.unknown_labels),
+        np.ones(held.labels.n_labels),
+    )
     precision = sum(figures[f"P@{k}"] for k in KS) / len(KS)
     features_us = _us_of(featurizer, held.texts[:_TIMED_TEXTS])
     total_us = round(features_us + search_us, 1)

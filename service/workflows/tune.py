@@ -16,7 +16,7 @@ from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.db.engine import Database
-from service.evaluation import USUAL_EMPTY, EmptyConvention, FMeasures, f_measures
+from service.evaluation import USUAL_EMPTY, EmptyConvention, FMeasures, PredictedRows, f_measures
 from service.evaluation.fmeasure import empty_convention
 from service.inference.answering import writeable
 from service.inference.parts import predict_all, predict_parts
@@ -365,12 +365,11 @@ def learn(
 def _measure(
     predictor: Searcher, rows: Labelled, tuned: Tuned, request: TuneRequest, on_progress: OnProgress
 ) -> FMeasures:
-    ptr, labels = predict_all(
+    found = predict_all(
         predictor,
         rows.rows,
         predictor.node_thresholds(tuned.thresholds),
         request.threads,
         lambda done: on_progress(f"measure {tuned.method}", done, rows.rows.n_rows),
     )
-    known, unknown, n_unknown = rows.truth
-    return f_measures(ptr, labels, known, empty=request.empty, unknown_labels=unknown, n_unknown=n_unknown)
+    return f_measures(PredictedRows(*found), rows.truth, request.empty)

@@ -36,8 +36,9 @@ def test_figures_of_rows_have_the_means_of_the_metrics(seed: int) -> None:
     ranked = PredictedRows(*as_rows(random_rows(rng, 7)))
     truth = LabelRows(*as_rows([sorted(row) for row in random_rows(rng, 6)]), K)
     unknown = rng.integers(0, 3, N).astype(np.int32)
-    whole = ranking_metrics(*ranked, truth, np.ones(K), unknown_labels=unknown)
-    figures = row_figures(ranked, Truth(truth, unknown))
+    judged = Truth(truth, unknown)
+    whole = ranking_metrics(ranked, judged, np.ones(K))
+    figures = row_figures(ranked, judged)
     assert list(figures) == ["P@1", "P@3", "P@5", "nDCG@5"]
     for name, values in figures.items():
         assert values.mean() == pytest.approx(whole[name])
@@ -58,9 +59,9 @@ def test_macro_f_of_a_draw_is_that_of_its_rows_written_out(seed: int, empty: Emp
     )
     drawn = rng.integers(0, N, N)
     found = _macro_f(pair, np.bincount(drawn, minlength=N).astype(np.float64))
-    repeated = LabelRows(*as_rows([true[i] for i in drawn]), K)
+    repeated = Truth(LabelRows(*as_rows([true[i] for i in drawn]), K), np.zeros(N, np.int32))
     for value, side in zip(found, sides, strict=True):
-        slow = f_measures(*as_rows([side[i] for i in drawn]), repeated, empty=empty).macro_f
+        slow = f_measures(PredictedRows(*as_rows([side[i] for i in drawn])), repeated, empty).macro_f
         assert value == pytest.approx(slow)
 
 
