@@ -195,25 +195,6 @@ def tune(
     return outcomes
 
 
-def tune_and_keep(
-    model: Model,
-    database: Database,
-    request: TuneRequest,
-    *,
-    shadow: bool,
-    on_progress: OnProgress,
-    on_keep: OnKeep | None = None,
-) -> dict[str, Any]:
-    """Tune an opened version, keep what the first method found, and return a report as JSON values.
-
-    shadow   whether it is kept as a candidate, to be scored beside the thresholds in force
-    on_keep  called with the report in the transaction that keeps it: when it raises, nothing is kept
-
-    Raises BadInput, DatabaseUnavailable, and what `on_progress` raises: then nothing is kept.
-    """
-    return keep(model, database, tune(model, request, on_progress), shadow=shadow, on_keep=on_keep)
-
-
 def keep(
     model: Model,
     database: Database,
@@ -222,7 +203,13 @@ def keep(
     shadow: bool = False,
     on_keep: OnKeep | None = None,
 ) -> dict[str, Any]:
-    """Keep the first of these outcomes with a version, and return a report, as `tune_and_keep` does."""
+    """Keep the first of these outcomes with an opened version, and return a report as JSON values.
+
+    shadow   whether it is kept as a candidate, to be scored beside the thresholds in force
+    on_keep  called with the report in the transaction that keeps it: when it raises, nothing is kept
+
+    Raises BadInput and DatabaseUnavailable: then nothing is kept.
+    """
     name, version = model.manifest.model, model.manifest.version
     facts = [facts_of(outcome) for outcome in outcomes]
     with database.write() as connection:

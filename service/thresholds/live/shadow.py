@@ -130,18 +130,20 @@ def keep_shadow(connection: Connection, head: Head, state: ShadowState) -> None:
     connection.execute(update(SHADOWS).where(SHADOWS.c.version_id == head.id), _row_of(head, state))
 
 
-def take_shadow(connection: Connection, head: Head, *, switch: bool) -> Head:
-    """Take the candidate away, and put it in force if `switch`; return the new, locked head.
+def take_shadow(database: Database, model: str, version: int, *, switch: bool) -> int:
+    """Take the candidate of a version away; put it in force, with what it learned, if `switch`.
 
-    Raises NotTuned where there is none.
+    Returns the new epoch. Raises NotTuned where there is none, and DatabaseUnavailable.
     """
-    state = read_shadow(connection, head)
-    if state is None:
-        raise NotTuned(f"{_place(head)}: expected candidate thresholds (in shadow mode), found none")
-    connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
-    if switch:
-        return replace_state(connection, head, SWITCHED, state.candidate)
-    return append(connection, head, DROPPED)
+    with database.write() as connection:
+        head = lock_head(connection, model, version)
+        state = read_shadow(connection, head)
+        if state is None:
+            raise NotTuned(f"{_place(head)}: expected candidate thresholds (in shadow mode), found none")
+        connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
+        if switch:
+            return replace_state(connection, head, SWITCHED, state.candidate).epoch
+        return append(connection, head, DROPPED).epoch
 
 
 def read_shadow(connection: Connection, head: Head) -> ShadowState | None:
@@ -163,28 +165,6 @@ def read_shadow(connection: Connection, head: Head) -> ShadowState | None:
             add_scores(state.scores, scored.candidate, scored.shadowed)
             n_events += scored.n_events
     return state._replace(n_events=n_events)
-
-
-class ShadowDatabase:
-    """What `xylem thresholds` and admins do with candidates. Each raises DatabaseUnavailable and NotTuned."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def put(self, model: str, version: int, tuned: Tuned) -> int:
-        """Put a candidate beside the thresholds of a version, durably; return the new epoch."""
-        with self._database.write() as connection:
-            return put_shadow(connection, lock_head(connection, model, version), tuned).epoch
-
-    def switch(self, model: str, version: int) -> int:
-        """Put the candidate in force, with what it learned since; return the new epoch."""
-        with self._database.write() as connection:
-            return take_shadow(connection, lock_head(connection, model, version), switch=True).epoch
-
-    def drop(self, model: str, version: int) -> int:
-        """Take the candidate away; return the new epoch."""
-        with self._database.write() as connection:
-            return take_shadow(connection, lock_head(connection, model, version), switch=False).epoch
 
 
 def _place(head: Head) -> str:

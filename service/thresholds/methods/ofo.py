@@ -93,27 +93,19 @@ class Start(NamedTuple):
         return np.asarray(shares ** np.float32(self.power), np.float32)
 
 
-def usual_power(link: Link, arrays: Mapping[str, NDArray[Any]]) -> float:
-    """Return how scores of a version are read that nobody has tuned; calibrated ones as they are."""
-    if has_calibration(arrays):
-        return 1.0
-    return RERANKED_POWER if has_rerank(arrays) else POWERS[link]
-
-
-def scale_of(link: Link, arrays: Mapping[str, NDArray[Any]], n_rows: int) -> float:
-    """Return what scores of a version are multiplied by to be probabilities, at least 1.
-
-    n_rows  training rows. 1 where a label's score is its own, where nobody counted, and for calibrated scores
-    """
-    counts = arrays.get(LABEL_COUNTS)
-    if link != "softmax" or counts is None or n_rows == 0 or has_calibration(arrays):
-        return 1.0
-    return float(np.clip(counts.sum() / n_rows, 1.0, SCALE_MAX))
-
-
 def start_for(link: Link, arrays: Mapping[str, NDArray[Any]], n_rows: int) -> Start:
-    """Return the start values of a version that nobody tuned: first thresholds are those of an F of 1/2."""
-    return Start(power=usual_power(link, arrays), scale=scale_of(link, arrays, n_rows))
+    """Return the start values of a version that nobody tuned: first thresholds are those of an F of 1/2.
+
+    n_rows  training rows. The scale is 1 where a label's score is its own, and where nobody counted labels;
+            calibrated scores are read as they are
+    """
+    if has_calibration(arrays):
+        return Start()
+    power = RERANKED_POWER if has_rerank(arrays) else POWERS[link]
+    counts = arrays.get(LABEL_COUNTS)
+    if link != "softmax" or counts is None or n_rows == 0:
+        return Start(power=power)
+    return Start(power=power, scale=float(np.clip(counts.sum() / n_rows, 1.0, SCALE_MAX)))
 
 
 def check_start(start: Start) -> Start:
