@@ -72,7 +72,7 @@ def text_of(name: OracleName) -> str:
 
 def rows_of(matcher: NameMatcher, texts: list[str]) -> list[dict[int, dict[str, float]]]:
     """The features of each text's concepts, by their names; those that are 0 are there."""
-    rows = matcher.rows(texts)
+    rows = matcher.rows_of_words(matcher.words(texts))
     assert rows.n_features == matcher.n_concepts * F
     found = []
     for i in range(rows.n_rows):
@@ -289,7 +289,8 @@ def test_damaged_arrays_are_refused_or_answer_finite_rows(name: str) -> None:
         if array is None:
             del arrays[name]
         try:
-            rows = NameMatcher(arrays, PLAIN).rows(["aa bb cc dd", "cc bb bb aa"])
+            matcher = NameMatcher(arrays, PLAIN)
+            rows = matcher.rows_of_words(matcher.words(["aa bb cc dd", "cc bb bb aa"]))
         except Corrupt:
             refused += 1
         else:
