@@ -69,7 +69,7 @@ class CorpusDirectory(DataFile):
                 self._on_progress(number + 1, len(self.names))
 
     def _subjects(self, document: Path) -> list[str]:
-        for suffix, read in ((".tsv", _label_of), (".key", _label_as_it_is)):
+        for suffix, read in ((".tsv", _label_of), (".key", lambda _file, _number, line: line.strip())):
             file = document.with_suffix(suffix)
             if file.exists():
                 return [read(file, number, line) for number, line in self._lines(file) if line.strip()]
@@ -126,7 +126,3 @@ def _label_of(file: Path, number: int, line: str) -> str:
     if len(uris) > 1 or (cells[0].startswith("<") and not uris):
         raise BadData(f"{file}:{number}: expected <URI>, a tab and a label, found {line[:60]!r}")
     return uris[0] if uris else next(cell for cell in cells if cell)
-
-
-def _label_as_it_is(file: Path, number: int, line: str) -> str:
-    return line.strip()
