@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -147,15 +146,7 @@ def _read_named(file: DataFile, model: NameTable | None, columns: TableColumns) 
     return replace(found, source=source_of(file.path), sha256=file.sha256, warning=warning)
 
 
-class Texts(NamedTuple):
-    """The texts of a file or of many, its base name, and the sha256 of its decompressed bytes."""
-
-    texts: list[str]
-    source: str
-    sha256: str
-
-
-def read_texts(path: Path, on_progress: Progress | None = None) -> Texts:
+def read_texts(path: Path, on_progress: Progress | None = None) -> list[str]:
     """Return the `text` of each line of a .jsonl or .ndjson file (also .gz).
 
     Other keys and empty lines are passed over. Raises BadData, naming the line.
@@ -164,7 +155,7 @@ def read_texts(path: Path, on_progress: Progress | None = None) -> Texts:
     texts = [text for block in blocks_of_texts(file) for text in block]
     if not 0 < len(texts) < N_ROWS_MAX:
         raise file.fault(1, f"expected from 1 to {N_ROWS_MAX} rows, found {len(texts)}")
-    return Texts(texts, source_of(path), file.sha256)
+    return texts
 
 
 def open_texts(path: Path, on_progress: Progress | None = None) -> DataFile:

@@ -5,7 +5,6 @@ the `window` words before it. Features are words at places: id = place * words +
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -93,16 +92,12 @@ def tokens_of(text: str) -> list[str]:
     return found
 
 
-def fit_context(texts: Sequence[str], parameters: ContextParameters) -> ContextFeaturizer:
-    """Return the featurizer of these texts: words that occur `min_count` times, the most frequent first.
-
-    Raises BadData when no text has a word. Deterministic.
-    """
-    return context_of(Counter(chain.from_iterable(map(tokens_of, texts))), parameters)
-
-
 def context_of(counts: Mapping[str, int], parameters: ContextParameters) -> ContextFeaturizer:
-    """Return the featurizer of texts that have these words so often; see `fit_context`."""
+    """Return the featurizer of texts that have these words so often: the most frequent come first.
+
+    Words that occur less than `min_count` times are left out. Raises BadData when there are none.
+    Deterministic.
+    """
     if not counts:
         raise BadData("expected texts with words, found none")
     frequent = [

@@ -1,6 +1,5 @@
 """The data of a training as a source of rows, and what is known of them besides."""
 
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,10 +11,8 @@ from model_store.version import Model
 from service.base.errors import BadData, BadInstance, BadParameter
 from service.base.rows import Dataset
 from service.datasets.parts import STDIN, DataStream
-from service.datasets.reader import read_texts
 from service.executors.local import Crew
 from service.features import Featurizer, default_kind, fit_featurizer, parameters_of
-from service.features.context import fit_context
 from service.features.parameters import AutoParameters, ContextParameters
 from service.trainers.softmax.parameters import SoftmaxParameters
 from service.trainers.source import MemorySource, TrainingSet
@@ -146,9 +143,9 @@ def _context_parameters(chosen: Chosen) -> ContextParameters | None:
 
 def _prepare_texts(data: Path, parameters: ContextParameters, on_progress: OnProgress) -> PreparedRows:
     """Read the texts of a file; a row is a window of words, its label the next word."""
-    texts, source, sha256 = read_texts(data, partial(on_progress, "read"))
+    source = TextSource(data, parameters, on_progress)
+    featurizer = source.featurizer  # after a first pass
     on_progress("features", 0, 1)
-    featurizer = fit_context(texts, parameters)
-    windows = TrainingSet(*featurizer.windows_of(texts))
+    windows = TrainingSet.join(list(source.parts()))
     on_progress("features", 1, 1)
-    return PreparedRows(windows, featurizer.words, featurizer, DataInfo(source, windows.n_rows, sha256))
+    return PreparedRows(windows, source.names, featurizer, source.data_info)
