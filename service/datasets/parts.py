@@ -86,15 +86,12 @@ class DataStream:
         Raises BadData for a file that cannot be used, or that is not the one that the first pass read.
         Memory: a block of the file and its rows, and names of labels.
         """
-        file = self._file(on_progress)
+        file = StandardInput() if self.is_read_once else open_data(self.path, on_progress)
         yield from self._texts(file) if self._suffix in NAMED else self._numbers(file)
         if self.sha256 and file.sha256 != self.sha256:
             raise file.fault(None, "expected the bytes that were read at first, found others: it has changed")
         self.sha256 = file.sha256
         self.warning = file.warning if isinstance(file, CorpusDirectory) else None
-
-    def _file(self, on_progress: Progress | None) -> DataFile:
-        return StandardInput() if self.is_read_once else open_data(self.path, on_progress)
 
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
         n_named = None if self.label_names is None else len(self.label_names)
