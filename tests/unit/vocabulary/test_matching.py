@@ -250,7 +250,7 @@ def test_labels_of_data_may_be_more_than_concepts_and_in_another_order() -> None
     concepts = vocabulary(*subjects)
     labels = ["gone", uri(1), uri(0), "old"]
     placed = concepts.placed(labels)
-    assert placed.uris == labels
+    assert placed.keys == labels
     (row,) = rows_of(NameMatcher(build_names(placed, PLAIN), PLAIN), ["bb aa"])
     (before,) = rows_of(NameMatcher(build_names(concepts, PLAIN), PLAIN), ["bb aa"])
     assert (row[2], row[1]) == (before[0], before[1])
