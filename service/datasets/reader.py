@@ -11,9 +11,8 @@ from model_store.names import NameTable, find_all
 from service.base.columns import DEFAULT_COLUMNS, TABLES, TableColumns
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset
-from service.datasets.annif import DIRECTORY, CorpusDirectory
+from service.datasets.annif import DIRECTORY, CorpusDirectory, fasttext_lines, is_fasttext
 from service.datasets.dataset import N_ROWS_MAX, first_features, first_labels, renumber_labels
-from service.datasets.fasttext import fasttext_lines, is_fasttext
 from service.datasets.files import JSON_LINES, open_data, source_of
 from service.datasets.json_lines import RowCollector, json_blocks, text_blocks
 from service.datasets.npz_pair import partner, read_npz
