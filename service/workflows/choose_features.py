@@ -69,15 +69,11 @@ class FeatureChoice(NamedTuple):
     held_out: int
     tried: list[Tried]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it as `xylem train --json` says it."""
-        return {**self._asdict(), "tried": [tried._asdict() for tried in self.tried]}
-
-    def without_times(self) -> dict[str, Any]:
-        """Return what `as_json` does but the times: the same for the same data and seed."""
-        tried = [tried._asdict() for tried in self.tried]
-        for each in tried:
-            del each["us_per_row"], each["features_us"]
+    def as_json(self, *, times: bool = True) -> dict[str, Any]:
+        """Return it as `xylem train --json` says it; without times: the same for the same data and seed."""
+        left_out = () if times else ("us_per_row", "features_us")
+        facts = [tried._asdict().items() for tried in self.tried]
+        tried = [{name: value for name, value in each if name not in left_out} for each in facts]
         return {**self._asdict(), "tried": tried}
 
 
