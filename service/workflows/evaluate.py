@@ -93,10 +93,7 @@ def evaluate_rows(
     counts = count_labels(decided, labelled.labels)
     ranking = PredictedRows(ranked.ptr, ranked.labels)
     bins = reliability(ranked.scores, mark_true(ranking, labelled.labels))
-    training_rows = model.arrays.get("labels/counts")
-    bands = None
-    if training_rows is not None:
-        bands = frequency_bands(ranking, counts, labelled.labels, training_rows, empty)
+    bands = frequency_bands(ranking, counts, labelled.labels, model.arrays.get("labels/counts"), empty)
     note = note_on(model) if thresholds is None else None
     at = np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32) if thresholds is None else thresholds
     return Evaluation(

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from service.base.errors import DatabaseUnavailable, NotTuned
 from service.thresholds.live.events import Event
-from service.thresholds.live.shadow import shadow_macro_f, take_shadow
+from service.thresholds.live.shadow import take_shadow
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import (
     Deltas,
@@ -136,7 +136,7 @@ def test_a_candidate_is_scored_and_switched_on(
     ]
     assert found == [scores[0].hits, scores[0].marks, scores[1].hits, scores[1].marks]
     assert shadow.macro_f() == tuple(
-        shadow_macro_f(Counters(np.array(s.hits), np.array(s.marks)), "zero") for s in scores[::-1]
+        Counters(np.array(s.hits), np.array(s.marks)).macro_f("zero") for s in scores[::-1]
     )
     before = other.live.epoch
     assert take_shadow(one.database, "m", 1, switch=True) == before + 1
@@ -262,5 +262,5 @@ def test_scores_and_scored_blocks_come_back_as_they_were() -> None:
 
 def test_empty_labels_count_as_the_convention_says() -> None:
     counters = Counters(np.array([0, 1, 0]), np.array([0, 2, 3]))
-    assert shadow_macro_f(counters, "one") == pytest.approx(2 / 3)
-    assert shadow_macro_f(counters, "zero") == pytest.approx(1 / 3)
+    assert counters.macro_f("one") == pytest.approx(2 / 3)
+    assert counters.macro_f("zero") == pytest.approx(1 / 3)

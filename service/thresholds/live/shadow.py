@@ -12,13 +12,11 @@ that all replicas have the same.
 import time
 from typing import Any, NamedTuple
 
-import numpy as np
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from service.base.errors import DatabaseUnavailable, NotTuned
 from service.db.engine import Database
 from service.db.tables import SHADOWS
-from service.evaluation.fmeasure import EmptyConvention, f_scores
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Counters, no_counts
 from service.thresholds.store.codec import (
@@ -86,18 +84,12 @@ class Shadow:
     def macro_f(self) -> tuple[float, float]:
         """Return the macro-F, 0 to 1, of the candidate and of what was in force, on the same events. O(K)."""
         empty = self.candidate.convention
-        candidate, served = (shadow_macro_f(counters, empty) for counters in self.scores)
-        return candidate, served
+        return self.scores.candidate.macro_f(empty), self.scores.served.macro_f(empty)
 
     def snapshot(self) -> ShadowState:
         """Return its state; the scores are not copied."""
         candidate = self.candidate.snapshot()
         return ShadowState(self.since, self.created_at, self.n_events, candidate, self.scores)
-
-
-def shadow_macro_f(counters: Counters, empty: EmptyConvention) -> float:
-    """Return the mean of 2 hits / marks over all labels; one without marks counts as the convention says."""
-    return float(f_scores(np.stack(counters, axis=1), empty).mean())
 
 
 def add_scores(scores: Scores, candidate: Deltas, served: Deltas) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, I32, I64, U8
 from service.base.rows import NO_ROWS, LabelRows, SparseRows, offsets
-from service.evaluation.fmeasure import EmptyConvention, f_scores
 from service.thresholds.methods.ofo import POWER_MAX, POWER_MIN, Counters, no_counts
 
 ESTIMATES_MAX = 1 << 26
@@ -74,11 +73,6 @@ def count_at(estimates: Estimates, truth: LabelRows, thresholds: F32) -> Counter
     is_hit = mark_hits(estimates, truth)[passes] > 0
     counters.hits[:] = np.bincount(labels[is_hit], minlength=truth.n_labels)
     return counters
-
-
-def macro_f(counters: Counters, empty: EmptyConvention) -> float:
-    """Return macro-F in percent."""
-    return 100.0 * float(f_scores(np.stack(counters, axis=1), empty).mean())
 
 
 @kernel

@@ -30,6 +30,7 @@ from model_store.ensemble import Link
 from model_store.extras import has_rerank
 from model_store.manifest import has_calibration
 from service.base.errors import BadParameter
+from service.evaluation.fmeasure import EmptyConvention, f_scores
 
 POWER_MIN, POWER_MAX = 0.1, 10.0
 SCALE_MAX = 1e6
@@ -66,6 +67,10 @@ class Counters(NamedTuple):
 
     hits: I64
     marks: I64
+
+    def macro_f(self, empty: EmptyConvention) -> float:
+        """Return the mean of 2 hits / marks over all labels, 0 to 1; `empty` says what F is without marks."""
+        return float(f_scores(np.stack(self, axis=1), empty).mean())
 
 
 class Start(NamedTuple):
