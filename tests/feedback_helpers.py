@@ -21,7 +21,10 @@ from service.inference.predictor import NodeThresholds, PredictOptions, Predicto
 from service.thresholds.live.events import NO_EPOCH, NO_LABELS, Events, event_keys, label_rows
 from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
 from service.thresholds.live.served import ServedThresholds
+from service.thresholds.live.shadow import put_shadow
 from service.thresholds.live.tokens import Tokens, model_hash
+from service.thresholds.store.codec import Tuned
+from service.thresholds.store.state import lock_head
 from tests.conftest import serving, settings_of
 from tests.small_models import small_draft
 
@@ -97,6 +100,12 @@ class Replica:
     def close(self) -> None:
         self.writer.close()
         self.database.close()
+
+
+def put_candidate(database: Database, version: int, tuned: Tuned) -> int:
+    """Put a candidate beside the thresholds of a version of model m; return the new epoch."""
+    with database.write() as connection:
+        return put_shadow(connection, lock_head(connection, "m", version), tuned).epoch
 
 
 def columns(*events: Event) -> Events:

@@ -1,6 +1,6 @@
 """What features of texts have in common: a kernel makes the rows, for data sets and for requests alike."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, SupportsIndex, TypeAlias
 
@@ -68,7 +68,7 @@ def body_texts(featurizer: Featurizer, n_texts: int, characters_max: int, bytes_
     )
 
 
-class TextFeaturizer(Featurizer):
+class TextFeaturizer(Featurizer, ABC):
     """Features of texts: words, n-grams, their hashes; immutable, as every Featurizer.
 
     text_rows  how rows of texts are made whose words stay as they are; set by each kind

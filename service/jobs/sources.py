@@ -33,7 +33,7 @@ def split_lines(
     Rows of a table become JSON lines. The header of a .txt file of numbers gets the right numbers of rows.
     Lines stay in their order. Raises BadData where one of the two would be empty, or the file has no header.
     """
-    from service.datasets.fasttext import is_fasttext  # with it come kernels
+    from service.datasets.annif import is_fasttext  # with it come kernels
 
     name = f"{data.name}.jsonl" if is_table(data) else plain_name(data)
     paths = tuple(directory / part / name for part in ("train", "valid"))

@@ -104,7 +104,7 @@ class _Outcome(NamedTuple):
         """Return what the version's report says of the data and the features, times left out."""
         warnings, choice = self.warnings(), self.source.choice
         found: dict[str, Any] = {"warnings": warnings} if warnings else {}
-        return found if choice is None else {**found, "features": choice.without_times()}
+        return found if choice is None else {**found, "features": choice.as_json(times=False)}
 
 
 def train_and_publish(

@@ -73,7 +73,7 @@ def test_files_of_a_folder_or_pattern_are_read_as_one(folder: Path, tmp_path: Pa
     for _ in range(2):
         assert [text for part in stream.parts() for text in part.texts or ()] == whole.texts
     assert stream.sha256 == found.sha256
-    assert read_texts(folder / name).texts == whole.texts
+    assert read_texts(folder / name) == whole.texts
 
 
 def test_files_of_an_object_store(bucket: str, folder: Path) -> None:

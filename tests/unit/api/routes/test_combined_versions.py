@@ -9,7 +9,7 @@ import pytest
 
 from model_store.store import Store
 from service.db.engine import Database
-from service.workflows.tune import TuneRequest, tune_and_keep
+from service.workflows.tune import TuneRequest, keep, tune
 from tests.alias_helpers import deny
 from tests.combined_models import documents, publish_combined, write
 from tests.conftest import serving, settings_of
@@ -99,7 +99,8 @@ def test_batches_tensors_scores_and_annifs_clients_have_the_same_answers(store: 
 def test_thresholds_are_tuned_and_feedback_moves_them(store: Store, tmp_path: Path, method: Any) -> None:
     database = Database(url := f"sqlite:///{tmp_path}/xylem.db")
     wanted = TuneRequest((method,), write(tmp_path / "more.jsonl", documents(80, 5)))
-    kept = tune_and_keep(store.open("both"), database, wanted, shadow=False, on_progress=quiet)
+    opened = store.open("both")
+    kept = keep(opened, database, tune(opened, wanted, quiet))
     database.close()
     assert kept["validation_macro_f"] > 60
     found = predict(store, threshold="tuned", database_url=url)
