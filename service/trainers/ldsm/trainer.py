@@ -14,11 +14,12 @@ from model_store.ensemble import Chunk, Tree
 from service.base.errors import BadData, BadParameter
 from service.base.faults import fault
 from service.base.parameters import Parameters
-from service.base.rows import LabelRows, SparseRows
+from service.base.rows import LabelRows, SparseRows, offsets
+from service.kernels.training.problem import pack_tile
 from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
 from service.trainers.ldsm.report import LdsmShape, SplitFacts, report_of
-from service.trainers.ldsm.split import Examples, Split, share_out, split_node
+from service.trainers.ldsm.split import Examples, Split, kept_features, split_node
 from service.trainers.representations import rerank_arrays, squared_lengths
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Census, RowSource, TrainingSet
@@ -186,22 +187,19 @@ class _Growth:
         self.nodes.append(_Node(depth, len(rows), histogram))
 
     def _add_children(self, node: _Node, rows: I32, split: Split) -> None:
-        children = share_out(rows, split)
-        bias = split.weights[-1, : split.n_children].copy()
-        node.chunk = Chunk(*children[:4], bias)
-        node.children = range(len(self.nodes), len(self.nodes) + split.n_children)
+        """Add the children of a split; the priority of one is 0 when one label says all (algorithm 1)."""
+        kept, n_children = kept_features(split), split.n_children
+        n_weights = np.empty(len(kept), np.int32)
+        lane, weight = pack_tile(split.weights, kept, n_children, 0.0, n_weights)
+        features, bias = split.features[kept], split.weights[-1, :n_children].copy()
+        node.chunk = Chunk(features, offsets(n_weights), lane.astype(np.int32), weight, bias)
+        node.children = range(len(self.nodes), len(self.nodes) + n_children)
         node.histogram = _NOTHING
-        row, label = 0, 0
-        ends = zip(
-            np.cumsum(split.sizes).tolist(),
-            children.label_ptr[1:].tolist(),
-            children.priorities.tolist(),
-            strict=False,
-        )
-        for row_end, label_end, priority in ends:
-            histogram = children.label[label:label_end], children.counts[label:label_end]
-            self._add(node.depth + 1, children.rows[row:row_end], histogram, priority)
-            row, label = row_end, label_end
+        priorities = (split.counts.sum(axis=0) - split.counts.max(axis=0)).tolist()
+        for child in range(n_children):
+            counts, goes = split.counts[:, child], (split.directions >> child & 1) > 0
+            histogram = split.labels[counts > 0], counts[counts > 0]
+            self._add(node.depth + 1, rows[goes], histogram, priorities[child])
 
     def finish(self, weighed: Weighed) -> _Grown:
         """Number the nodes breadth-first; the weights are for the rows before they were weighed."""
