@@ -37,7 +37,7 @@ from service.executors.values import n_bytes
 from service.trainers import fit, parse_parameters
 from service.trainers.blocks import PASSES_MAX
 from service.trainers.classifiers import Solve
-from service.trainers.clustering import SUBTREE, _Halve
+from service.trainers.clustering import SUBTREE, _halve
 from service.trainers.representations import _represent
 from service.trainers.source import MemorySource, TrainingSet
 
@@ -165,7 +165,7 @@ def scaled(
     in_blocks = memory < math.inf
     row_bytes = n_bytes(data) / data.rows.n_rows
     carried = len(data.labels.indices) / data.labels.n_rows
-    halving = [phase for phase in found.phases if phase.name == _Halve.__name__.strip("_")]
+    halving = [phase for phase in found.phases if phase.name == _halve.__name__.strip("_")]
     label_seconds = sum(item.seconds for phase in halving for item in phase.items)
     label_seconds /= data.labels.n_labels * max(1, math.ceil(math.log2(data.labels.n_labels / leaf_size)))
     vector_bytes = max((phase.n_bytes for phase in halving), default=0) / data.labels.n_labels
