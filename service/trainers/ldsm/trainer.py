@@ -282,7 +282,14 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     weighed = weigh(data.rows, parameters.idf, is_mapped)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     grow = _Grow(weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None)
-    return _assemble(data, parameters, tools.collected("trees", grow, range(parameters.trees)))
+    forest = tools.collected("trees", grow, range(parameters.trees))
+    extra = {}
+    if parameters.rerank == "yes":
+        extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
+    n_labels = int(np.count_nonzero(source.census.label_rows))
+    report = report_of([(grown.shape, grown.splits) for grown in forest], parameters.arity, n_labels)
+    trees, sizes = [grown.tree for grown in forest], (data.labels.n_labels, data.rows.n_features)
+    return Trained.of(trees, *sizes, "decision-tree", "multiway", parameters, extra=extra, report=report)
 
 
 def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:
@@ -290,17 +297,6 @@ def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:
     of_feature, of_label = 68 if p.optimiser == "nag" else 32, 8 * p.arity
     held = int(4 * p.max_copies * data.rows.n_rows) + 8 * len(data.rows.indices)
     return held + of_feature * data.rows.n_features + of_label * data.labels.n_labels
-
-
-def _assemble(data: TrainingSet, parameters: LdsmParameters, forest: list[_Grown]) -> Trained:
-    """Pack the trees."""
-    extra = {}
-    if parameters.rerank == "yes":
-        extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
-    n_labels = int(np.count_nonzero(np.bincount(data.labels.indices)))
-    report = report_of([(grown.shape, grown.splits) for grown in forest], parameters.arity, n_labels)
-    trees, sizes = [grown.tree for grown in forest], (data.labels.n_labels, data.rows.n_features)
-    return Trained.of(trees, *sizes, "decision-tree", "multiway", parameters, extra=extra, report=report)
 
 
 def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -> SizeEstimate:
