@@ -88,7 +88,12 @@ class _Keeping(Crew):
             def keep(item: T, result: R) -> None:
                 content = packed(result)
                 length = len(content).to_bytes(8, "little")
-                _append(file, b"".join([names.pop(id(item)), length, content, sha256(content).digest()]))
+                try:
+                    file.write(b"".join([names.pop(id(item)), length, content, sha256(content).digest()]))
+                    file.flush()
+                except OSError as error:
+                    fault = f"expected space to keep the results of steps, found: {error.strerror}"
+                    raise Unavailable(f"{file.name}: {fault}") from None
                 done(item, result)
 
             self._crew.steps(step, missing(), keep)
@@ -115,15 +120,6 @@ def _name_of(step: Any) -> str:
     function = function_of(step)
     where = f"{function.__module__}.{function.__qualname__}", source_digest(Path(inspect.getfile(function)))
     return digest_of(where, step).hex()[:_NAME_BYTES]
-
-
-def _append(file: BinaryIO, record: bytes) -> None:
-    try:
-        file.write(record)
-        file.flush()
-    except OSError as error:
-        fault = f"expected space to keep the results of steps, found: {error.strerror}"
-        raise Unavailable(f"{file.name}: {fault}") from None
 
 
 def _read(file: BinaryIO) -> dict[bytes, tuple[int, int]]:

@@ -182,11 +182,10 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
     if source.reads == "rows":
         data = all_rows(source)
         weighed = weigh(data.rows, parameters.idf)
+        data = data._replace(rows=weighed.rows)
         trees = [
             grow(weighed, shape, members, solving, of_tree)
-            for of_tree, shape, members in _shapes_of_rows(
-                data._replace(rows=weighed.rows), parameters, tools
-            )
+            for of_tree, shape, members in _shapes_of_rows(data, parameters, tools)
         ]
     else:
         blocks, scale, shapes = _shapes_of_blocks(source, parameters, tools)

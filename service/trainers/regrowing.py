@@ -95,8 +95,7 @@ class Regrowth(NamedTuple):
             n_divided += len(divided)
             return _place(old, {node: joining for node, (_, joining) in joins.items()}, divided)
 
-        made, n_trained = self._regrown(model, place, weighed, data.labels, new, tools)
-        return Regrown(made, n_divided, n_trained)
+        return self._regrown(model, place, weighed, data.labels, new, tools)._replace(divided=n_divided)
 
     def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
         """Return the same trees with all classifiers trained on other rows, going on from their weights.
@@ -108,8 +107,7 @@ class Regrowth(NamedTuple):
             return _Place(shape_of(old.child_ptr, old.node_label), np.arange(len(old.nodes)))
 
         weighed = weigh(data.rows, self.idf)
-        made, n_trained = self._regrown(model, place, weighed, data.labels, None, tools)
-        return Regrown(made, 0, n_trained)
+        return self._regrown(model, place, weighed, data.labels, None, tools)
 
     def _regrown(
         self,
@@ -119,11 +117,8 @@ class Regrowth(NamedTuple):
         labels: LabelRows,
         new: I32 | None,
         tools: Tools,
-    ) -> tuple[TreeEnsemble, int]:
-        """Return the ensemble whose trees have other places, trained above new labels (None: above all).
-
-        And how many classifiers were.
-        """
+    ) -> Regrown:
+        """Return the ensemble whose trees have other places, trained above new labels (None: above all)."""
         trees, kept, whole, n_trained = [], [], [], 0
         for number, old in enumerate(olds := trees_of(model.ensemble)):
             of_tree = tools.of_tree(number, len(olds))
@@ -154,7 +149,7 @@ class Regrowth(NamedTuple):
         tree_of, local_of = forest_order(trees)
         at_node = offsets(np.array(list(map(len, kept))))[tree_of] + local_of
         stays, is_whole = (np.concatenate(of)[at_node] for of in (kept, whole))
-        return _as_before(made, model.ensemble, stays, is_whole), n_trained
+        return Regrown(_as_before(made, model.ensemble, stays, is_whole), 0, n_trained)
 
 
 class Regrown(NamedTuple):

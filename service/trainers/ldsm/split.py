@@ -1,10 +1,10 @@
 """LdSM: the split that the trained regressors of a node make, and what it keeps of their weights."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, F64, I32, I64, U8, U16, U64
 from service.base.rows import LabelRows, SparseRows
 from service.kernels.training.problem import Problem, localise_into, localise_labels
@@ -82,15 +82,6 @@ def route_rows(problem: Problem, regressors: Regressors, n_children: int) -> U16
     return directions
 
 
-@inlined
-def _rows_per_child(directions: U16, n_children: int) -> Any:
-    sizes = np.zeros(n_children, np.int64)
-    for chosen in directions:
-        for m in range(n_children):
-            sizes[m] += (chosen >> m) & 1
-    return sizes
-
-
 @kernel
 def _drop_empty_children(sizes: I64, weights: F32, directions: U16, counts: I32) -> int:
     """Move the children that get rows to the front; return how many they are."""
@@ -140,7 +131,9 @@ def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, st
                 if abs(weights[f, m]) < learning.prune:
                     weights[f, m] = 0
         directions = route_rows(problem, regressors, learning.n_children)
-        sizes = _rows_per_child(directions, learning.n_children)
+        sizes = np.zeros(learning.n_children, np.int64)
+        for m in range(learning.n_children):
+            sizes[m] = ((directions >> m) & 1).sum()
         serves = sizes.max() < n and sizes.sum() <= FULL * learning.n_children * n
         if (serves and sizes.max() <= FULL * n) or n_retries == RETRIES or stop[0]:
             break
