@@ -26,6 +26,7 @@ from service.inference.forest_predictor import ForestPredictor
 from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import Trained, TrainingSet, fit
 from service.trainers.state import Passes
+from service.trainers.work import Tools
 from service.workflows.calibrate import calibrated_draft, fit_to_rows
 from service.workflows.evaluate import note_on, valid_figures
 from service.workflows.going_on import GoingOn, go_on, going_on, origin_of, prepare_on
@@ -319,8 +320,8 @@ def _trained(
         trained = go_on(on.base, source, request, crew or Crew(request.threads), on_progress)
         return _Outcome(trained, source, time.perf_counter() - start, valid, weights=on.base.manifest.weights)
     passes = Passes(None if on is None else on.state, request.until, request.keep_state)
-    how = request.seed, request.threads, on_progress, found, crew, passes
-    trained = fit(request.trainer, chosen.trainer, source, *how)
+    tools = Tools(request.seed, crew or Crew(request.threads), on_progress, found, passes)
+    trained = fit(request.trainer, chosen.trainer, source, tools)
     if found is not None:
         found.check()
     return _Outcome(trained, source, time.perf_counter() - start, valid, found)
