@@ -129,8 +129,8 @@ def _check_rows(row_ptr: NDArray[np.int32], sparse: NDArray[Any], n_children: in
         for i in range(first, end):
             child, bits = split_word(sparse[i], sparse.itemsize)
             if child <= before or child >= n_children:
-                return 29, i, child
-            before = child
+                return 29, i, int(child)
+            before = int(child)
             if exponent != 0 and (bits & exponent) == exponent:
                 return 30, i, int(bits)
     return 0, 0, 0

@@ -54,7 +54,7 @@ def count_below(word: np.uint32, item: int | np.integer[Any]) -> np.int64:
 
 @nonallocating_inlined
 def split_word(word: int | np.integer[Any], n_bytes: int) -> tuple[np.int64, np.uint32]:
-    """Return what a sparse word of so many bytes holds: a child's position in its low half, a weight's bits."""
+    """Return what a sparse word of so many bytes holds: a child's position, and a weight's bits behind it."""
     half, whole = np.uint64(4 * n_bytes), np.uint64(word)
     return np.int64(whole & ((_ONE_64 << half) - _ONE_64)), np.uint32(whole >> half)
 

@@ -15,7 +15,8 @@ class RowEmbedding:
     """Makes dense rows of the rows that a model takes. Immutable."""
 
     def __init__(self, embedding: Embedding) -> None:
-        self._u, self._r, self._mean = embedding.u.view(f"u{embedding.u.itemsize}"), embedding.r, embedding.mean
+        self._u = embedding.u.view(f"u{embedding.u.itemsize}")
+        self._r, self._mean = embedding.r, embedding.mean
         self.dim = embedding.u.shape[1]
         self._dims = np.arange(self.dim, dtype=np.int32)
         self._one_row = np.array([0, self.dim])
