@@ -129,16 +129,12 @@ def handle_of(struct: tuple[Any, ...]) -> NDArray[np.int64]:
     """
     handle = empty_handle(type(struct))
     for name, value in zip(_KINDS[type(struct)], struct, strict=True):
-        _set(handle, type(struct), name, value)
+        set_field(handle, type(struct), name, value)
     return handle
 
 
-def set_array(handle: NDArray[np.int64], cls: Any, field: str, array: NDArray[Any]) -> None:
-    """Have a handle of a `cls` lead to another array in one of its fields. Raises as `handle_of`."""
-    _set(handle, cls, field, array)
-
-
-def _set(handle: NDArray[np.int64], cls: Any, field: str, value: Any) -> None:
+def set_field(handle: NDArray[np.int64], cls: Any, field: str, value: Any) -> None:
+    """Have a field of a handle of a `cls` lead to another array, or be an integer. Raises as `handle_of`."""
     kind, word = _KINDS[cls][field], word_of(cls, field)
     if kind is None:
         handle[word] = value
@@ -251,19 +247,17 @@ def _read(context: Any, builder: Any, words: Any, place: int, kind: Any) -> Any:
     return array._getvalue()
 
 
-def refuse_copy(holder: object) -> NoReturn:
-    """Raise TypeError for what holds addresses, or is of no use without what does."""
-    raise TypeError(
-        f"cannot copy or pickle {type(holder).__name__}: it holds addresses of arrays of this process; "
-        "copy the xylem.Model or the estimator that it is of"
-    )
-
-
 class Uncopyable:
-    """What holds addresses of this process's arrays: as numbers they would lead a copy to freed memory."""
+    """What holds addresses of this process's arrays, or is of no use without what does.
+
+    As numbers they would lead a copy to freed memory.
+    """
 
     __slots__ = ()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise TypeError: `copy.copy`, `copy.deepcopy` and `pickle` all ask here."""
-        refuse_copy(self)
+        raise TypeError(
+            f"cannot copy or pickle {type(self).__name__}: it holds addresses of arrays of this process; "
+            "copy the xylem.Model or the estimator that it is of"
+        )

@@ -3,14 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn, SupportsIndex
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
 from model_store.compiled.calls import address_of
-from model_store.compiled.handles import F32, I32, I64, U8, Uncopyable, refuse_copy
+from model_store.compiled.handles import F32, I32, I64, U8, Uncopyable
 from model_store.ensemble import LINK_CODES, Kind
 from model_store.extras import Rerank, assemble_calibration
 from model_store.names import NameTable, find_all
@@ -40,7 +41,8 @@ PREDICTED_MAX = 1000
 _NUMBERS = frozenset({int, float})
 
 
-class SearchPlan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SearchPlan(Uncopyable):
     """What options mean for a model.
 
     traversal   answers a Call
@@ -53,10 +55,6 @@ class SearchPlan(NamedTuple):
     top_r: int
     search: tuple[Any, ...]
     stop: U8 | None
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        """Refuse to be copied."""
-        refuse_copy(self)
 
 
 def check_kind(model: Model, kind: Kind) -> None:
