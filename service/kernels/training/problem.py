@@ -77,21 +77,19 @@ def forget_rows(rows: I32, place: I32) -> None:
         place[row] = 0
 
 
+NO_ROOM = np.empty(0, np.int32), np.empty(0, np.float32)
+"""For `localise` to make arrays itself."""
+
+
 @kernel
-def localise(indptr: I64, indices: I32, values: F32, rows: I32, rank: I32) -> Problem:
+def localise(
+    indptr: I64, indices: I32, values: F32, rows: I32, rank: I32, features_out: I32, values_out: F32
+) -> Problem:
     """Copy the rows of a node and renumber their features by falling number of rows (up to a factor of two).
 
     rank  int32[n_features], workspace: zero at the call and on return
+    features_out, values_out  where the copy is made, unless they are too short for it: NO_ROOM
     """
-    nothing = np.empty(0, np.int32), np.empty(0, np.float32)
-    return localise_into(indptr, indices, values, rows, rank, nothing[0], nothing[1])
-
-
-@kernel
-def localise_into(
-    indptr: I64, indices: I32, values: F32, rows: I32, rank: I32, features_out: I32, values_out: F32
-) -> Problem:
-    """As `localise`; the copy is made in the last two arrays, unless they are too short for it."""
     nnz = 0
     for row in rows:
         nnz += indptr[row + 1] - indptr[row]

@@ -6,6 +6,7 @@ import pytest
 from model_store.compiled.decorators import kernel
 from service.kernels.training.cluster import GAIN_MIN, bisect, kmeans
 from service.kernels.training.problem import (
+    NO_ROOM,
     count_features,
     forget_rows,
     localise,
@@ -56,7 +57,7 @@ def test_localise_keeps_the_rows_and_orders_features_by_use(seed):
     dense = dense_rows(rows)
     chosen = np.sort(np.random.default_rng(seed).choice(50, 20, replace=False)).astype(np.int32)
     rank = np.zeros(30, np.int32)
-    problem = localise(*readonly(rows[:3]), chosen, rank)
+    problem = localise(*readonly(rows[:3]), chosen, rank, *NO_ROOM)
     assert not rank.any()
     found = np.zeros((20, 30))
     for i in range(20):
