@@ -25,7 +25,7 @@ from service.features.tensor_request import TensorBodies, read_tensors
 from service.inference.answering import NOT_WANTED
 from service.inference.buffers import FIRST, Need
 from service.inference.fast_answers import FastAnswer, FastForms, RowsRead, Signed
-from service.inference.options import ALL_ALLOWED, ALL_EQUAL
+from service.inference.options import ALL_ALLOWED
 from service.inference.prediction_json import (
     Spans,
     cut,
@@ -282,7 +282,6 @@ class BeamRequests:
             texts=bodies.texts_at,
             form=form,
             allowed=self._allowed,
-            none=ALL_EQUAL,
             no_costs=NOT_WANTED,
             starts=spans[0],
             ends=spans[1],
