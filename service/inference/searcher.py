@@ -192,7 +192,7 @@ class Searcher(Uncopyable, ABC):
         Predictions may go on meanwhile, see `service.thresholds.live.served`; two such calls may not. Cost:
         the labels' paths to the roots of label trees.
         """
-        move_thresholds(*self._paths(), self._knots, labels, thresholds, prepared.log)
+        move_thresholds(*self._paths(), self._knots, labels, thresholds, prepared)
 
     def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
         """Return rows of which those chosen are what `row_search` takes: here all are, as they are."""
@@ -326,7 +326,7 @@ class LabelSearcher(Searcher):
         top_r = min(options.top_r, self.n_labels)
         log_threshold = log_thresholds(options.threshold, self._knots)
         mask = ALL_ALLOWED if options.mask is None else options.mask
-        weight = ALL_EQUAL if options.weights is None else options.weights.prepared
+        weight = ALL_EQUAL if options.weights is None else options.weights
         is_sure = options.exact or options.threshold is not None
         search = self._link, 1, top_r, is_sure, mask, weight, log_threshold
         return SearchPlan(self.traversal, 1, top_r, search, options.stop)
@@ -334,7 +334,10 @@ class LabelSearcher(Searcher):
 
 def _say_the_same(one: PredictOptions, other: PredictOptions) -> bool:
     """Return whether all is the same object, or the same number: arrays are not looked into."""
-    return all(a is b or (type(a) in _NUMBERS and a == b) for a, b in zip(one, other, strict=True))
+    return all(
+        a is b or (type(a) in _NUMBERS and type(b) in _NUMBERS and a == b)
+        for a, b in zip(one, other, strict=True)
+    )
 
 
 def label_ids(labels: NameTable, names: Sequence[str], where: str) -> I32:
