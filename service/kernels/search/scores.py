@@ -18,17 +18,14 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import F32, F32_1, I32, I32_1, I64, I64_1, handle, struct_at
 from model_store.compiled.vectors import vadd, vbroadcast, vexp, vload, vlog, vmax, vmin, vmul, vstore, vsub
-from model_store.ensemble import LANES, TreeEnsemble
+from model_store.ensemble import LANES, LINK_CODES, TreeEnsemble
 from model_store.extras import Calibration
 from service.kernels.search.calibrated import calibrated
 from service.kernels.search.call import Call, Search
 from service.kernels.search.scoring import Scorer, score_alone
 from service.kernels.search.workspace import Entries, Workspace
 
-HINGE2 = 0
-HINGE3 = 1
-LOGISTIC = 2
-SOFTMAX = 5
+HINGE3, LOGISTIC, SOFTMAX = (LINK_CODES[link] for link in ("hinge3", "logistic", "softmax"))
 
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)

@@ -3,7 +3,6 @@
 What a traversal needs besides stands below, and in `scores`.
 """
 
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from model_store.arrays import room_for
 from model_store.compiled.bits import GROUP_BITS
 from model_store.compiled.handles import F32_1, F32_2, F32_3, I32_1, I32_2, I64_1, I64_2, U8_1, handle
-from model_store.ensemble import LANES, TreeEnsemble
+from model_store.ensemble import LANES, TreeEnsemble, levels_of
 from model_store.extras import full_features
 
 STAGES = 4
@@ -218,15 +217,10 @@ def _children_kinds(ensemble: TreeEnsemble) -> NDArray[np.uint8]:
 
 
 def _leafy_chunks_a_level(ensemble: TreeEnsemble, below: NDArray[np.uint8]) -> list[int]:
-    """Return how many nodes of each level, of all trees, have leaves among their children."""
-    counts = []
-    ends = [0, int(ensemble.child_ptr[0])]
-    while ends[-1] > ends[-2]:
-        ends.append(int(ensemble.child_ptr[ends[-1]]))
-    for first, last in itertools.pairwise(ends):
-        chunks = ensemble.node_chunk[first:last]
-        counts.append(int(np.count_nonzero(below[chunks[chunks >= 0]] != ALL_INNER)))
-    return counts
+    """Return how many nodes of each level, of all trees, have leaves among their children, and 0 at last."""
+    levels = levels_of(ensemble.child_ptr, int(ensemble.child_ptr[0]))
+    chunks = [ensemble.node_chunk[level.start : level.stop] for level in levels]
+    return [*(int(np.count_nonzero(below[of_level[of_level >= 0]] != ALL_INNER)) for of_level in chunks), 0]
 
 
 _ENTRIES_A_TREE = 4
