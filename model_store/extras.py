@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, check_lists, empty_group, file_name, group_of, has_group, take, take_group
+from model_store.arrays import at, check_lists, empty_group, file_name, has_group, take, take_group
 from model_store.compiled.handles import F32_1, I32_1, I64_1, handle
 from model_store.ensemble import TreeEnsemble
 from model_store.errors import Corrupt
@@ -76,11 +76,6 @@ def check_calibration(calibration: Calibration) -> None:
         last = len(values) - 1
         if values[last] > 1 or (name == "x" and values[last] != 1):
             raise Corrupt(at(where, last), "1" if name == "x" else "at most 1", values[last])
-
-
-def calibration_arrays(calibration: Calibration) -> dict[str, NDArray[np.float32]]:
-    """Return the arrays of a calibration by name, as `Draft.extra` takes them."""
-    return group_of(CALIBRATION, calibration)
 
 
 RERANK = "tail"
