@@ -242,17 +242,6 @@ def empty_group(struct: Callable[..., T], **others: NDArray[Any]) -> T:
     return struct(**{name: read_only(array) for name, array in {**empty, **others}.items()})
 
 
-def room_for(struct: Any, shapes: Mapping[str, int | tuple[int, ...]]) -> dict[str, NDArray[Any]]:
-    """Return arrays of zeros for fields of a struct of kernels, whose annotations say their types, by name.
-
-    shapes  by the names of all fields that have one, blanks between
-    """
-    kinds = kinds_of(struct)
-    return {
-        name: np.zeros(shape, kinds[name].dtype) for names, shape in shapes.items() for name in names.split()
-    }
-
-
 def group_of(group: str, struct: Any) -> dict[str, NDArray[Any]]:
     """Return the arrays of a struct by name, as `Draft.extra` takes them."""
     return {f"{group}/{field}": array for field, array in struct._asdict().items()}

@@ -101,6 +101,10 @@ class Rerank(NamedTuple):
     parameters: F32_1
 
 
+NO_RERANK = empty_group(Rerank)
+"""Of a version that does not re-rank."""
+
+
 def has_rerank(arrays: Mapping[str, NDArray[Any]]) -> bool:
     """Return whether a version has re-ranking arrays, whole or not."""
     return has_group(arrays, RERANK)

@@ -16,6 +16,7 @@ A struct is declared once, as a class whose annotations say what it holds:
 
 import functools
 import typing
+from collections.abc import Mapping
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -109,6 +110,17 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def zeros(struct: Any, shapes: Mapping[str, int | tuple[int, ...]]) -> dict[str, NDArray[Any]]:
+    """Return arrays of zeros for fields of a struct, whose annotations say their types, by name.
+
+    shapes  by the names of all fields that have one, blanks between
+    """
+    kinds = kinds_of(struct)
+    return {
+        name: np.zeros(shape, kinds[name].dtype) for names, shape in shapes.items() for name in names.split()
+    }
 
 
 @functools.cache

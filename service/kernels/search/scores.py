@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model_store.arrays import room_for
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import F32, F32_1, I32, I32_1, I64, I64_1, handle, struct_at
+from model_store.compiled.handles import F32, F32_1, I32, I32_1, I64, I64_1, handle, struct_at, zeros
 from model_store.compiled.vectors import vadd, vbroadcast, vexp, vload, vlog, vmax, vmin, vmul, vstore, vsub
 from model_store.ensemble import LANES, LINK_CODES, TreeEnsemble
 from model_store.extras import Calibration
@@ -128,7 +127,7 @@ def make_queue(ensemble: TreeEnsemble, *, top_r: int) -> QueueWorkspace:
         "best_score best_label": top_r,
         "leaf_seen label_stamp": n_labels,
     }
-    return QueueWorkspace(**room_for(QueueWorkspace, shapes))
+    return QueueWorkspace(**zeros(QueueWorkspace, shapes))
 
 
 @inlined

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import room_for
 from model_store.compiled.bits import GROUP_BITS
-from model_store.compiled.handles import F32_1, F32_2, F32_3, I32_1, I32_2, I64_1, I64_2, U8_1, handle
+from model_store.compiled.handles import F32_1, F32_2, F32_3, I32_1, I32_2, I64_1, I64_2, U8_1, handle, zeros
 from model_store.ensemble import LANES, TreeEnsemble, levels_of
 from model_store.extras import full_features
 
@@ -94,7 +93,7 @@ def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bo
         "cost": (n_at_once, 2),
         "stop": 1,
     }
-    return Workspace(**room_for(Workspace, shapes), full_features=full_features(ensemble))
+    return Workspace(**zeros(Workspace, shapes), full_features=full_features(ensemble))
 
 
 def widest_chunk(ensemble: TreeEnsemble) -> int:
@@ -201,7 +200,7 @@ class BeamShape:
             "saved_node saved_score": (n_lanes, n_saved),
             "saved_log_p": (n_lanes, n_saved, self._width),
         }
-        arrays = room_for(BeamWorkspace, shapes)
+        arrays = zeros(BeamWorkspace, shapes)
         return BeamWorkspace(below=self.below, in_rounds=self._in_rounds, **arrays)
 
 
@@ -315,4 +314,4 @@ class RoutingShape:
             "dense_row": self._n_mapped,
             "best_score best_label": top_r,
         }
-        return RoutingWorkspace(**room_for(RoutingWorkspace, shapes))
+        return RoutingWorkspace(**zeros(RoutingWorkspace, shapes))
