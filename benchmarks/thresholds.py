@@ -20,7 +20,7 @@ from model_store.version import Model
 from service.base.rows import SparseRows
 from service.evaluation import EmptyConvention, FMeasures, PredictedRows, Truth, f_measures
 from service.inference.parts import predict_all
-from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
+from service.inference.predictor import PredictOptions, Predictor
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.thresholds.store.codec import METHODS
@@ -195,7 +195,7 @@ def _nodes(predictor: Searcher, rows: SparseRows, options: PredictOptions) -> st
         n_labels = predictor.n_labels
         thresholds = np.full(n_labels, options.threshold, np.float32)
         options = options._replace(threshold=predictor.node_thresholds(thresholds))
-    assert options.exact or isinstance(options.threshold, NodeThresholds)
+    assert options.exact or isinstance(options.threshold, np.ndarray)
     total = 0
     for i in range(n_rows):
         predictor.predict(rows.cut(i, i + 1), options)

@@ -92,8 +92,8 @@ class Replica:
     def bits(self) -> tuple[bytes, bytes, bytes, int]:
         """Everything that replicas must agree on, and that the nodes' thresholds are those of the labels."""
         state = self.live.snapshot()
-        expected = predictor().node_thresholds(state.thresholds).log
-        assert np.array_equal(self.live.prepared.log, expected)
+        expected = predictor().node_thresholds(state.thresholds)
+        assert np.array_equal(self.live.prepared, expected)
         counters = state.counters
         return state.thresholds.tobytes(), counters.hits.tobytes(), counters.marks.tobytes(), self.live.epoch
 

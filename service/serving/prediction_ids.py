@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.inference.fast_answers import Present, Signed
-from service.inference.predictor import NodeThresholds, PredictOptions
+from service.inference.predictor import PredictOptions
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.tokens import Tokens, model_hash
 
@@ -46,7 +46,7 @@ class PredictionIds:
 
     def thresholds_for(self, options: PredictOptions) -> NDArray[np.float32]:
         """Return the thresholds, float32[K], that a predicted label's score must reach; [0]: it need not."""
-        return _NONE if isinstance(options.threshold, NodeThresholds) else self._live.thresholds
+        return _NONE if isinstance(options.threshold, np.ndarray) else self._live.thresholds
 
     def sign(self, epoch: int, n: int) -> Signed:
         """Return what n predictions are signed with; the tuned thresholds are None if they may be old.

@@ -20,7 +20,7 @@ from model_store.decoding import OldTree, chunk_of, trees_of
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from model_store.version import Model
 from service.base.rows import LabelRows, SparseRows, offsets
-from service.kernels.training.problem import add_margins, forget_rows, rows_of, without
+from service.kernels.training.problem import add_margins, forget_rows, rows_of
 from service.trainers.classifiers import (
     Again,
     Loss,
@@ -319,12 +319,20 @@ def _assembled(
             old, again = were[node], trained[node]
             stays = _inverse(np.where(changed[children], -1, at[children]), len(old.bias))
             if again.old is not None and again.some is not None:
-                rest = without(old, weighed.rows, again.some.rows, stays < 0)
+                rest = _without(old, weighed.rows, again.some.rows, stays < 0)
                 parts.append((rest, _inverse(at[children], len(old.bias))))
             elif (stays >= 0).any():
                 parts.append((old, stays))
         chunks[node] = merge_chunks(parts, len(at[children]))
     return Tree(shape.child_ptr, shape.node_label, chunks)
+
+
+def _without(chunk: Chunk, rows: SparseRows, some: I32, of: Bools) -> Chunk:
+    """Return a chunk without the weights that some children, bool[C], have for features of some rows."""
+    is_seen = np.zeros(rows.n_features, np.bool_)
+    is_seen[rows.take(some).indices] = True
+    kept = ~(is_seen[chunk.feature] & of[chunk.child])
+    return Chunk.of(chunk.feature[kept], chunk.child[kept], chunk.weight[kept], chunk.bias)
 
 
 def _inverse(places: NDArray[Any], n: int) -> I32:

@@ -14,7 +14,7 @@ from model_store.ensemble import Weights
 from model_store.errors import StoreError
 from model_store.identifiers import check_model
 from model_store.manifest import TrainerInfo
-from model_store.origin import MADE_FOR, ORIGIN, REPORT, origin_arrays, parent_of, report_array
+from model_store.origin import MADE_FOR, ORIGIN, REPORT, json_array, origin_arrays, parent_of
 from model_store.store import Store
 from model_store.version import Draft, Model, model_of
 from service.base.rows import Dataset
@@ -235,7 +235,7 @@ def _finished(
         report["validation"] = rounded or kept
     if libraries := libraries_of(outcome.source.featurizer.parameters):
         origin = {**origin, "libraries": libraries}
-    extra = {REPORT: report_array(report), **origin_arrays(origin, request.made_for)}
+    extra = {REPORT: json_array(REPORT, report), **origin_arrays(origin, request.made_for)}
     draft = replace(draft, extra={**draft.extra, **extra})
     if valid is None or not request.calibrate:
         return _Finished(draft, None if valid is None else note_on(trial), None)
@@ -264,7 +264,7 @@ def _reranked(
         valid = read_labelled(trial, request.valid, on_progress, request.columns)
         metrics, report["validation"] = valid_figures(trial, valid, request.threads, on_progress)
         draft = replace(draft, metrics=metrics)
-    draft = replace(draft, extra={**draft.extra, **extra, REPORT: report_array(report)})
+    draft = replace(draft, extra={**draft.extra, **extra, REPORT: json_array(REPORT, report)})
     return finished._replace(draft=draft), gained
 
 

@@ -82,9 +82,7 @@ def shadow_bits(replica: Replica) -> tuple[object, ...]:
     shadow = replica.live.shadow
     assert shadow is not None
     candidate = shadow.candidate.snapshot()
-    assert np.array_equal(
-        shadow.candidate.prepared.log, predictor().node_thresholds(candidate.thresholds).log
-    )
+    assert np.array_equal(shadow.candidate.prepared, predictor().node_thresholds(candidate.thresholds))
     scores = tuple(c.tobytes() for counters in shadow.scores for c in counters)
     counters = tuple(c.tobytes() for c in candidate.counters)
     return candidate.thresholds.tobytes(), counters, scores, shadow.n_events, shadow.since

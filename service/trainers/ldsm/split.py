@@ -7,7 +7,7 @@ import numpy as np
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, F64, I32, I64, U8, U16, U64
 from service.base.rows import LabelRows, SparseRows
-from service.kernels.training.problem import Problem, localise_into, localise_labels
+from service.kernels.training.problem import Problem, localise, localise_labels
 from service.trainers.ldsm.objective import count_labels, split_quality
 from service.trainers.ldsm.regressors import Learning, Regressors, margins_of, train_regressors
 
@@ -116,7 +116,7 @@ def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, st
     """
     x, y = examples.rows, examples.labels
     rank, copy = examples.feature_rank, (examples.features, examples.values)
-    problem = localise_into(x.indptr, x.indices, x.values, rows, rank, copy[0], copy[1])
+    problem = localise(x.indptr, x.indices, x.values, rows, rank, copy[0], copy[1])
     labels = localise_labels(y.indptr, y.indices, rows, examples.label_rank)
     n = len(rows)
     n_kept = 0

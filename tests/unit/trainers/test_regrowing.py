@@ -17,7 +17,7 @@ from service.base.rows import LabelRows, SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.kernels.training.newton import nothing_known, refine
-from service.kernels.training.problem import localise
+from service.kernels.training.problem import NO_ROOM, localise
 from service.kernels.training.solver import Tile, solve_logistic, solve_squared_hinge
 from service.trainers import TRAINERS, Trained, TrainingSet, parse_parameters, train
 from service.trainers.classifiers import aligned
@@ -202,7 +202,7 @@ def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(loss: s
 
     def tile(n: int) -> tuple[Any, Tile]:
         rank = np.zeros(rows.n_features, np.int32)
-        problem = localise(*rows[:3], np.arange(n, dtype=np.int32), rank)
+        problem = localise(*rows[:3], np.arange(n, dtype=np.int32), rank, *NO_ROOM)
         spaces = np.empty(n, np.int32), np.empty(n, np.uint16)
         return problem, Tile(positive[:n].copy(), aligned(len(problem.used) + 1), aligned(n), *spaces)
 

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from model_store.alias import Alias
 from model_store.label_info import Subject, build_label_info
-from model_store.origin import REPORT, report_array
+from model_store.origin import REPORT, json_array
 from model_store.store import ModelInfo, Store
 from service.api.door.metrics import Metrics, read_live
 from service.api.routes.models import summarize
@@ -266,7 +266,9 @@ def test_a_version_is_shown_with_its_figures(named: Store, in_process: Run) -> N
 def test_figures_that_are_not_there_or_not_ours_are_null(
     report: dict[str, Any], tmp_path: Path, in_process: Run
 ) -> None:
-    Store(tmp_path).publish("small", small_draft(features=UNSCALED, extra={REPORT: report_array(report)}))
+    Store(tmp_path).publish(
+        "small", small_draft(features=UNSCALED, extra={REPORT: json_array(REPORT, report)})
+    )
 
     async def call(client: httpx.AsyncClient) -> None:
         assert (await get(client, "/v1/models/small/versions/1"))["validation"] is None

@@ -166,6 +166,6 @@ def test_a_block_is_counted_as_its_events_are_one_by_one(tmp_path: Path, kind: s
     found = moving.snapshot()
     assert found.thresholds.tobytes() == thresholds.tobytes()
     assert [c.tolist() for c in found.counters] == [c.tolist() for c in counters]
-    assert moving.prepared.log.tobytes() == engine.node_thresholds(thresholds).log.tobytes()
+    assert moving.prepared.tobytes() == engine.node_thresholds(thresholds).tobytes()
     moving.undo()
     assert moving.snapshot().thresholds.tobytes() == thresholds_of(no_counts(60), start, bounds).tobytes()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from model_store.origin import report_array
+from model_store.origin import REPORT, json_array
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
@@ -107,7 +107,7 @@ def test_the_report_keeps_the_theory_and_fits_in_a_version() -> None:
     points = report["while_training"]
     assert [point["rows"] for point in points] == [64, 128, 256, 512, 1024, 2048, 3000]
     assert points[-1]["progressive_error"] < 0.2 < points[0]["progressive_error"]
-    assert len(report_array(report)) < 1 << 16
+    assert len(json_array(REPORT, report)) < 1 << 16
 
 
 @pytest.mark.parametrize("leaves", [20, 0])
