@@ -46,6 +46,7 @@ _THIRD = np.float32(1 / 3)
 class NearSearch(NamedTuple):
     """The arrays of NearRows, and what a row takes.
 
+    feature_ptr  int64[n_columns + 1]  the list of each column, without rows where it has none
     n_columns  of the first member; 0 where the version has no near rows: nothing is done then
     features  float32[candidates, N_NEAR]  NEAR_FEATURES of the candidates
     best   int32[BEST]  the first member's best labels
@@ -58,7 +59,6 @@ class NearSearch(NamedTuple):
 
     label_ptr: I64_1
     label_row: I32_1
-    feature: I32_1
     feature_ptr: I64_1
     row: I32_1
     value: U8_1
@@ -93,13 +93,10 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
         squares += rows.values[end] * rows.values[end]
         end += 1
     length = np.float32(1.0) / np.sqrt(squares) if squares > _ZERO else _ZERO
-    place, n_met = 0, 0 if len(near.is_met) > 0 else len(near.met)
+    n_met = 0 if len(near.is_met) > 0 else len(near.met)
     for at in range(low, end):
-        place = first_from(near.feature, place, len(near.feature), rows.indices[at])
-        if place == len(near.feature) or near.feature[place] != rows.indices[at]:
-            continue
-        value = rows.values[at] * length
-        begin, end_of_list = near.feature_ptr[place], near.feature_ptr[place + 1]
+        column, value = rows.indices[at], rows.values[at] * length
+        begin, end_of_list = near.feature_ptr[column], near.feature_ptr[column + 1]
         for i in range(begin, end_of_list):
             near.cosine[np.uint64(near.row[i])] += value * (np.float32(near.value[i]) - _MIDDLE)
         if len(near.is_met) > 0:
