@@ -18,9 +18,10 @@ from model_store.compiled.vectors import (
     vstore,
 )
 from model_store.ensemble import LANES
-from model_store.near import NEAR_FEATURES, NEAREST, ZERO
+from model_store.near import CONTEXT, NEAR_FEATURES, NEAREST, ZERO
 from service.kernels.search.call import Rows
 from service.kernels.search.heaps import keep_best
+from service.kernels.search.subtrees import log_of
 
 N_NEAR = len(NEAR_FEATURES)
 
@@ -38,6 +39,7 @@ _VOTES, _EXPECTED, _COMPARED = 4, 7, (0, 2, 7)
 
 _ZERO, _MIDDLE = np.float32(0.0), np.float32(ZERO)
 _TINY = np.float32(1e-45)  # the least above 0
+_FLOOR = np.float32(1e-6)  # a score of 0 is so much, where scores are divided
 _SHIFT = np.uint64(LANES.bit_length() - 1)
 _THIRD = np.float32(1 / 3)
 
@@ -236,7 +238,7 @@ def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSea
 
 @inlined
 def compare_candidates(n: int, near: NearSearch) -> None:
-    """Set the last three of NEAR_FEATURES: what the n candidates have of the greatest of each."""
+    """Set what the n candidates have of the greatest of each feature that is compared."""
     for k, source in enumerate(_COMPARED):
         greatest = _ZERO
         for i in range(n):
@@ -244,3 +246,26 @@ def compare_candidates(n: int, near: NearSearch) -> None:
         for i in range(n):
             share = near.features[i, source] / greatest if greatest > _ZERO else _ZERO
             near.features[i, _EXPECTED + 1 + k] = share
+
+
+@inlined
+def describe_row(n: int, scores: F32, rank: I32, near: NearSearch) -> None:
+    """Set the last five of NEAR_FEATURES: the context of the row.
+
+    scores  of the first member, the greatest first
+    rank    [n]  the candidates' places among them, below 0 of those that it does not propose
+    """
+    total = votes = cosine = _ZERO
+    for i in range(len(scores)):
+        total += scores[i]
+    for i in range(n):
+        votes += near.features[i, _VOTES]
+        cosine = max(cosine, near.features[i, _VOTES + 2])
+    greatest = scores[0] if len(scores) > 0 else _ZERO
+    for i in range(n):
+        found, place = near.features[i, CONTEXT:], rank[i]
+        found[0] = _ZERO
+        if place >= 0:
+            after = scores[place + 1] if place + 1 < len(scores) else _ZERO
+            found[0] = log_of((scores[place] + _FLOOR) / (after + _FLOOR))
+        found[1], found[2], found[3], found[4] = total, greatest, votes, cosine
