@@ -3,6 +3,7 @@
 import asyncio
 import builtins
 import contextlib
+import inspect
 import json
 import os
 import shutil
@@ -53,6 +54,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         soak = [item for item in items if item.get_closest_marker("soak")]
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
         config.hook.pytest_deselected(items=soak)
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Run a test that is a coroutine function in an event loop of its own."""
+    call = pyfuncitem.obj
+    if inspect.iscoroutinefunction(call):
+        pyfuncitem.obj = lambda **arguments: asyncio.run(call(**arguments))
 
 
 @pytest.fixture

@@ -179,7 +179,9 @@ def test_fewer_bits_cost_little(name: str, weights: Any, store: Store, tmp_path:
     assert after > before - 10
 
 
-def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(tmp_path: Path, store: Store) -> None:
+async def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(
+    tmp_path: Path, store: Store
+) -> None:
     shutil.copytree(store.root, tmp_path / "store")  # feedback leaves a database beside the store
     (row,), _ = learnable(1, seed=6)
     instance = {"indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()}
@@ -200,12 +202,9 @@ def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(tmp_path:
         told = await client.post(f"/v1/models/{name}/feedback", json={"events": events})
         assert [each["result"] for each in told.json()["results"]] == ["applied"] * 3, told.text
 
-    async def ask_all() -> None:
-        async with serving(settings_of(tmp_path / "store")) as (_, client):
-            for name in TRAINERS:
-                await ask(name, client)
-
-    asyncio.run(ask_all())
+    async with serving(settings_of(tmp_path / "store")) as (_, client):
+        for name in TRAINERS:
+            await ask(name, client)
 
 
 @every_trainer

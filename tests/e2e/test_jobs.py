@@ -1,6 +1,5 @@
 """Jobs with real workers: of a server, of `xylem worker`, and the commands that look after them."""
 
-import asyncio
 import json
 import os
 import signal
@@ -307,7 +306,7 @@ def test_feedback_shows_its_key(
         assert (done.returncode, said in done.stderr, key in done.stderr) == (2, True, False), done.stderr
 
 
-def test_both_clients_rotate_a_key(url: str) -> None:
+async def test_both_clients_rotate_a_key(url: str) -> None:
     with xylem.Client(url, KEY) as client:
         made = client.create_key("shop", ["predict"])
         following = client.rotate_key(made["id"], overlap_seconds=3600, lifetime_seconds=7200)
@@ -319,13 +318,9 @@ def test_both_clients_rotate_a_key(url: str) -> None:
             with pytest.raises(xylem.ProblemError) as refused:
                 shop.rotate_key(following["id"])
             assert refused.value.code == "scope-missing"
-
-    async def main() -> None:
-        async with xylem.AsyncClient(url, KEY) as there:
-            last = await there.rotate_key(following["id"], overlap_seconds=0)
-            await there.revoke_key(last["id"])
-            with pytest.raises(xylem.ProblemError) as gone:
-                await there.rotate_key(last["id"])
-            assert (gone.value.status, gone.value.code) == (404, "key-not-found")
-
-    asyncio.run(main())
+    async with xylem.AsyncClient(url, KEY) as there:
+        last = await there.rotate_key(following["id"], overlap_seconds=0)
+        await there.revoke_key(last["id"])
+        with pytest.raises(xylem.ProblemError) as gone:
+            await there.rotate_key(last["id"])
+        assert (gone.value.status, gone.value.code) == (404, "key-not-found")

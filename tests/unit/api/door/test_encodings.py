@@ -196,84 +196,72 @@ def test_lines_that_are_no_gzip_end_a_batch(shared_store: Path) -> None:
 
 
 @pytest.mark.parametrize(("n_rows", "top_r", "is_packed"), [(1, 3, False), (4, 10, True)])
-def test_long_answers_are_packed_on_both_ways(
+async def test_long_answers_are_packed_on_both_ways(
     shared_store: Path, n_rows: int, top_r: int, is_packed: bool
 ) -> None:
     """By the route and, its head seen before, from the bytes of the request."""
     body = json.dumps({"instances": [RAW] * n_rows, "top_r": top_r}).encode()
-
-    async def main() -> None:
-        async with serving(settings_of(shared_store)) as (app, client):
-            named = {"content-type": "application/json"}
-            plain = await client.post(PREDICT, content=body, headers={**named, "accept-encoding": "identity"})
-            assert "content-encoding" not in plain.headers
-            assert (len(plain.content) >= PACKED_FROM) is is_packed
-            routed = await client.post(PREDICT, content=body, headers={**named, "accept-encoding": "gzip"})
-            assert ("content-encoding" in routed.headers) is is_packed
-            assert ("Accept-Encoding" in routed.headers.get("vary", "")) is is_packed
-            wholes = app.state.whole_requests
-            for takes in (True, False):
-                message, scope = whole_request(PREDICT, body, **{"accept-encoding": "gzip"} if takes else {})
-                wholes.learn(message, scope)
-                head, _, content = wholes.answer(message, b"").partition(b"\r\n\r\n")
-                assert (b"\r\ncontent-encoding: gzip" in head) is (takes and is_packed)
-                assert (b"\r\nvary: Accept-Encoding" in head) is (takes and is_packed)
-                assert b"content-length: %d\r\n" % len(content) in head
-                found = json.loads(gzip.decompress(content) if takes and is_packed else content)
-                for answer in (plain.json(), routed.json()):
-                    for one, other in zip(found["predictions"], answer["predictions"], strict=True):
-                        assert one["labels"] == other["labels"]
-
-    asyncio.run(main())
+    async with serving(settings_of(shared_store)) as (app, client):
+        named = {"content-type": "application/json"}
+        plain = await client.post(PREDICT, content=body, headers={**named, "accept-encoding": "identity"})
+        assert "content-encoding" not in plain.headers
+        assert (len(plain.content) >= PACKED_FROM) is is_packed
+        routed = await client.post(PREDICT, content=body, headers={**named, "accept-encoding": "gzip"})
+        assert ("content-encoding" in routed.headers) is is_packed
+        assert ("Accept-Encoding" in routed.headers.get("vary", "")) is is_packed
+        wholes = app.state.whole_requests
+        for takes in (True, False):
+            message, scope = whole_request(PREDICT, body, **{"accept-encoding": "gzip"} if takes else {})
+            wholes.learn(message, scope)
+            head, _, content = wholes.answer(message, b"").partition(b"\r\n\r\n")
+            assert (b"\r\ncontent-encoding: gzip" in head) is (takes and is_packed)
+            assert (b"\r\nvary: Accept-Encoding" in head) is (takes and is_packed)
+            assert b"content-length: %d\r\n" % len(content) in head
+            found = json.loads(gzip.decompress(content) if takes and is_packed else content)
+            for answer in (plain.json(), routed.json()):
+                for one, other in zip(found["predictions"], answer["predictions"], strict=True):
+                    assert one["labels"] == other["labels"]
 
 
-def test_a_packed_head_is_not_remembered(shared_store: Path) -> None:
+async def test_a_packed_head_is_not_remembered(shared_store: Path) -> None:
     body = pack(json.dumps({"instances": [RAW]}).encode())
-
-    async def main() -> None:
-        async with serving(settings_of(shared_store)) as (app, _):
-            message, scope = whole_request(PREDICT, body, **GZIP)
-            app.state.whole_requests.learn(message, scope)
-            assert app.state.whole_requests.answer(message, b"") is None
-
-    asyncio.run(main())
+    async with serving(settings_of(shared_store)) as (app, _):
+        message, scope = whole_request(PREDICT, body, **GZIP)
+        app.state.whole_requests.learn(message, scope)
+        assert app.state.whole_requests.answer(message, b"") is None
 
 
-def test_answers_of_a_packed_batch_come_while_it_is_sent(shared_store: Path) -> None:
+async def test_answers_of_a_packed_batch_come_while_it_is_sent(shared_store: Path) -> None:
     """Each line is answered, and its answer can be unpacked, before the next is sent."""
+    app_answers: asyncio.Queue[bytes] = asyncio.Queue()
+    sent: asyncio.Queue[Any] = asyncio.Queue()
+    headers: dict[bytes, bytes] = {}
 
-    async def main() -> None:
-        app_answers: asyncio.Queue[bytes] = asyncio.Queue()
-        sent: asyncio.Queue[Any] = asyncio.Queue()
-        headers: dict[bytes, bytes] = {}
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            headers.update(message["headers"])
+        else:
+            await app_answers.put(message.get("body", b""))
 
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                headers.update(message["headers"])
-            else:
-                await app_answers.put(message.get("body", b""))
-
-        named = {"host": "x", "content-type": "application/x-ndjson", "accept-encoding": "gzip", **GZIP}
-        packing = zlib.compressobj(wbits=31)
-        unpacking = zlib.decompressobj(wbits=31)
-        async with serving(settings_of(shared_store)) as (app, _):
-            scope = scope_of("POST", "/v1/models/raw/batch", named)
-            running = asyncio.create_task(app(scope, sent.get, send))
-            for _ in range(3):
-                line = packing.compress(json.dumps(RAW).encode() + b"\n") + packing.flush(zlib.Z_SYNC_FLUSH)
-                await sent.put({"type": "http.request", "body": line, "more_body": True})
-                found = b""
-                while not found.endswith(b"\n"):
-                    found += unpacking.decompress(await asyncio.wait_for(app_answers.get(), 60))
-                assert len(json.loads(found)["labels"]) == 5
-            await sent.put({"type": "http.request", "body": packing.flush(), "more_body": False})
-            await running
-            while not app_answers.empty():
-                unpacking.decompress(app_answers.get_nowait())
-            assert unpacking.eof
-            assert headers[b"content-encoding"] == b"gzip"
-
-    asyncio.run(main())
+    named = {"host": "x", "content-type": "application/x-ndjson", "accept-encoding": "gzip", **GZIP}
+    packing = zlib.compressobj(wbits=31)
+    unpacking = zlib.decompressobj(wbits=31)
+    async with serving(settings_of(shared_store)) as (app, _):
+        scope = scope_of("POST", "/v1/models/raw/batch", named)
+        running = asyncio.create_task(app(scope, sent.get, send))
+        for _ in range(3):
+            line = packing.compress(json.dumps(RAW).encode() + b"\n") + packing.flush(zlib.Z_SYNC_FLUSH)
+            await sent.put({"type": "http.request", "body": line, "more_body": True})
+            found = b""
+            while not found.endswith(b"\n"):
+                found += unpacking.decompress(await asyncio.wait_for(app_answers.get(), 60))
+            assert len(json.loads(found)["labels"]) == 5
+        await sent.put({"type": "http.request", "body": packing.flush(), "more_body": False})
+        await running
+        while not app_answers.empty():
+            unpacking.decompress(app_answers.get_nowait())
+        assert unpacking.eof
+        assert headers[b"content-encoding"] == b"gzip"
 
 
 def test_faults_of_a_body_are_bad_input() -> None:

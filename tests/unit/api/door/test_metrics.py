@@ -117,49 +117,38 @@ async def two_workers(page: bytes) -> AsyncIterator[tuple[Neighbours, WorkerPlac
         answering.close()
 
 
-def test_the_page_of_another_worker_comes_whole() -> None:
-    async def main() -> None:
-        for page in (PAGE, b"x" * (1 << 20)):
-            async with two_workers(page) as (asking, _):
-                assert await asking.pages(is_openmetrics=False) == [b"ours", page]
-
-    asyncio.run(main())
+async def test_the_page_of_another_worker_comes_whole() -> None:
+    for page in (PAGE, b"x" * (1 << 20)):
+        async with two_workers(page) as (asking, _):
+            assert await asking.pages(is_openmetrics=False) == [b"ours", page]
 
 
 @pytest.mark.parametrize("n_bytes", [0, 1, 8, 100, len(PAGE)])
-def test_a_worker_that_dies_while_it_answers_has_not_answered(n_bytes: int) -> None:
+async def test_a_worker_that_dies_while_it_answers_has_not_answered(n_bytes: int) -> None:
     """What it has sent by then could pass for a page of fewer figures."""
+    async with two_workers(PAGE) as (_, place):
+        reader, writer = await asyncio.open_unix_connection(place.socket_name(1))
+        writer.write(b"p")
+        sent = (await reader.read())[:n_bytes]
+        writer.close()
 
-    async def main() -> None:
-        async with two_workers(PAGE) as (_, place):
-            reader, writer = await asyncio.open_unix_connection(place.socket_name(1))
-            writer.write(b"p")
-            sent = (await reader.read())[:n_bytes]
-            writer.close()
+    async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(sent)
+        writer.close()
 
-        async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(1)
-            writer.write(sent)
-            writer.close()
-
-        dying = WorkerPlace(secrets.token_hex(16), 1, 2)
-        server = await asyncio.start_unix_server(die, dying.socket_name(1))
-        asking = Neighbours(WorkerPlace(dying.name, 0, 2), returning(b"ours"))
-        pages = await asking.pages(is_openmetrics=False)
-        server.close()
-        assert pages == [b"ours", None]
-
-    asyncio.run(main())
+    dying = WorkerPlace(secrets.token_hex(16), 1, 2)
+    server = await asyncio.start_unix_server(die, dying.socket_name(1))
+    asking = Neighbours(WorkerPlace(dying.name, 0, 2), returning(b"ours"))
+    pages = await asking.pages(is_openmetrics=False)
+    server.close()
+    assert pages == [b"ours", None]
 
 
-def test_a_page_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "PAGE_BYTES_MAX", len(PAGE) - 1)
-
-    async def main() -> None:
-        async with two_workers(PAGE) as (asking, _):
-            assert await asking.pages(is_openmetrics=False) == [b"ours", None]
-
-    asyncio.run(main())
+    async with two_workers(PAGE) as (asking, _):
+        assert await asking.pages(is_openmetrics=False) == [b"ours", None]
 
 
 def test_a_worker_that_is_not_there_is_told_as_down() -> None:

@@ -23,7 +23,8 @@ from service.serving.split import LiveStatus
 from service.thresholds.store import label_history
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.feedback_helpers import event, send, with_client
+from tests.conftest import serving, settings_of
+from tests.feedback_helpers import client_of, event, send
 from tests.small_models import small_draft
 
 Run = Callable[..., Any]
@@ -55,8 +56,8 @@ async def get(client: httpx.AsyncClient, path: str, **query: Any) -> Any:
     return response.json() if response.status_code == 200 else (response.status_code, response.json()["code"])
 
 
-def test_labels_are_searched_ordered_and_shown_in_pages(named: Store, in_process: Run) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_labels_are_searched_ordered_and_shown_in_pages(named: Store) -> None:
+    async with serving(settings_of(named.root)) as (_, client):
         path = "/v1/models/named/labels"
         whole = await get(client, path)
         names = [label["label"] for label in whole["labels"]]
@@ -80,10 +81,8 @@ def test_labels_are_searched_ordered_and_shown_in_pages(named: Store, in_process
         assert pages[0]["labels"] + pages[1]["labels"] == whole["labels"]
         assert (await get(client, path, offset=99))["next_offset"] is None
 
-    in_process(call, named.root)
 
-
-def test_labels_are_found_and_told_by_their_names(named: Store, in_process: Run) -> None:
+async def test_labels_are_found_and_told_by_their_names(named: Store) -> None:
     subjects = [
         Subject(
             "a/b", "1", {"fi": "Puu", "en": "tree"}, others=[("en", True, "oak"), ("en", False, "Ash tree")]
@@ -94,8 +93,7 @@ def test_labels_are_found_and_told_by_their_names(named: Store, in_process: Run)
         Subject("of no label", None, {"fi": "koirat"}),
     ]
     named.put_label_info("named", build_label_info(subjects))
-
-    async def call(client: httpx.AsyncClient) -> None:
+    async with serving(settings_of(named.root)) as (_, client):
         path = "/v1/models/named/labels"
 
         async def found(search: str, **query: Any) -> set[str]:
@@ -125,11 +123,9 @@ def test_labels_are_found_and_told_by_their_names(named: Store, in_process: Run)
         assert await found("a/b", language="en") == {"a/b"}
         assert await get(client, path, language="de") == (422, "unsupported-option")
 
-    in_process(call, named.root)
 
-
-def test_labels_know_their_thresholds_and_which_rest_on_little(own_store: Store) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_labels_know_their_thresholds_and_which_rest_on_little(own_store: Store) -> None:
+    async with client_of(own_store) as client:
         assert (await get(client, LABELS))["threshold_epoch"] is None
         assert len((await get(client, LABELS, marks_below=1, order="marks"))["labels"]) == 11
         await send(client, event("a", ["label::3"]), event("b", ["label::3", "label::4"]))
@@ -144,13 +140,10 @@ def test_labels_know_their_thresholds_and_which_rest_on_little(own_store: Store)
         marks = [label["marks"] for label in few["labels"]]
         assert marks == sorted((label["marks"] for label in known if label["marks"] < 2), reverse=True)
 
-    with_client(own_store, call)
 
-
-def test_what_speaks_for_a_label_is_what_the_command_line_tells(named: Store, in_process: Run) -> None:
+async def test_what_speaks_for_a_label_is_what_the_command_line_tells(named: Store) -> None:
     model = named.open("named")
-
-    async def call(client: httpx.AsyncClient) -> None:
+    async with serving(settings_of(named.root)) as (_, client):
         for name in NAMES:
             found = await get(client, FEATURES, label=name, top=3)
             expected = label_features(model, name, 3)
@@ -163,21 +156,16 @@ def test_what_speaks_for_a_label_is_what_the_command_line_tells(named: Store, in
             assert await get(client, FEATURES, **query) == (422, "bad-request")
         assert await get(client, "/v1/models/none/label-features", id=0) == (404, "model-not-found")
 
-    in_process(call, named.root)
 
-
-def test_trees_whose_labels_have_no_weights_are_refused(tmp_path: Path, in_process: Run) -> None:
+async def test_trees_whose_labels_have_no_weights_are_refused(tmp_path: Path) -> None:
     Store(tmp_path).publish("forest", small_draft(kind="decision-tree", features=UNSCALED))
-
-    async def call(client: httpx.AsyncClient) -> None:
+    async with serving(settings_of(tmp_path)) as (_, client):
         path = "/v1/models/forest/label-features"
         assert await get(client, path, id=0) == (422, "unsupported-option")
 
-    in_process(call, tmp_path)
 
-
-def test_a_threshold_over_time_is_what_it_was_after_each_event(own_store: Store) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_a_threshold_over_time_is_what_it_was_after_each_event(own_store: Store) -> None:
+    async with client_of(own_store) as client:
         assert await get(client, HISTORY, id=3) == (409, "thresholds-not-tuned")
         seen: dict[int, list[tuple[int, float]]] = {label: [] for label in range(11)}
         for i in range(6):
@@ -195,13 +183,11 @@ def test_a_threshold_over_time_is_what_it_was_after_each_event(own_store: Store)
             times = [point["at"] for point in history["points"]]
             assert times == sorted(times)
 
-    with_client(own_store, call)
 
-
-def test_a_long_history_is_bounded_and_keeps_its_ends(
+async def test_a_long_history_is_bounded_and_keeps_its_ends(
     own_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+    async with client_of(own_store) as client:
         for i in range(12):
             await send(client, event(f"e{i}", ["label::1"]))
         whole = (await get(client, HISTORY, id=1))["points"]
@@ -218,11 +204,9 @@ def test_a_long_history_is_bounded_and_keeps_its_ends(
         monkeypatch.setattr(label_history, "PAYLOAD_BYTES_MAX", 0)
         assert (await get(client, HISTORY, id=1))["points"] == whole[:1]
 
-    with_client(own_store, call)
 
-
-def test_of_many_states_the_newest_are_read(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_of_many_states_the_newest_are_read(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with client_of(own_store) as client:
         await send(client, event("a", ["label::1"]))
         database = Database(default_url(own_store.root))
         try:
@@ -241,11 +225,9 @@ def test_of_many_states_the_newest_are_read(own_store: Store, monkeypatch: pytes
         newest = (await get(client, HISTORY, id=1))["points"]
         assert [(point["epoch"], point["kind"]) for point in newest] == [(max(epochs), "tuned")]
 
-    with_client(own_store, call)
 
-
-def test_a_version_is_shown_with_its_figures(named: Store, in_process: Run) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_a_version_is_shown_with_its_figures(named: Store) -> None:
+    async with serving(settings_of(named.root)) as (_, client):
         found = await get(client, "/v1/models/named/versions/1")
         assert (found["model"], found["version"], found["n_labels"]) == ("named", 1, 6)
         figures = found["validation"]
@@ -258,19 +240,14 @@ def test_a_version_is_shown_with_its_figures(named: Store, in_process: Run) -> N
             assert await get(client, f"/v1/models/named/versions/{version}") == (404, "version-not-found")
         assert await get(client, "/v1/models/none/versions/1") == (404, "model-not-found")
 
-    in_process(call, named.root)
-
 
 @pytest.mark.parametrize("report", [{}, {"validation": 7}, {"validation": {"rows": 1}}])
-def test_figures_that_are_not_there_or_not_ours_are_null(
-    report: dict[str, Any], tmp_path: Path, in_process: Run
+async def test_figures_that_are_not_there_or_not_ours_are_null(
+    report: dict[str, Any], tmp_path: Path
 ) -> None:
     Store(tmp_path).publish("small", small_draft(features=UNSCALED, extra={REPORT: report_array(report)}))
-
-    async def call(client: httpx.AsyncClient) -> None:
+    async with serving(settings_of(tmp_path)) as (_, client):
         assert (await get(client, "/v1/models/small/versions/1"))["validation"] is None
-
-    in_process(call, tmp_path)
 
 
 async def show(client: httpx.AsyncClient) -> httpx.Response:
