@@ -29,6 +29,7 @@ from service import cli
 from service.base import logs
 from service.base.settings import Settings, read_settings
 from service.server.app import create_app
+from tests.databases import database_url, postgresql  # noqa: F401 - fixtures of all tests
 from tests.served_models import publish_all
 from tests.small_models import small_draft
 
@@ -206,6 +207,19 @@ def in_process(
         return asyncio.run(main())
 
     return run
+
+
+def get(path: str, **headers: str) -> Call:
+    """What asks for a path, for `in_process`; of the names of headers, _ is -."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda client: client.get(path, headers=named)
+
+
+def post(path: str, content: Any, **headers: str) -> Call:
+    """What sends bytes, or a value as JSON, for `in_process`."""
+    data = json.dumps(content).encode() if isinstance(content, dict | list) else content
+    named = {"content-type": "application/json", **headers}
+    return lambda client: client.post(path, content=data, headers=named)
 
 
 def scope_of(

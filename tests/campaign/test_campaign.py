@@ -26,7 +26,7 @@ from tests.campaign.disturbed import Disturbance, why_not
 from tests.campaign.faults import Stage, possible
 from tests.campaign.load import BLOCK, FEEDBACK, MODEL, PREDICT, ROWS, Answers, Asker, Client, Feeder
 from tests.campaign.network import Network
-from tests.databases import database_url, postgresql, socket_path  # noqa: F401
+from tests.databases import socket_path
 from tests.replicas import reserved_ports, wait_until
 from tests.served_models import publish_model
 
@@ -55,7 +55,7 @@ def database_pid(url: str) -> int:
 
 
 @pytest.fixture
-def stage(database_url: str, tmp_path: Path, seed: int) -> Iterator[Stage]:  # noqa: F811
+def stage(database_url: str, tmp_path: Path, seed: int) -> Iterator[Stage]:
     """Two replicas that serve version 1 and 2 of a model in turns, and all that can break."""
     if reason := why_not():
         pytest.skip(reason)

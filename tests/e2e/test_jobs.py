@@ -17,7 +17,6 @@ from model_store.store import Store
 from service.jobs.job import Job
 from service.jobs.messages import settings_as_json
 from tests.conftest import Run
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.jobs_helpers import TRAINING, Desk, settings_for
 from tests.servers import ServerProcess, wait_for
 
@@ -78,9 +77,7 @@ def has_begun(job: Job) -> bool:
 
 
 def test_a_job_whose_worker_is_killed_is_taken_over(
-    tmp_path: Path,
-    database_url: str,  # noqa: F811
-    start_worker: Start,
+    tmp_path: Path, database_url: str, start_worker: Start
 ) -> None:
     desk = Desk(settings_for(tmp_path, job_lease_seconds=1.0), database_url)
     job_id = desk.jobs.submit("training", SLOW).job.id

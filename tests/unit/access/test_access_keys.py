@@ -21,13 +21,12 @@ from service.access.scopes import AccessScope
 from service.base.errors import BadParameter, KeyNotFound, LimitExceeded
 from service.db.engine import Database
 from service.db.tables import ACCESS_KEYS
-from tests.databases import database_url, postgresql  # noqa: F401
 
 PREDICT, ADMIN = frozenset({AccessScope.PREDICT}), frozenset({AccessScope.ADMIN})
 
 
 @pytest.fixture
-def database(database_url: str) -> Any:  # noqa: F811
+def database(database_url: str) -> Any:
     found = Database(database_url)
     yield found
     found.close()
@@ -145,7 +144,7 @@ def test_keys_are_bounded_and_the_newest_admin_key_stays(
         keys.create("web", PREDICT)
 
 
-def test_of_several_first_starts_one_makes_the_admin_key(database_url: str) -> None:  # noqa: F811
+def test_of_several_first_starts_one_makes_the_admin_key(database_url: str) -> None:
     databases = [Database(database_url) for _ in range(8)]
     made: list[str | None] = []
     gate = threading.Barrier(len(databases))
@@ -184,7 +183,7 @@ def test_of_several_processes_one_shows_the_admin_key(tmp_path: Any) -> None:
     assert said.count("\n") == 1
 
 
-def test_entries_come_back_in_pages_the_newest_first(database_url: str) -> None:  # noqa: F811
+def test_entries_come_back_in_pages_the_newest_first(database_url: str) -> None:
     database = Database(database_url)
     audit = AuditLog(database)
     alice = Principal("abcdefgh2345", "alice", frozenset())
@@ -208,7 +207,7 @@ def test_entries_come_back_in_pages_the_newest_first(database_url: str) -> None:
     database.close()
 
 
-def test_no_secret_and_no_control_character_comes_in(database_url: str) -> None:  # noqa: F811
+def test_no_secret_and_no_control_character_comes_in(database_url: str) -> None:
     database = Database(database_url)
     audit = AuditLog(database)
     secret = make_secret()
@@ -222,7 +221,7 @@ def test_no_secret_and_no_control_character_comes_in(database_url: str) -> None:
     database.close()
 
 
-def test_the_oldest_go(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_the_oldest_go(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_module, "ROWS_MAX", 7)
     database = Database(database_url)
     audit = AuditLog(database)

@@ -22,7 +22,6 @@ from service.base.errors import (
 )
 from service.base.settings import Settings
 from service.db.engine import Database
-from tests.databases import database_url, postgresql  # noqa: F401
 
 ADMIN_KEY = "an admin key of the environment"
 
@@ -63,7 +62,7 @@ class Site:
 
 
 @pytest.fixture
-def site(database_url: str) -> Iterator[Site]:  # noqa: F811
+def site(database_url: str) -> Iterator[Site]:
     found = Site(database_url)
     yield found
     found.database.close()

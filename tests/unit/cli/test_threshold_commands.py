@@ -12,7 +12,6 @@ from service.db.tables import CHECKPOINTS, EVENTS, LOG, SHADOWS, VERSIONS
 from service.thresholds.live.shadow import ShadowDatabase
 from service.thresholds.store.state import ThresholdDatabase
 from tests.conftest import Command, Run, answer
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import Replica, token_event
 from tests.jobs_helpers import write_data
 
@@ -24,7 +23,7 @@ def counts(database: Database) -> list[int]:
         return [len(connection.execute(select(table)).all()) for table in tables]
 
 
-def test_all_of_a_version_goes_and_nothing_of_another(database_url: str) -> None:  # noqa: F811
+def test_all_of_a_version_goes_and_nothing_of_another(database_url: str) -> None:
     one, other = Replica(database_url), Replica(database_url)
     other.live.version = 2
     for replica in (one, other):

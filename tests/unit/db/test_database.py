@@ -16,11 +16,11 @@ from service.db.engine import Database
 from service.thresholds.live.feedback import FORGET_EVENTS
 from service.thresholds.store.known_events import add_events, forget_events
 from service.thresholds.store.state import all_heads, lock_head, shared_secret
-from tests.databases import database_url, forward, postgresql, socket_path  # noqa: F401
+from tests.databases import forward, socket_path
 from tests.feedback_helpers import Replica, token_event
 
 
-def test_several_begin_at_once(database_url: str) -> None:  # noqa: F811
+def test_several_begin_at_once(database_url: str) -> None:
     databases = [Database(database_url) for _ in range(6)]
     secrets: list[bytes] = []
     faults: list[Exception] = []
@@ -49,10 +49,7 @@ def test_several_begin_at_once(database_url: str) -> None:  # noqa: F811
         database.close()
 
 
-def test_a_database_gets_the_steps_that_it_lacks(
-    database_url: str,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_database_gets_the_steps_that_it_lacks(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     database = Database(database_url)
     key = os.urandom(16)
     with database.write() as connection:
@@ -71,7 +68,7 @@ def test_a_database_gets_the_steps_that_it_lacks(
         newer.close()
 
 
-def test_events_are_remembered_once(database_url: str) -> None:  # noqa: F811
+def test_events_are_remembered_once(database_url: str) -> None:
     database = Database(database_url)
     rng = random.Random(3)
     pool = [rng.randbytes(16) for _ in range(200)]
@@ -90,7 +87,7 @@ def test_events_are_remembered_once(database_url: str) -> None:  # noqa: F811
     database.close()
 
 
-def test_old_events_are_forgotten_in_turn(database_url: str) -> None:  # noqa: F811
+def test_old_events_are_forgotten_in_turn(database_url: str) -> None:
     database = Database(database_url)
     days = {os.urandom(16): day for day in (1, 2, 3, 4) for _ in range(50)}
     with database.write() as connection:
@@ -110,7 +107,7 @@ def test_old_events_are_forgotten_in_turn(database_url: str) -> None:  # noqa: F
     database.close()
 
 
-def test_a_newer_schema_is_refused(database_url: str) -> None:  # noqa: F811
+def test_a_newer_schema_is_refused(database_url: str) -> None:
     database = Database(database_url)
     with database.write() as connection:
         connection.execute(text("UPDATE schema_version SET number = 99"))
@@ -121,7 +118,7 @@ def test_a_newer_schema_is_refused(database_url: str) -> None:  # noqa: F811
     newer.close()
 
 
-def test_what_raises_is_rolled_back(database_url: str) -> None:  # noqa: F811
+def test_what_raises_is_rolled_back(database_url: str) -> None:
     database = Database(database_url)
     with pytest.raises(ZeroDivisionError), database.write() as connection:
         shared_secret(connection, "other", 8)
@@ -131,7 +128,7 @@ def test_what_raises_is_rolled_back(database_url: str) -> None:  # noqa: F811
     database.close()
 
 
-def test_a_reader_sees_one_state(database_url: str) -> None:  # noqa: F811
+def test_a_reader_sees_one_state(database_url: str) -> None:
     database, other = Database(database_url), Database(database_url)
     with database.read() as connection:
         assert all_heads(connection) == []
@@ -144,7 +141,7 @@ def test_a_reader_sees_one_state(database_url: str) -> None:  # noqa: F811
     other.close()
 
 
-def test_what_the_driver_raises_is_said_to_be_the_database(database_url: str) -> None:  # noqa: F811
+def test_what_the_driver_raises_is_said_to_be_the_database(database_url: str) -> None:
     """Statements that go past SQLAlchemy's execution fail as all do, and what was done is undone."""
     database = Database(database_url)
     with database.write() as connection:
@@ -161,7 +158,7 @@ def test_what_the_driver_raises_is_said_to_be_the_database(database_url: str) ->
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("most", [2, 7])
-def test_a_process_has_so_many_connections_and_no_more(database_url: str, most: int) -> None:  # noqa: F811
+def test_a_process_has_so_many_connections_and_no_more(database_url: str, most: int) -> None:
     database, watching = Database(database_url, most), Database(database_url)
     mine = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
     before = threading.Barrier(most + 1)
@@ -199,7 +196,7 @@ def test_a_process_has_so_many_connections_and_no_more(database_url: str, most: 
     watching.close()
 
 
-def test_a_connection_that_the_server_ends_is_replaced(postgresql: str) -> None:  # noqa: F811
+def test_a_connection_that_the_server_ends_is_replaced(postgresql: str) -> None:
     database, other = Database(postgresql), Database(postgresql)
     with pytest.raises(DatabaseUnavailable), database.write() as connection:
         number = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
@@ -214,9 +211,7 @@ def test_a_connection_that_the_server_ends_is_replaced(postgresql: str) -> None:
     other.close()
 
 
-def test_versions_that_take_the_same_events_do_not_wait_for_each_other(
-    database_url: str,  # noqa: F811
-) -> None:
+def test_versions_that_take_the_same_events_do_not_wait_for_each_other(database_url: str) -> None:
     """An event counts once for a model: what two of its versions are sent at once, one of them has."""
     keys = [os.urandom(16) for _ in range(4000)]
     databases = [Database(database_url), Database(database_url)]
@@ -274,7 +269,7 @@ def test_a_server_that_is_not_there() -> None:
     database.close()
 
 
-def test_the_writer_forgets_faster_than_events_come(database_url: str) -> None:  # noqa: F811
+def test_the_writer_forgets_faster_than_events_come(database_url: str) -> None:
     replica = Replica(database_url)
     n_old = 3 * FORGET_EVENTS
     with replica.database.write() as connection:
@@ -290,10 +285,7 @@ def test_the_writer_forgets_faster_than_events_come(database_url: str) -> None: 
     replica.database.close()
 
 
-def test_a_server_that_stands_still_is_given_up(
-    postgresql: str,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_stands_still_is_given_up(postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     goes = threading.Event()
     goes.set()
     with socket.create_server(("127.0.0.1", 0)) as listener:

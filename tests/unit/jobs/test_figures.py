@@ -18,13 +18,12 @@ from service.access.keys import add_key
 from service.access.scopes import AccessScope
 from service.jobs.figures import FiguresPage, JobFigures
 from service.jobs.leases import Claim
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.jobs_helpers import Desk, settings_for
 from tests.servers import wait_for
 
 
 @pytest.fixture
-def desk(tmp_path: Path, database_url: str) -> Iterator[Desk]:  # noqa: F811
+def desk(tmp_path: Path, database_url: str) -> Iterator[Desk]:
     made = Desk(settings_for(tmp_path, job_attempts_max=2), database_url)
     yield made
     made.database.close()

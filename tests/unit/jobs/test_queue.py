@@ -21,12 +21,11 @@ from service.base.errors import (
 )
 from service.jobs.job import Job, JobProgress, PromotionVerdict
 from service.jobs.leases import Claim, ClaimLost
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.jobs_helpers import TRAINING, Desk, settings_for
 
 
 @pytest.fixture
-def desk(tmp_path: Path, database_url: str) -> Iterator[Desk]:  # noqa: F811
+def desk(tmp_path: Path, database_url: str) -> Iterator[Desk]:
     made = Desk(settings_for(tmp_path), database_url)
     yield made
     made.database.close()

@@ -16,7 +16,6 @@ from service.db.tables import SCHEDULES
 from service.jobs import schedules as module
 from service.jobs.schedules import Schedules, next_time
 from service.thresholds.store.feedback_rows import add_rows
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.jobs_helpers import TRAINING, Desk, settings_for
 from tests.small_models import small_draft
 
@@ -50,7 +49,7 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, database_url: str) -> Iterator[Place]:  # noqa: F811
+def place(tmp_path: Path, database_url: str) -> Iterator[Place]:
     made = Place(tmp_path, database_url)
     yield made
     made.desk.database.close()

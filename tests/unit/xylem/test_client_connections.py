@@ -99,15 +99,12 @@ def label_of(answer: xylem.Predictions) -> str:
     return answer[0].labels[0].label
 
 
-def test_many_calls_at_once_take_turns_on_kept_connections(server: EchoServer) -> None:
-    async def main() -> None:
-        async with xylem.AsyncClient(server.url, retries=0) as client:
-            for _ in range(2):
-                calls = (client.predict("m", [f"t{i}"]) for i in range(N_CALLS))
-                found = await asyncio.gather(*calls)
-                assert [label_of(one) for one in found] == [f"t{i}" for i in range(N_CALLS)]
-
-    asyncio.run(main())
+async def test_many_calls_at_once_take_turns_on_kept_connections(server: EchoServer) -> None:
+    async with xylem.AsyncClient(server.url, retries=0) as client:
+        for _ in range(2):
+            calls = (client.predict("m", [f"t{i}"]) for i in range(N_CALLS))
+            found = await asyncio.gather(*calls)
+            assert [label_of(one) for one in found] == [f"t{i}" for i in range(N_CALLS)]
     assert server.opened == 64 and 1 < server.at_once <= 64
 
 

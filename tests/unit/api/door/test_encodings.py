@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from service.api.door.encodings import PACKED_FROM, PIECE_BYTES, Unpacking, codings_of, takes_gzip
 from service.api.door.problems import BodyTooLarge, BrokenEncoding, UnsupportedEncoding
 from service.base.errors import BadInput
-from tests.conftest import scope_of, serving, settings_of, whole_request
+from tests.conftest import post, scope_of, serving, settings_of, whole_request
 
 Run = Callable[..., Any]
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
@@ -116,14 +115,6 @@ def test_codings_that_are_not_taken() -> None:
             codings_of([(b"content-encoding", value) for value in values])
 
 
-def post(path: str, body: bytes, **headers: str) -> Callable[..., Any]:
-    async def call(client: httpx.AsyncClient) -> httpx.Response:
-        named = {"content-type": "application/json", **headers}
-        return await client.post(path, content=body, headers=named)
-
-    return call
-
-
 def test_a_packed_request_is_answered_as_any(in_process: Run) -> None:
     body = json.dumps({"instances": [RAW]}).encode()
     plain, packed = in_process(post(PREDICT, body)), in_process(post(PREDICT, pack(body), **GZIP))
@@ -167,25 +158,20 @@ def test_a_bomb_of_a_batch_is_one_long_line(in_process: Run) -> None:
     assert json.loads(line)["error"]["code"] == "limit-exceeded"
 
 
-def test_lines_that_are_no_gzip_end_a_batch(shared_store: Path) -> None:
+async def test_lines_that_are_no_gzip_end_a_batch(shared_store: Path) -> None:
     """The lines before are answered; the answer does not end as one that is whole."""
+    sent: list[Any] = []
 
-    async def main() -> list[Any]:
-        sent: list[Any] = []
+    async def receive() -> Any:
+        body = pack(json.dumps(RAW).encode() + b"\n") + b"rest"
+        return {"type": "http.request", "body": body, "more_body": False}
 
-        async def receive() -> Any:
-            body = pack(json.dumps(RAW).encode() + b"\n") + b"rest"
-            return {"type": "http.request", "body": body, "more_body": False}
+    async def send(message: Any) -> None:
+        sent.append(message)
 
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        named = {"host": "x", "content-type": "application/x-ndjson", **GZIP}
-        async with serving(settings_of(shared_store)) as (app, _):
-            await app(scope_of("POST", "/v1/models/raw/batch", named), receive, send)
-        return sent
-
-    sent = asyncio.run(main())
+    named = {"host": "x", "content-type": "application/x-ndjson", **GZIP}
+    async with serving(settings_of(shared_store)) as (app, _):
+        await app(scope_of("POST", "/v1/models/raw/batch", named), receive, send)
     first, last = b"".join(message.get("body", b"") for message in sent).splitlines()
     assert "labels" in json.loads(first)
     assert json.loads(last)["error"]["code"] == "broken-content-encoding"

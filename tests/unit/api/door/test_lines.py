@@ -81,7 +81,7 @@ def test_a_line_at_the_limit_and_one_byte_longer(length: int, kept: bool) -> Non
     assert found == [line if kept else None, b"next"]
 
 
-def test_reading_stops_while_nobody_takes() -> None:
+async def test_reading_stops_while_nobody_takes() -> None:
     received = 0
 
     async def receive() -> Any:
@@ -89,14 +89,11 @@ def test_reading_stops_while_nobody_takes() -> None:
         received += 1
         return {"type": "http.request", "body": b"0123456789\n", "more_body": True}
 
-    async def main() -> None:
-        reader = LineReader(receive, limited(block_bytes_max=100), 1000)
-        task = asyncio.create_task(reader.read())
-        for _ in range(200):
-            await asyncio.sleep(0)
-        task.cancel()
-
-    asyncio.run(main())
+    reader = LineReader(receive, limited(block_bytes_max=100), 1000)
+    task = asyncio.create_task(reader.read())
+    for _ in range(200):
+        await asyncio.sleep(0)
+    task.cancel()
     assert received == 10  # ten lines of 11 bytes are more than 100
 
 

@@ -162,18 +162,14 @@ def test_a_worker_that_is_not_there_is_told_as_down() -> None:
     assert b'xylem_worker_up{worker="1"} 0.0\n' in join_pages(pages)
 
 
-def test_a_worker_without_a_socket_serves_on(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_worker_without_a_socket_serves_on(capsys: pytest.CaptureFixture[str]) -> None:
     """Another process may have the name, and some sandboxes have no such sockets."""
-
-    async def main() -> None:
-        async with two_workers(PAGE) as (asking, place):
-            late = Neighbours(place, returning(b"late"))
-            await late.start()
-            assert await late.pages(is_openmetrics=False) == [None, b"late"]
-            late.close()
-            assert await asking.pages(is_openmetrics=False) == [b"ours", PAGE]
-
-    asyncio.run(main())
+    async with two_workers(PAGE) as (asking, place):
+        late = Neighbours(place, returning(b"late"))
+        await late.start()
+        assert await late.pages(is_openmetrics=False) == [None, b"late"]
+        late.close()
+        assert await asking.pages(is_openmetrics=False) == [b"ours", PAGE]
     assert '"event":"figures_not_shared"' in capsys.readouterr().err
 
 
@@ -245,17 +241,13 @@ def test_requests_are_counted_logged_and_traced_when_they_are_settled(
     assert timing.counts[place] == 1
 
 
-def test_a_span_that_is_not_sampled_is_in_the_log_line_alone(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_span_that_is_not_sampled_is_in_the_log_line_alone(capfd: pytest.CaptureFixture[str]) -> None:
     kept, metrics = Kept(), Metrics()
     tracer = Tracer(Sampling(0, True), kept.send, kept.close)
     requests = RequestLog(metrics, access_log=True, tracer=tracer)
     trace = tracer.begin(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")
-
-    async def answer() -> None:
-        requests.record("first", requests.outcome(ENDED, is_traced=True), time.perf_counter_ns(), trace)
-        requests.settle()
-
-    asyncio.run(answer())
+    requests.record("first", requests.outcome(ENDED, is_traced=True), time.perf_counter_ns(), trace)
+    requests.settle()
     assert orjson.loads(capfd.readouterr().err)["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
     assert not kept.traces
     assert not metrics.timings[Series(ROUTE, 200, "tags", "2")].exemplars

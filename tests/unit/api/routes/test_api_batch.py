@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import READY_SECONDS, scope_of, serving, settings_of
+from tests.conftest import READY_SECONDS, post, scope_of, serving, settings_of
 
 Run = Callable[..., Any]
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -18,18 +18,11 @@ GOOD = json.dumps(RAW).encode()
 
 
 def batch(content: Any, model: str = "raw", query: str = "", **headers: str) -> Callable[..., Any]:
-    async def call(client: httpx.AsyncClient) -> httpx.Response:
-        path = f"/v1/models/{model}/batch{query}"
-        return await client.post(path, content=content, headers={**NDJSON, **headers})
-
-    return call
+    return post(f"/v1/models/{model}/batch{query}", content, **{**NDJSON, **headers})
 
 
 def predict(model: str, body: dict[str, Any]) -> Callable[..., Any]:
-    async def call(client: httpx.AsyncClient) -> httpx.Response:
-        return await client.post(f"/v1/models/{model}/predict", json=body)
-
-    return call
+    return post(f"/v1/models/{model}/predict", body)
 
 
 def lines_of(response: httpx.Response) -> list[dict[str, Any]]:
@@ -46,12 +39,8 @@ def test_lines_are_answered_as_predict_answers(in_process: Run) -> None:
     lines = [{"indices": [i, i + 1], "values": [1, 2]} for i in range(40)]
     content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
-    async def call(client: httpx.AsyncClient) -> tuple[httpx.Response, httpx.Response]:
-        body = {"instances": lines, "top_r": 3, "beam_width": 2}
-        predicted = await client.post("/v1/models/raw/predict", json=body)
-        return await batch(content, query="?top_r=3&beam_width=2")(client), predicted
-
-    batched, predicted = in_process(call, block_rows_max=7)
+    predicted = in_process(predict("raw", {"instances": lines, "top_r": 3, "beam_width": 2}))
+    batched = in_process(batch(content, query="?top_r=3&beam_width=2"), block_rows_max=7)
     expected = [without_id(p) for p in predicted.json()["predictions"]]
     assert [without_id(line) for line in lines_of(batched)] == expected
     assert (batched.headers["xylem-model"], batched.headers["xylem-version"]) == ("raw", "2")

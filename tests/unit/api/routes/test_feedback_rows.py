@@ -16,7 +16,6 @@ from service.db.engine import Database
 from service.thresholds.live.events import event_keys
 from service.thresholds.store.feedback_rows import FeedbackRows, add_rows
 from tests.conftest import Command, answer, settings_of
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import RAW, client_of, event, predict, send
 
 ADMIN = {"authorization": "Bearer admin-key-of-the-tests"}
@@ -31,8 +30,7 @@ async def exported(client: httpx.AsyncClient, query: str = "") -> list[dict[str,
 
 
 async def test_a_row_is_kept_of_each_event_that_counts_and_has_an_instance(
-    own_store: Store,
-    database_url: str,  # noqa: F811
+    own_store: Store, database_url: str
 ) -> None:
     async with client_of(own_store, database_url=database_url, **KEPT) as client:
         token = (await predict(client, threshold=None))["predictions"][0]["prediction_id"]
@@ -123,7 +121,7 @@ def rows_of(url: str, **changes: Any) -> tuple[Database, FeedbackRows]:
     return database, FeedbackRows(database, settings)
 
 
-def test_the_oldest_rows_go_first_and_are_counted(database_url: str) -> None:  # noqa: F811
+def test_the_oldest_rows_go_first_and_are_counted(database_url: str) -> None:
     database, rows = rows_of(database_url, feedback_rows_max=1500, feedback_row_days_max=7)
     names = [str(i) for i in range(3500)]
     lines = [(key, name.encode()) for key, name in zip(event_keys("m", names), names, strict=True)]

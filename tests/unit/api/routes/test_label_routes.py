@@ -266,7 +266,7 @@ def test_a_damaged_old_version_does_not_hide_the_others(own_store: Store, in_pro
     assert (old["version"], old["error"]["code"]) == (1, "model-corrupt")
 
 
-def test_manifests_are_read_once(own_store: Store, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_manifests_are_read_once(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[tuple[str, int]] = []
     manifest = Store.manifest
 
@@ -274,13 +274,10 @@ def test_manifests_are_read_once(own_store: Store, in_process: Run, monkeypatch:
         read.append((name, version))
         return manifest(store, name, version)
 
-    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
-        monkeypatch.setattr(Store, "manifest", reading)
-        read.clear()
-        return [await show(client) for _ in range(3)]
-
     monkeypatch.setattr(Store, "manifest", reading)
-    assert [response.status_code for response in in_process(call, own_store.root)] == [200] * 3
+    async with serving(settings_of(own_store.root)) as (_, client):
+        read.clear()
+        assert [(await show(client)).status_code for _ in range(3)] == [200] * 3
     assert sorted(read) == [("raw", 1), ("raw", 2)]
 
 
@@ -289,22 +286,19 @@ def test_an_alias_that_no_look_has_settled_yet_is_as_the_store_has_it() -> None:
     assert summarize(info, {("raw", "latest"): Alias(1)}).aliases == {"latest": 1, "new": 1}
 
 
-def test_a_refusal_of_one_request_too_many_reads_on_before_it_closes(in_process: Run) -> None:
-    async def call(client: httpx.AsyncClient) -> httpx.Response:
-        headers = {"content-type": "application/json", "content-length": "1000000"}
-        inner: httpx.Response | None = None
+async def test_a_refusal_of_one_request_too_many_reads_on_before_it_closes(shared_store: Path) -> None:
+    headers = {"content-type": "application/json", "content-length": "1000000"}
+    inner: list[httpx.Response] = []
 
-        async def body() -> Any:
-            nonlocal inner
-            yield b"{"
-            inner = await client.post("/v1/models/raw/predict", content=b" " * 1_000_000, headers=headers)
-            yield b" " * 999_999
+    async def body() -> Any:
+        yield b"{"
+        inner.append(await client.post(path, content=b" " * 1_000_000, headers=headers))
+        yield b" " * 999_999
 
-        await client.post("/v1/models/raw/predict", content=body(), headers=headers)
-        assert inner is not None
-        return inner
-
-    refused = in_process(call, requests_max=1)
+    async with serving(settings_of(shared_store, requests_max=1)) as (_, client):
+        path = "/v1/models/raw/predict"
+        await client.post(path, content=body(), headers=headers)
+    (refused,) = inner
     assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
     assert refused.headers["connection"] == "close"
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from model_store.store import Store
@@ -14,17 +13,10 @@ from service.access.keys import AccessKeys
 from service.access.scopes import AccessScope
 from service.base.errors import BadParameter
 from service.base.settings import read_settings
-from tests.conftest import serving, settings_of, whole_request
+from tests.conftest import get, serving, settings_of, whole_request
 
 Run = Callable[..., Any]
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
-
-
-def get(path: str, **headers: str) -> Callable[..., Any]:
-    async def call(client: httpx.AsyncClient) -> httpx.Response:
-        return await client.get(path, headers={name.replace("_", "-"): v for name, v in headers.items()})
-
-    return call
 
 
 @pytest.mark.parametrize(

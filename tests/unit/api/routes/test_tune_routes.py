@@ -21,7 +21,6 @@ from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.tune import TuneRequest, learn, read_labelled, tune
 from tests.conftest import settings_of
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import client_of
 from tests.jobs_helpers import working
 from tests.schemas import fault_of, openapi
@@ -231,11 +230,7 @@ async def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, d
         assert (await thresholds())["labels"] == after["labels"]
 
 
-async def test_a_stream_ends_with_the_bits_of_the_file(
-    store: Store,
-    data: Path,
-    database_url: str,  # noqa: F811
-) -> None:
+async def test_a_stream_ends_with_the_bits_of_the_file(store: Store, data: Path, database_url: str) -> None:
     """OFO over the validation rows through REST, in their order, is OFO over the file, exactly."""
     model = store.open("small")
     start, counts, n_rows = Start(2.0, 9.0, 0.7), model.arrays.get("labels/counts"), model.manifest.data.rows

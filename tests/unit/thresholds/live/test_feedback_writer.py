@@ -18,7 +18,6 @@ from service.thresholds.live.events import Event, as_columns, event_keys, join
 from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
 from service.thresholds.live.follower import Follower
 from service.thresholds.store.codec import DELTA_MAX
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import N_FEATURES, N_LABELS, Replica, columns, labels_of, token_event
 
 
@@ -217,7 +216,7 @@ def test_a_follower_goes_on_whatever_is_in_the_log(replica: Replica) -> None:
         one.close()
 
 
-def test_thresholds_that_cannot_be_read_leave_the_others_alone(database_url: str) -> None:  # noqa: F811
+def test_thresholds_that_cannot_be_read_leave_the_others_alone(database_url: str) -> None:
     """Of a version whose log and checkpoints are gone the last thresholds stay, and are said to be stale."""
     one, other = Replica(database_url), Replica(database_url)
     other.live.version = 2
