@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import update
 
-from service.base.settings import Limits, Settings
+from service.base.settings import Settings
 from service.db.engine import Database, default_url
 from service.db.tables import JOBS
 from service.jobs.jobs import Jobs
@@ -78,11 +78,6 @@ class Desk:
         """Let the lease of a job have run out, as when its worker has died."""
         with self.database.write() as connection:
             connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(lease_until=0.0))
-
-
-def limits_of(**changes: Any) -> Limits:
-    """Limits with changes."""
-    return Limits().model_copy(update=changes)
 
 
 @contextlib.contextmanager

@@ -130,7 +130,7 @@ def test_evaluate_answers_with_the_keys_of_the_contract(data: Path, store: Path)
     assert report["us_per_row"] > 0
 
 
-def test_estimate_bounds_the_size_of_what_is_trained(data: Path, store: Path) -> None:
+def test_estimate_bounds_the_size_of_what_is_trained(data: Path) -> None:
     size = answer(xylem("estimate", "--data", data / "train.jsonl", "-p", "leaf_size=2", "--json"))
     assert size.keys() == {"nonzeros_bound", "bytes_bound", "ratio_to_ovr", "stored_bytes", "alpha_per_depth"}
     assert size["bytes_bound"] == 12 * size["nonzeros_bound"]
@@ -184,9 +184,7 @@ def test_a_bad_setting_is_refused_in_one_line(command: tuple[str, ...], store: P
     assert_refused(done, "XYLEM_TOP_R_MAX", "'abc'")
 
 
-def test_predict_answers_a_bad_line_in_its_place_and_exits_with_2(
-    data: Path, store: Path, tmp_path: Path
-) -> None:
+def test_predict_answers_a_bad_line_in_its_place_and_exits_with_2(store: Path, tmp_path: Path) -> None:
     lines = ['{"text": "about web"}', '{"text": 7}', "not json", '{"features": {"a": 1}}', '{"text": "x"}']
     file = tmp_path / "lines.jsonl.gz"
     file.write_bytes(gzip.compress("\n".join(lines).encode()))

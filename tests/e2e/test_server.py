@@ -259,7 +259,7 @@ def test_an_unknown_variable_keeps_it_from_starting(variable: str, says: str) ->
     assert says in done.stderr
 
 
-def test_a_port_in_use_is_said(shared_store: Path, server: ServerProcess) -> None:
+def test_a_port_in_use_is_said(server: ServerProcess) -> None:
     code = (
         "from service.server.serve import run; from service.base.settings import read_settings;"
         f"run(read_settings(port={server.port}))"

@@ -169,7 +169,7 @@ def test_inflected_words_are_one_feature() -> None:
         assert rows.indices.tolist() == [0, 0]
 
 
-def test_many_threads_read_the_same(tmp_path: Path) -> None:
+def test_many_threads_read_the_same() -> None:
     libraries()
     featurizer, _ = fit_featurizer(dataset(TEXTS[:200]), parameters_of({"kind": "tfidf", "stem": "de"}))
     expected = [featurizer.transform_texts([text]).indices for text in TEXTS_UNSEEN]

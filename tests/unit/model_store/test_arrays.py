@@ -286,7 +286,7 @@ def test_a_map_ends_with_its_last_view(tmp_path: Path) -> None:
     assert not is_mapped(file)
 
 
-def test_what_cannot_be_mapped_is_an_error_of_the_system(tmp_path: Path) -> None:
+def test_what_cannot_be_mapped_is_an_error_of_the_system() -> None:
     reading, writing = os.pipe()
     try:
         with pytest.raises(OSError, match="No such device"):

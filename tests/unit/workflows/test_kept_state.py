@@ -128,7 +128,7 @@ def test_a_state_of_another_release_or_trainer_is_refused(home: Path, field: str
 
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_numbers_that_nobody_wrote_are_refused_or_trained_on_but_never_crash(
-    home: Path, learner: str, tmp_path: Path
+    home: Path, learner: str
 ) -> None:
     store, refused = Store(home / "store"), 0
     arrays = {

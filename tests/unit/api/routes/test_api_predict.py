@@ -419,7 +419,7 @@ def test_the_documentation_needs_nothing_from_elsewhere(in_process: Run) -> None
     assert document.json()["openapi"].startswith("3.1")
 
 
-def test_short_requests_are_told_from_long_ones(in_process: Run, shared_store: Path) -> None:
+def test_short_requests_are_told_from_long_ones(shared_store: Path) -> None:
     from service.serving.opening import serve_model
 
     served = serve_model(Store(shared_store).open("raw"))
