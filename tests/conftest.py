@@ -167,6 +167,7 @@ def versions_of_m(tmp_path: Path) -> Store:
 
 
 Call = Callable[[httpx.AsyncClient], Coroutine[Any, Any, Any]]
+InProcess = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
@@ -192,7 +193,7 @@ def shared_service(shared_store: Path) -> Iterator[tuple[asyncio.AbstractEventLo
 @pytest.fixture
 def in_process(
     shared_store: Path, shared_service: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient]
-) -> Callable[..., Any]:
+) -> InProcess:
     """Run a coroutine function with a client of the service; with a store or limits, one of its own."""
 
     def run(call: Call, store: Path | None = None, **limits: Any) -> Any:

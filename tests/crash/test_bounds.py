@@ -53,16 +53,8 @@ CACHE = Path.home() / ".cache" / "xylem" / "checked-kernels"
 
 def run(cache: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "XYLEM_KERNEL_CACHE": str(cache), **more}
-    command = [
-        sys.executable,
-        "-m",
-        "tests.checked",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--timeout=0",
-        *arguments,
-    ]
+    command = [sys.executable, "-m", "tests.checked", "-q", "-p", "no:cacheprovider", "--timeout=0"]
+    command += arguments
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 

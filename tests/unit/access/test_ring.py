@@ -262,17 +262,9 @@ NAMES = ["predict", "feedback", "metrics"]
 @pytest.mark.parametrize(
     ("host", "is_own"),
     [
-        ("127.0.0.1", True),
-        ("127.3.2.1", True),
-        ("::1", True),
-        ("localhost", True),
-        ("LOCALHOST", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("", False),
-        ("10.0.0.1", False),
-        ("localhost.example.org", False),
-        ("127.0.0.1.example.org", False),
+        *((host, True) for host in ("127.0.0.1", "127.3.2.1", "::1", "localhost", "LOCALHOST")),
+        *((host, False) for host in ("0.0.0.0", "::", "", "10.0.0.1")),
+        *((host, False) for host in ("localhost.example.org", "127.0.0.1.example.org")),
     ],
 )
 def test_what_is_open_follows_the_address(host: str, is_own: bool) -> None:

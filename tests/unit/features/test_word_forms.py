@@ -54,7 +54,7 @@ ALPHABET = ["the", "cats", "running", "a", "ja", "北京", "大", "ไม่", "
 STOPS = ["the", "of", "大", "cats"]
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80, derandomize=True)
 @given(st.lists(st.sampled_from([*ALPHABET, "", ","]), max_size=12), st.sampled_from([" ", ""]))
 def test_forms_are_those_of_the_words_one_by_one(parts: list[str], between: str) -> None:
     text = between.join(parts)

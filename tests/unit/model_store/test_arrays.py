@@ -37,7 +37,7 @@ def written(directory: Path, array: Any) -> ArrayInfo:
     return write_array(FS, directory, "g/x", array)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     array=st.sampled_from(sorted(DESCRIPTORS)).flatmap(
         lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))

@@ -42,7 +42,7 @@ def weights_of(ensemble: TreeEnsemble, node: int, n_features: int) -> np.ndarray
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 2**31),
     st.integers(1, 3),
@@ -184,7 +184,6 @@ def as_float32(halves: np.ndarray) -> np.ndarray:
     return (halves.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-(2.0**126), 2.0**126, width=32), min_size=1, max_size=20))
 def test_bfloat16_is_the_nearest_and_of_two_the_even_one(numbers: list[float]) -> None:
     weights = np.array(numbers, np.float32)

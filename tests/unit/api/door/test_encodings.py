@@ -5,7 +5,6 @@ import functools
 import gzip
 import json
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ from hypothesis import strategies as st
 from service.api.door.encodings import PACKED_FROM, PIECE_BYTES, Unpacking, codings_of, takes_gzip
 from service.api.door.problems import BodyTooLarge, BrokenEncoding, UnsupportedEncoding
 from service.base.errors import BadInput
-from tests.conftest import post, scope_of, serving, settings_of, whole_request
+from tests.conftest import InProcess, post, scope_of, serving, settings_of, whole_request
 
-Run = Callable[..., Any]
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 GZIP = {"content-encoding": "gzip"}
 PREDICT = "/v1/models/raw/predict"
@@ -91,16 +89,11 @@ def test_what_is_no_gzip_says_so(body: bytes, found: str) -> None:
 @pytest.mark.parametrize(
     ("value", "takes"),
     [
-        (b"gzip", True),
-        (b"br, GZIP;q=0.5, *;q=0", True),
-        (b"x-gzip", True),
-        (b"gzip;q=1.0", True),
-        (b"gzip; q=0.05", True),
-        (b"gzip;q=0", False),
-        (b"gzip ; q=0.000", False),
-        (b"identity", False),
-        (b"notgzip", False),
-        (b"", False),
+        *(
+            (value, True)
+            for value in (b"gzip", b"br, GZIP;q=0.5, *;q=0", b"x-gzip", b"gzip;q=1.0", b"gzip; q=0.05")
+        ),
+        *((value, False) for value in (b"gzip;q=0", b"gzip ; q=0.000", b"identity", b"notgzip", b"")),
     ],
 )
 def test_who_takes_gzip(value: bytes, takes: bool) -> None:
@@ -115,7 +108,7 @@ def test_codings_that_are_not_taken() -> None:
             codings_of([(b"content-encoding", value) for value in values])
 
 
-def test_a_packed_request_is_answered_as_any(in_process: Run) -> None:
+def test_a_packed_request_is_answered_as_any(in_process: InProcess) -> None:
     body = json.dumps({"instances": [RAW]}).encode()
     plain, packed = in_process(post(PREDICT, body)), in_process(post(PREDICT, pack(body), **GZIP))
     assert packed.status_code == 200
@@ -123,7 +116,7 @@ def test_a_packed_request_is_answered_as_any(in_process: Run) -> None:
     assert labels[0] == labels[1]
 
 
-def test_packed_lines_are_answered_as_any(in_process: Run) -> None:
+def test_packed_lines_are_answered_as_any(in_process: InProcess) -> None:
     lines = b"".join(b"%b\n" % json.dumps({**RAW, "n": i}).encode() for i in range(5)) + b"x" * 5000 + b"\n"
     named = {"content-type": "application/x-ndjson"}
     plain = in_process(post("/v1/models/raw/batch", lines, **named))
@@ -142,7 +135,7 @@ def test_packed_lines_are_answered_as_any(in_process: Run) -> None:
         ("/v2/models/raw/infer", "application/json"),
     ],
 )
-def test_a_bomb_and_what_is_no_gzip_are_problems(in_process: Run, path: str, media: str) -> None:
+def test_a_bomb_and_what_is_no_gzip_are_problems(in_process: InProcess, path: str, media: str) -> None:
     bomb = in_process(post(path, BOMB, **{**GZIP, "content-type": media}))
     assert (bomb.status_code, bomb.json()["code"]) == (413, "body-too-large")
     assert "when the body is unpacked" in bomb.json()["detail"]
@@ -152,7 +145,7 @@ def test_a_bomb_and_what_is_no_gzip_are_problems(in_process: Run, path: str, med
     assert (other.status_code, other.json()["code"]) == (415, "unsupported-content-encoding")
 
 
-def test_a_bomb_of_a_batch_is_one_long_line(in_process: Run) -> None:
+def test_a_bomb_of_a_batch_is_one_long_line(in_process: InProcess) -> None:
     named = {**GZIP, "content-type": "application/x-ndjson"}
     (line,) = in_process(post("/v1/models/raw/batch", BOMB, **named)).text.splitlines()
     assert json.loads(line)["error"]["code"] == "limit-exceeded"

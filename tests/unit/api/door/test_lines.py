@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
@@ -52,7 +52,6 @@ def lines_of(blocks: list[LineBlock]) -> list[bytes | None]:
     return [line for block in blocks for line in block.lines]
 
 
-@settings(deadline=None)
 @example([codecs.BOM_UTF8 + b"a\n", codecs.BOM_UTF8 + b"b\n"], 2, 20, 4)
 @given(st.lists(st.binary(max_size=6)), st.integers(1, 5), st.integers(1, 20), st.integers(1, 4))
 def test_lines_are_those_of_the_whole_body(

@@ -9,6 +9,7 @@ import pytest
 
 from model_store.store import Store
 from service.db.engine import Database
+from service.workflows.labelled import no_progress
 from service.workflows.tune import TuneRequest, tune_and_keep
 from tests.alias_helpers import deny
 from tests.combined_models import documents, publish_combined, write
@@ -99,7 +100,7 @@ def test_batches_tensors_scores_and_annifs_clients_have_the_same_answers(store: 
 def test_thresholds_are_tuned_and_feedback_moves_them(store: Store, tmp_path: Path, method: Any) -> None:
     database = Database(url := f"sqlite:///{tmp_path}/xylem.db")
     wanted = TuneRequest((method,), write(tmp_path / "more.jsonl", documents(80, 5)))
-    kept = tune_and_keep(store.open("both"), database, wanted, shadow=False, on_progress=quiet)
+    kept = tune_and_keep(store.open("both"), database, wanted, shadow=False, on_progress=no_progress)
     database.close()
     assert kept["validation_macro_f"] > 60
     found = predict(store, threshold="tuned", database_url=url)
@@ -107,10 +108,6 @@ def test_thresholds_are_tuned_and_feedback_moves_them(store: Store, tmp_path: Pa
     event = {"event_id": method, "instance": {"text": TEXT}, "labels": ["l6", "l1"]}
     (result,) = ask(store, "/v1/models/both/feedback", event, database_url=url)["results"]
     assert result["result"] == "applied"
-
-
-def quiet(phase: str, done: int, total: int) -> None:
-    """Hear of progress, and say nothing."""
 
 
 def test_figures_are_those_of_any_version(store: Store, tmp_path: Path) -> None:

@@ -5,17 +5,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from zipfile import ZipFile
 
 import pytest
 
 from service.api.routes.pages import CONSOLE, static_files
-from tests.conftest import get
-
-InProcess = Callable[..., Any]
+from tests.conftest import InProcess, get
 
 PACKED_BYTES_MAX = 150_000
 SCRIPTS = sorted(CONSOLE.glob("*.js"))

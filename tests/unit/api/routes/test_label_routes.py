@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,9 @@ from service.serving.split import LiveStatus
 from service.thresholds.store import label_history
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.conftest import serving, settings_of
+from tests.conftest import InProcess, serving, settings_of
 from tests.feedback_helpers import client_of, event, send
 from tests.small_models import small_draft
-
-Run = Callable[..., Any]
 
 LABELS = "/v1/models/raw/labels"
 HISTORY = "/v1/models/raw/threshold-history"
@@ -254,7 +251,7 @@ async def show(client: httpx.AsyncClient) -> httpx.Response:
     return await client.get("/v1/models/raw")
 
 
-def test_a_damaged_old_version_does_not_hide_the_others(own_store: Store, in_process: Run) -> None:
+def test_a_damaged_old_version_does_not_hide_the_others(own_store: Store, in_process: InProcess) -> None:
     manifest = next((own_store.root / "models" / "raw" / "versions" / "1").glob("manifest.json"))
     manifest.chmod(0o644)
     manifest.write_bytes(b"{")

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,16 +11,15 @@ from service.access.keys import AccessKeys
 from service.access.scopes import AccessScope
 from service.base.errors import BadParameter
 from service.base.settings import read_settings
-from tests.conftest import get, serving, settings_of, whole_request
+from tests.conftest import InProcess, get, serving, settings_of, whole_request
 
-Run = Callable[..., Any]
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 
 
 @pytest.mark.parametrize(
     "path", ["/openapi.json", "/v1/models", "/v1/models/raw", "/v1/models/raw/versions/2", "/", "/docs"]
 )
-def test_what_a_client_has_is_not_sent_again(in_process: Run, path: str) -> None:
+def test_what_a_client_has_is_not_sent_again(in_process: InProcess, path: str) -> None:
     plain, packed = in_process(get(path, accept_encoding="identity")), in_process(get(path))
     assert plain.content == packed.content
     tag = plain.headers["etag"]

@@ -19,6 +19,7 @@ from service.inference.predictors import make_predictor
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
+from service.workflows.labelled import no_progress
 from service.workflows.tune import TuneRequest, learn, read_labelled, tune
 from tests.conftest import settings_of
 from tests.feedback_helpers import client_of
@@ -85,10 +86,6 @@ async def post(client: httpx.AsyncClient, action: str, body: Any) -> httpx.Respo
     return await client.post(f"{ADMIN}/{action}", json=body, headers=HEADERS)
 
 
-def quiet(phase: str, done: int, total: int) -> None:
-    """Report nothing."""
-
-
 def conforms(name: str, value: Any) -> None:
     document = openapi()
     assert fault_of(document, document["components"]["schemas"][name], value) is None
@@ -109,7 +106,7 @@ async def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Pat
         conforms("Thresholds", shown)
         assert (shown["threshold_epoch"], shown["shadow"], shown["n_labels"]) == (1, None, N_LABELS)
         request = TuneRequest(("ofo",), data / "more" / "valid.txt", empty="zero")
-        (outcome,) = tune(store.open("small"), request, quiet)
+        (outcome,) = tune(store.open("small"), request, no_progress)
         assert found["validation_macro_f"] == found["test_macro_f"] == outcome.validation.macro_f
         thresholds = [np.float32(label["threshold"]) for label in shown["labels"]]
         assert thresholds == outcome.tuned.thresholds.tolist()
@@ -245,9 +242,9 @@ async def test_a_stream_ends_with_the_bits_of_the_file(store: Store, data: Path,
         results = [json.loads(line)["result"] for line in answer.text.splitlines()]
         assert results == ["applied"] * N_ROWS
         found: dict[str, Any] = (await client.get("/v1/models/small/thresholds")).json()
-    labelled = read_labelled(model, data / "more" / "valid.txt", quiet)
+    labelled = read_labelled(model, data / "more" / "valid.txt", no_progress)
     counters, thresholds = learn(
-        make_predictor(model), labelled.rows, labelled.labels, start, counts, n_rows, quiet
+        make_predictor(model), labelled.rows, labelled.labels, start, counts, n_rows, no_progress
     )
     assert [np.float32(label["threshold"]) for label in found["labels"]] == thresholds.tolist()
     assert [label["hits"] for label in found["labels"]] == counters.hits.tolist()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model_store.compiled.decorators import nonallocating_kernel
@@ -31,7 +31,6 @@ def log_p(link, *margins):
     return padded[: len(margins)]
 
 
-@settings(deadline=None)
 @given(links, st.lists(st.floats(-60, 60, width=32), min_size=1, max_size=40))
 def test_they_are_the_logarithms_of_the_links(link, margins):
     found = log_p(link, *margins)
@@ -42,7 +41,6 @@ def test_they_are_the_logarithms_of_the_links(link, margins):
     np.testing.assert_allclose(found[finite], expected[finite], rtol=1e-4, atol=1e-6)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-60, 60, width=32), min_size=1, max_size=40), st.floats(-1e3, 1e3, width=32))
 def test_softmax_is_of_all_margins_of_a_node(margins, shift):
     found = log_p("softmax", *margins)
@@ -63,7 +61,6 @@ def test_softmax_of_margins_beyond_numbers():
     assert log_p("softmax", 5)[0] == 0
 
 
-@settings(deadline=None)
 @given(links, st.lists(st.floats(-90, 90, width=32), min_size=2, max_size=40))
 def test_a_larger_margin_is_never_less_probable(link, margins):
     found = log_p(link, *sorted(margins))
@@ -78,7 +75,6 @@ def test_the_ends(link):
     assert np.isnan(none), "a margin that is no number must not become a probability"
 
 
-@settings(deadline=None)
 @given(links, st.floats(-90, 90, width=32), st.integers(0, 20))
 def test_the_place_among_the_children_does_not_change_the_bits(link, margin, place):
     alone = log_p(link, margin)
@@ -95,7 +91,6 @@ def arrays(n: int) -> tuple[np.ndarray, np.ndarray]:
     return np.empty(n, np.float32), np.empty(n, np.int32)
 
 
-@settings(deadline=None)
 @given(entries, st.integers(1, 12))
 def test_keep_best_keeps_the_best_whatever_their_order(items, capacity):
     scores, ids = arrays(capacity)
@@ -107,7 +102,6 @@ def test_keep_best_keeps_the_best_whatever_their_order(items, capacity):
     assert list(zip(scores[:size].tolist(), ids[:size].tolist(), strict=True)) == best
 
 
-@settings(deadline=None)
 @given(entries, st.randoms())
 def test_the_frontier_gives_the_best_first(items, random):
     scores, ids = arrays(len(items) + 1)
