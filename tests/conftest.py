@@ -15,9 +15,9 @@ import tempfile
 import threading
 import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import hypothesis
@@ -208,6 +208,21 @@ def in_process(
         return asyncio.run(main())
 
     return run
+
+
+R = TypeVar("R")
+
+
+def together(*calls: Callable[[], R]) -> list[R]:
+    """Call all at the same moment, each in a thread of its own; return what they return, or raise."""
+    gate = threading.Barrier(len(calls), timeout=60)
+
+    def begin(call: Callable[[], R]) -> R:
+        gate.wait()
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(begin, calls))
 
 
 def get(path: str, **headers: str) -> Call:

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from service.access.scopes import AccessScope
 from service.base.errors import BadParameter, KeyNotFound, LimitExceeded
 from service.db.engine import Database
 from service.db.tables import ACCESS_KEYS
+from tests.conftest import together
 
 PREDICT, ADMIN = frozenset({AccessScope.PREDICT}), frozenset({AccessScope.ADMIN})
 
@@ -146,20 +147,8 @@ def test_keys_are_bounded_and_the_newest_admin_key_stays(
 
 def test_of_several_first_starts_one_makes_the_admin_key(database_url: str) -> None:
     databases = [Database(database_url) for _ in range(8)]
-    made: list[str | None] = []
-    gate = threading.Barrier(len(databases))
-
-    def begin(database: Database) -> None:
-        gate.wait()
-        made.append(ensure_admin_key(database))
-
-    threads = [threading.Thread(target=begin, args=(one,)) for one in databases]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    made = together(*(partial(ensure_admin_key, one) for one in databases))
     (text,) = [one for one in made if one is not None]
-    assert len(made) == 8
     (key,) = AccessKeys(databases[0]).list()
     assert (key.id, key.scopes) == (id_of(text), ADMIN)
     AccessKeys(databases[0]).revoke(key.id)

@@ -5,6 +5,7 @@ import random
 import socket
 import threading
 import time
+from functools import partial
 
 import pytest
 from sqlalchemy import Connection, inspect, make_url, text
@@ -16,32 +17,19 @@ from service.db.engine import Database
 from service.thresholds.live.feedback import FORGET_EVENTS
 from service.thresholds.store.known_events import add_events, forget_events
 from service.thresholds.store.state import all_heads, lock_head, shared_secret
+from tests.conftest import together
 from tests.databases import forward, socket_path
 from tests.feedback_helpers import Replica, token_event
 
 
 def test_several_begin_at_once(database_url: str) -> None:
     databases = [Database(database_url) for _ in range(6)]
-    secrets: list[bytes] = []
-    faults: list[Exception] = []
-    gate = threading.Barrier(len(databases))
 
-    def begin(database: Database) -> None:
-        gate.wait()
-        try:
-            with database.write() as connection:
-                secrets.append(shared_secret(connection, "token-key", 32))
-        except Exception as error:
-            faults.append(error)
+    def begin(database: Database) -> bytes:
+        with database.write() as connection:
+            return shared_secret(connection, "token-key", 32)
 
-    threads = [threading.Thread(target=begin, args=(database,)) for database in databases]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not faults
-    assert len(secrets) == 6
-    assert len(set(secrets)) == 1
+    assert len(set(together(*(partial(begin, database) for database in databases)))) == 1
     with databases[0].read() as connection:
         assert all_heads(connection) == []
         assert connection.execute(text("SELECT count(*) FROM schema_version")).scalar_one() == 1
@@ -216,25 +204,15 @@ def test_versions_that_take_the_same_events_do_not_wait_for_each_other(database_
     keys = [os.urandom(16) for _ in range(4000)]
     databases = [Database(database_url), Database(database_url)]
     news: list[set[bytes]] = []
-    faults: list[Exception] = []
-    gate = threading.Barrier(len(databases))
+    gate = threading.Barrier(len(databases), timeout=60)
 
     def add(database: Database, step: int) -> None:
-        try:
-            for first in range(0, len(keys), 1000):
-                gate.wait()
-                with database.write() as connection:
-                    news.append(add_events(connection, keys[first : first + 1000][::step], 1))
-        except Exception as error:
-            faults.append(error)
-            gate.abort()
+        for first in range(0, len(keys), 1000):
+            gate.wait()
+            with database.write() as connection:
+                news.append(add_events(connection, keys[first : first + 1000][::step], 1))
 
-    threads = [threading.Thread(target=add, args=pair) for pair in zip(databases, (1, -1), strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not faults
+    together(partial(add, databases[0], 1), partial(add, databases[1], -1))
     assert sum(map(len, news)) == len(keys)
     for database in databases:
         database.close()

@@ -1,7 +1,7 @@
 """Stems, lemmas and stop words: the same tokens in training and serving, in every kind that has words."""
 
 import sys
-import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from service.features.languages import LEMMAS, STEMMERS, STOP_LISTS
 from service.features.parameters import TfidfParameters
 from service.features.word_forms import WORD_BYTES_MAX, WordForms, forms_of_list
 from service.features.words import split_words
+from tests.conftest import together
 from tests.oracles.text_tokens import word_runs
 from tests.real_texts import TEXTS, TEXTS_UNSEEN
 
@@ -174,19 +175,13 @@ def test_many_threads_read_the_same() -> None:
     featurizer, _ = fit_featurizer(dataset(TEXTS[:200]), parameters_of({"kind": "tfidf", "stem": "de"}))
     expected = [featurizer.transform_texts([text]).indices for text in TEXTS_UNSEEN]
     fresh = load_featurizer(featurizer.config(), featurizer.arrays(), featurizer.n_features)
-    wrong: list[str] = []
 
     def read(seed: int) -> None:
         for i in np.random.default_rng(seed).permutation(len(TEXTS_UNSEEN)).tolist():
-            if not np.array_equal(fresh.transform_texts([TEXTS_UNSEEN[i]]).indices, expected[i]):
-                wrong.append(TEXTS_UNSEEN[i])
+            found = fresh.transform_texts([TEXTS_UNSEEN[i]]).indices
+            assert np.array_equal(found, expected[i]), TEXTS_UNSEEN[i]
 
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    together(*(partial(read, seed) for seed in range(4)))
 
 
 def test_every_language_of_the_tables_is_in_its_library() -> None:

@@ -18,6 +18,7 @@ from service.thresholds.live.events import Event, as_columns, event_keys, join
 from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
 from service.thresholds.live.follower import Follower
 from service.thresholds.store.codec import DELTA_MAX
+from tests.conftest import together
 from tests.feedback_helpers import N_FEATURES, N_LABELS, Replica, columns, labels_of, token_event
 
 
@@ -150,11 +151,7 @@ def test_a_database_that_fails_is_said_once_whoever_finds_it(
     monkeypatch.setattr(replica.database, "read", read)
     monkeypatch.setattr(follower_module, "log", log)
     follower = Follower(replica.database, 60.0, lambda: None)
-    threads = [threading.Thread(target=follower.look) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(follower.look, follower.look)
     assert said == ["database_failed"]
     assert follower.fault == "gone"
     monkeypatch.undo()
