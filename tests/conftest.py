@@ -29,7 +29,7 @@ from service import cli
 from service.base import logs
 from service.base.settings import Settings, read_settings
 from service.server.app import create_app
-from tests.databases import database_url, postgresql  # noqa: F401 - fixtures of all tests
+from tests.databases import database, database_url, postgresql  # noqa: F401 - fixtures of all tests
 from tests.served_models import publish_all
 from tests.small_models import small_draft
 
@@ -87,9 +87,9 @@ def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = tmp_path_factory.mktemp("store")
     publish_all(root)
     yield root
-    database = root / "xylem.db"  # of servers over the store
-    if database.exists():
-        with contextlib.closing(sqlite3.connect(database)) as connection:
+    file = root / "xylem.db"  # of servers over the store
+    if file.exists():
+        with contextlib.closing(sqlite3.connect(file)) as connection:
             n_events = connection.execute("SELECT count(*) FROM feedback_events").fetchone()[0]
         assert n_events == 0, "a test sent feedback to the shared store: others would see its thresholds"
 

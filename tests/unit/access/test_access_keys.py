@@ -26,13 +26,6 @@ from tests.conftest import together
 PREDICT, ADMIN = frozenset({AccessScope.PREDICT}), frozenset({AccessScope.ADMIN})
 
 
-@pytest.fixture
-def database(database_url: str) -> Any:
-    found = Database(database_url)
-    yield found
-    found.close()
-
-
 def test_keys_differ_and_show_nothing_of_their_secret() -> None:
     made = [make_secret() for _ in range(300)]
     assert len({one.id for one in made}) == len({one.text for one in made}) == 300
@@ -172,8 +165,7 @@ def test_of_several_processes_one_shows_the_admin_key(tmp_path: Any) -> None:
     assert said.count("\n") == 1
 
 
-def test_entries_come_back_in_pages_the_newest_first(database_url: str) -> None:
-    database = Database(database_url)
+def test_entries_come_back_in_pages_the_newest_first(database: Database) -> None:
     audit = AuditLog(database)
     alice = Principal("abcdefgh2345", "alice", frozenset())
     for number in range(25):
@@ -193,11 +185,9 @@ def test_entries_come_back_in_pages_the_newest_first(database_url: str) -> None:
     assert audit.page(before=third[-1].id) == []
     assert len(audit.page(limit=0)) == 1
     assert len(audit.page(limit=10**9)) == 26
-    database.close()
 
 
-def test_no_secret_and_no_control_character_comes_in(database_url: str) -> None:
-    database = Database(database_url)
+def test_no_secret_and_no_control_character_comes_in(database: Database) -> None:
     audit = AuditLog(database)
     secret = make_secret()
     told = f"{secret.text}\n\x00{'x' * 1000}"
@@ -207,14 +197,11 @@ def test_no_secret_and_no_control_character_comes_in(database_url: str) -> None:
         assert secret.text not in str(text)
         assert str(text).startswith(f"xk_{secret.id}  x")
         assert len(str(text)) <= 256
-    database.close()
 
 
-def test_the_oldest_go(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_go(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_module, "ROWS_MAX", 7)
-    database = Database(database_url)
     audit = AuditLog(database)
     for number in range(20):
         audit.append(ENVIRONMENT, "promote", str(number))
     assert [entry.target for entry in audit.page()] == [str(number) for number in range(19, 12, -1)]
-    database.close()

@@ -56,8 +56,7 @@ def test_a_database_gets_the_steps_that_it_lacks(database_url: str, monkeypatch:
         newer.close()
 
 
-def test_events_are_remembered_once(database_url: str) -> None:
-    database = Database(database_url)
+def test_events_are_remembered_once(database: Database) -> None:
     rng = random.Random(3)
     pool = [rng.randbytes(16) for _ in range(200)]
     known: set[bytes] = set()
@@ -72,11 +71,9 @@ def test_events_are_remembered_once(database_url: str) -> None:
     with database.write() as connection:
         assert add_events(connection, pool, 7) == set(pool) - known
         assert add_events(connection, pool, 7) == set()
-    database.close()
 
 
-def test_old_events_are_forgotten_in_turn(database_url: str) -> None:
-    database = Database(database_url)
+def test_old_events_are_forgotten_in_turn(database: Database) -> None:
     days = {os.urandom(16): day for day in (1, 2, 3, 4) for _ in range(50)}
     with database.write() as connection:
         for day in (1, 2, 3, 4):
@@ -92,7 +89,6 @@ def test_old_events_are_forgotten_in_turn(database_url: str) -> None:
     with database.write() as connection:
         assert add_events(connection, list(days), 9) == {key for key, day in days.items() if day < 3}
         assert forget_events(connection, 3, b"", 1000) == (0, b"")
-    database.close()
 
 
 def test_a_newer_schema_is_refused(database_url: str) -> None:
@@ -106,14 +102,12 @@ def test_a_newer_schema_is_refused(database_url: str) -> None:
     newer.close()
 
 
-def test_what_raises_is_rolled_back(database_url: str) -> None:
-    database = Database(database_url)
+def test_what_raises_is_rolled_back(database: Database) -> None:
     with pytest.raises(ZeroDivisionError), database.write() as connection:
         shared_secret(connection, "other", 8)
         _ = 1 // 0
     with database.read() as connection:
         assert connection.execute(text("SELECT count(*) FROM secrets")).scalar_one() == 0
-    database.close()
 
 
 def test_a_reader_sees_one_state(database_url: str) -> None:
@@ -129,9 +123,8 @@ def test_a_reader_sees_one_state(database_url: str) -> None:
     other.close()
 
 
-def test_what_the_driver_raises_is_said_to_be_the_database(database_url: str) -> None:
+def test_what_the_driver_raises_is_said_to_be_the_database(database: Database) -> None:
     """Statements that go past SQLAlchemy's execution fail as all do, and what was done is undone."""
-    database = Database(database_url)
     with database.write() as connection:
         connection.execute(text("ALTER TABLE threshold_versions RENAME TO elsewhere"))
     with pytest.raises(DatabaseUnavailable, match="threshold_versions"), database.write() as connection:
@@ -141,7 +134,6 @@ def test_what_the_driver_raises_is_said_to_be_the_database(database_url: str) ->
         connection.execute(text("ALTER TABLE elsewhere RENAME TO threshold_versions"))
         assert lock_head(connection, "m", 1).epoch == 0
         assert add_events(connection, [b"k" * 16], 1) == {b"k" * 16}
-    database.close()
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
