@@ -16,7 +16,7 @@ from service.base.settings import Settings
 from service.db.engine import Database, default_url
 from service.db.tables import JOBS
 from service.jobs.jobs import Jobs
-from service.jobs.leases import Leases
+from service.jobs.leases import Claim, Leases
 from service.jobs.worker import Worker
 from tests.conftest import settings_of
 
@@ -73,6 +73,12 @@ class Desk:
     def add(self, model: str = "m", **request: Any) -> str:
         """Add a job to the queue, its request not checked; return its id."""
         return self.jobs.add("training", model, request).job.id
+
+    def claim(self) -> Claim:
+        """Claim the oldest job that waits: there is one."""
+        claim = self.leases.claim("w")
+        assert claim is not None
+        return claim
 
     def end_lease(self, job_id: str) -> None:
         """Let the lease of a job have run out, as when its worker has died."""

@@ -43,8 +43,7 @@ class Place:
             connection.execute(update(SCHEDULES).values(next_at=SCHEDULES.c.next_at - seconds))
 
     def end_job(self) -> None:
-        claim = self.desk.leases.claim("w")
-        assert claim is not None
+        claim = self.desk.claim()
         self.desk.leases.succeed(claim, None)
 
 
