@@ -3,7 +3,6 @@
 `make faults` runs it for an hour, the suite each fault once.
 """
 
-import http.client
 import itertools
 import json
 import os
@@ -29,6 +28,7 @@ from tests.campaign.network import Network
 from tests.databases import socket_path
 from tests.replicas import reserved_ports, wait_until
 from tests.served_models import publish_model
+from tests.servers import exchange
 
 VERSIONS = (1, 2)
 N_ASKERS, N_FEEDERS = 2, 2
@@ -180,11 +180,8 @@ def check_account(stage: Stage, feeders: list[Feeder]) -> None:
 
 def counted(port: int) -> int:
     """How many events a replica's thresholds of version 1 rest on."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("GET", f"/v1/models/{MODEL}/versions/1/thresholds")
-    found = json.loads(connection.getresponse().read())
-    connection.close()
-    return int(found["n_events"])
+    _, _, found = exchange(port, "GET", f"/v1/models/{MODEL}/versions/1/thresholds")
+    return int(json.loads(found)["n_events"])
 
 
 def check(stage: Stage, rounds: int) -> None:
