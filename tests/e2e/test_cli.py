@@ -22,6 +22,7 @@ from model_store.fs import FileSystem
 from model_store.store import Store
 from tests import foreign_models as foreign
 from tests.conftest import Run
+from tests.datasets_helpers import write_lines
 
 XYLEM = Path(sys.executable).with_name("xylem")
 TOPICS = ("graphics", "network", "music", "science", "games", "mail", "text", "web")
@@ -67,17 +68,12 @@ def rows(n: int, first: int = 0) -> list[dict[str, Any]]:
     return found
 
 
-def write_rows(path: Path, found: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in found))
-    return path
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with train.jsonl and test.jsonl."""
     directory = tmp_path_factory.mktemp("data")
-    write_rows(directory / "train.jsonl", rows(240))
-    write_rows(directory / "test.jsonl", rows(60, first=1000))
+    write_lines(directory / "train.jsonl", rows(240))
+    write_lines(directory / "test.jsonl", rows(60, first=1000))
     return directory
 
 
@@ -402,7 +398,7 @@ def read_until(descriptor: int, word: bytes, seconds: float) -> bytes:
 
 
 def test_ctrl_c_while_training_publishes_nothing(store: Path, tmp_path: Path) -> None:
-    slow = write_rows(tmp_path / "slow.jsonl", rows(3000))
+    slow = write_lines(tmp_path / "slow.jsonl", rows(3000))
     terminal, inner = pty.openpty()
     command = [XYLEM, "train", "ovr", "--data", slow, "--model", "topics", "--store", store]
     hard = ["-p", "cost=1000000", "-p", "eps=0.0001", "-p", "max_epochs=100000"]

@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from service.cli.feedback import RESULTS
 from service.db.engine import Database, default_url
 from service.thresholds.store.state import ThresholdDatabase
 from tests.conftest import Run
+from tests.datasets_helpers import write_lines
 from tests.servers import ServerProcess
 from tests.tls_relay import make_certificate
 
@@ -49,10 +50,6 @@ def test_a_file_is_sent_twice_and_counts_once(own_store: Store, tmp_path: Path) 
         status, thresholds = server.ask("GET", "/v1/models/raw/thresholds")
         assert (status, thresholds["n_events"]) == (200, 100)
         assert server.terminate() == 0
-
-
-def write_lines(file: Path, lines: Iterable[object]) -> None:
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def test_an_address_that_is_none_is_refused_by_name(own_store: Store, tmp_path: Path, run_here: Run) -> None:

@@ -25,6 +25,7 @@ from service.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate_rows, lis
 from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Run
+from tests.datasets_helpers import write_lines
 from tests.measured import evaluate
 
 WORDS = ("red", "green", "blue")
@@ -40,8 +41,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 def write(path: Path, rows: list[tuple[str, list[str]]]) -> Path:
-    path.write_text("".join(json.dumps({"text": text, "labels": labels}) + "\n" for text, labels in rows))
-    return path
+    return write_lines(path, ({"text": text, "labels": labels} for text, labels in rows))
 
 
 def test_figures_worked_out_by_hand(model: Model, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from service.workflows.request import from_json, parse
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.weights import WEIGHED
 from tests.conftest import Run
+from tests.datasets_helpers import write_lines
 from tests.measured import evaluate
 
 COLOURS = ("red", "green", "blue", "white")
@@ -34,8 +35,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"text": f"{COLOURS[i % 4]} thing{i % 7}", "labels": [COLOURS[i % 4], *(["rare"] if i < 2 else [])]}
         for i in range(80)
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_lines(path, rows)
 
 
 def test_a_version_says_where_it_came_from(file: Path, tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from service.db.engine import Database
 from service.workflows.labelled import no_progress
 from service.workflows.tune import TuneRequest, tune_and_keep
 from tests.alias_helpers import deny
-from tests.combined_models import documents, publish_combined, write
+from tests.combined_models import documents, publish_combined
 from tests.conftest import serving, settings_of
+from tests.datasets_helpers import write_lines
 from tests.measured import evaluate
 
 TEXT = "an old salt mine above a river boat"
@@ -99,7 +100,7 @@ def test_batches_tensors_scores_and_annifs_clients_have_the_same_answers(store: 
 @pytest.mark.parametrize("method", ["sto", "fta", "ofo"])
 def test_thresholds_are_tuned_and_feedback_moves_them(store: Store, tmp_path: Path, method: Any) -> None:
     database = Database(url := f"sqlite:///{tmp_path}/xylem.db")
-    wanted = TuneRequest((method,), write(tmp_path / "more.jsonl", documents(80, 5)))
+    wanted = TuneRequest((method,), write_lines(tmp_path / "more.jsonl", documents(80, 5)))
     kept = tune_and_keep(store.open("both"), database, wanted, shadow=False, on_progress=no_progress)
     database.close()
     assert kept["validation_macro_f"] > 60
@@ -111,7 +112,7 @@ def test_thresholds_are_tuned_and_feedback_moves_them(store: Store, tmp_path: Pa
 
 
 def test_figures_are_those_of_any_version(store: Store, tmp_path: Path) -> None:
-    found = evaluate(store.open("both"), write(tmp_path / "test.jsonl", documents(60, 6)))
+    found = evaluate(store.open("both"), write_lines(tmp_path / "test.jsonl", documents(60, 6)))
     assert found["P@1"] > 90
 
 

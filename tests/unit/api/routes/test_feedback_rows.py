@@ -16,6 +16,7 @@ from service.db.engine import Database
 from service.thresholds.live.events import event_keys
 from service.thresholds.store.feedback_rows import FeedbackRows, add_rows
 from tests.conftest import Command, answer, settings_of
+from tests.datasets_helpers import write_lines
 from tests.feedback_helpers import RAW, client_of, event, predict, send
 
 ADMIN = {"authorization": "Bearer admin-key-of-the-tests"}
@@ -147,9 +148,8 @@ def test_the_command_exports_and_deletes(
     own_store: Store, command: Command, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("XYLEM_FEEDBACK_ROWS", "1")
-    (tmp_path / "events.jsonl").write_text(
-        "".join(json.dumps(event(name, ["label::1"])) + "\n" for name in ("a", "b-and-no-other", "c"))
-    )
+    events = (event(name, ["label::1"]) for name in ("a", "b-and-no-other", "c"))
+    write_lines(tmp_path / "events.jsonl", events)
     sent = answer(command("feedback", "raw", "--data", tmp_path / "events.jsonl", "--json"))
     assert sent["applied"] == 3
     assert (
