@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.runs import spread
 from model_store.store import Store
 from service.base.columns import DEFAULT_COLUMNS
-from service.cli.answer_files import Wanted, step_of
+from service.cli.answer_files import step_of
 from service.executors.local import Crew
 from service.executors.ray import RayCrew, connect
 from service.serving.parts import answer_files
@@ -59,7 +59,7 @@ def crew_of_nodes(n_nodes: int) -> Iterator[Crew]:
 def run(way: str, root: Path) -> float:
     """Return the seconds that the batch takes in some way."""
     out, threads = root / "out", 2 if way == "threads" else 1
-    step = step_of(root / "store", Wanted("m", "", False), DEFAULT_COLUMNS, str(out), "jsonl", threads)
+    step = step_of(root / "store", ("m", "", False), DEFAULT_COLUMNS, str(out), "jsonl", threads)
     seconds = 0.0
     with nullcontext(Crew(1)) if way == "threads" else crew_of_nodes(WAYS.index(way)) as crew:
         for _ in range(2):  # the first is not counted

@@ -37,9 +37,10 @@ from service.executors.values import n_bytes
 from service.trainers import fit, parse_parameters
 from service.trainers.blocks import PASSES_MAX
 from service.trainers.classifiers import Solve
-from service.trainers.clustering import SUBTREE, _Halve
+from service.trainers.clustering import SUBTREE, _halve
 from service.trainers.representations import _represent
 from service.trainers.source import MemorySource, TrainingSet
+from service.trainers.work import Tools
 
 NODES = (1, 2, 10, 100, 1000)
 TILE = 16
@@ -165,7 +166,7 @@ def scaled(
     in_blocks = memory < math.inf
     row_bytes = n_bytes(data) / data.rows.n_rows
     carried = len(data.labels.indices) / data.labels.n_rows
-    halving = [phase for phase in found.phases if phase.name == _Halve.__name__.strip("_")]
+    halving = [phase for phase in found.phases if phase.name == _halve.__name__.strip("_")]
     label_seconds = sum(item.seconds for phase in halving for item in phase.items)
     label_seconds /= data.labels.n_labels * max(1, math.ceil(math.log2(data.labels.n_labels / leaf_size)))
     vector_bytes = max((phase.n_bytes for phase in halving), default=0) / data.labels.n_labels
@@ -228,7 +229,7 @@ def simulate(given: argparse.Namespace, data: TrainingSet) -> None:
     recording = Recording()
     parameters = parse_parameters(given.trainer, given.p)
     began = time.process_time()
-    fit(given.trainer, parameters, MemorySource(data), 0, crew=recording)
+    fit(given.trainer, parameters, MemorySource(data), Tools(0, recording))
     seconds = time.process_time() - began
     stepped = sum(item.seconds + item.joined for phase in recording.phases for item in phase.items)
     serial = max(0.0, seconds - stepped)
@@ -268,17 +269,17 @@ def measure(given: argparse.Namespace, data: TrainingSet) -> None:
 
     def train(name: str, crew: Crew) -> None:
         began = time.perf_counter()
-        fit(given.trainer, parameters, source, 0, crew=crew)
+        fit(given.trainer, parameters, source, Tools(0, crew))
         seconds.setdefault(name, []).append(time.perf_counter() - began)
 
     few = MemorySource(data.cut(0, min(2000, data.rows.n_rows)))
-    fit(given.trainer, parameters, few, 0)
+    fit(given.trainer, parameters, few, Tools(0))
     for _ in range(given.repeats):
         train("one thread", Crew(1))
         train("two threads", Crew(2))
         for n, name in ((1, "one node"), (2, "two nodes")):
             with crew_of_nodes(n) as crew:
-                fit(given.trainer, parameters, few, 0, crew=crew)
+                fit(given.trainer, parameters, few, Tools(0, crew))
                 train(name, crew)
     for name, values in seconds.items():
         print(f"{name}: {spread(values, 1)} s")

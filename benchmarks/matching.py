@@ -44,12 +44,13 @@ def _row(n_names: int, stem: str | None, repeats: int) -> tuple[str, ...]:
     matcher = NameMatcher(arrays, NameParameters(stem=stem))
     ranks = np.exp(random.random((N_TEXTS, TEXT_WORDS)) * np.log(len(words))).astype(int) - 1
     texts = [" ".join(words[i] for i in row) for row in ranks.tolist()]
-    n_found = sum(len(np.unique(matcher.rows([text]).indices // len(NAME_FEATURES))) for text in texts)
+    found = [matcher.rows_of_words(matcher.words([text])) for text in texts]
+    n_found = sum(len(np.unique(rows.indices // len(NAME_FEATURES))) for rows in found)
     passes = []
     for _ in range(repeats):
         start = time.thread_time()
         for text in texts:
-            matcher.rows([text])
+            matcher.rows_of_words(matcher.words([text]))
         passes.append((time.thread_time() - start) / N_TEXTS * 1e6)
     megabytes = sum(array.nbytes for array in arrays.values()) / 1e6
     return name, f"{seconds:.1f}", f"{megabytes:.0f}", f"{min(passes):.0f}", f"{n_found / N_TEXTS:.0f}"

@@ -14,7 +14,7 @@ from benchmarks.data import Prepared
 from benchmarks.ours import labels_of
 from benchmarks.runs import Settings, able, predict, show, spread
 from benchmarks.systems import Figures, System
-from service.evaluation import propensities, ranking_metrics
+from service.evaluation import PredictedRows, Truth, propensities, ranking_metrics
 
 SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 
@@ -24,13 +24,8 @@ def metrics_of(ptr: NDArray[np.int64], labels: NDArray[np.int32], data: Prepared
     train = sp.load_npz(data.work / "train.labels.npz").tocsr()
     truth = sp.load_npz(data.work / "test.labels.npz").tocsr()
     counts = np.bincount(train.indices, minlength=train.shape[1])
-    return ranking_metrics(
-        ptr,
-        labels,
-        labels_of(truth),
-        propensities(counts, train.shape[0]),
-        unknown_labels=np.load(data.work / "unknown.npy"),
-    )
+    judged = Truth(labels_of(truth), np.load(data.work / "unknown.npy"))
+    return ranking_metrics(PredictedRows(ptr, labels), judged, propensities(counts, train.shape[0]))
 
 
 def metrics(system: System, data: Prepared) -> dict[str, float]:

@@ -18,9 +18,9 @@ from benchmarks.runs import Settings, note, show
 from model_store.store import Store
 from model_store.version import Model
 from service.base.rows import SparseRows
-from service.evaluation import EmptyConvention, FMeasures, f_measures
+from service.evaluation import EmptyConvention, FMeasures, PredictedRows, Truth, f_measures
 from service.inference.parts import predict_all
-from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
+from service.inference.predictor import PredictOptions, Predictor
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.thresholds.store.codec import METHODS
@@ -136,16 +136,19 @@ def _lines(model: Model, data: Prepared, empty: EmptyConvention, settings: Setti
 def _f(
     predictor: Searcher, part: Labelled, options: PredictOptions, empty: EmptyConvention, threads: int
 ) -> FMeasures:
-    return f_measures(*_decide(predictor, part.rows, options, threads), part.labels, empty=empty)
+    return f_measures(_decide(predictor, part.rows, options, threads), known_of(part), empty)
 
 
-def _decide(
-    predictor: Searcher, rows: SparseRows, options: PredictOptions, threads: int
-) -> tuple[np.ndarray, np.ndarray]:
+def known_of(part: Labelled) -> Truth:
+    """Return what is true of rows, without labels that the model does not know."""
+    return Truth(part.labels, np.zeros(part.n_rows, np.int32))
+
+
+def _decide(predictor: Searcher, rows: SparseRows, options: PredictOptions, threads: int) -> PredictedRows:
     if options.threshold is not None:
-        return predict_all(predictor, rows, options.threshold, threads, lambda done: None)
+        return PredictedRows(*predict_all(predictor, rows, options.threshold, threads, lambda done: None))
     found = predictor.predict(rows, options, threads)
-    return found.ptr, found.labels
+    return PredictedRows(found.ptr, found.labels)
 
 
 def _cells(
@@ -158,7 +161,7 @@ def _cells(
     exact = line.options._replace(top_r=min(line.options.top_r, _TIMED_TOP_R))
     served = exact._replace(exact=False)
     found = predictor.predict(test.rows, served, 1)
-    by_beam = f_measures(found.ptr, found.labels, test.labels, empty=empty)
+    by_beam = f_measures(PredictedRows(found.ptr, found.labels), known_of(test), empty)
     return (
         line.name,
         f"{line.validation.macro_f:.1f}",
@@ -192,7 +195,7 @@ def _nodes(predictor: Searcher, rows: SparseRows, options: PredictOptions) -> st
         n_labels = predictor.n_labels
         thresholds = np.full(n_labels, options.threshold, np.float32)
         options = options._replace(threshold=predictor.node_thresholds(thresholds))
-    assert options.exact or isinstance(options.threshold, NodeThresholds)
+    assert options.exact or isinstance(options.threshold, np.ndarray)
     total = 0
     for i in range(n_rows):
         predictor.predict(rows.cut(i, i + 1), options)

@@ -25,7 +25,7 @@ from benchmarks.ours import labels_of, rows_of
 from benchmarks.predictions import SHOWN
 from benchmarks.runs import Settings, able, show, spread, train
 from service.base.rows import LabelRows, SparseRows
-from service.evaluation import propensities, ranking_metrics
+from service.evaluation import PredictedRows, Truth, propensities, ranking_metrics
 from service.inference.predictor import PredictOptions, Predictor
 from service.trainers import parse_parameters
 from service.trainers import train as train_here
@@ -92,7 +92,8 @@ def measure(parts: Split, trainer: str, items: list[str], seed: int, threads: in
     found = predictor.predict(held_rows, PredictOptions(top_r=5), threads)
     counts = np.bincount(labels.indices, minlength=labels.n_labels)
     weights = propensities(counts, rows.n_rows)
-    metrics = ranking_metrics(found.ptr, found.labels, held_labels, weights)
+    truth = Truth(held_labels, np.zeros(held_labels.n_rows, np.int32))
+    metrics = ranking_metrics(PredictedRows(found.ptr, found.labels), truth, weights)
     return metrics | {"seconds": seconds, "nonzeros": trained.n_nonzeros}
 
 

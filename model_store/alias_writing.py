@@ -82,7 +82,7 @@ class AliasWriter(StoreWriter):
                 for version in () if after is None else after.versions:
                     if version not in self.versions(name):
                         raise no_version(name, version)
-                move = move_of(0, alias, action, before, after, cause or self._by)
+                move = move_of(alias, action, before, after, cause or self._by)
                 return AliasChange(name, alias, before, self._replace(name, alias, stage, move, after))
         raise Conflict(f"{name}: expected to change {alias}, found it changed {_ATTEMPTS} times")
 
@@ -128,7 +128,7 @@ class AliasWriter(StoreWriter):
         """Write down that a promotion rule left an alias where it is. Raises as `change_alias`."""
         self._require_model(name)
         now = self._before(name, alias, anew=True)
-        move = move_of(0, alias, REFUSED, now, now, cause)._replace(to_version=version)
+        move = move_of(alias, REFUSED, now, now, cause)._replace(to_version=version)
         with self._writing(0), self._locked(name), self._stage() as stage:
             self._append_moves(name, stage, [move])
 

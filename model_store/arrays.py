@@ -253,32 +253,31 @@ def check_lists(group: str, struct: Any, ptr_name: str, ids_name: str, n_ids: in
     n_ids  no id is as great. Cost: one pass
     """
     ptr, ids = getattr(struct, ptr_name), getattr(struct, ids_name)
-    is_id, index = _list_fault(ptr, ids, n_ids)
-    if index >= 0 and is_id:
-        expected = f"{ids_name} below {n_ids}, ascending in its list"
-        raise Corrupt(at(f"{group}/{ids_name}", index), expected, int(ids[index]))
-    if index >= 0:
+    if (index := offset_fault(ptr, len(ids))) >= 0:
         expected = f"ascending offsets from 0 to {len(ids)}"
         raise Corrupt(at(f"{group}/{ptr_name}", index), expected, int(ptr[index]))
+    if (index := _id_fault(ptr, ids, n_ids)) >= 0:
+        expected = f"{ids_name} below {n_ids}, ascending in its list"
+        raise Corrupt(at(f"{group}/{ids_name}", index), expected, int(ids[index]))
+
+
+def offset_fault(offsets: NDArray[np.int64], last: int) -> int:
+    """Return the first place of offsets, one or more, that do not ascend from 0 to `last`; -1: they do."""
+    is_bad = np.concatenate([offsets[:1] != 0, (offsets[1:] < offsets[:-1]) | (offsets[1:] > last)])
+    is_bad[-1] |= offsets[-1] != last
+    return int(is_bad.argmax()) if is_bad.any() else -1
 
 
 @kernel
-def _list_fault(ptr: I64, ids: I32, n_ids: int) -> tuple[bool, int]:
-    """Return whether it is an id that is at fault, or an offset, and its place; -1: nothing is."""
-    if ptr[0] != 0:
-        return False, 0
-    for row in range(len(ptr) - 1):
-        if ptr[row + 1] < ptr[row] or ptr[row + 1] > len(ids):
-            return False, row + 1
-    if ptr[len(ptr) - 1] != len(ids):
-        return False, len(ptr) - 1
+def _id_fault(ptr: I64, ids: I32, n_ids: int) -> int:
+    """Return the first place of an id not below n_ids, or that does not ascend in its list; -1: none is."""
     for row in range(len(ptr) - 1):
         before = -1
         for i in range(ptr[row], ptr[row + 1]):
             if ids[i] <= before or ids[i] >= n_ids:
-                return True, i
+                return i
             before = ids[i]
-    return False, -1
+    return -1
 
 
 def at(name: str, index: int) -> str:

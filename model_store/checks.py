@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, file_name, has_group, take
+from model_store.arrays import at, file_name, has_group, offset_fault, take
 from model_store.chunk_checks import CHUNK_WORDS_MAX, Fault, check_chunks
 from model_store.compiled.bits import n_groups
 from model_store.compiled.decorators import kernel
@@ -115,7 +115,8 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
         raise Corrupt(at(LABEL_COUNTS, int(counts.argmin())), "a count of rows", counts.min())
     if manifest.members:
         check_ranker(assemble_ranker(manifest, arrays), manifest, arrays)
-        check_near(assemble_near(manifest.n_labels, arrays), _first_columns(manifest, arrays))
+        n_columns = tree_features(manifest.members[0], member_arrays(0, arrays))
+        check_near(assemble_near(manifest.n_labels, arrays), n_columns)
     else:
         check_ensemble(manifest, ensemble, tree_features(manifest, arrays))
     if manifest.link == "softmax":
@@ -187,11 +188,6 @@ def tree_features(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int
     return manifest.n_features
 
 
-def _first_columns(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int:
-    """Return how many columns the first member's features have in the rows of a combined version."""
-    return tree_features(manifest.members[0], member_arrays(0, arrays))
-
-
 def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) -> None:
     """Raise Corrupt unless every invariant of TreeEnsemble holds; arrays as `assemble` returns them.
 
@@ -249,18 +245,10 @@ def _check_name_table(group: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         raise Corrupt(file_name(f"{group}/utf8"), "a table of names", str(error)) from error
 
 
-@kernel
 def _check_offsets(offsets: I64, size: int, fault: int) -> Fault:
     """Prove that offsets ascend from 0 to `size`."""
-    last = len(offsets) - 1
-    if offsets[0] != 0:
-        return fault, 0, offsets[0]
-    for i in range(last):
-        if offsets[i + 1] < offsets[i]:
-            return fault, i + 1, offsets[i + 1]
-    if offsets[last] != size:
-        return fault, last, offsets[last]
-    return 0, 0, 0
+    index = offset_fault(offsets, size)
+    return (fault, index, int(offsets[index])) if index >= 0 else (0, 0, 0)
 
 
 @kernel

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.bits import BLOCK_BITS, count_below, has, padded_width, popcount
+from model_store.compiled.bits import BLOCK_BITS, count_below, has, padded_width, popcount, split_word
 from model_store.compiled.decorators import inlined, kernel
 from model_store.ensemble import TreeEnsemble
 
@@ -120,22 +120,19 @@ def _check_rows(row_ptr: NDArray[np.int32], sparse: NDArray[Any], n_children: in
         return 28, 0, row_ptr[0]
     if row_ptr[last] != len(sparse):
         return 28, last, row_ptr[last]
-    half = np.uint64(4 * sparse.itemsize)
-    low = (np.uint64(1) << half) - np.uint64(1)
-    exponent = np.uint64(_exponent(sparse.itemsize // 2))
+    exponent = np.uint32(_exponent(sparse.itemsize // 2))
     for row in range(last):
         first, end = row_ptr[row], row_ptr[row + 1]
         if end < first or end > len(sparse):
             return 28, row + 1, end
         before = -1
         for i in range(first, end):
-            word = np.uint64(sparse[i])
-            child = int(word & low)
+            child, bits = split_word(sparse[i], sparse.itemsize)
             if child <= before or child >= n_children:
-                return 29, i, child
-            before = child
-            if exponent != 0 and ((word >> half) & exponent) == exponent:
-                return 30, i, int(word >> half)
+                return 29, i, int(child)
+            before = int(child)
+            if exponent != 0 and (bits & exponent) == exponent:
+                return 30, i, int(bits)
     return 0, 0, 0
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.bits import BLOCK_BITS, padded_width
+from model_store.compiled.bits import BLOCK_BITS, padded_width, split_word
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import I32, I64, Bools
 from model_store.ensemble import Chunk, TreeEnsemble
@@ -89,20 +89,18 @@ def _unpack(
     words  of the rows that are not dense, row k's from ends[k] on
     dense  bits, [dense rows, width]
     """
-    n, n_sparse, n_dense, half = 0, 0, 0, np.uint64(8 * bits_out.itemsize)
-    low = (np.uint64(1) << half) - np.uint64(1)
-    size = low >> np.uint64(1)  # all bits but that of the sign
+    n, n_sparse, n_dense = 0, 0, 0
+    size = np.uint32((1 << 8 * bits_out.itemsize - 1) - 1)  # all bits but that of the sign
     for row in range(len(is_dense)):
         if is_dense[row]:
             for c in range(n_children):
                 child_out[n], bits_out[n] = c, dense[n_dense, c]
-                n += np.uint64(dense[n_dense, c]) & size != 0
+                n += np.uint32(dense[n_dense, c]) & size != 0
             n_dense += 1
         else:
             for i in range(ends[n_sparse], ends[n_sparse + 1]):
-                word = np.uint64(words[i])
-                child_out[n], bits_out[n] = word & low, word >> half
-                n += word >> half & size != 0
+                child_out[n], bits_out[n] = split_word(words[i], words.itemsize)
+                n += bits_out[n] & size != 0
             n_sparse += 1
         row_ptr_out[row + 1] = n
     return n

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, check_lists, empty_group, file_name, group_of, has_group, take, take_group
+from model_store.arrays import at, check_lists, empty_group, file_name, has_group, take, take_group
 from model_store.compiled.handles import F32_1, I32_1, I64_1, handle
 from model_store.ensemble import TreeEnsemble
 from model_store.errors import Corrupt
@@ -78,11 +78,6 @@ def check_calibration(calibration: Calibration) -> None:
             raise Corrupt(at(where, last), "1" if name == "x" else "at most 1", values[last])
 
 
-def calibration_arrays(calibration: Calibration) -> dict[str, NDArray[np.float32]]:
-    """Return the arrays of a calibration by name, as `Draft.extra` takes them."""
-    return group_of(CALIBRATION, calibration)
-
-
 RERANK = "tail"
 """How the names of these arrays begin."""
 
@@ -104,6 +99,10 @@ class Rerank(NamedTuple):
     values: F32_1
     norm2: F32_1
     parameters: F32_1
+
+
+NO_RERANK = empty_group(Rerank)
+"""Of a version that does not re-rank."""
 
 
 def has_rerank(arrays: Mapping[str, NDArray[Any]]) -> bool:

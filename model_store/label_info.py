@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import offset_fault
 from model_store.compiled.handles import I32, I64, U8
 from model_store.documents import parse_sealed, render_sealed
 from model_store.errors import BadNames, Corrupt
@@ -193,7 +194,8 @@ def _columns(languages: Sequence[str], by: str) -> tuple[str, ...]:
         raise ValueError(f"expected names in at most {LANGUAGES_MAX} languages, found {len(languages)}")
     columns = [URI, NOTATION, *(f"{NAME}{language}" for language in languages)]
     if by not in columns:
-        raise ValueError(f"expected one of {', '.join(columns)} to look for labels by, found {by!r}")
+        expected = ", ".join([URI, NOTATION, *languages])
+        raise ValueError(f"expected one of {expected} to look for labels by, found {by.removeprefix(NAME)!r}")
     columns.remove(by)
     return by, *columns
 
@@ -319,18 +321,14 @@ def map_label_info(fs: FileSystem, path: Path, where: str) -> LabelInfo:
 def _checked(head: Head, parts: list[NDArray[Any]]) -> LabelInfo:
     """Return the table of these arrays. Raises BadNames when an invariant does not hold."""
     offsets, ptr, slots, broader, utf8 = parts
-    _check_ascending(offsets, len(utf8))
-    _check_ascending(ptr, len(broader))
+    for ascending, last in ((offsets, len(utf8)), (ptr, len(broader))):
+        if offset_fault(ascending, last) >= 0:
+            raise BadNames(f"expected offsets that ascend from 0 to {last}, found others")
     if len(broader) and not (broader.min() >= 0 and broader.max() < head.n_subjects):
         raise BadNames(f"expected broader subjects from 0 to {head.n_subjects - 1}, found others")
     check_texts(offsets, utf8)
     check_names(offsets[: head.n_keys + 1], utf8[: offsets[head.n_keys]], slots)
     return _assemble(head, offsets, ptr, slots, broader, utf8)
-
-
-def _check_ascending(offsets: I64, last: int) -> None:
-    if offsets[0] != 0 or offsets[-1] != last or bool((offsets[1:] < offsets[:-1]).any()):
-        raise BadNames(f"expected offsets that ascend from 0 to {last}, found others")
 
 
 def _assemble(head: Head, offsets: I64, ptr: I64, slots: I32, broader: I32, utf8: U8) -> LabelInfo:

@@ -18,7 +18,7 @@ from model_store.arrays import at, group_of, take, take_group
 from model_store.compiled.handles import F32_1, I32_1, handle
 from model_store.errors import Corrupt
 from model_store.manifest import Manifest
-from model_store.near import assemble_near, near_features
+from model_store.near import CONTEXT, assemble_near, has_near, near_features
 
 RANKER = "ranker"
 """How the names of the ranker's arrays begin."""
@@ -116,8 +116,10 @@ def check_ranker(ranker: Ranker, manifest: Manifest, arrays: Mapping[str, NDArra
         if len(np.unique(named)) < len(named):
             raise Corrupt(at(map_name(number), 0), "each label once", "one twice")
     n_features = len(ranker.linear) - 1
-    expected = candidate_features(len(manifest.members), proposing) + near_features(arrays)
-    if n_features != expected or n_features > FEATURES_MAX:
+    without_near = candidate_features(len(manifest.members), proposing)
+    expected = without_near + near_features(arrays)
+    without_context = without_near + CONTEXT if has_near(arrays) else expected
+    if n_features not in (expected, without_context) or n_features > FEATURES_MAX:
         raise Corrupt(
             at(f"{RANKER}/linear", 0),
             f"{expected} features, {FEATURES_MAX} at most, and a constant",

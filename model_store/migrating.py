@@ -45,7 +45,7 @@ class OldStore(AliasWriter):
         home, old = self._home(name), self._old_files(name)
         for alias in set(old) - self._alias_files(name):
             after = self._old_alias(name, alias)
-            self._replace(name, alias, stage, move_of(0, alias, FOUND, after, after, self._by), after)
+            self._replace(name, alias, stage, move_of(alias, FOUND, after, after, self._by), after)
         for part in _OTHERS:
             if part in [entry.name for entry in self._entries(home)]:
                 self._fs.rename(home / part, stage / part)

@@ -73,12 +73,12 @@ class Move(NamedTuple):
     verdict: dict[str, Any] | None
 
 
-def move_of(number: int, name: str, action: str, before: Alias, after: Alias | None, cause: Cause) -> Move:
-    """Return the move of now that makes an alias of what it was before. Raises as `checked`."""
+def move_of(name: str, action: str, before: Alias, after: Alias | None, cause: Cause) -> Move:
+    """Return the move of now, without its number, that makes an alias of what it was. Raises as `checked`."""
     cause = checked(cause)
     verdict = cause.verdict if cause.verdict is not None else _told(before, after)
     return Move(
-        number,
+        0,
         name,
         action,
         before.version or None,

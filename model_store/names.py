@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import offset_fault
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import I32, I64, U8, Bools, read_only
 from model_store.errors import BadNames
@@ -270,7 +271,7 @@ def check_names(offsets: NDArray[Any], utf8: NDArray[Any], slots: NDArray[Any]) 
             )
     if not 1 <= len(offsets) <= N_NAMES_MAX + 1:
         raise BadNames(f"expected 1 to {N_NAMES_MAX + 1} offsets, found {len(offsets)}")
-    if offsets[0] != 0 or offsets[-1] != len(utf8) or bool((offsets[1:] < offsets[:-1]).any()):
+    if offset_fault(offsets, len(utf8)) >= 0:
         raise BadNames(f"expected offsets that ascend from 0 to the {len(utf8)} bytes, found others")
     if not np.array_equal(_build(offsets, utf8).slots, slots):
         raise BadNames("expected the hash table of these names, found another")

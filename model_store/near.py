@@ -41,6 +41,11 @@ NEAR_FEATURES = (
     "share of the greatest cosine",
     "share of the greatest sum of cubes",
     "share of the greatest expectation",
+    "score beside the next",
+    "sum of the scores",
+    "greatest score",
+    "sum of the votes",
+    "greatest cosine of the votes",
 )
 """What near rows say of a candidate.
 
@@ -49,8 +54,15 @@ with the centroid of these rows, which so needs no arrays of its own. Each is 0 
 two rows the third greatest is 0. Then the NEAREST of all rows vote for their labels, by the cube of their
 cosines: the votes for the label, these as a share of all votes, and the greatest cosine of a row that votes
 for it. Then the mean, by score, of how often the label was true where the first member's
-best labels were. The last three are divided by the greatest that a candidate of this row has.
+best labels were, and three of these beside the greatest that a candidate of this row has.
+
+The last five are the row's context. "score beside the next" is the logarithm of the first member's score for
+the label divided by that of its next label; 0 where it does not propose the label. The others are equal for
+all candidates of a row: of the first member's scores and of the candidates' votes.
 """
+
+CONTEXT = NEAR_FEATURES.index("score beside the next")
+"""The first feature of a row's context: rankers of older versions have those before it alone."""
 
 POSTINGS_MAX = 256
 """Rows of a feature, at most: those where it weighs most (champion lists: Manning, Raghavan and Schütze 2008,

@@ -61,11 +61,6 @@ def read_json_array(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, 
 REPORT = "report/json"
 
 
-def report_array(report: Mapping[str, Any]) -> NDArray[np.uint8]:
-    """Return the array of a report; raise Corrupt for one that no reader would take."""
-    return json_array(REPORT, report)
-
-
 def read_report(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Return the report among a version's arrays, {} if it has none; raise Corrupt when it is damaged."""
     return read_json_array(arrays, REPORT)

@@ -261,15 +261,22 @@ class StoreReader:
                     return manifest
         return None
 
-    def export(self, name: str, version: int, file: Writable, *, label_info: bool = False) -> None:
-        """Write a version, verified first, to `file` as a tar, which is only written to.
+    def archive(self, name: str, version: int, *, label_info: bool = False) -> Iterator[Buffer]:
+        """Yield the bytes of a version as a tar; it is verified before the first of them.
 
         label_info  whether that of the model goes with it, where there is any
 
-        Raises NotFound, Corrupt and StoreUnreadable, and what `file` raises.
+        Raises NotFound, Corrupt and StoreUnreadable.
         """
         self.verify(name, version)
-        for piece in self._archive(name, version, self.label_info(name) if label_info else None):
+        info = self.label_info(name) if label_info else None
+        manifest, directory = self.manifest(name, version), self._version_path(name, version)
+        with self._reading_version(name, version):
+            yield from archive_pieces(self._fs, directory, manifest, info)
+
+    def export(self, name: str, version: int, file: Writable, *, label_info: bool = False) -> None:
+        """Write what `archive` yields to `file`. Raises what that does, and what `file` raises."""
+        for piece in self.archive(name, version, label_info=label_info):
             file.write(piece)
 
     # --- parts
@@ -347,11 +354,6 @@ class StoreReader:
                 verify_version(model, maps, resting=again)
                 self._verified.add(key)
         return model
-
-    def _archive(self, name: str, version: int, info: LabelInfo | None) -> Iterator[Buffer]:
-        manifest, directory = self.manifest(name, version), self._version_path(name, version)
-        with self._reading_version(name, version):
-            yield from archive_pieces(self._fs, directory, manifest, info)
 
     def _missing(self, name: str, error: NotFound) -> NotFound:
         """Return ModelNotFound when the whole model is missing, else `error`."""

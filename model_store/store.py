@@ -146,7 +146,7 @@ class Store(AliasWriter):
             self._keep_last(name, stage)
             self._remove_label_info(name, stage)
             aliases = self.info(name).documents.items()
-            moves = [move_of(0, alias, REMOVED, was, None, cause or self._by) for alias, was in aliases]
+            moves = [move_of(alias, REMOVED, was, None, cause or self._by) for alias, was in aliases]
             self._append_moves(name, stage, moves)
             for part in (ALIASES, VERSIONS):
                 self._fs.rename(self._home(name) / part, stage / part)
@@ -200,7 +200,7 @@ class Store(AliasWriter):
         except Corrupt:  # it stays damaged
             before, moves_latest = Alias(0, serial=1), False
         after = promoted(version)(before) if moves_latest else before
-        move = move_of(0, LATEST, PUBLISHED if moves_latest else FOUND, before, after, cause)
+        move = move_of(LATEST, PUBLISHED if moves_latest else FOUND, before, after, cause)
         moves_later = moves_latest and not is_first
         if moves_later:
             self._stage_alias(name, stage, move, after)

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from model_store.compiled.handles import handle_of, set_array
+from model_store.compiled.handles import handle_of, set_field
 from model_store.ensemble import TreeEnsemble
 from model_store.extras import NO_CALIBRATION, Calibration, Rerank
 from service.kernels.search.call import Answers, Call, Rows, Search
@@ -36,7 +36,7 @@ def make_call(
     structs = ensemble, rerank, calibration, Rows(*rows), search, answers, work, own.entries(), own
     handles = [handle_of(struct) for struct in structs]
     if stop is not None:
-        set_array(handles[6], Workspace, "stop", stop.reshape(-1).view(np.uint8))
+        set_field(handles[6], Workspace, "stop", stop.reshape(-1).view(np.uint8))
     call = handle_of(Call(0, len(rows[0]) - 1, scorer_of(ensemble), *handles))
     return HandMadeCall(call, (*structs, *handles))
 

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from model_store.names import build_names
 from model_store.store import Store
@@ -17,10 +18,13 @@ from service.base.rows import SparseRows
 from service.db.engine import Database
 from service.inference.prediction_json import Spans, predictions_json
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
-from service.thresholds.live.events import Event, Events, as_columns, event_keys
+from service.thresholds.live.events import NO_EPOCH, NO_LABELS, Events, event_keys, label_rows
 from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
 from service.thresholds.live.served import ServedThresholds
+from service.thresholds.live.shadow import put_shadow
 from service.thresholds.live.tokens import Tokens, model_hash
+from service.thresholds.store.codec import Tuned
+from service.thresholds.store.state import lock_head
 from tests.conftest import serving, settings_of
 from tests.small_models import small_draft
 
@@ -33,6 +37,39 @@ def predictor() -> Predictor:
     store = Store(Path(mkdtemp()) / "store")
     store.publish("m", small_draft(3, n_labels=N_LABELS, n_features=N_FEATURES))
     return Predictor(store.open("m"))
+
+
+class Event(NamedTuple):
+    """One event of feedback that can be counted.
+
+    key        `event_keys` of its identity
+    labels     int32[..]: the true labels, ascending, without repeats
+    row        the instance, one row; None: `predicted` has what it was predicted to have
+    predicted  int32[..]: as labels; None: found from `row` under the thresholds of the moment
+    epoch      the epoch of the prediction, when it was made before; else None
+    line       what is kept of it as a row to train on; None: nothing is
+    """
+
+    key: bytes
+    labels: NDArray[np.int32]
+    row: SparseRows | None = None
+    predicted: NDArray[np.int32] | None = None
+    epoch: int | None = None
+    line: bytes | None = None
+
+
+def as_columns(events: Sequence[Event], n_features: int, n_labels: int) -> Events:
+    """Return events as columns."""
+    rows = [event.row for event in events]
+    no_row = SparseRows(np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), n_features)
+    return Events(
+        [event.key for event in events],
+        SparseRows.join([no_row, *(no_row if row is None else row for row in rows)]).cut(1, len(rows) + 1),
+        label_rows([event.labels for event in events], n_labels),
+        label_rows([NO_LABELS if e.predicted is None else e.predicted for e in events], n_labels),
+        np.array([NO_EPOCH if event.epoch is None else event.epoch for event in events], np.int64),
+        [event.line for event in events],
+    )
 
 
 class Replica:
@@ -55,14 +92,20 @@ class Replica:
     def bits(self) -> tuple[bytes, bytes, bytes, int]:
         """Everything that replicas must agree on, and that the nodes' thresholds are those of the labels."""
         state = self.live.snapshot()
-        expected = predictor().node_thresholds(state.thresholds).log
-        assert np.array_equal(self.live.prepared.log, expected)
+        expected = predictor().node_thresholds(state.thresholds)
+        assert np.array_equal(self.live.prepared, expected)
         counters = state.counters
         return state.thresholds.tobytes(), counters.hits.tobytes(), counters.marks.tobytes(), self.live.epoch
 
     def close(self) -> None:
         self.writer.close()
         self.database.close()
+
+
+def put_candidate(database: Database, version: int, tuned: Tuned) -> int:
+    """Put a candidate beside the thresholds of a version of model m; return the new epoch."""
+    with database.write() as connection:
+        return put_shadow(connection, lock_head(connection, "m", version), tuned).epoch
 
 
 def columns(*events: Event) -> Events:

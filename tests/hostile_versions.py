@@ -18,7 +18,7 @@ import numpy as np
 from model_store.checks import assemble, check_version
 from model_store.errors import Corrupt
 from model_store.manifest import Manifest
-from model_store.origin import REPORT, report_array
+from model_store.origin import REPORT, json_array
 from model_store.store import Store
 from model_store.version import Model, manifest_of, write_arrays, write_manifest
 from service.base.rows import SparseRows
@@ -43,7 +43,7 @@ DRAFTS = [
         n_features=70,
         arity=4,
         n_trees=1,
-        extra={**random_rerank(7, 12, 70), REPORT: report_array({"splits": [1, 2]})},
+        extra={**random_rerank(7, 12, 70), REPORT: json_array(REPORT, {"splits": [1, 2]})},
     ),
     calibrated_draft(11, n_labels=20, n_features=40, n_trees=1),
     calibrated_draft(12, kind="decision-tree", n_labels=6, n_features=64, n_knots=2),

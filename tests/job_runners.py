@@ -69,7 +69,7 @@ def main(directory: Path, n_jobs: int, seed: int) -> dict[str, Any]:
     calls_max = calls_of(directory)
     kills, finished_early, origins = 0, 0, []
     for number in range(n_jobs):
-        job_id = desk.jobs.submit("training", {**REQUEST, "seed": number}).job.id
+        job_id = desk.jobs.submit("training", {**REQUEST, "seed": number}).id
         for attempt in range(ATTEMPTS):
             read_end, write_end = os.pipe()
             desk.database.close()

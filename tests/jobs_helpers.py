@@ -72,7 +72,7 @@ class Desk:
 
     def add(self, model: str = "m", **request: Any) -> str:
         """Add a job to the queue, its request not checked; return its id."""
-        return self.jobs.add("training", model, request).job.id
+        return self.jobs.add("training", model, request).id
 
     def claim(self) -> Claim:
         """Claim the oldest job that waits: there is one."""

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from model_store.arrays import group_of
 from model_store.build import build_ensemble, to_bfloat16
 from model_store.ensemble import Chunk, Tree, Weights
-from model_store.extras import Calibration, calibration_arrays
-from model_store.manifest import DataInfo, TrainerInfo
+from model_store.extras import Calibration
+from model_store.manifest import CALIBRATION, DataInfo, TrainerInfo
 from model_store.names import build_names
 from model_store.version import Draft
 
@@ -83,7 +84,7 @@ def random_calibration(seed: int, n_knots: int = 6) -> Calibration:
 def calibrated_draft(seed: int = 0, n_knots: int = 6, **changes: Any) -> Draft:
     """A draft as `small_draft` makes it, whose scores are calibrated at random."""
     draft = small_draft(seed, **changes)
-    return replace(draft, extra={**draft.extra, **calibration_arrays(random_calibration(seed, n_knots))})
+    return replace(draft, extra={**draft.extra, **group_of(CALIBRATION, random_calibration(seed, n_knots))})
 
 
 def small_draft(

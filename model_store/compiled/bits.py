@@ -25,6 +25,7 @@ BLOCK_BITS = 5
 GROUP_BITS = 2 * BLOCK_BITS
 _MASK = 31
 _ONE = np.uint32(1)
+_ONE_64 = np.uint64(1)
 
 
 @instruction
@@ -49,6 +50,13 @@ def has(word: np.uint32, item: int | np.integer[Any]) -> np.int64:
 def count_below(word: np.uint32, item: int | np.integer[Any]) -> np.int64:
     """Return how many elements of the set `word` are less than item % 32, int64."""
     return np.int64(popcount(np.uint32(word & np.uint32((_ONE << np.uint32(item & _MASK)) - _ONE))))
+
+
+@nonallocating_inlined
+def split_word(word: int | np.integer[Any], n_bytes: int) -> tuple[np.int64, np.uint32]:
+    """Return what a sparse word of so many bytes holds: a child's position, and a weight's bits behind it."""
+    half, whole = np.uint64(4 * n_bytes), np.uint64(word)
+    return np.int64(whole & ((_ONE_64 << half) - _ONE_64)), np.uint32(whole >> half)
 
 
 @nonallocating_inlined

@@ -16,6 +16,7 @@ A struct is declared once, as a class whose annotations say what it holds:
 
 import functools
 import typing
+from collections.abc import Mapping
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -111,6 +112,17 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
+def zeros(struct: Any, shapes: Mapping[str, int | tuple[int, ...]]) -> dict[str, NDArray[Any]]:
+    """Return arrays of zeros for fields of a struct, whose annotations say their types, by name.
+
+    shapes  by the names of all fields that have one, blanks between
+    """
+    kinds = kinds_of(struct)
+    return {
+        name: np.zeros(shape, kinds[name].dtype) for names, shape in shapes.items() for name in names.split()
+    }
+
+
 @functools.cache
 def word_of(cls: Any, field: str) -> int:
     """Return at which place of a handle a field stands: an integer, or the address of an array."""
@@ -129,16 +141,12 @@ def handle_of(struct: tuple[Any, ...]) -> NDArray[np.int64]:
     """
     handle = empty_handle(type(struct))
     for name, value in zip(_KINDS[type(struct)], struct, strict=True):
-        _set(handle, type(struct), name, value)
+        set_field(handle, type(struct), name, value)
     return handle
 
 
-def set_array(handle: NDArray[np.int64], cls: Any, field: str, array: NDArray[Any]) -> None:
-    """Have a handle of a `cls` lead to another array in one of its fields. Raises as `handle_of`."""
-    _set(handle, cls, field, array)
-
-
-def _set(handle: NDArray[np.int64], cls: Any, field: str, value: Any) -> None:
+def set_field(handle: NDArray[np.int64], cls: Any, field: str, value: Any) -> None:
+    """Have a field of a handle of a `cls` lead to another array, or be an integer. Raises as `handle_of`."""
     kind, word = _KINDS[cls][field], word_of(cls, field)
     if kind is None:
         handle[word] = value
@@ -251,19 +259,17 @@ def _read(context: Any, builder: Any, words: Any, place: int, kind: Any) -> Any:
     return array._getvalue()
 
 
-def refuse_copy(holder: object) -> NoReturn:
-    """Raise TypeError for what holds addresses, or is of no use without what does."""
-    raise TypeError(
-        f"cannot copy or pickle {type(holder).__name__}: it holds addresses of arrays of this process; "
-        "copy the xylem.Model or the estimator that it is of"
-    )
-
-
 class Uncopyable:
-    """What holds addresses of this process's arrays: as numbers they would lead a copy to freed memory."""
+    """What holds addresses of this process's arrays, or is of no use without what does.
+
+    As numbers they would lead a copy to freed memory.
+    """
 
     __slots__ = ()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise TypeError: `copy.copy`, `copy.deepcopy` and `pickle` all ask here."""
-        refuse_copy(self)
+        raise TypeError(
+            f"cannot copy or pickle {type(self).__name__}: it holds addresses of arrays of this process; "
+            "copy the xylem.Model or the estimator that it is of"
+        )

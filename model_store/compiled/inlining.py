@@ -17,6 +17,7 @@ from numba.core.caching import CompileResultCacheImpl
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
+from model_store.compiled.kernel_files import KernelCacheLocator
 from model_store.compiled.loading import rebuilt
 
 
@@ -79,6 +80,8 @@ def connect(kernel: Any) -> None:
 
 class InlinedCacheImpl(CompileResultCacheImpl):
     """How helpers are kept in the cache, beside those that were called from the interpreter."""
+
+    _locator_classes: Any = (KernelCacheLocator,)
 
     def get_filename_base(self, fullname: str, abiflags: str) -> str:
         """Return the start of the names of a helper's files."""

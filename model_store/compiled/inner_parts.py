@@ -1,4 +1,4 @@
-"""The inner parts of numba that `kernel_cache`, `loading`, `inlining`, `dispatchers`, `shortcuts` work with.
+"""The inner parts of numba that the other modules of this directory work with.
 
 They may change with any release. Kernels do without where one is missing: slower, but right.
 docs/adr/0018-numbas-inner-parts.md says what each of them buys.

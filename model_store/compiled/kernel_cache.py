@@ -8,67 +8,18 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba.core.caching import FunctionCache, _CacheLocator
+from numba.core.caching import FunctionCache
 from numba.core.runtime.nrt import rtsys
 
-from model_store.compiled.cache import (
-    TOUCH_SECONDS,
-    cache_dir,
-    directory_of,
-    remove_unused,
-    shipped_dir,
-    shipped_environments,
-)
+from model_store.compiled.cache import remove_unused, shipped_dir, shipped_environments
 from model_store.compiled.inlining import InlinedCacheImpl
 from model_store.compiled.kernel_files import KernelFiles
 from model_store.compiled.loading import CachedKernelImpl
 from model_store.compiled.progress import PROGRESS
-from model_store.compiled.sources import source_digest
-
-
-class KernelCacheLocator(_CacheLocator):
-    """numba cache locator: a directory for each file of kernels, named and stamped with the sources' digest.
-
-    So two checkouts, or two releases, that share a cache do not overwrite each other's kernels.
-    """
-
-    def __init__(self, function: Callable[..., Any], file: Path) -> None:
-        self._file = file
-        self._line = function.__code__.co_firstlineno
-        self._path = cache_dir() / directory_of(file)
-
-    @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator | None:
-        """Return a locator for `py_func`; None when it is not in a file."""
-        file = Path(py_file).resolve()
-        if not file.is_file():
-            return None
-        return cls(py_func, file)
-
-    def ensure_cache_path(self) -> None:
-        """Make the directory, and mark it and the environment's as used; raise OSError when that fails."""
-        self._path.mkdir(parents=True, exist_ok=True)
-        for directory in (self._path, self._path.parent):
-            if directory.stat().st_mtime < time.time() - TOUCH_SECONDS:
-                os.utime(directory)
-
-    def get_cache_path(self) -> str:
-        """Return the directory."""
-        return str(self._path)
-
-    def get_source_stamp(self) -> str:
-        """Return the digest of everything that decides the compiled code."""
-        return source_digest(self._file)
-
-    def get_disambiguator(self) -> str:
-        """Return what tells two functions of one name in a file apart."""
-        return str(self._line)
 
 
 @functools.cache
@@ -90,22 +41,10 @@ def _say_compiling(directory: str) -> None:
     )
 
 
-class _KernelCacheImpl(CachedKernelImpl):
-    """How kernels are kept, and where."""
-
-    _locator_classes: Any = (KernelCacheLocator,)
-
-
-class _InlinedCacheImpl(InlinedCacheImpl):
-    """How the code that kernels inline is kept, and where."""
-
-    _locator_classes: Any = (KernelCacheLocator,)
-
-
 class KernelCache(FunctionCache):
     """numba's cache of a function's code; what the file system refuses is compiled, and not kept."""
 
-    _impl_class: Any = _KernelCacheImpl
+    _impl_class: Any = CachedKernelImpl
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
@@ -139,4 +78,4 @@ class KernelCache(FunctionCache):
 class HelperCache(KernelCache):
     """The same for code that kernels inline."""
 
-    _impl_class: Any = _InlinedCacheImpl
+    _impl_class: Any = InlinedCacheImpl

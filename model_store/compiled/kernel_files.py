@@ -1,17 +1,62 @@
-"""The files of compiled kernels: damaged ones are left out, those of the installation are read first."""
+"""The files of compiled kernels, and where they are: damaged ones are left out, those of the installation are
+read first."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import io
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from numba.core.caching import IndexDataCacheFile
+from numba.core.caching import IndexDataCacheFile, _CacheLocator
+
+from model_store.compiled.cache import TOUCH_SECONDS, cache_dir, directory_of
+from model_store.compiled.sources import source_digest
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+class KernelCacheLocator(_CacheLocator):
+    """numba cache locator: a directory for each file of kernels, named and stamped with the sources' digest.
+
+    So two checkouts, or two releases, that share a cache do not overwrite each other's kernels.
+    """
+
+    def __init__(self, function: Callable[..., Any], file: Path) -> None:
+        self._file = file
+        self._line = function.__code__.co_firstlineno
+        self._path = cache_dir() / directory_of(file)
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator | None:
+        """Return a locator for `py_func`; None when it is not in a file."""
+        file = Path(py_file).resolve()
+        if not file.is_file():
+            return None
+        return cls(py_func, file)
+
+    def ensure_cache_path(self) -> None:
+        """Make the directory, and mark it and the environment's as used; raise OSError when that fails."""
+        self._path.mkdir(parents=True, exist_ok=True)
+        for directory in (self._path, self._path.parent):
+            if directory.stat().st_mtime < time.time() - TOUCH_SECONDS:
+                os.utime(directory)
+
+    def get_cache_path(self) -> str:
+        """Return the directory."""
+        return str(self._path)
+
+    def get_source_stamp(self) -> str:
+        """Return the digest of everything that decides the compiled code."""
+        return source_digest(self._file)
+
+    def get_disambiguator(self) -> str:
+        """Return what tells two functions of one name in a file apart."""
+        return str(self._line)
 
 
 class KernelFiles(IndexDataCacheFile):

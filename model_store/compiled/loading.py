@@ -11,6 +11,8 @@ from numba.core.caching import CompileResultCacheImpl
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompileResult
 
+from model_store.compiled.kernel_files import KernelCacheLocator
+
 
 class CachedLibrary(JITCodeLibrary):
     """The machine code of a kernel, and its LLVM code in bytes until another kernel links it."""
@@ -60,7 +62,9 @@ def rebuilt(target_context: Any, payload: tuple[Any, ...], library: Any, entry_p
 
 
 class CachedKernelImpl(CompileResultCacheImpl):
-    """How kernels are kept in the cache: as numba does, but for how they are loaded."""
+    """How kernels are kept in the cache: as numba does, but for where they are and how they are loaded."""
+
+    _locator_classes: Any = (KernelCacheLocator,)
 
     def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
         """Return the kernel that was kept."""

@@ -17,8 +17,6 @@ from service.db.engine import Database
 from service.db.tables import AUDIT_LOG
 
 ROWS_MAX = 100_000
-PAGE_MAX = 1000
-"""The most entries of a page."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -72,8 +70,8 @@ class AuditLog:
             connection.execute(delete(AUDIT_LOG).where(AUDIT_LOG.c.id <= number - ROWS_MAX))
 
     def page(self, before: int | None = None, limit: int = 100) -> list[AuditEntry]:
-        """Return up to `limit` entries (1 to PAGE_MAX), the newest first: those with an id below `before`."""
-        query = select(AUDIT_LOG).order_by(AUDIT_LOG.c.id.desc()).limit(min(max(limit, 1), PAGE_MAX))
+        """Return up to `limit` entries, the newest first: those with an id below `before`."""
+        query = select(AUDIT_LOG).order_by(AUDIT_LOG.c.id.desc()).limit(limit)
         if before is not None:
             query = query.where(AUDIT_LOG.c.id < before)
         with self._database.read() as connection:

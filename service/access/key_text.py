@@ -9,7 +9,6 @@ import base64
 import hashlib
 import re
 import secrets
-from typing import NamedTuple
 
 PREFIX = "xk_"
 SECRET_BYTES = 32
@@ -23,23 +22,15 @@ _TEXT = re.compile(rf"{PREFIX}([a-z2-7]{{{_ID_LENGTH}}})_[A-Za-z0-9_-]{{43}}", r
 _SECRET = re.compile(rf"({PREFIX}[a-z2-7]{{{_ID_LENGTH}}})_[A-Za-z0-9_-]*", re.ASCII)
 
 
-class NewSecret(NamedTuple):
-    """A key that was just made; `text` is shown once, and only its `hash` of 32 bytes is kept."""
-
-    id: str
-    text: str
-    hash: bytes
-
-    def __repr__(self) -> str:
-        """Say which key it is, without its secret."""
-        return f"NewSecret({self.id})"
-
-
-def make_secret() -> NewSecret:
-    """Return a new key: 60 random bits of id, 256 of secret."""
+def make_secret() -> str:
+    """Return the text of a new key, which is shown once: 60 random bits of id, 256 of secret."""
     key_id = base64.b32encode(secrets.token_bytes(_ID_BYTES)).decode().lower()[:_ID_LENGTH]
-    text = f"{PREFIX}{key_id}_{secrets.token_urlsafe(SECRET_BYTES)}"
-    return NewSecret(key_id, text, hashlib.sha256(text.encode()).digest())
+    return f"{PREFIX}{key_id}_{secrets.token_urlsafe(SECRET_BYTES)}"
+
+
+def digest_of(text: str) -> bytes:
+    """Return what is kept of the text of a key: 32 bytes."""
+    return hashlib.sha256(text.encode()).digest()
 
 
 def id_of(text: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from model_store.identifiers import is_model
-from service.access.key_text import NewSecret, is_id, make_secret, without_secrets
+from service.access.key_text import ID_PLACE, digest_of, is_id, make_secret, without_secrets
 from service.access.scopes import AccessScope
 from service.base.errors import BadParameter, KeyNotFound, LimitExceeded
 from service.db.engine import Database
@@ -175,12 +175,12 @@ def add_key(
         raise BadParameter(f"no_rows: {expected}, found {', '.join(no_rows)!r:.100}")
     now = time.time()
     _make_room(connection, now)
-    secret: NewSecret = make_secret()
+    text = make_secret()
     expires_at = None if lifetime_seconds is None else now + lifetime_seconds
-    key = AccessKey(secret.id, name, scopes, secret.hash, now, expires_at, None, None, no_rows)
+    key = AccessKey(text[ID_PLACE], name, scopes, digest_of(text), now, expires_at, None, None, no_rows)
     values = key._asdict() | {"scopes": " ".join(sorted(scopes)), "no_rows": " ".join(no_rows) or None}
     connection.execute(insert(ACCESS_KEYS).values(values))
-    return MadeKey(key, secret.text)
+    return MadeKey(key, text)
 
 
 def all_keys(connection: Connection) -> list[AccessKey]:

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from pydantic import SecretStr
 
-from service.access.key_text import ID_PLACE, id_of
+from service.access.key_text import ID_PLACE, digest_of, id_of
 from service.access.keys import ALL_MODELS, AccessKey, all_keys, ensure_admin_key, note_uses, show_admin_key
-from service.access.scopes import ALL_SCOPES, AccessScope, open_scopes
+from service.access.scopes import AccessScope, open_scopes
 from service.base.errors import (
     AccessRefused,
     DatabaseUnavailable,
@@ -52,17 +52,16 @@ _HASHED = "sha256:"
 
 
 class Principal(NamedTuple):
-    """Who asks: a key, by its id and name, and what it opens; `ANYBODY` where the scope is open."""
+    """Who asks: a key, by its id and name; `ANYBODY` where the scope is open."""
 
     key_id: str
     name: str
-    scopes: frozenset[AccessScope]
 
 
-ANYBODY = Principal("", "anybody", frozenset())
+ANYBODY = Principal("", "anybody")
 """Who asks for an open scope."""
 
-ENVIRONMENT = Principal("environment", "XYLEM_ADMIN_KEY", ALL_SCOPES)
+ENVIRONMENT = Principal("environment", "XYLEM_ADMIN_KEY")
 """Who brings the key of the settings."""
 
 
@@ -85,7 +84,7 @@ class KeyRing:
         """
         self.open = open_scopes(settings)
         self._database = database
-        self._admin_digest = _digest_of(settings.admin_key)
+        self._admin_digest = _admin_digest_of(settings.admin_key)
         self._on_first_key = on_first_key
         self._clock = clock
         self._ticks = ticks
@@ -128,7 +127,7 @@ class KeyRing:
         if scope not in key.scopes and AccessScope.ADMIN not in key.scopes:
             raise ScopeMissing(f"key {key.id}: expected one with the scope {scope}, found one without")
         self._used.add(key.id)
-        return Principal(key.id, key.name, key.scopes)
+        return Principal(key.id, key.name)
 
     def keeps_rows(self, authorization: bytes | None, model: str) -> bool:
         """Return whether rows of a model may be kept of the feedback that comes with a header.
@@ -220,11 +219,11 @@ def _bearer(authorization: bytes | None) -> bytes:
     return key
 
 
-def _digest_of(key: SecretStr | None) -> bytes | None:
+def _admin_digest_of(key: SecretStr | None) -> bytes | None:
     """Return the SHA-256 of the key of the settings, which may be given as that; None for none."""
     text = "" if key is None else key.get_secret_value()
     if not text:
         return None
     if text.startswith(_HASHED):
         return bytes.fromhex(text.removeprefix(_HASHED))
-    return hashlib.sha256(text.encode()).digest()
+    return digest_of(text)

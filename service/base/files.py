@@ -87,8 +87,11 @@ def shown_url(url: str) -> str:
 def file_path(text: str) -> Path:
     """Return the path that an option names: of this machine, or for a URL of an object store.
 
-    Raises BadParameter for a URL with a user, whose password would be told in messages.
+    Raises BadParameter for a URL with a user, whose password would be told in messages, and for no name:
+    a variable of the shell that is not set would name the working directory.
     """
+    if not text:
+        raise BadParameter("expected the name of a file, found an empty one")
     if not _URL.match(text) or text.startswith(_LOCAL):
         return Path(text.removeprefix(_LOCAL))
     if "@" in text.partition("://")[2].partition("/")[0]:

@@ -343,4 +343,4 @@ def read_settings(**overrides: object) -> Settings:
         fault = error.errors(include_url=False)[0]
         name = PREFIX + str(fault["loc"][-1]).upper()
         found = "" if fault["type"] == _SECRET else f", found {str(fault['input'])[:100]!r}"
-        raise BadParameter(f"{name}: {fault['msg']}{found}") from None
+        raise BadParameter(f"{name}: {fault['msg'].removeprefix('Value error, ')}{found}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
@@ -32,12 +32,8 @@ Form = Annotated[
 ]
 
 
-class Wanted(NamedTuple):
-    """What predicts, and how: NAME[@VERSION], the options of the search as a query string."""
-
-    model: str
-    query: str
-    explain: bool
+Wanted: TypeAlias = tuple[str, str, bool]
+"""What predicts, and how: NAME[@VERSION], the options as a query string, and whether it explains."""
 
 
 @in_panel("Answers in files")
@@ -110,13 +106,14 @@ def step_of(
     from service.thresholds.store.state import Head
 
     limits = read_settings().limits
-    options = parse_options(wanted.query.encode(), limits)
-    name, reference = parse_reference(wanted.model)
+    model, query, explain = wanted
+    options = parse_options(query.encode(), limits)
+    name, reference = parse_reference(model)
     opened, is_tuned = Store(store), options.threshold == TUNED
     with opened_learning(store, create=False) if is_tuned else nullcontext() as learning:
         served = open_named(opened, name, reference, learning, is_tuned=is_tuned)
     live, manifest, tuned = served.thresholds, served.opened.manifest, None
-    answers_of(served, options, limits, explain=wanted.explain)  # what cannot be asked is refused at once
+    answers_of(served, options, limits, explain=explain)  # what cannot be asked is refused at once
     if is_tuned:
         tuned = live.snapshot(), Head(0, live.model, live.version, live.epoch, live.base_epoch, 0)
     return AnswerParts(
@@ -124,8 +121,8 @@ def step_of(
         model=name,
         version=manifest.version,
         digest=manifest_digest(manifest),
-        query=wanted.query,
-        explain=wanted.explain,
+        query=query,
+        explain=explain,
         denied=denied_by(opened, name, reference),
         tuned=tuned,
         columns=columns,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from json import dumps
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # rich is for people, and loaded where something is shown to one
@@ -100,6 +101,13 @@ def cell(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return str(value)
+
+
+def as_option(value: object) -> str:
+    """Return the value of a parameter as -p takes it: true, null, 0.25, a text."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
 def mebibytes(n_bytes: int) -> str:

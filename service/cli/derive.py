@@ -80,12 +80,13 @@ def import_vectorizer(
     json: Json = False,
 ) -> None:
     """Publish a version again so that it reads texts by the vocabulary of a scikit-learn vectorizer."""
-    from service.importers.registry import publish_with_texts
+    from service.importers.registry import text_draft
     from service.importers.vectorizer import read_vectorizer
 
     name, reference = parse_reference(model)
     opened = store_to_publish(store, "xylem import-vectorizer")
     version = opened.resolve(name, reference)
-    manifest = publish_with_texts(opened, name, version, read_vectorizer(file))
+    vectorizer = read_vectorizer(file)
+    manifest = opened.publish(name, text_draft(opened.open(name, version), vectorizer))
     line = f"{name}@{version} with {file} -> {manifest.shown}"
     print_result(json, line, model=manifest.model, version=manifest.version)

@@ -118,7 +118,11 @@ def evaluate(
 def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
     """Return the model with its first trees only. Raises BadParameter where it has not so many."""
     from model_store.first_trees import first_trees
+    from model_store.manifest import COMBINED
 
+    if model.manifest.kind == COMBINED:
+        found = f"{model.manifest.shown}, a combined one"
+        raise BadParameter(f"--trees: expected a version of trees, found {found}")
     most = model.manifest.n_trees
     if not 1 <= n_trees <= most:
         raise BadParameter(f"--trees: expected 1 to {most}, the trees of the model, found {n_trees}")

@@ -20,11 +20,9 @@ from service.cli.places import Place, asked, connect_server, open_model, opened_
 from service.serving.line_files import STDIN, blocks, opened
 
 if TYPE_CHECKING:
-    from model_store.store import Store
     from service.base.settings import Limits, Settings
     from service.db.engine import Database
     from service.serving.feedback_rows import KeptRows
-    from service.serving.learning import OnlineLearning
     from service.serving.served import ServedVersion
 
 
@@ -238,20 +236,15 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
     with opened_learning(store, create=True) as learning, asyncio.Runner() as runner:
         assert learning is not None
         named = open_version(opened_model, learning)
-        versions = _Versions(Store(store), learning, limits.versions_max)
-        with closing(FeedbackDesk(versions, learning, limits, lambda *counted: None)) as desk:
+        home = Store(store)
+
+        @lru_cache(limits.versions_max)
+        def opened_version(name: str, ref: str) -> ServedVersion:
+            return open_version(home.open(name, ref), learning)
+
+        async def find(name: str, ref: str) -> ServedVersion:
+            return opened_version(name, ref)
+
+        with closing(FeedbackDesk(find, learning, limits, lambda *counted: None)) as desk:
             keep = learning.rows.is_on
             yield lambda values: runner.run(desk.count_values(values, named, keep=keep))
-
-
-class _Versions:
-    """The versions of a store that events are of, besides the one that is named: the last few are kept."""
-
-    def __init__(self, store: Store, learning: OnlineLearning, n_max: int) -> None:
-        from service.serving.opening import open_version
-
-        self._open = lru_cache(n_max)(lambda model, ref: open_version(store.open(model, ref), learning))
-
-    async def find(self, model: str, ref: str) -> ServedVersion:
-        """Return what serves a version. Raises VersionNotFound."""
-        return self._open(model, ref)

@@ -127,7 +127,7 @@ def _note(database: Database, action: str, target: str) -> None:
     from service.access.audit import AuditLog
     from service.access.ring import Principal
 
-    AuditLog(database).append(Principal("", user_name(), frozenset()), action, target)
+    AuditLog(database).append(Principal("", user_name()), action, target)
 
 
 def _print_made(facts: dict[str, Any], json: bool) -> None:

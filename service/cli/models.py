@@ -12,6 +12,7 @@ from service.base.errors import BadInput, BadParameter
 from service.base.files import unfinished
 from service.cli.aliases import cause_of, store_to_publish, what_is_beside
 from service.cli.console import (
+    as_option,
     mebibytes,
     print_facts,
     print_json,
@@ -73,6 +74,7 @@ def manifest_facts(manifest: Manifest) -> dict[str, Any]:
     facts["trainer"] = {**manifest.trainer._asdict(), "parameters": dict(manifest.trainer.parameters)}
     facts["data"] = manifest.data._asdict()
     facts["model_bytes"] = manifest.model_bytes
+    facts["members"] = [manifest_facts(member) for member in manifest.members]
     return facts
 
 
@@ -92,7 +94,8 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
     if json:
         print_json({**facts, **denied, "origin": origin, "report": report})
         return
-    facts["origin"] = origin
+    facts["members"] = ", ".join(member.shown for member in manifest.members)
+    facts["origin"] = {name: found for name, found in origin.items() if name != "members"}
     flat: dict[str, object] = {}
     for key, value in facts.items():
         if isinstance(value, dict):
@@ -101,7 +104,7 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
                 flat.update({" ".join(filter(None, (key, inner, last))): leaf for last, leaf in deeper})
         else:
             flat[key] = mebibytes(value) if key == "model_bytes" else value
-    shown = {key: f"{value:g}" if type(value) is float else str(value) for key, value in flat.items()}
+    shown = {key: as_option(value) for key, value in flat.items()}
     if denied.get("denied"):
         shown[f"labels that {reference} denies"] = ", ".join(denied["denied"])
     print_facts(manifest.shown, shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -15,7 +15,7 @@ from orjson import loads
 
 from service.base.errors import BadData, BadParameter
 from service.base.files import file_path, is_directory, unfinished
-from service.cli.answer_files import AnswerFiles, Wanted
+from service.cli.answer_files import AnswerFiles
 from service.cli.console import complain, print_result, print_table, progress
 from service.cli.options import (
     DEFAULT_STORE,
@@ -142,12 +142,13 @@ def predict(
         raise BadParameter("expected one of a text, --data and --plain, found several")
     files.check(data, tells_more=wanted.explain or wanted.label_info or wanted.language is not None)
     if files.out is not None and place.url is None:
-        what = Wanted(model, _query(options), wanted.explain)
+        what = model, _query(options), wanted.explain
         files.write(data, columns, place.store, what, n_threads(threads), json=json)
         return
     if place.url is not None:
         refuse_beside_url(context, _LOCAL_ONLY)
-        by = _by_server(place.url, place.key_file, parse_reference(model), options)
+        server = place.url, read_key(place.key_file), parse_reference(model)
+        by: AbstractContextManager[Answers] = nullcontext(partial(_by_server, *server, options))
     else:
         by = _by_store(place.store, model, options, n_threads(threads), explain=wanted.explain)
     with by as answers:
@@ -203,6 +204,8 @@ def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
     if as_it_is:
         _write(line)
         return
+    if found.get("no_known_features"):
+        complain("warning: the model knows no word of the text")
     print_table("", ("label", "score"), [(_label(each), each["score"]) for each in found["labels"]])
 
 
@@ -258,19 +261,6 @@ def _is_corpus(path: Path) -> bool:
     return isinstance(open_data(path), CorpusDirectory)
 
 
-@contextmanager
-def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[str, Any]) -> Iterator[Answers]:
-    from service.base.settings import read_settings
-
-    key, limits = read_key(key_file), read_settings().limits
-
-    def answers(source: Source) -> Iterator[Answered]:
-        todo = blocks(source, limits.line_bytes_max, limits.block_rows_max)
-        return answer_by_server(url, key, model, given, todo, limits)
-
-    yield answers
-
-
 def _query(given: dict[str, Any]) -> str:
     """Return the options of a request as a query string."""
     return urlencode(
@@ -311,20 +301,18 @@ _ERROR = b'"error":{'
 """What the answer to a bad line has, and no other: a quote within a text has a backslash."""
 
 
-def answer_by_server(
-    url: str,
-    key: str | None,
-    model: Reference,
-    options: dict[str, Any],
-    todo: Iterator[LineBlock],
-    limits: Limits,
+def _by_server(
+    url: str, key: str | None, model: Reference, options: dict[str, Any], source: Source
 ) -> Iterator[Answered]:
-    """Yield the answers of a server to blocks of lines, in their order, as they come.
+    """Yield the answers of a server to the lines of a source, in their order, as they come.
 
     Raises BadInput where the server refuses, BadParameter, Unavailable.
     """
+    from service.base.settings import read_settings
     from service.serving.lines import Answered
 
+    limits = read_settings().limits
+    todo = blocks(source, limits.line_bytes_max, limits.block_rows_max)
     long_lines: list[int] = []
     number = int(model.version) if model.version.isdecimal() else None
     alias = model.version if number is None else None

@@ -48,6 +48,8 @@ def create(
     """Submit a job again and again, at the times of --cron or after --rows. Workers run the jobs."""
     try:
         body: Any = json_library.loads(job.read_bytes())
+    except OSError as error:
+        raise BadData(f"{job}: expected a readable file, found: {error.strerror}") from None
     except ValueError as error:
         raise BadData(f"{job}: expected JSON, found bytes that are not: {error}") from None
     with asked(context, place, _local, create=True) as schedules:

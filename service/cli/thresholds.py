@@ -101,7 +101,7 @@ def thresholds(
         return
     if data is None:
         raise BadParameter("expected --data FILE to tune on, or --switch or --drop, found none of them")
-    from service.workflows.tune import request_of, tune_and_keep
+    from service.workflows.tune import keep, request_of, tune
 
     request = request_of(
         tuning.method,
@@ -115,7 +115,7 @@ def thresholds(
     )
     opened = open_model(store, model)
     with ready_database(store) as database, progress(json) as show:
-        facts = tune_and_keep(opened, database, request, shadow=shadow, on_progress=show)
+        facts = keep(opened, database, tune(opened, request, show), shadow=shadow)
         kept_in = database.shown
     if json:
         print_json(facts)
@@ -135,13 +135,12 @@ def thresholds(
 
 def _end_shadow(model: str, store: Path, *, switch: bool, json: bool) -> None:
     """Put a version's candidate in force, or take it away."""
-    from service.thresholds.live.shadow import ShadowDatabase
+    from service.thresholds.live.shadow import take_shadow
 
     found = open_model(store, model).manifest
     name, version = found.model, found.version
     with ready_database(store) as database:
-        candidates = ShadowDatabase(database)
-        epoch = (candidates.switch if switch else candidates.drop)(name, version)
+        epoch = take_shadow(database, name, version, switch=switch)
     facts = {"model": name, "version": version, "epoch": epoch}
     if json:
         print_json(facts)

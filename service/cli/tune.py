@@ -9,7 +9,7 @@ import typer
 
 from service.base.files import file_path
 from service.cli.aliases import store_to_publish
-from service.cli.console import mebibytes, print_facts, print_json, print_table, progress
+from service.cli.console import as_option, mebibytes, print_facts, print_json, print_table, progress
 from service.cli.options import (
     DEFAULT_STORE,
     Data,
@@ -144,8 +144,4 @@ def _print_trials(found: list[TrialFacts], metric: str) -> None:
 
 def _shown(parameters: dict[str, bool | int | float | str | None]) -> str:
     """Return parameters as a person would write them."""
-    parts = (
-        f"{key}={value:.4g}" if type(value) is float else f"{key}={value}"
-        for key, value in parameters.items()
-    )
-    return " ".join(parts)
+    return " ".join(f"{key}={as_option(value)}" for key, value in parameters.items())

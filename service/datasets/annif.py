@@ -1,4 +1,8 @@
-"""Corpora of Annif: a directory of documents with files of subjects beside, and lines of text and URIs."""
+"""Labelled texts as other tools have them.
+
+Corpora of Annif are a directory of documents with files of subjects beside, or lines of text and URIs. Files
+of fastText have a row a line, whose words that begin with `__label__` are its labels.
+"""
 
 import re
 from collections.abc import Iterator
@@ -69,7 +73,7 @@ class CorpusDirectory(DataFile):
                 self._on_progress(number + 1, len(self.names))
 
     def _subjects(self, document: Path) -> list[str]:
-        for suffix, read in ((".tsv", _label_of), (".key", _label_as_it_is)):
+        for suffix, read in ((".tsv", _label_of), (".key", lambda _file, _number, line: line.strip())):
             file = document.with_suffix(suffix)
             if file.exists():
                 return [read(file, number, line) for number, line in self._lines(file) if line.strip()]
@@ -128,5 +132,26 @@ def _label_of(file: Path, number: int, line: str) -> str:
     return uris[0] if uris else next(cell for cell in cells if cell)
 
 
-def _label_as_it_is(file: Path, number: int, line: str) -> str:
-    return line.strip()
+LABEL = "__label__"
+
+
+def is_fasttext(file: Path) -> bool:
+    """Return whether the first line of a .txt file has a label of fastText's. Raises BadData."""
+    line, _, _ = next(DataFile(file).lines(), b"").partition(b"\n")
+    return any(word.startswith(LABEL.encode()) for word in line.split())
+
+
+def fasttext_lines(file: DataFile) -> Iterator[TextRow]:
+    """Yield the rows; empty lines are passed over. Raises BadData, naming the line.
+
+    A label is what follows LABEL. It may stand anywhere in its line. The other words are the text, a blank
+    between each two. A line without labels is a row without labels; fastText leaves it out.
+    """
+    for number, line in text_lines(file):
+        words = line.split()
+        if not words:
+            continue
+        if LABEL in words:
+            raise file.fault(number, f"expected the name of a label after {LABEL}, found none")
+        labels = [word.removeprefix(LABEL) for word in words if word.startswith(LABEL)]
+        yield TextRow(number, " ".join(word for word in words if not word.startswith(LABEL)), labels)

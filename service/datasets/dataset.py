@@ -3,7 +3,6 @@
 import numpy as np
 
 from model_store.compiled.handles import I32, I64, Bools
-from model_store.names import NameTable, build_names, find_names
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.kernels.text.sort_and_sum import sort_labels
 
@@ -43,9 +42,3 @@ def first_features(rows: SparseRows, n_features: int) -> SparseRows:
 def _kept(indptr: I64, is_kept: Bools, values: I32) -> tuple[I64, I32]:
     """Return the offsets and values of rows of which only some values are kept."""
     return offsets(is_kept)[indptr], values[is_kept]
-
-
-def ids_in_model(names: list[str], model: NameTable) -> I32:
-    """Return the id that a model gives each of these distinct names, -1 where it does not know it."""
-    table = build_names(names)
-    return find_names(model, table.utf8, table.offsets)

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
+from model_store.compiled.handles import I32
 from model_store.errors import BadNames
-from model_store.names import NameTable, check_name
-from service.base.rows import Growing, LabelRows, offsets
-from service.datasets.dataset import N_ROWS_MAX, ids_in_model, renumber_labels
+from model_store.names import NameTable, check_name, find_all
+from service.base.rows import Dataset, LabelRows, offsets
+from service.datasets.dataset import N_ROWS_MAX, renumber_labels
 from service.datasets.stream import BLOCK_BYTES, DataFile
 from service.kernels.text.sort_and_sum import sort_labels
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-
-
-class JsonLines(NamedTuple):
-    """What a file holds; one of `texts` and `named` is None, and `label_names` when a model named them.
-
-    unknown_names  the labels that this model does not know, as they first occur
-    """
-
-    texts: list[str] | None
-    named: list[dict[str, float]] | None
-    labels: LabelRows
-    unknown_labels: np.ndarray[tuple[int], np.dtype[np.int32]]
-    label_names: list[str] | None
-    unknown_names: Sequence[str] = ()
 
 
 class TextRow(NamedTuple):
@@ -68,34 +56,12 @@ def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[No
     yield
 
 
-def read_blocks(collector: RowCollector, blocks: Iterator[None], model: NameTable | None) -> JsonLines:
-    """Return all rows that blocks collect.
-
-    Without a model, label ids follow the names sorted by bytes, so the order of rows does not matter; with
-    one they are its ids. Raises BadData, naming the line. Memory: texts or features, names, a block.
-    """
-    for _ in blocks:
-        collector.flush()
-    return collector.finish(model)
-
-
-def parts_of_blocks(collector: RowCollector, blocks: Iterator[None]) -> Iterator[JsonLines]:
-    """Yield what `read_blocks` reads, a block at a time, with provisional ids of labels.
-
-    Each part has as many labels as `collector.ids` has names by its end.
-    """
-    for _ in blocks:
-        collector.flush()
-        if collector.counts.n:
-            yield collector.taken()
-    collector.refuse_empty()
-
-
 class RowCollector:
     """The rows so far; labels have provisional ids, by first appearance.
 
-    Rows are added one by one, with the line that they stand in; `flush` comes before what is asked of them.
-    All raises BadData, naming the line.
+    Rows are added one by one, with the line that they stand in. All raises BadData, naming the line.
+
+    labels, counts  of all rows, one after the other, and how many each row has
     """
 
     def __init__(self, file: DataFile, ids: dict[str, int] | None = None) -> None:
@@ -104,10 +70,7 @@ class RowCollector:
         self.texts: list[str] = []
         self.named: list[dict[str, float]] = []
         self.ids = {} if ids is None else ids
-        self.row_labels: list[int] = []
-        self.row_counts: list[int] = []
-        self.labels = Growing(np.int32)
-        self.counts = Growing(np.int32)
+        self.labels, self.counts = array("i"), array("i")
 
     def add(self, number: int, line: bytes) -> None:
         """Add the row in a line of JSON."""
@@ -131,12 +94,10 @@ class RowCollector:
             raise self.file.fault(
                 number, f"expected `{self.kind}` as in the lines before, found `{kinds[0]}`"
             )
-        self.kind = kinds[0]
-        if self.kind == "text":
-            self.texts.append(self._text(number, found["text"]))
+        if kinds[0] == "text":
+            self.add_text(number, self._text(number, found["text"]), found["labels"])
         else:
-            self.named.append(self._features(number, found["features"]))
-        self._add_labels(number, found["labels"])
+            self.add_named(number, found["features"], found["labels"])
 
     def _subjects(self, number: int, subjects: object) -> list[object]:
         """Return the URI of each of Annif's subjects, or its label where it has none."""
@@ -148,13 +109,13 @@ class RowCollector:
                 raise self.file.fault(number, fault)
         return [subject.get("uri") or subject["label"] for subject in subjects]
 
-    def add_text(self, number: int, text: str, labels: list[str]) -> None:
+    def add_text(self, number: int, text: str, labels: object) -> None:
         """Add a text with its labels."""
         self.kind = "text"
         self.texts.append(text)
         self._add_labels(number, labels)
 
-    def add_named(self, number: int, features: object, labels: list[str]) -> None:
+    def add_named(self, number: int, features: object, labels: object) -> None:
         """Add an instance of values by feature name, with its labels."""
         self.kind = "features"
         self.named.append(self._features(number, features))
@@ -195,10 +156,10 @@ class RowCollector:
             if i is None:
                 self._check_name(number, label)
                 i = self.ids[label] = len(self.ids)
-            self.row_labels.append(i)
-        if self.counts.n + len(self.row_counts) == N_ROWS_MAX:
+            self.labels.append(i)
+        if len(self.counts) == N_ROWS_MAX:
             raise self.file.fault(number, f"expected at most {N_ROWS_MAX} rows, found more")
-        self.row_counts.append(len(labels))
+        self.counts.append(len(labels))
 
     def _check_name(self, number: int, label: str) -> None:
         try:
@@ -206,44 +167,37 @@ class RowCollector:
         except BadNames as error:
             raise self.file.fault(number, f"label: {error.fault}") from error
 
-    def flush(self) -> None:
-        """Move the labels of the rows read last into arrays."""
-        self.labels.extend(np.array(self.row_labels, np.int32))
-        self.counts.extend(np.array(self.row_counts, np.int32))
-        self.row_labels.clear()
-        self.row_counts.clear()
-
-    def taken(self) -> JsonLines:
+    def taken(self) -> Dataset:
         """Return the rows so far, their labels with provisional ids, and forget them."""
         labels = self._provisional()
-        found = JsonLines(*self._instances(), labels, np.zeros(labels.n_rows, np.int32), None)
+        found = self._dataset(labels, np.zeros(labels.n_rows, np.int32))
         self.texts, self.named = [], []
-        self.labels, self.counts = Growing(np.int32), Growing(np.int32)
+        self.labels, self.counts = array("i"), array("i")
         return found
 
-    def _provisional(self) -> LabelRows:
-        indptr = offsets(self.counts.finish())
-        indices = self.labels.finish()
-        return LabelRows(indptr, indices[: sort_labels(indptr, indices)], len(self.ids))
+    def finish(self, model: NameTable | None) -> Dataset:
+        """Return the rows with their final label ids; their source and digest are for others to say.
 
-    def finish(self, model: NameTable | None) -> JsonLines:
-        """Return the rows with their final label ids."""
+        Without a model, ids follow the names sorted by bytes, so the order of rows does not matter; with one
+        they are its ids.
+        """
         self.refuse_empty()
-        labels = self._provisional()
-        names, unknown_names = sorted(self.ids), []
+        labels, names = self._provisional(), sorted(self.ids)
         if model is None:
             new_ids = np.empty(len(names), np.int32)
             new_ids[[self.ids[name] for name in names]] = np.arange(len(names), dtype=np.int32)
-            labels, unknown = renumber_labels(labels, new_ids, len(names))
-        else:
-            known = ids_in_model(list(self.ids), model)
-            labels, unknown = renumber_labels(labels, known, model.n_names)
-            unknown_names = [name for name, i in zip(self.ids, known, strict=True) if i < 0]
-        label_names = names if model is None else None
-        return JsonLines(*self._instances(), labels, unknown, label_names, unknown_names)
+            return self._dataset(*renumber_labels(labels, new_ids, len(names)), label_names=names)
+        known = find_all(model, self.ids)
+        unknown_names = [name for name, i in zip(self.ids, known, strict=True) if i < 0]
+        return self._dataset(*renumber_labels(labels, known, model.n_names), unknown_names=unknown_names)
 
-    def _instances(self) -> tuple[list[str] | None, list[dict[str, float]] | None]:
-        return (self.texts, None) if self.kind == "text" else (None, self.named)
+    def _provisional(self) -> LabelRows:
+        indptr, indices = offsets(np.frombuffer(self.counts, np.int32)), np.frombuffer(self.labels, np.int32)
+        return LabelRows(indptr, indices[: sort_labels(indptr, indices)], len(self.ids))
+
+    def _dataset(self, labels: LabelRows, unknown: I32, **names: Any) -> Dataset:
+        texts, named = (self.texts, None) if self.kind == "text" else (None, self.named)
+        return Dataset("", "", labels.n_rows, labels, unknown, texts=texts, named=named, **names)
 
 
 def _kind(value: object) -> str:

@@ -1,19 +1,19 @@
 """A data file that is read a block at a time, as often as needed."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from model_store.compiled.handles import I32
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadParameter
-from service.base.rows import Dataset, LabelRows
+from service.base.rows import Dataset
 from service.datasets.annif import CorpusDirectory
 from service.datasets.dataset import renumber_labels
 from service.datasets.files import open_data, source_of
-from service.datasets.json_lines import RowCollector, json_blocks, parts_of_blocks
+from service.datasets.json_lines import RowCollector
 from service.datasets.reader import NAMED, format_of, named_blocks, refuse_names_file
 from service.datasets.sparse_text import parts_of, read_label_names
 from service.datasets.stream import DataFile, Progress, StandardInput
@@ -86,15 +86,12 @@ class DataStream:
         Raises BadData for a file that cannot be used, or that is not the one that the first pass read.
         Memory: a block of the file and its rows, and names of labels.
         """
-        file = self._file(on_progress)
+        file = StandardInput() if self.is_read_once else open_data(self.path, on_progress)
         yield from self._texts(file) if self._suffix in NAMED else self._numbers(file)
         if self.sha256 and file.sha256 != self.sha256:
             raise file.fault(None, "expected the bytes that were read at first, found others: it has changed")
         self.sha256 = file.sha256
         self.warning = file.warning if isinstance(file, CorpusDirectory) else None
-
-    def _file(self, on_progress: Progress | None) -> DataFile:
-        return StandardInput() if self.is_read_once else open_data(self.path, on_progress)
 
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
         n_named = None if self.label_names is None else len(self.label_names)
@@ -104,15 +101,15 @@ class DataStream:
             n_labels = labels.n_labels if known else int(labels.indices.max(initial=-1)) + 1
             n_features = rows.n_features if has_sizes else int(rows.indices.max(initial=-1)) + 1
             self.n_labels, self.n_features = max(self.n_labels, n_labels), max(self.n_features, n_features)
-            yield self._part(labels, rows=rows)
+            unknown = np.zeros(labels.n_rows, np.int32)
+            yield Dataset(self.source, "", labels.n_rows, labels, unknown, rows=rows)
 
     def _texts(self, file: DataFile) -> Iterator[Dataset]:
         collector = RowCollector(file, self._ids)
-        if self.is_read_once:
-            blocks = json_blocks(collector)
-        else:
-            blocks = named_blocks(file, self._columns, collector)
-        for found in parts_of_blocks(collector, blocks):
+        for _ in named_blocks(file, self._columns, collector):
+            if not collector.counts:
+                continue
+            found = collector.taken()
             labels = found.labels
             self.n_labels = len(self._ids)
             if self.is_read_once and self.n_labels > LABELS_MAX:
@@ -121,8 +118,5 @@ class DataStream:
                 if self.n_labels != len(self._final):
                     raise file.fault(None, "expected the labels that were read at first, found others too")
                 labels, _ = renumber_labels(labels, self._final, self.n_labels)
-            yield self._part(labels, texts=found.texts, named=found.named)
-
-    def _part(self, labels: LabelRows, **instances: Any) -> Dataset:
-        unknown = np.zeros(labels.n_rows, np.int32)
-        return Dataset(self.source, "", labels.n_rows, labels, unknown, **instances)
+            yield replace(found, source=self.source, labels=labels)
+        collector.refuse_empty()

@@ -1,21 +1,20 @@
 """Read a data file of any format, or one of texts alone; its suffix tells which."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import orjson
 
-from model_store.names import NameTable
+from model_store.names import NameTable, find_all
 from service.base.columns import DEFAULT_COLUMNS, TABLES, TableColumns
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset
-from service.datasets.annif import DIRECTORY, CorpusDirectory
-from service.datasets.dataset import N_ROWS_MAX, first_features, first_labels, ids_in_model, renumber_labels
-from service.datasets.fasttext import fasttext_lines, is_fasttext
+from service.datasets.annif import DIRECTORY, CorpusDirectory, fasttext_lines, is_fasttext
+from service.datasets.dataset import N_ROWS_MAX, first_features, first_labels, renumber_labels
 from service.datasets.files import JSON_LINES, open_data, source_of
-from service.datasets.json_lines import RowCollector, json_blocks, read_blocks, text_blocks
+from service.datasets.json_lines import RowCollector, json_blocks, text_blocks
 from service.datasets.npz_pair import partner, read_npz
 from service.datasets.sparse_text import read_label_names, read_svm, read_txt
 from service.datasets.stream import DataFile, Progress
@@ -76,7 +75,7 @@ def read_dataset(
     if labels is not None:
         carried = np.unique(found.indices).tolist()
         if names is not None:
-            known = ids_in_model(names, labels)
+            known = find_all(labels, names)
             found, unknown = renumber_labels(found, known, labels.n_names)
             unknown_names = [names[i] for i in carried if known[i] < 0]
         else:
@@ -138,27 +137,15 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
 
 def _read_named(file: DataFile, model: NameTable | None, columns: TableColumns) -> Dataset:
     """Return the rows of a format that has the names of labels. Raises BadData."""
-    path = file.path
     collector = RowCollector(file)
-    found = read_blocks(collector, named_blocks(file, columns, collector), model)
-    return Dataset(
-        source=source_of(path),
-        sha256=file.sha256,
-        n_rows=found.labels.n_rows,
-        warning=file.warning if isinstance(file, CorpusDirectory) else None,
-        **found._asdict(),
-    )
+    for _ in named_blocks(file, columns, collector):
+        pass
+    warning = file.warning if isinstance(file, CorpusDirectory) else None
+    found = collector.finish(model)
+    return replace(found, source=source_of(file.path), sha256=file.sha256, warning=warning)
 
 
-class Texts(NamedTuple):
-    """The texts of a file or of many, its base name, and the sha256 of its decompressed bytes."""
-
-    texts: list[str]
-    source: str
-    sha256: str
-
-
-def read_texts(path: Path, on_progress: Progress | None = None) -> Texts:
+def read_texts(path: Path, on_progress: Progress | None = None) -> list[str]:
     """Return the `text` of each line of a .jsonl or .ndjson file (also .gz).
 
     Other keys and empty lines are passed over. Raises BadData, naming the line.
@@ -167,7 +154,7 @@ def read_texts(path: Path, on_progress: Progress | None = None) -> Texts:
     texts = [text for block in blocks_of_texts(file) for text in block]
     if not 0 < len(texts) < N_ROWS_MAX:
         raise file.fault(1, f"expected from 1 to {N_ROWS_MAX} rows, found {len(texts)}")
-    return Texts(texts, source_of(path), file.sha256)
+    return texts
 
 
 def open_texts(path: Path, on_progress: Progress | None = None) -> DataFile:

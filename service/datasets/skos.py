@@ -5,6 +5,7 @@ RDF is Turtle, RDF/XML or N-Triples, read by rdflib (extra `rdf`).
 
 import contextlib
 import io
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -127,22 +128,22 @@ class _Concepts:
     def __init__(self, file: DataFile) -> None:
         self._file = file
         self._concepts: dict[str, None] = {}
-        self._names: dict[str, dict[str, str]] = {}
-        self._others: dict[str, dict[tuple[str, bool, str], None]] = {}
-        self._label_resources: dict[str, list[tuple[str, str]]] = {}
-        self._forms: dict[str, list[Any]] = {}
-        self._labels: dict[str, dict[str, str]] = {}
+        self._names: dict[str, dict[str, str]] = defaultdict(dict)
+        self._others: dict[str, dict[tuple[str, bool, str], None]] = defaultdict(dict)
+        self._label_resources: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        self._forms: dict[str, list[Any]] = defaultdict(list)
+        self._labels: dict[str, dict[str, str]] = defaultdict(dict)
         self._notations: dict[str, str] = {}
-        self._broader: dict[str, list[str]] = {}
-        self._related: dict[str, list[str]] = {}
+        self._broader: dict[str, list[str]] = defaultdict(list)
+        self._related: dict[str, list[str]] = defaultdict(list)
         self._deprecated: set[str] = set()
         self._readers: dict[str, Callable[[str, Any], None]] = {
             _TYPE: self._add_type,
             _LABEL: self._add_label,
-            f"{_SKOSXL}literalForm": self._add_form,
+            f"{_SKOSXL}literalForm": lambda one, form: self._forms[one].append(form),
             f"{_SKOS}notation": self._add_notation,
-            f"{_SKOS}broader": lambda one, other: self._add_broader(one, str(other)),
-            f"{_SKOS}narrower": lambda one, other: self._add_broader(str(other), one),
+            f"{_SKOS}broader": lambda one, other: self._broader[one].append(str(other)),
+            f"{_SKOS}narrower": lambda one, other: self._broader[str(other)].append(one),
             f"{_SKOS}related": lambda one, other: self._add_related(one, str(other)),
             _DEPRECATED: self._add_deprecated,
         }
@@ -183,7 +184,7 @@ class _Concepts:
             self._add_other(subject, value, kind == _KINDS[2])
             return
         language, name = self._text(subject, value)
-        before = self._names.setdefault(subject, {}).setdefault(language, name)
+        before = self._names[subject].setdefault(language, name)
         if before != name:
             expected = f"<{subject[:120]}>: expected one skos:prefLabel in {language!r}"
             raise self._file.fault(None, f"{expected}, found {before[:60]!r} and {name[:60]!r}")
@@ -192,29 +193,23 @@ class _Concepts:
         """Take another name; what is no text is none, as nothing refers to it."""
         language, name = str(getattr(value, "language", None) or UNDETERMINED).lower(), tidy(str(value))
         if name and hasattr(value, "language"):
-            self._others.setdefault(subject, {})[language, is_hidden, name] = None
+            self._others[subject][language, is_hidden, name] = None
 
     def _add_label_resource(self, kind: str, subject: str, value: Any) -> None:
-        self._label_resources.setdefault(subject, []).append((kind, str(value)))
-
-    def _add_form(self, subject: str, value: Any) -> None:
-        self._forms.setdefault(subject, []).append(value)
+        self._label_resources[subject].append((kind, str(value)))
 
     def _add_label(self, subject: str, value: Any) -> None:
         language, name = self._text(subject, value)
-        self._labels.setdefault(subject, {}).setdefault(language, name)
+        self._labels[subject].setdefault(language, name)
 
     def _add_notation(self, subject: str, value: Any) -> None:
         notation = tidy(str(value))
         if notation:
             self._notations.setdefault(subject, notation)
 
-    def _add_broader(self, subject: str, above: str) -> None:
-        self._broader.setdefault(subject, []).append(above)
-
     def _add_related(self, one: str, other: str) -> None:
-        self._related.setdefault(one, []).append(other)
-        self._related.setdefault(other, []).append(one)
+        self._related[one].append(other)
+        self._related[other].append(one)
 
     def _add_deprecated(self, subject: str, value: Any) -> None:
         if str(value).lower() in ("true", "1"):

@@ -4,11 +4,10 @@ import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from model_store.compiled.handles import F32, I32, I64
 from model_store.errors import BadNames
 from model_store.names import build_names
 from service.base.errors import BadData
@@ -34,14 +33,8 @@ class _Sizes(NamedTuple):
     n_features: int
 
 
-class _Part(NamedTuple):
-    """The sorted rows of a block, as views of arrays that the next block overwrites."""
-
-    label_ptr: I64
-    labels: I32
-    feature_ptr: I64
-    features: I32
-    values: F32
+_Part: TypeAlias = tuple[SparseRows, LabelRows]
+"""The sorted rows of a block, as views of arrays that the next block overwrites."""
 
 
 def read_txt(file: DataFile, n_labels: int | None, n_features: int | None) -> tuple[SparseRows, LabelRows]:
@@ -76,9 +69,9 @@ def parts_of(
     """
     sizes, parts = _open_txt(file, n_labels, None) if has_header else _open_svm(file, n_labels)
     n_labels = sizes.n_labels if n_labels is None else n_labels
-    for label_ptr, labels, feature_ptr, features, values in parts:
-        rows = SparseRows(feature_ptr.copy(), features.copy(), values.copy(), sizes.n_features)
-        yield rows, LabelRows(label_ptr.copy(), labels.copy(), n_labels)
+    for (feature_ptr, features, values, n_features), labels in parts:
+        rows = SparseRows(feature_ptr.copy(), features.copy(), values.copy(), n_features)
+        yield rows, LabelRows(labels.indptr.copy(), labels.indices.copy(), n_labels)
 
 
 def _open_txt(file: DataFile, n_labels: int | None, n_features: int | None) -> tuple[_Sizes, Iterator[_Part]]:
@@ -109,7 +102,7 @@ def _counted(file: DataFile, parts: Iterator[_Part], sizes: _Sizes) -> Iterator[
     """Pass the parts on; raise BadData when they are fewer rows than the header says, or none."""
     n_rows = 0
     for part in parts:
-        n_rows += len(part.label_ptr) - 1
+        n_rows += part[0].n_rows
         yield part
     if sizes.n_rows is not None and n_rows != sizes.n_rows:
         raise file.fault(n_rows + 1, f"expected {sizes.n_rows} rows as the header says, found {n_rows}")
@@ -150,11 +143,13 @@ def _parse(file: DataFile, blocks: Iterator[bytes], passed: int, sizes: _Sizes) 
         _fill_hard(file, block, line, room, n_hard)
         if fault:
             raise _refuse(file, block, line, where, fault, sizes)
-        yield _tidied(file, block, line, room, n_rows)
+        yield _tidied(file, block, line, room, n_rows, sizes)
         n_rows_read += n_rows
 
 
-def _tidied(file: DataFile, block: bytes, line: int, room: kernels.Block, n_rows: int) -> _Part:
+def _tidied(
+    file: DataFile, block: bytes, line: int, room: kernels.Block, n_rows: int, sizes: _Sizes
+) -> _Part:
     """Bring the rows of a block into order."""
     label_ptr, feature_ptr = room.label_ptr[: n_rows + 1], room.feature_ptr[: n_rows + 1]
     n_labels = sort_labels(label_ptr, room.labels)
@@ -162,9 +157,8 @@ def _tidied(file: DataFile, block: bytes, line: int, room: kernels.Block, n_rows
     if bad >= 0:
         at = line + block.count(b"\n", 0, int(room.row_start[bad]))
         raise file.fault(at, "expected finite values, found a feature whose values sum to an infinite one")
-    return _Part(
-        label_ptr, room.labels[:n_labels], feature_ptr, room.features[:n_pairs], room.values[:n_pairs]
-    )
+    rows = SparseRows(feature_ptr, room.features[:n_pairs], room.values[:n_pairs], sizes.n_features)
+    return rows, LabelRows(label_ptr, room.labels[:n_labels], sizes.n_labels)
 
 
 def _fill_hard(file: DataFile, block: bytes, line: int, room: kernels.Block, n_hard: int) -> None:
@@ -186,18 +180,18 @@ def _joined(
 ) -> tuple[SparseRows, LabelRows]:
     """Return the rows of all parts; a size that is None is found: one more than the largest id."""
     columns = [Growing(dtype) for dtype in (np.int32, np.int32, np.int32, np.int32, np.float32)]
-    for part in parts:
-        counts = np.diff(part.label_ptr), np.diff(part.feature_ptr)
-        arrays = counts[0], part.labels, counts[1], part.features, part.values
+    for rows, labels in parts:
+        counts = np.diff(labels.indptr), np.diff(rows.indptr)
+        arrays = counts[0], labels.indices, counts[1], rows.indices, rows.values
         for column, array in zip(columns, arrays, strict=True):
             column.extend(array)
-    label_counts, labels, feature_counts, features, values = (column.finish() for column in columns)
+    label_counts, label_ids, feature_counts, features, values = (column.finish() for column in columns)
     if n_labels is None:
-        n_labels = int(labels.max(initial=-1)) + 1
+        n_labels = int(label_ids.max(initial=-1)) + 1
     if n_features is None:
         n_features = int(features.max(initial=-1)) + 1
     rows = SparseRows(offsets(feature_counts), features, values, n_features)
-    return rows, LabelRows(offsets(label_counts), labels, n_labels)
+    return rows, LabelRows(offsets(label_counts), label_ids, n_labels)
 
 
 def _shown(text: bytes) -> str:

@@ -2,8 +2,8 @@
 
 from service.evaluation.fmeasure import USUAL_EMPTY, EmptyConvention, FMeasures, f_measures
 from service.evaluation.propensity import propensities
-from service.evaluation.ranking import PredictedRows, ranking_metrics
-from service.evaluation.report import Report, Truth, evaluation_report
+from service.evaluation.ranking import PredictedRows, Truth, ranking_metrics
+from service.evaluation.report import Report, evaluation_report
 
 __all__ = [
     "USUAL_EMPTY",

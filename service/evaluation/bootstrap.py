@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from model_store.compiled.handles import F64, I64
 from service.evaluation.fmeasure import EmptyConvention, f_scores
-from service.evaluation.ranking import KS, PredictedRows, row_sums
-from service.evaluation.report import Truth
+from service.evaluation.ranking import KS, PredictedRows, Truth, row_sums
 
 NDCG_K = 5
 RESAMPLES = 1000
@@ -44,27 +44,28 @@ class Difference(NamedTuple):
 
 
 class DecidedLabels(NamedTuple):
-    """What one model decided, as pairs of a row and a label, int64[..] each; no pair twice.
+    """What one model decided of K labels and n rows, as `ones_at` has it.
 
-    hits       of labels that are true and predicted
-    predicted  of labels that are predicted
+    hits       where a label is true and predicted
+    predicted  where it is predicted
     """
 
-    hit_rows: I64
-    hit_labels: I64
-    predicted_rows: I64
-    predicted_labels: I64
+    hits: csr_array
+    predicted: csr_array
 
 
 class DecisionPair(NamedTuple):
-    """What two models decided over the same labels, 0 .. n_labels - 1, and the pairs that are true."""
+    """What two models decided over the same labels, and where these are true, as `ones_at` has it."""
 
     a: DecidedLabels
     b: DecidedLabels
-    true_rows: I64
-    true_labels: I64
-    n_labels: int
+    true: csr_array
     empty: EmptyConvention
+
+
+def ones_at(rows: I64, labels: I64, shape: tuple[int, int]) -> csr_array:
+    """Return a matrix of labels and rows with a one, float64, at each of these places, none of them twice."""
+    return csr_array((np.ones(len(rows)), (labels, rows)), shape)
 
 
 def row_figures(ranked: PredictedRows, truth: Truth) -> dict[str, F64]:
@@ -123,11 +124,9 @@ def _macro_f(pair: DecisionPair, weights: F64) -> F64:
 
     weights  float64[n], whole numbers: how often each row counts
     """
-    support = np.bincount(pair.true_labels, weights[pair.true_rows], pair.n_labels)
+    support = pair.true @ weights
     found = np.empty(2)
     for i, side in enumerate((pair.a, pair.b)):
-        hits = np.bincount(side.hit_labels, weights[side.hit_rows], pair.n_labels)
-        predicted = np.bincount(side.predicted_labels, weights[side.predicted_rows], pair.n_labels)
-        counts = np.stack([hits, support + predicted], axis=1).astype(np.int64)
+        counts = np.stack([side.hits @ weights, support + side.predicted @ weights], axis=1).astype(np.int64)
         found[i] = 100.0 * f_scores(counts, pair.empty).mean()
     return found

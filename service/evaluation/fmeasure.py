@@ -4,10 +4,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from model_store.compiled.handles import F64, I32, I64, Bools
+from model_store.compiled.handles import F64, I64, Bools
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows
-from service.evaluation.ranking import PredictedRows, mark_true, rows_of
+from service.evaluation.ranking import PredictedRows, Truth, mark_true, rows_of
 
 EmptyConvention = Literal["one", "zero"]
 """What F is where nothing is true and nothing predicted: "zero" is scikit-learn's default, "one" the
@@ -36,39 +36,25 @@ class FMeasures(NamedTuple):
     empty_label_convention: EmptyConvention
 
 
-def f_measures(
-    pred_ptr: I64,
-    pred_labels: I32,
-    labels: LabelRows,
-    *,
-    empty: EmptyConvention,
-    unknown_labels: I32 | None = None,
-    n_unknown: int = 0,
-) -> FMeasures:
+def f_measures(predicted: PredictedRows, truth: Truth, empty: EmptyConvention) -> FMeasures:
     """Return macro-F (mean over labels), micro-F (of all decisions) and instance-F (mean over rows).
 
     F is 2 hits / (true + predicted). `empty` says what it is where that is 0 / 0: of a label for macro-F, of
     a row for instance-F, of everything for micro-F.
 
-    pred_ptr, pred_labels  int64[n + 1], int32[..]: labels predicted for each row, without repeats, in [0, K)
-    labels                 the true labels, n rows, out of K = n_labels
-    unknown_labels         int32[n], true labels of each row outside the K: they count as missed in micro-F
-                           and instance-F
-    n_unknown              how many labels these are: macro-F is the mean over K + n_unknown, theirs is 0
+    predicted  the labels of each row, without repeats, out of the K that the model knows
+    truth      labels that the model does not know count as missed in micro-F and instance-F; macro-F is the
+               mean over K + n_unknown labels, theirs is 0
 
     Raises ValueError when the numbers of rows differ, or there are no rows or no labels. Deterministic.
     """
-    n = labels.n_rows
-    if unknown_labels is None:
-        unknown_labels = np.zeros(n, np.int32)
-    if not n or not labels.n_labels or len(pred_ptr) - 1 != n or len(unknown_labels) != n:
-        raise ValueError(
-            f"expected predictions for {max(n, 1)} rows and some labels, found {len(pred_ptr) - 1}"
-        )
-    predicted = PredictedRows(pred_ptr, pred_labels)
+    labels, unknown, n_unknown = truth
+    n, n_predicted = labels.n_rows, len(predicted.ptr) - 1
+    if not n or not labels.n_labels or n_predicted != n or len(unknown) != n:
+        raise ValueError(f"expected predictions for {max(n, 1)} rows and some labels, found {n_predicted}")
     is_true = mark_true(predicted, labels)
-    hits = np.bincount(rows_of(pred_ptr)[is_true], minlength=n)
-    rows = np.stack([hits, np.diff(labels.indptr) + unknown_labels + np.diff(pred_ptr)], axis=1)
+    hits = np.bincount(rows_of(predicted.ptr)[is_true], minlength=n)
+    rows = np.stack([hits, np.diff(labels.indptr) + unknown + np.diff(predicted.ptr)], axis=1)
     of_labels = count_labels(predicted, labels, is_true).f(empty)
     return FMeasures(
         100.0 * float(of_labels.sum()) / (labels.n_labels + n_unknown),

@@ -19,8 +19,12 @@ Band = dict[str, str | int | float | None]
 
 
 def frequency_bands(
-    ranked: PredictedRows, counts: LabelCounts, truth: LabelRows, training_rows: I64, empty: EmptyConvention
-) -> list[Band]:
+    ranked: PredictedRows,
+    counts: LabelCounts,
+    truth: LabelRows,
+    training_rows: I64 | None,
+    empty: EmptyConvention,
+) -> list[Band] | None:
     """Return the figures of each band that has labels, the rarest first; shares in percent.
 
     band     its numbers of training rows: "0", "1-9", "10-99", "100-999" or "1000+"
@@ -30,8 +34,10 @@ def frequency_bands(
     macro_f  the mean of F of the band's labels, as decided
 
     ranked         the first 5 labels of each row, or more; without repeats
-    training_rows  int64[K], the training rows of each label
+    training_rows  int64[K], the training rows of each label; None, where nobody counted: there are no bands
     """
+    if training_rows is None:
+        return None
     is_true, rank = mark_true(ranked, truth), ranks_of(ranked.ptr)
     band_of = np.searchsorted(STARTS, training_rows, "right") - 1
     predicted_in, f = band_of[ranked.labels], counts.f(empty)
@@ -99,15 +105,10 @@ def kept_figures(
     """
     counts = count_labels(decided, truth)
     bins = reliability(scores, mark_true(ranked, truth))
-    bands = None
-    if training_rows is not None:
-        bands = [
-            {key: _rounded(value) for key, value in band.items()}
-            for band in frequency_bands(ranked, counts, truth, training_rows, USUAL_EMPTY)
-        ]
+    bands = frequency_bands(ranked, counts, truth, training_rows, USUAL_EMPTY)
     return {
         "rows": truth.n_rows,
-        "bands": bands,
+        "bands": bands and [{key: _rounded(value) for key, value in band.items()} for band in bands],
         "calibration_error": _rounded(calibration_error(bins)),
         "reliability": [{key: _rounded(value) for key, value in each._asdict().items()} for each in bins],
         "labels": _label_figures(counts, names),

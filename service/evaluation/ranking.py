@@ -20,6 +20,19 @@ class PredictedRows(NamedTuple):
     labels: I32
 
 
+class Truth(NamedTuple):
+    """What is true.
+
+    labels     those that the model knows
+    unknown    int32[n], how many more each row has that the model does not know: no prediction can hit them
+    n_unknown  how many labels these are
+    """
+
+    labels: LabelRows
+    unknown: I32
+    n_unknown: int = 0
+
+
 class RowSums(NamedTuple):
     """Sums over the first 1 .. k labels of each row's ranking, float64[n, k] each.
 
@@ -83,52 +96,44 @@ def row_sums(ranked: PredictedRows, labels: LabelRows, unknown: I32, k: int) -> 
 
 
 def ranking_metrics(
-    pred_ptr: I64,
-    pred_labels: I32,
-    labels: LabelRows,
-    propensities: F64,
-    ks: tuple[int, ...] = KS,
-    *,
-    unknown_labels: I32 | None = None,
-    unknown_propensity: float = 1.0,
+    ranked: PredictedRows, truth: Truth, propensities: F64, unknown_propensity: float = 1.0
 ) -> dict[str, float]:
-    """Return P@k, nDCG@k, PSP@k and PSnDCG@k for each k, and R@5, in percent.
+    """Return P@k, nDCG@k, PSP@k and PSnDCG@k for each k of KS, and R@5, in percent.
 
     Source: the repository's page "Performance metrics", and the definitions of its evaluation scripts:
     P@k divides by k however few labels are predicted or true; nDCG@k by the gain of min(k, true labels) hits;
     PSP@k and PSnDCG@k weigh a hit with 1 / propensity and are the ratio of the mean to the mean of the best
     ranking. R@k divides by the number of true labels. A row without true labels scores 0 in each.
 
-    pred_ptr, pred_labels  int64[n + 1], int32[..]: the ranking of each row, best first, without repeats
-    labels                 the true labels, n rows
-    propensities           float64[n_labels] in (0, 1]
-    unknown_labels         int32[n], true labels of each row that no prediction can hit, of unknown_propensity
+    ranked              the ranking of each row, best first, without repeats
+    propensities        float64[n_labels] in (0, 1]
+    unknown_propensity  of labels that the model does not know
 
     Raises ValueError when the numbers of rows or labels differ. Memory: O(n). Deterministic.
     """
-    n = labels.n_rows
-    unknown = np.zeros(n, np.int32) if unknown_labels is None else unknown_labels
-    if not n or len(pred_ptr) - 1 != n or len(unknown) != n:
-        raise ValueError(f"expected predictions for {max(n, 1)} rows, found {len(pred_ptr) - 1}")
+    labels, unknown, _ = truth
+    n, n_ranked = labels.n_rows, len(ranked.ptr) - 1
+    if not n or n_ranked != n or len(unknown) != n:
+        raise ValueError(f"expected predictions for {max(n, 1)} rows, found {n_ranked}")
     if len(propensities) != labels.n_labels:
         raise ValueError(f"expected {labels.n_labels} propensities, found {len(propensities)}")
-    k_max = max(*ks, RECALL_K)
-    sums, is_true = row_sums(PredictedRows(pred_ptr, pred_labels), labels, unknown, k_max)
+    k_max = max(*KS, RECALL_K)
+    sums, is_true = row_sums(ranked, labels, unknown, k_max)
     weights = 1.0 / np.asarray(propensities, np.float64)
-    rank = ranks_of(pred_ptr)
+    rank = ranks_of(ranked.ptr)
     hit = is_true & (rank < k_max)
-    first = rows_of(pred_ptr)[hit], rank[hit], weights[pred_labels[hit]]
+    first = rows_of(ranked.ptr)[hit], rank[hit], weights[ranked.labels[hit]]
     best = _best_weights(labels, unknown, weights, 1.0 / unknown_propensity, k_max)
     found: dict[str, float] = {}
-    found |= {f"P@{k}": 100.0 * float(sums.hits[:, k - 1].mean()) / k for k in ks}
-    found |= {f"nDCG@{k}": 100.0 * float((sums.gain / sums.ideal)[:, k - 1].mean()) for k in ks}
+    found |= {f"P@{k}": 100.0 * float(sums.hits[:, k - 1].mean()) / k for k in KS}
+    found |= {f"nDCG@{k}": 100.0 * float((sums.gain / sums.ideal)[:, k - 1].mean()) for k in KS}
     for name, gains, ideal in (("PSP", np.ones(k_max), 1.0), ("PSnDCG", _discounts(k_max), sums.ideal)):
         weighed, most = (
             (_running((row, at), weight * gains[at], sums.hits.shape) / ideal).sum(axis=0)
             for row, at, weight in (first, best)
         )
         ratios = np.divide(weighed, most, out=np.zeros(k_max), where=most > 0)
-        found |= {f"{name}@{k}": 100.0 * float(ratios[k - 1]) for k in ks}
+        found |= {f"{name}@{k}": 100.0 * float(ratios[k - 1]) for k in KS}
     n_true = np.maximum(np.diff(labels.indptr) + unknown, 1)
     found[f"R@{RECALL_K}"] = 100.0 * float((sums.hits[:, RECALL_K - 1] / n_true).mean())
     return found

@@ -1,30 +1,14 @@
 """The figures of one evaluation, as `xylem evaluate --json` names them."""
 
-from typing import NamedTuple
-
 import numpy as np
 
-from model_store.compiled.handles import I32, I64
-from service.base.rows import LabelRows
+from model_store.compiled.handles import I64
 from service.evaluation.fmeasure import USUAL_EMPTY, EmptyConvention, f_measures
 from service.evaluation.propensity import USUAL_CONSTANTS, PropensityConstants, propensities
-from service.evaluation.ranking import PredictedRows, ranking_metrics
+from service.evaluation.ranking import PredictedRows, Truth, ranking_metrics
 
 Report = dict[str, float | int | str | None]
 """Figures by name; None for one that cannot be had."""
-
-
-class Truth(NamedTuple):
-    """What is true.
-
-    labels     those that the model knows
-    unknown    int32[n], how many more each row has that the model does not know
-    n_unknown  how many labels these are
-    """
-
-    labels: LabelRows
-    unknown: I32
-    n_unknown: int = 0
 
 
 def evaluation_report(
@@ -52,17 +36,9 @@ def evaluation_report(
     if label_counts is None or not is_known:
         label_counts, n_training_rows = np.zeros(truth.labels.n_labels, np.int64), 1
     known = propensities(label_counts, n_training_rows, *constants)
-    ranking = ranking_metrics(
-        *ranked,
-        truth.labels,
-        known,
-        unknown_labels=truth.unknown,
-        unknown_propensity=float(propensities(0, n_training_rows, *constants)),
-    )
+    of_unknown = float(propensities(0, n_training_rows, *constants))
+    ranking = ranking_metrics(ranked, truth, known, of_unknown)
     scored: Report = {
         name: None if name.startswith("PS") and not is_known else value for name, value in ranking.items()
     }
-    f = f_measures(
-        *decided, truth.labels, empty=empty, unknown_labels=truth.unknown, n_unknown=truth.n_unknown
-    )
-    return {"rows": truth.labels.n_rows, **scored, **f._asdict()}
+    return {"rows": truth.labels.n_rows, **scored, **f_measures(decided, truth, empty)._asdict()}

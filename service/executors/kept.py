@@ -8,13 +8,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, get_type_hints
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, BinaryIO, get_type_hints
 
 from model_store.compiled.sources import source_digest
 from service.base.errors import Unavailable
@@ -58,21 +54,6 @@ def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
         os.close(lock)
 
 
-@dataclass(frozen=True)
-class _NamedItems(Generic[T, R]):
-    """A step whose items come with their names."""
-
-    step: Step[T, R]
-
-    def workspace(self) -> Any:
-        """Return what calls work in."""
-        return self.step.workspace()
-
-    def run(self, item: tuple[bytes, T], workspace: Any, stop: NDArray[np.uint8]) -> R:
-        """Return the result of an item."""
-        return self.step.run(item[1], workspace, stop)
-
-
 class _Keeping(Crew):
     """A crew that writes down what another one finds, and passes over what is written."""
 
@@ -81,7 +62,7 @@ class _Keeping(Crew):
         self.stop = crew.stop
         self._crew = crew
         self._directory = directory
-        self._last: tuple[Any, str, Any] = None, "", None
+        self._last: tuple[Any, str] = None, ""
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on the items whose results are not there yet; `done` is called for all of them.
@@ -90,27 +71,32 @@ class _Keeping(Crew):
         when the disk refuses.
         """
         if step is not self._last[0]:
-            self._last = step, _name_of(step), _NamedItems(step)
-        _, name, named = self._last
+            self._last = step, _name_of(step)
         kind = get_type_hints(function_of(step))["return"]
-        with (self._directory / name).open("a+b") as file:
-            there = _read(file)
+        with (self._directory / self._last[1]).open("a+b") as file:
+            there, names = _read(file), dict[int, bytes]()
 
-            def missing() -> Iterator[tuple[bytes, T]]:
+            def missing() -> Iterator[T]:
                 for item in items:
                     name = digest_of(item)
                     if name in there:
-                        done(item, unpacked(kind, _content(file, *there[name])))
+                        done(item, unpacked(kind, os.pread(file.fileno(), *there[name])))
                     else:
-                        yield name, item
+                        names[id(item)] = name  # items live until they are done, and steps may write to them
+                        yield item
 
-            def keep(item: tuple[bytes, T], result: R) -> None:
+            def keep(item: T, result: R) -> None:
                 content = packed(result)
                 length = len(content).to_bytes(8, "little")
-                _append(file, b"".join([item[0], length, content, sha256(content).digest()]))
-                done(item[1], result)
+                try:
+                    file.write(b"".join([names.pop(id(item)), length, content, sha256(content).digest()]))
+                    file.flush()
+                except OSError as error:
+                    fault = f"expected space to keep the results of steps, found: {error.strerror}"
+                    raise Unavailable(f"{file.name}: {fault}") from None
+                done(item, result)
 
-            self._crew.steps(named, missing(), keep)
+            self._crew.steps(step, missing(), keep)
 
     def mapped(self, step: Step[T, R], items: Iterable[T]) -> Iterator[R]:
         """Yield the results of `step`, as `Crew.mapped`; they are made anew."""
@@ -136,21 +122,8 @@ def _name_of(step: Any) -> str:
     return digest_of(where, step).hex()[:_NAME_BYTES]
 
 
-def _append(file: BinaryIO, record: bytes) -> None:
-    try:
-        file.write(record)
-        file.flush()
-    except OSError as error:
-        fault = f"expected space to keep the results of steps, found: {error.strerror}"
-        raise Unavailable(f"{file.name}: {fault}") from None
-
-
-def _content(file: BinaryIO, start: int, length: int) -> bytes:
-    return os.pread(file.fileno(), length, start)
-
-
 def _read(file: BinaryIO) -> dict[bytes, tuple[int, int]]:
-    """Return where the result of each item stands; cut off what a killed process wrote half."""
+    """Return the length and place of the result of each item; cut off what a killed process wrote half."""
     there: dict[bytes, tuple[int, int]] = {}
     end = 0
     file.seek(0)
@@ -159,7 +132,7 @@ def _read(file: BinaryIO) -> dict[bytes, tuple[int, int]]:
         content = file.read(length)
         if file.read(sha256().digest_size) != sha256(content).digest():
             break
-        there[head[:_NAME_BYTES]] = end + _HEAD_BYTES, length
+        there[head[:_NAME_BYTES]] = length, end + _HEAD_BYTES
         end = file.tell()
     file.truncate(end)
     return there

@@ -278,11 +278,16 @@ class RayCrew(Crew):
 
     def mapped(self, step: Step[T, R], items: Iterable[T]) -> Iterator[R]:
         """Yield the results of `step`, as `Crew.mapped`; an item is a task."""
-        number, fields = self._sent(step)
-        task, running = self._task(), deque[Any]()
+        (number, fields), task = self._sent(step), self._task()
+        for _, (result,) in self._in_turn(task.remote(number, fields, [item]) for item in items):
+            yield result
+
+    def _in_turn(self, tasks: Iterable[Any]) -> Iterator[tuple[float, list[Any]]]:
+        """Yield what tasks return, in their order; as many are begun as processors have work for."""
+        running = deque[Any]()
         try:
-            for item in items:
-                running.append(task.remote(number, fields, [item]))
+            for task in tasks:
+                running.append(task)
                 if len(running) >= self._ahead * self._processors():
                     yield self._first(running)
             while running:
@@ -290,11 +295,11 @@ class RayCrew(Crew):
         finally:
             self._cancel(running)
 
-    def _first(self, running: deque[Any]) -> Any:
-        """Return the result of the first task, which leaves the queue."""
-        _, (result,) = self._result(self._next([running[0]]))
+    def _first(self, running: deque[Any]) -> tuple[float, list[Any]]:
+        """Return what the first task returned, which leaves the queue."""
+        found = self._result(self._next([running[0]]))
         running.popleft()
-        return result
+        return found
 
     def _task(self) -> Any:
         """Return what begins a task that runs a bundle of items."""
@@ -324,26 +329,17 @@ class RayCrew(Crew):
         """
         self._made_by.append(self._ray.put(step))
         task = self._ray.remote(_split).options(num_cpus=1, max_retries=RETRIES, num_returns=n + 1)
-        running: list[Any] = []
         held: list[list[Held[R]]] = []
-        try:
-            for item in items:
-                while len(running) >= self._ahead * self._processors():
-                    self._end_one(running)
-                first, *parts = task.remote(self._made_by[-1], item)
-                running.append(first)
-                held.append([_InStore(part) for part in parts])
-            while running:
-                self._end_one(running)
-        except BaseException:
-            self._cancel(running)
-            raise
-        return held
 
-    def _end_one(self, running: list[Any]) -> None:
-        ended = self._next(running)
-        running.remove(ended)
-        self._result(ended)
+        def begun() -> Iterator[Any]:
+            for item in items:
+                first, *parts = task.remote(self._made_by[-1], item)
+                held.append([_InStore(part) for part in parts])
+                yield first
+
+        for _ in self._in_turn(begun()):
+            pass
+        return held
 
     def everywhere(self, call: Callable[[], None]) -> None:
         """Do a call on each node. Raises what it does, naming the node, and Unavailable."""

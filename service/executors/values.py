@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -138,14 +138,6 @@ def _built(kind: Any, layout: Any, stream: BytesIO) -> Any:
     if origin is tuple:
         return tuple(_built(one, part, stream) for one, part in zip(inner, layout, strict=True))
     if isinstance(layout, list):
-        kinds = list(_kinds_of(kind))
+        kinds = get_type_hints(kind).values()  # of a NamedTuple or a dataclass
         return kind(*(_built(one, part, stream) for one, part in zip(kinds, layout, strict=True)))
     return kind(layout)
-
-
-def _kinds_of(kind: Any) -> Iterator[Any]:
-    """Yield the types of the fields of a NamedTuple or dataclass."""
-    hints = get_type_hints(kind)
-    named = getattr(kind, "_fields", None)
-    for name in named or [field.name for field in dataclasses.fields(kind)]:
-        yield hints[name]

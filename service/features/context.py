@@ -5,10 +5,9 @@ the `window` words before it. Features are words at places: id = place * words +
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +29,6 @@ _SPECIAL = (START, END, UNKNOWN)
 
 _find_tokens = re.compile(r"\w+(?:'\w+)?|[^\w\s]").findall
 """Words, with what follows an apostrophe; each other character that is no space is a word of its own."""
-
-
-class Windows(NamedTuple):
-    """The places of texts that have a next word: rows of what stands before, and that word as the label."""
-
-    rows: SparseRows
-    labels: LabelRows
 
 
 class ContextFeaturizer(Featurizer):
@@ -64,8 +56,8 @@ class ContextFeaturizer(Featurizer):
             rows.append(ids[: -window - 1 : -1])
         return self._rows_of(np.array(rows, np.int32).reshape(len(texts), window))
 
-    def windows_of(self, texts: Sequence[str]) -> Windows:
-        """Return a row for each word of each text, and one for its end, with the word as its label."""
+    def windows_of(self, texts: Sequence[str]) -> tuple[SparseRows, LabelRows]:
+        """Return a row for each word of each text, and one for its end: what stands before, and that word."""
         window = self.parameters.window
         coded = [self._encode(text) for text in texts]
         padded = np.fromiter(
@@ -76,7 +68,7 @@ class ContextFeaturizer(Featurizer):
         at = ranges(first, sizes)
         before = padded[at[:, None] - np.arange(1, window + 1)]
         indptr = np.arange(len(at) + 1, dtype=np.int64)
-        return Windows(self._rows_of(before), LabelRows(indptr, padded[at], self.words.n_names))
+        return self._rows_of(before), LabelRows(indptr, padded[at], self.words.n_names)
 
     def id_of(self, word: str) -> int:
         """Return the id of a word; that of <unk> for one that the vocabulary lacks."""
@@ -100,16 +92,12 @@ def tokens_of(text: str) -> list[str]:
     return found
 
 
-def fit_context(texts: Sequence[str], parameters: ContextParameters) -> ContextFeaturizer:
-    """Return the featurizer of these texts: words that occur `min_count` times, the most frequent first.
-
-    Raises BadData when no text has a word. Deterministic.
-    """
-    return context_of(Counter(chain.from_iterable(map(tokens_of, texts))), parameters)
-
-
 def context_of(counts: Mapping[str, int], parameters: ContextParameters) -> ContextFeaturizer:
-    """Return the featurizer of texts that have these words so often; see `fit_context`."""
+    """Return the featurizer of texts that have these words so often: the most frequent come first.
+
+    Words that occur less than `min_count` times are left out. Raises BadData when there are none.
+    Deterministic.
+    """
     if not counts:
         raise BadData("expected texts with words, found none")
     frequent = [

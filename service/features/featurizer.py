@@ -1,6 +1,5 @@
 """What every kind of features offers: instances in, sparse rows out."""
 
-from abc import ABC
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from service.features.rows import NORM_CODES, normalise_rows, rows_of_csr
 from service.features.word_forms import WordForms
 
 
-class Featurizer(ABC):
+class Featurizer:
     """Turns instances into rows of one model; immutable, so any number of threads may share it.
 
     Every kind takes ids and values (`transform_csr`); texts and named features only where
@@ -22,7 +21,8 @@ class Featurizer(ABC):
     normalised as `parameters.norm` says. Rows may be empty: a text without known words is a row of none.
     """
 
-    takes: str
+    takes: str = "ids and values"
+    """What it takes; the kind raw, which fits nothing, is the class itself."""
     forms: WordForms | None = None
 
     @property

@@ -64,7 +64,7 @@ class HashingFeaturizer(TextFeaturizer):
 
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; values whose names share an id are summed."""
-        values = finite_values([list(instance.values()) for instance in instances], "features")
+        values = finite_values(instances)
         indptr = offsets(map(len, instances))
         # a lone surrogate becomes bytes of its own
         names = [name.encode(errors="surrogatepass") for name in chain.from_iterable(instances)]

@@ -37,7 +37,7 @@ class NamedFeaturizer(Featurizer):
 
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; names that training did not have are left out."""
-        values = finite_values([list(instance.values()) for instance in instances], "features")
+        values = finite_values(instances)
         indptr = offsets(map(len, instances))
         ids = find_all(self.names, chain.from_iterable(instances))
         n = _finish_known(NORM_CODES[self.parameters.norm], indptr, ids, values)

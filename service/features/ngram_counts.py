@@ -11,7 +11,7 @@ from model_store.compiled.handles import F32, I32, I64, U8, Bools
 from model_store.names import NameTable, build_names
 from service.features.parameters import CharsParameters, TfidfParameters
 from service.features.rows import idf_of
-from service.features.vocabulary import Vocabulary, choose
+from service.features.vocabulary import Vocabulary
 from service.features.words import NgramSpans
 
 
@@ -77,13 +77,21 @@ class NgramSums:
     ) -> tuple[NameTable, F32, I64]:
         """Return the n-grams of n_texts texts that stay, their weights (none: ones), and the old id of each.
 
-        kept  bool[n], those that may stay; most: so many, as `choose` takes them
+        They are sorted by bytes.
+
+        kept  bool[n], those that may stay
+        most  only so many stay, the most frequent; of two that are as frequent the one smaller by bytes
         """
-        names, old = choose(self.vocabulary, kept, self._sums[1, : self.vocabulary.n], most)
+        old = np.flatnonzero(kept)
+        names = self.vocabulary.names(old)
+        order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
+        if most is not None and len(order) > most:
+            order = order[np.sort(np.argsort(-self._sums[1, old[order]], kind="stable")[:most])]
+        old = old[order]
         idf = np.empty(0, np.float32)
         if parameters.use_idf:
             idf = idf_of(self.frequency[old], n_texts, parameters.smooth_idf)
-        return build_names(names), idf, old
+        return build_names([names[i] for i in order.tolist()]), idf, old
 
     @property
     def frequency(self) -> I64:

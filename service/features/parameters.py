@@ -45,20 +45,6 @@ def _check_power_of_two(value: int) -> int:
 
 _CODE = Expected("null or the code of a language, as fi")
 
-Lowercase: TypeAlias = Annotated[bool, Field(description="convert the text to lower case first")]
-Unicode: TypeAlias = Annotated[
-    bool,
-    Field(
-        description="normalise to NFC, keep combining marks in their words, and split scripts that are "
-        "written without spaces into characters and pairs of characters"
-    ),
-]
-Clean: TypeAlias = Annotated[
-    bool,
-    Field(description="remove soft hyphens, join words divided at the end of a line, and split ligatures"),
-]
-NgramMin: TypeAlias = Annotated[int, Field(ge=1, le=NGRAM_MAX, description="shortest n-grams, in words")]
-NgramMax: TypeAlias = Annotated[int, Field(ge=1, le=NGRAM_MAX, description="longest n-grams, in words")]
 Scaling: TypeAlias = Annotated[
     Norm,
     Field(description="row scaling: l2 to length 1, l1 to a sum of absolute values of 1, none"),
@@ -87,9 +73,16 @@ class _FeatureParameters(Parameters):
 class _TextParameters(_FeatureParameters):
     """Parameters of kinds that read a text. Versions made before there were `unicode`, `clean` lack them."""
 
-    lowercase: Lowercase = True
-    unicode: Unicode = True
-    clean: Clean = True
+    lowercase: bool = Field(default=True, description="convert the text to lower case first")
+    unicode: bool = Field(
+        default=True,
+        description="normalise to NFC, keep combining marks in their words, and split scripts that are "
+        "written without spaces into characters and pairs of characters",
+    )
+    clean: bool = Field(
+        default=True,
+        description="remove soft hyphens, join words divided at the end of a line, and split ligatures",
+    )
 
     @property
     def reading(self) -> TextReading:
@@ -126,8 +119,8 @@ class WordParameters(_TextParameters):
 class _NgramParameters(WordParameters):
     """Parameters of kinds that count words and word n-grams of a text."""
 
-    ngram_min: NgramMin = 1
-    ngram_max: NgramMax = 1
+    ngram_min: int = Field(default=1, ge=1, le=NGRAM_MAX, description="shortest n-grams, in words")
+    ngram_max: int = Field(default=1, ge=1, le=NGRAM_MAX, description="longest n-grams, in words")
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -37,12 +37,6 @@ from service.features.tfidf import fit_tfidf, load_tfidf
 from service.features.word_forms import fit_forms, load_forms
 
 
-class RawFeaturizer(Featurizer):
-    """Feature ids as they are; nothing is fitted."""
-
-    takes = "ids and values"
-
-
 def default_kind(dataset: Dataset) -> str:
     """Return the kind of features for a data set: tfidf for texts, named for names, raw for ids."""
     if dataset.texts is not None:
@@ -79,7 +73,7 @@ def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) 
     if dataset.rows is not None and isinstance(parameters, RawParameters):
         if dataset.rows.n_features < 1:
             raise BadData("expected instances with a feature, found none")
-        return RawFeaturizer(parameters, dataset.rows.n_features)
+        return Featurizer(parameters, dataset.rows.n_features)
     kind = default_kind(dataset)
     raise BadParameter(f"features.kind: expected one for such data, as {kind}, found {parameters.kind}")
 
@@ -120,7 +114,7 @@ def streaming_featurizer(dataset: Dataset, given: Mapping[str, Any], n_features:
     if isinstance(parameters, HashingParameters) and dataset.rows is None:
         return HashingFeaturizer(parameters, fit_forms(parameters))
     if isinstance(parameters, RawParameters) and dataset.rows is not None:
-        return RawFeaturizer(parameters, n_features)
+        return Featurizer(parameters, n_features)
     raise BadParameter(f"features.kind: expected {kind} for such data when streamed, found {parameters.kind}")
 
 
@@ -150,7 +144,7 @@ def load_featurizer(
     if isinstance(parameters, ContextParameters):
         return load_context(parameters, arrays, n_features)
     if isinstance(parameters, RawParameters):
-        return RawFeaturizer(parameters, n_features)
+        return Featurizer(parameters, n_features)
     if parameters.n_features != n_features:
         raise Corrupt("manifest", f"features.n_features to be {n_features}", str(parameters.n_features))
     return HashingFeaturizer(parameters, load_forms(parameters, arrays))

@@ -1,7 +1,7 @@
 """Feature ids and values, from anywhere, to checked rows; counts to weighted and normalised ones."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, get_args
 
@@ -18,21 +18,22 @@ from service.kernels.text.sort_and_sum import narrow_features, sort_and_sum_rows
 _NUMBER = frozenset({int, float})
 
 
-def finite_values(values: Sequence[Sequence[float]], key: str) -> F32:
-    """Return the numbers of all instances as float32; one that is infinite there becomes so.
+def finite_values(instances: Sequence[Mapping[str, float]]) -> F32:
+    """Return the values of all instances as float32; one that is infinite there becomes so.
 
-    Raises BadInstance, its path naming the instance and `key`, for something that is no number.
+    Raises BadInstance, its path naming the instance, for something that is no number.
     """
+    values = [list(instance.values()) for instance in instances]
     for i, numbers in enumerate(values):
         if not _NUMBER.issuperset(map(type, numbers)):
             wrong = next(value for value in numbers if type(value) not in _NUMBER)
-            raise BadInstance(f"expected numbers, found {wrong!r:.40}").at(f"instances[{i}].{key}")
+            raise BadInstance(f"expected numbers, found {wrong!r:.40}").at(f"instances[{i}].features")
     try:
         return np.frombuffer(array("f", chain.from_iterable(values)), np.float32)
     except OverflowError as error:
         i = next(i for i, numbers in enumerate(values) if max(map(abs, numbers), default=0) > 1e308)
         fault = "expected values that are finite in 32 bits, found an integer beyond them"
-        raise BadInstance(fault).at(f"instances[{i}].{key}") from error
+        raise BadInstance(fault).at(f"instances[{i}].features") from error
 
 
 def rows_of_csr(

@@ -25,13 +25,11 @@ class FeatureNames(NamedTuple):
 
     def name(self, feature: int) -> str:
         """Return the name of a feature: a word, a name, or the n-gram itself, blanks and all."""
-        if self.names is None:
-            assert self.chars is not None
-            return name_of(self.chars, feature)
-        if self.is_chars(feature):
-            assert self.chars is not None
-            return name_of(self.chars, feature - self.names.n_names)
-        return name_of(self.names, feature % self.names.n_names)
+        n_names = 0 if self.names is None else self.names.n_names
+        if self.chars is not None and feature >= n_names:
+            return name_of(self.chars, feature - n_names)
+        assert self.names is not None
+        return name_of(self.names, feature % n_names)
 
     def is_chars(self, feature: int) -> bool:
         """Return whether a feature is an n-gram of characters."""

@@ -1,13 +1,14 @@
 """What features of texts have in common: a kernel makes the rows, for data sets and for requests alike."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, SupportsIndex, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.handles import handle_of, refuse_copy
+from model_store.compiled.handles import Uncopyable, handle_of
 from service.base.rows import RowArrays, SparseRows
 from service.features.characters import encoded, in_blocks, ready_codes
 from service.features.featurizer import Featurizer
@@ -24,7 +25,8 @@ TextKernel: TypeAlias = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], Row
 """A kernel (utf8, text_ptr, table) -> (indptr, indices, values): what `encoded` returned, and a handle."""
 
 
-class TextRows(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TextRows(Uncopyable):
     """How the rows of texts are made.
 
     kernel                the kernel; every kind of features has one
@@ -37,10 +39,6 @@ class TextRows(NamedTuple):
     table: NDArray[Any]
     held: Any
     features_a_character: int
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        """Refuse to be copied."""
-        refuse_copy(self)
 
 
 def text_rows_by(kernel: TextKernel, struct: tuple[Any, ...], features_a_character: int) -> TextRows:
@@ -68,7 +66,7 @@ def body_texts(featurizer: Featurizer, n_texts: int, characters_max: int, bytes_
     )
 
 
-class TextFeaturizer(Featurizer):
+class TextFeaturizer(Featurizer, ABC):
     """Features of texts: words, n-grams, their hashes; immutable, as every Featurizer.
 
     text_rows  how rows of texts are made whose words stay as they are; set by each kind

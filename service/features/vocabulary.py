@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
-from model_store.compiled.handles import I32, I64, U8, Bools
+from model_store.compiled.handles import I32, I64, U8
 from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, probe
 from service.base.errors import BadData
 from service.features.words import texts_between
@@ -55,23 +52,6 @@ class Vocabulary:
         if 3 * n > 2 * len(self._slots):
             self._slots = np.full(3 * n, -1, np.int32)
             _place(self._offsets, self._utf8, self._slots, self.n)
-
-
-def choose(
-    vocabulary: Vocabulary, kept: Bools, totals: NDArray[Any], features_max: int | None
-) -> tuple[list[str], I64]:
-    """Return the names that stay, sorted by bytes, and the old id of each.
-
-    kept          bool[n], those that may stay
-    totals        numbers[n], how often each occurs: only the features_max most frequent stay, of two that are
-                  equally frequent the one that is smaller by bytes
-    """
-    old = np.flatnonzero(kept)
-    names = vocabulary.names(old)
-    order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
-    if features_max is not None and len(order) > features_max:
-        order = order[np.sort(np.argsort(-totals[old[order]], kind="stable")[:features_max])]
-    return [names[i] for i in order.tolist()], old[order]
 
 
 def rows_meant(bound: int | float, n_rows: int) -> float:

@@ -131,7 +131,7 @@ def fit_forms(parameters: WordParameters) -> WordForms | None:
 
 def forms_of_list(parameters: WordParameters, words: Sequence[str]) -> WordForms:
     """Return the forms of words without just these, as they are."""
-    return WordForms(build_names(words), _reform_of(parameters), _items_of(parameters))
+    return WordForms(build_names(words), *_reform_of(parameters))
 
 
 def load_forms(parameters: WordParameters, arrays: Mapping[str, NDArray[Any]]) -> WordForms | None:
@@ -142,25 +142,21 @@ def load_forms(parameters: WordParameters, arrays: Mapping[str, NDArray[Any]]) -
     if not _are_asked(parameters):
         return None
     stops = build_names([]) if parameters.stop_words is None else take_names(arrays, STOPS)
-    return WordForms(stops, _reform_of(parameters), _items_of(parameters))
+    return WordForms(stops, *_reform_of(parameters))
 
 
 def _are_asked(parameters: WordParameters) -> bool:
     return (parameters.stem, parameters.lemmas, parameters.stop_words) != (None, None, None)
 
 
-def _reform_of(parameters: WordParameters) -> Callable[[str], str] | None:
-    """Return what makes a stem or a lemma of a word, in lower case where texts are."""
+def _reform_of(parameters: WordParameters) -> tuple[Callable[[str], str] | None, int]:
+    """Return what makes a stem or a lemma of a word, in lower case where texts are, and `items_a_character`.
+
+    That is 1 where Python only looks words up among stop words.
+    """
     if parameters.stem is not None:
-        return stemmer_of(parameters.stem)
+        return stemmer_of(parameters.stem), STEM_ITEMS
     if parameters.lemmas is None:
-        return None
+        return None, 1
     lemma = lemmas_of(parameters.lemmas)
-    return (lambda word: lemma(word).lower()) if parameters.lowercase else lemma
-
-
-def _items_of(parameters: WordParameters) -> int:
-    """Return how often a character counts: once where Python only looks words up among stop words."""
-    if parameters.stem is not None:
-        return STEM_ITEMS
-    return 1 if parameters.lemmas is None else LEMMA_ITEMS
+    return (lambda word: lemma(word).lower()) if parameters.lowercase else lemma, LEMMA_ITEMS

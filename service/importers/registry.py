@@ -145,17 +145,11 @@ STOP_WORDS = "scikit-learn.txt"
 """What the manifest calls a vectorizer's stop words; the version has them."""
 
 
-def publish_with_texts(store: Store, name: str, version: int, vectorizer: SavedVectorizer) -> Manifest:
-    """Publish a version that answers texts as the given one answers the rows that the vectorizer makes.
-
-    Raises BadModel where the version does not take feature ids, or has more features than there are terms;
-    StoreError when it cannot be published.
-    """
-    return store.publish(name, text_draft(store.open(name, version), vectorizer))
-
-
 def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
-    """Return a version's draft with the vectorizer's features in place of ids. Raises BadModel."""
+    """Return a draft that answers texts as a version answers the rows that the vectorizer makes.
+
+    Raises BadModel where the version does not take feature ids, or has more features than there are terms.
+    """
     manifest, (file, sha256) = model.manifest, vectorizer.source
     place = manifest.shown
     if manifest.features.get("kind") != RawParameters.kind:

@@ -17,7 +17,7 @@ from model_store.manifest import CLEAN, UNICODE
 from model_store.names import NameTable, build_names
 from service.base.errors import BadModel, BadParameter
 from service.base.faults import what_is
-from service.features.parameters import CharsParameters, FeatureParameters, TfidfParameters, parameters_of
+from service.features.parameters import CharsParameters, TfidfParameters, parameters_of
 from service.importers.files import ModelFile, ModelFiles
 from service.importers.skops import is_skops, read_skops
 
@@ -126,13 +126,8 @@ def _parameters(file: ModelFile, name: str, given: Mapping[str, Any]) -> TfidfPa
         kind = {"kind": "tfidf", "ngram_min": ngrams[0], "ngram_max": ngrams[1]}
     else:
         kind = {"kind": "chars", "char_min": ngrams[0], "char_max": ngrams[1]}
-    return _checked(file, {**kind, **shared})
-
-
-def _checked(file: ModelFile, config: Mapping[str, Any]) -> TfidfParameters | CharsParameters:
-    """Return the parameters of a configuration; a fault is told of the file."""
     try:
-        found: FeatureParameters = parameters_of(config)
+        found = parameters_of({**kind, **shared})
     except BadParameter as error:
         raise BadModel(f"{file.path}: {error}") from error
     assert isinstance(found, TfidfParameters | CharsParameters)

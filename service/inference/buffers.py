@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from model_store.compiled.handles import I64, U8, Uncopyable, empty_handle, handle_of, set_array, word_of
+from model_store.compiled.handles import I64, U8, Uncopyable, empty_handle, handle_of, set_field, word_of
 from model_store.ensemble import TreeEnsemble
 from model_store.extras import Calibration, Rerank
 from service.inference.answering import NOT_WANTED, places_for
@@ -62,7 +62,7 @@ class Buffers(Uncopyable):
 
     def watch(self, stop: U8) -> None:
         """Have kernels look at this flag, uint8[1], from their next call on."""
-        set_array(self.stopping, Workspace, "stop", stop)
+        set_field(self.stopping, Workspace, "stop", stop)
 
 
 class BufferPool(Uncopyable):

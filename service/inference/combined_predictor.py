@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from model_store.compiled.handles import F32, I32, U8, handle, handle_of
+from model_store.compiled.handles import F32, I32, I64, U8, handle, handle_of
 from model_store.ensemble import LANES
 from model_store.members import MEMBER_FEATURES, Proposing, assemble_ranker, map_name, proposing_of
-from model_store.near import NEAREST, assemble_near, has_near
+from model_store.near import NEAREST, NearRows, assemble_near, has_near
 from model_store.version import Model
-from service.base.rows import SparseRows
+from service.base.rows import SparseRows, offsets
 from service.features.combined import CombinedFeaturizer, members_of
 from service.inference.answering import places_for
 from service.inference.buffers import Need
@@ -127,6 +127,7 @@ class _Parts:
             self.has_label[number, labels[labels >= 0]] = 1
         counts = arrays.get("labels/counts", np.zeros(self.n_labels, np.int64))
         self.has_near, self.near = has_near(arrays), assemble_near(self.n_labels, arrays)
+        self.feature_ptr = _column_lists(self.near, self.featurizer.blocks[0].end if self.has_near else 0)
         self.usage = np.log1p(counts).astype(np.float32)
         masks = [member._mask_of(np.ones(member.n_labels, np.uint8)) for member in members]
         self.mask_sizes = [len(mask) for mask in masks]
@@ -186,13 +187,22 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
     return own
 
 
+def _column_lists(near: NearRows, n_columns: int) -> I64:
+    """Return the offsets of the lists of all columns, so that no column is searched for."""
+    n_rows = np.zeros(n_columns, np.int64)
+    n_rows[near.feature] = np.diff(near.feature_ptr)
+    return offsets(n_rows)
+
+
 def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
-    n_rows, n_columns = (len(parts.near.scale), parts.featurizer.blocks[0].end) if parts.has_near else (0, 0)
+    n_rows = len(parts.near.scale)
     n_vectors, is_listed = -(-n_rows // LANES), n_rows > LISTED_ROWS
-    scale = np.pad(parts.near.scale, (0, n_vectors * LANES - n_rows))
+    arrays = parts.near._asdict() | {"feature_ptr": parts.feature_ptr}
+    del arrays["feature"]
+    arrays["scale"] = np.pad(parts.near.scale, (0, n_vectors * LANES - n_rows))
     return NearSearch(
-        *parts.near._replace(scale=scale),
-        n_columns=n_columns,
+        **arrays,
+        n_columns=len(parts.feature_ptr) - 1,
         features=np.empty((n_candidates if parts.has_near else 0, N_NEAR), np.float32),
         best=np.empty(BEST, np.int32),
         cosine=np.zeros(n_vectors * LANES, np.float32),

@@ -10,7 +10,7 @@ from model_store.decoding import dense_weights
 from model_store.extras import assemble_embedding
 from model_store.version import Model
 from service.base.rows import SparseRows, offsets
-from service.features.embedded_rows import RowEmbedding
+from service.features.combined import RowEmbedding
 from service.inference.answering import Predictions
 from service.inference.explain import Explanation, top_features
 from service.inference.options import LabelScores, NodeThresholds, PredictOptions

@@ -42,7 +42,7 @@ class Present(Uncopyable):
     ) -> None:
         self.unlearned = unlearned
         self.thresholds, self.tuned, self.seal = thresholds, tuned, seal._replace(epoch=0)
-        log_threshold = _NO_THRESHOLDS if tuned is None else tuned.log
+        log_threshold = _NO_THRESHOLDS if tuned is None else tuned
         signing = seal.keyed, seal.model, seal.version, seal.expiry
         self.at = handle_of(FastPresent(thresholds, log_threshold, *signing))
 

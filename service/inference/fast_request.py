@@ -6,6 +6,7 @@ much as the search itself beside one. The predictions are those of `Predictor.pr
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from service.features.tensor_request import TensorBodies, read_tensors
 from service.inference.answering import NOT_WANTED
 from service.inference.buffers import FIRST, Need
 from service.inference.fast_answers import FastAnswer, FastForms, RowsRead, Signed
-from service.inference.options import ALL_ALLOWED, ALL_EQUAL
+from service.inference.options import ALL_ALLOWED
 from service.inference.prediction_json import (
     Spans,
     cut,
@@ -152,12 +153,8 @@ class BeamRequests:
         self._allowed = ALL_ALLOWED if mask is None else mask
         self._given = np.zeros(len(BodyQuery._fields), np.int64)
         self._asked = np.zeros(5, np.int64)
-        self._constants = FastModel(
-            reading=0,
-            searching=0,
-            writing=0,
-            reading_tensors=0,
-            writing_tensors=0,
+        self._model_with = partial(
+            FastModel,
             n_features=featurizer.n_features,
             norm=NORM_CODES[featurizer.parameters.norm],
             top_r=forms.bodies.top_r,
@@ -261,7 +258,7 @@ class BeamRequests:
         bodies, form = self._bodies, self._bodies.form
         read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
         tensors = _NO_DATA, (0, 0), *read_to, form, bodies.texts_at
-        model = self._constants._replace(
+        model = self._model_with(
             reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.texts_at),
             searching=searching,
             writing=writing,
@@ -282,7 +279,6 @@ class BeamRequests:
             texts=bodies.texts_at,
             form=form,
             allowed=self._allowed,
-            none=ALL_EQUAL,
             no_costs=NOT_WANTED,
             starts=spans[0],
             ends=spans[1],

@@ -1,7 +1,5 @@
 """The predictor of decision trees: an opened model and sparse rows in, labels and scores out."""
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,7 +32,11 @@ class ForestPredictor(LabelSearcher):
         rerank = assemble_rerank(model.manifest, model.arrays) if is_reranked else NO_RERANK
         manifest = model.manifest
         shape = RoutingShape(model.ensemble, manifest.n_labels, manifest.n_features if is_reranked else 0)
-        super().__init__(model, "decision-tree", rerank, partial(_make_own, shape))
+
+        def make_own(need: Need) -> RoutingWorkspace:
+            return shape.make(block_rows=need.block_rows, top_r=need.top_r)
+
+        super().__init__(model, "decision-tree", rerank, make_own)
         self._shape = shape
         child_ptr = model.ensemble.child_ptr
         self._n_levels = len(list(levels_of(child_ptr, int(child_ptr[0])))) - 1
@@ -122,7 +124,3 @@ class ForestPredictor(LabelSearcher):
 
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
         return self._shape.block_rows(n_rows)
-
-
-def _make_own(shape: RoutingShape, need: Need) -> RoutingWorkspace:
-    return shape.make(block_rows=need.block_rows, top_r=need.top_r)

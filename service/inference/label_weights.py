@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from model_store.decoding import chunk_of
 from model_store.ensemble import TreeEnsemble
+from model_store.manifest import COMBINED
 from model_store.names import find_name
 from model_store.version import Model
 from service.base.errors import UnknownLabel, UnsupportedOption
@@ -91,6 +92,8 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
         found = "decision trees, whose leaves count labels"
         if manifest.link == "softmax":
             found = "softmax nodes, whose weights are of an embedding's dimensions"
+        if manifest.kind == COMBINED:
+            found = "a combined one: its members have them"
         raise UnsupportedOption(
             f"{where}: expected a model whose labels have weights of features, found {found}"
         )

@@ -1,6 +1,6 @@
 """How to predict: options, and thresholds and weights prepared for a model."""
 
-from typing import NamedTuple
+from typing import NamedTuple, NewType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +15,13 @@ ALL_PASS = np.empty(0, np.float32)
 """What no mask, no weights and no thresholds are for kernels."""
 
 
-class NodeThresholds(NamedTuple):
-    """Thresholds of labels, prepared: as `service.kernels.search.call.Search.log_threshold` has them.
+NodeThresholds = NewType("NodeThresholds", NDArray[np.float32])
+"""Thresholds of labels, prepared: as `service.kernels.search.call.Search.log_threshold` has them.
 
-    For decision trees float32[K], the labels' logarithms.
-    """
+For decision trees float32[K], the labels' logarithms."""
 
-    log: NDArray[np.float32]
-
-
-class NodeWeights(NamedTuple):
-    """Weights of labels, prepared: float32[N], a logarithm a node; for decision trees float32[K], weights."""
-
-    prepared: NDArray[np.float32]
+NodeWeights = NewType("NodeWeights", NDArray[np.float32])
+"""Weights of labels, prepared: float32[N], a logarithm a node; for decision trees float32[K], weights."""
 
 
 class PredictOptions(NamedTuple):
@@ -63,8 +57,8 @@ def log_thresholds(threshold: float | NodeThresholds | None, knots: Knots) -> ND
     """
     if threshold is None:
         return ALL_PASS
-    if isinstance(threshold, NodeThresholds):
-        return threshold.log
+    if isinstance(threshold, np.ndarray):
+        return threshold
     return logs_of(np.array([threshold], np.float32), knots)
 
 

@@ -54,7 +54,7 @@ class Predictor(Searcher):
         weights change, would not be those of the exact search.
         """
         threshold = options.threshold
-        is_number = threshold is not None and not isinstance(threshold, NodeThresholds)
+        is_number = threshold is not None and not isinstance(threshold, np.ndarray)
         if not (options.exact or is_number):
             return self.predict(rows, options)
         if self.shape.n_trees > 1 or options.costs or options.weights is not None:
@@ -148,7 +148,7 @@ class Predictor(Searcher):
     def _plan(self, options: PredictOptions) -> SearchPlan:
         beam_width, top_r = min(options.beam_width, self._n_chunks), min(options.top_r, self.n_labels)
         mask = ALL_ALLOWED if options.mask is None else options.mask
-        weight = ALL_EQUAL if options.weights is None else options.weights.prepared
+        weight = ALL_EQUAL if options.weights is None else options.weights
         kernel, log_threshold = _traversal(options), log_thresholds(options.threshold, self._knots)
         search = self._link, beam_width, top_r, True, mask, weight, log_threshold
         widest = widest_level(beam_width, self.shape.n_levels, self._n_chunks, len(log_threshold) > 0)
@@ -169,7 +169,7 @@ def _traversal(options: PredictOptions) -> Callable[..., None]:
     """Return the kernel for the options."""
     if options.threshold is None:
         return best_first_rows if options.exact else beam_rows
-    is_one_for_all = not isinstance(options.threshold, NodeThresholds)
+    is_one_for_all = not isinstance(options.threshold, np.ndarray)
     return threshold_rows if options.exact or is_one_for_all else beam_rows
 
 

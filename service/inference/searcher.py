@@ -3,14 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn, SupportsIndex
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
 from model_store.compiled.calls import address_of
-from model_store.compiled.handles import F32, I32, I64, U8, Uncopyable, refuse_copy
+from model_store.compiled.handles import F32, I32, I64, U8, Uncopyable
 from model_store.ensemble import LINK_CODES, Kind
 from model_store.extras import Rerank, assemble_calibration
 from model_store.names import NameTable, find_all
@@ -40,7 +41,8 @@ PREDICTED_MAX = 1000
 _NUMBERS = frozenset({int, float})
 
 
-class SearchPlan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SearchPlan(Uncopyable):
     """What options mean for a model.
 
     traversal   answers a Call
@@ -53,10 +55,6 @@ class SearchPlan(NamedTuple):
     top_r: int
     search: tuple[Any, ...]
     stop: U8 | None
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        """Refuse to be copied."""
-        refuse_copy(self)
 
 
 def check_kind(model: Model, kind: Kind) -> None:
@@ -194,7 +192,7 @@ class Searcher(Uncopyable, ABC):
         Predictions may go on meanwhile, see `service.thresholds.live.served`; two such calls may not. Cost:
         the labels' paths to the roots of label trees.
         """
-        move_thresholds(*self._paths(), self._knots, labels, thresholds, prepared.log)
+        move_thresholds(*self._paths(), self._knots, labels, thresholds, prepared)
 
     def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
         """Return rows of which those chosen are what `row_search` takes: here all are, as they are."""
@@ -328,7 +326,7 @@ class LabelSearcher(Searcher):
         top_r = min(options.top_r, self.n_labels)
         log_threshold = log_thresholds(options.threshold, self._knots)
         mask = ALL_ALLOWED if options.mask is None else options.mask
-        weight = ALL_EQUAL if options.weights is None else options.weights.prepared
+        weight = ALL_EQUAL if options.weights is None else options.weights
         is_sure = options.exact or options.threshold is not None
         search = self._link, 1, top_r, is_sure, mask, weight, log_threshold
         return SearchPlan(self.traversal, 1, top_r, search, options.stop)
@@ -336,7 +334,10 @@ class LabelSearcher(Searcher):
 
 def _say_the_same(one: PredictOptions, other: PredictOptions) -> bool:
     """Return whether all is the same object, or the same number: arrays are not looked into."""
-    return all(a is b or (type(a) in _NUMBERS and a == b) for a, b in zip(one, other, strict=True))
+    return all(
+        a is b or (type(a) in _NUMBERS and type(b) in _NUMBERS and a == b)
+        for a, b in zip(one, other, strict=True)
+    )
 
 
 def label_ids(labels: NameTable, names: Sequence[str], where: str) -> I32:

@@ -17,6 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 from service.base.columns import TableColumns
 from service.base.errors import BadData
+from service.base.files import unfinished
 from service.jobs.context import JobContext, WatchedFiles
 from service.jobs.files import OFFSET, PART, RESULT
 from service.jobs.requests import BatchJob
@@ -126,13 +127,8 @@ def _sync(directory: Path, out: BinaryIO, offset: Offset) -> None:
     """Have the answers so far on the disk, and then the offset."""
     out.flush()
     os.fsync(out.fileno())
-    path = directory / OFFSET
-    unfinished = path.with_name(f"{OFFSET}.unfinished")
-    with unfinished.open("wb") as file:
+    with unfinished(directory / OFFSET) as file:
         file.write(json.dumps(offset._asdict()).encode())
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
 
 
 def _offset_of(directory: Path) -> Offset:

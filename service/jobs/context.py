@@ -9,10 +9,10 @@ from typing import NamedTuple, TypeVar
 
 from model_store.identifiers import LATEST
 from model_store.store import Store
-from service.base.errors import DatabaseUnavailable
+from service.base.errors import BadData, DatabaseUnavailable
 from service.base.settings import Settings
 from service.db.engine import Database
-from service.jobs.data import DataRoot, Fingerprint, check_unchanged, fingerprint
+from service.jobs.data import DataRoot, Fingerprint, fingerprint
 from service.jobs.files import WORK
 from service.jobs.job import Job
 from service.jobs.leases import Claim, Leases
@@ -77,7 +77,7 @@ class WatchedFiles:
 
     def __init__(self, data: DataRoot) -> None:
         self._data = data
-        self._found: dict[Path, tuple[Fingerprint, ...]] = {}
+        self._found: dict[Path, Fingerprint] = {}
 
     def find(self, name: str, field: str = "data") -> Path:
         """Return the path of a data file, and remember what it is like. Raises BadRequest and BadData."""
@@ -85,14 +85,16 @@ class WatchedFiles:
         self._found[path] = fingerprint(path)
         return path
 
-    def prints(self) -> list[tuple[Fingerprint, ...]]:
+    def prints(self) -> list[Fingerprint]:
         """Return what the files were like."""
         return list(self._found.values())
 
     def check(self) -> None:
         """Raise BadData if one of the files was changed, replaced or removed since."""
         for path, before in self._found.items():
-            check_unchanged(path, before)
+            if fingerprint(path) != before:
+                fault = "expected a file that stays as it is while a job reads it, found it changed"
+                raise BadData(f"{path}: {fault}")
 
     def watching(self, on_progress: OnProgress, *phases: str) -> OnProgress:
         """Return `on_progress` with a check of the files at the beginning of these phases."""

@@ -12,11 +12,12 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from model_store.fs import FileSystem
 from service.base.errors import BadData, BadRequest, DataNotFound, LimitExceeded, Unavailable
+from service.serving.schemas.jobs import UploadedFile
 
 NAME_MAX = 512
 """The most characters of a name."""
@@ -32,25 +33,12 @@ _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 """What a part of an uploaded file's name may be."""
 
 
-class DataFileInfo(NamedTuple):
-    """A file below the data root; `modified` in seconds since 1970."""
-
-    name: str
-    bytes: int
-    modified: float
-
-
-class Fingerprint(NamedTuple):
-    """What tells whether a file was changed or replaced while somebody read it."""
-
-    device: int
-    inode: int
-    bytes: int
-    modified_ns: int
+Fingerprint = tuple[tuple[int, ...], ...]
+"""What tells whether a file, or one of a pair, was changed or replaced while somebody read it."""
 
 
 class DataRoot:
-    """The directory of the data files; `root` None: the service has none."""
+    """The directory of the data files; `root` None, or not there: the service has none."""
 
     def __init__(self, root: Path | None, bytes_max: int) -> None:
         self._root = root
@@ -78,13 +66,13 @@ class DataRoot:
         """Return a message about a file with the names of files as callers know them: below the root."""
         return message if self._root is None else message.replace(f"{self._root.resolve()}/", "")
 
-    def list(self) -> list[DataFileInfo]:
+    def list(self) -> list[UploadedFile]:
         """Return the files by name, at most LIST_MAX; what is hidden and what leads out is left out.
 
         Raises BadRequest without a root, Unavailable when it cannot be read.
         """
         root = self._there()
-        found: list[DataFileInfo] = []
+        found: list[UploadedFile] = []
         todo = [(root, 0)]
         try:
             while todo and len(found) < LIST_MAX:
@@ -98,7 +86,7 @@ class DataRoot:
                         found.append(info)
         except OSError as error:
             raise Unavailable(f"data directory: expected to read it, found {error.strerror}") from error
-        return sorted(found)[:LIST_MAX]
+        return sorted(found, key=attrgetter("name"))[:LIST_MAX]
 
     def upload(self, name: str) -> Upload:
         """Return what writes a new file, or one in place of another, piece by piece; see Upload.
@@ -140,7 +128,7 @@ class DataRoot:
             raise Unavailable(f"{name}: expected to remove it, found {error.strerror}") from error
 
     def _there(self, field: str = "data") -> Path:
-        if self._root is None:
+        if self._root is None or not self._root.is_dir():
             fault = "expected the service to have a data directory (XYLEM_DATA_DIR), found none"
             raise BadRequest(fault).at(field)
         return self._root.resolve()
@@ -172,7 +160,7 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
             while view:
                 view = view[os.write(self._fd, view) :]
 
-    def finish(self) -> DataFileInfo:
+    def finish(self) -> UploadedFile:
         """Put the file in its place, synced to the disk: all of it or, should that fail, nothing."""
         with _writing(self._name):
             os.fsync(self._fd)
@@ -180,7 +168,7 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
             FileSystem().fsync_dir(self._target.parent)
             found = os.fstat(self._fd)
         self.close()
-        return DataFileInfo(self._name, found.st_size, found.st_mtime)
+        return _facts(self._name, found)
 
     def close(self) -> None:
         """Remove what was not finished."""
@@ -194,7 +182,7 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
         self.close()
 
 
-def fingerprint(path: Path) -> tuple[Fingerprint, ...]:
+def fingerprint(path: Path) -> Fingerprint:
     """Return the fingerprint of a data file, and of its partner if it is one of a pair. Raises BadData."""
     from service.datasets.npz_pair import partner  # with it come readers and their kernels
 
@@ -203,27 +191,25 @@ def fingerprint(path: Path) -> tuple[Fingerprint, ...]:
         found = [file.stat() for file in files]
     except OSError as error:
         raise BadData(f"{path}: expected a file that is there, found {error.strerror}") from None
-    return tuple(Fingerprint(one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
-
-
-def check_unchanged(path: Path, before: tuple[Fingerprint, ...]) -> None:
-    """Raise BadData when a file is another than it was, or is gone."""
-    if fingerprint(path) != before:
-        raise BadData(f"{path}: expected a file that stays as it is while a job reads it, found it changed")
+    return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
 
 
 def _is_hidden(path: Path, root: Path) -> bool:
     return any(part.startswith(_UPLOAD) for part in path.relative_to(root).parts)
 
 
-def _info(path: Path, root: Path) -> DataFileInfo | None:
+def _info(path: Path, root: Path) -> UploadedFile | None:
     """Return what a listing says of a path; None for what is no regular file below the root."""
     with contextlib.suppress(OSError, RuntimeError):
         if path.resolve().is_relative_to(root):
             found = path.stat()
             if stat.S_ISREG(found.st_mode):
-                return DataFileInfo(str(path.relative_to(root)), found.st_size, found.st_mtime)
+                return _facts(str(path.relative_to(root)), found)
     return None
+
+
+def _facts(name: str, found: os.stat_result) -> UploadedFile:
+    return UploadedFile(name=name, bytes=found.st_size, modified=found.st_mtime)
 
 
 def _locked_file(directory: Path) -> tuple[Path, int]:

@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -39,15 +39,9 @@ REQUEST_SECONDS = 5.0
 _QUEUED, _RUNNING = "queued", "running"
 
 
-class _Figures(NamedTuple):
-    """What the database says: rows (kind, state, n, since) of jobs, (kind, state, n, seconds) of ended ones.
-
-    at     when it was read, by the database's clock; `since` is of the oldest
-    """
-
-    at: float
-    now: Sequence[Row[Any]]
-    ended: Sequence[Row[Any]]
+_Figures: TypeAlias = tuple[float, Sequence[Row[Any]], Sequence[Row[Any]]]
+"""What the database says: when, by its clock; rows (kind, state, n, since) of jobs, `since` of the oldest;
+rows (kind, state, n, seconds) of ended ones."""
 
 
 class JobFigures(Collector):
@@ -78,15 +72,15 @@ class JobFigures(Collector):
         )
         ended = CounterMetricFamily("xylem_jobs_ended", "Jobs that have ended, by how.", labels=labels)
         seconds = CounterMetricFamily("xylem_job_seconds", "Time that they ran.", labels=labels)
-        found = self._found
-        if found is not None:
-            here = {(row.kind, row.state): row for row in found.now}
-            for kind in sorted({row.kind for row in found.ended}):
+        if self._found is not None:
+            at, present, past = self._found
+            here = {(row.kind, row.state): row for row in present}
+            for kind in sorted({row.kind for row in past}):
                 for state in (_QUEUED, _RUNNING):
                     row = here.get((kind, state))
                     jobs.add_metric((kind, state), 0 if row is None else row.n)
-                    oldest.add_metric((kind, state), 0 if row is None else max(found.at - row.since, 0.0))
-            for row in found.ended:
+                    oldest.add_metric((kind, state), 0 if row is None else max(at - row.since, 0.0))
+            for row in past:
                 ended.add_metric((row.kind, row.state), row.n)
                 seconds.add_metric((row.kind, row.state), row.seconds)
         yield from (jobs, oldest, ended, seconds)
@@ -103,7 +97,7 @@ def _figures(connection: Connection) -> _Figures:
     grouped = select(here.c.kind, here.c.state, *figures).group_by(here.c.kind, here.c.state)
     rows = connection.execute(grouped).all()
     ended = connection.execute(select(JOB_TOTALS).order_by(JOB_TOTALS.c.kind, JOB_TOTALS.c.state)).all()
-    return _Figures(at, rows, ended)
+    return at, rows, ended
 
 
 class FiguresPage:

@@ -11,7 +11,7 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, func, insert, select
 
@@ -51,9 +51,6 @@ REQUEST_BYTES_MAX = 64 << 10
 IDEMPOTENCY_KEY_MAX = 255
 """The most characters of an idempotency key; they are visible ASCII."""
 
-LIST_MAX = 1000
-"""The most jobs of a listing."""
-
 _ID_BYTES = 12
 
 PUBLISHING = ("training", "combine", "extend", "vocabulary")
@@ -64,13 +61,6 @@ FOLLOW_SECONDS = 0.5
 
 Look: TypeAlias = Callable[..., Awaitable[Job]]
 """Runs a blocking call, given as function and arguments, elsewhere."""
-
-
-class Submitted(NamedTuple):
-    """A job, and whether it is new: the same idempotency key gives the same job again."""
-
-    job: Job
-    is_new: bool
 
 
 class Jobs:
@@ -93,16 +83,16 @@ class Jobs:
         body: object,
         idempotency_key: str | None = None,
         traceparent: str | None = None,
-    ) -> Submitted:
+    ) -> Job:
         """Check a request and add a job for it, or return the one that came with this key before.
 
         kind  one of `service.jobs.kinds.KINDS`
         body  the JSON value of the request
         traceparent   the span of the request that asks for it, which the job's continues
 
-        `Submitted` is (job, is_new): HTTP answers 202 to both. Raises BadFields with all that is wrong, each
-        with its place; IdempotencyConflict; Overloaded when as many jobs wait as may; LimitExceeded;
-        BadRequest for an unknown kind or a key that is none; DatabaseUnavailable.
+        Raises BadFields with all that is wrong, each with its place; IdempotencyConflict; Overloaded when as
+        many jobs wait as may; LimitExceeded; BadRequest for an unknown kind or a key that is none;
+        DatabaseUnavailable.
         """
         request, model = self.check(kind, body)
         return self.add(kind, model, request, idempotency_key, traceparent)
@@ -143,7 +133,7 @@ class Jobs:
         request: Mapping[str, Any],
         idempotency_key: str | None = None,
         traceparent: str | None = None,
-    ) -> Submitted:
+    ) -> Job:
         """Add a job whose request has been checked, or return the one that came with this key before.
 
         traceparent  the span of the request that makes it
@@ -164,7 +154,7 @@ class Jobs:
                         f"expected the request that came with this idempotency key before, that of job "
                         f"{found.id}, found another"
                     )
-                return Submitted(job_of(found), False)
+                return job_of(found)
             self._check_room(connection)
             values: dict[str, Any] = {
                 "id": secrets.token_hex(_ID_BYTES),
@@ -182,7 +172,7 @@ class Jobs:
             }
             connection.execute(insert(JOBS).values(values))
             begin_totals(connection, kind)
-            return Submitted(job_of(find(connection, values["id"])), True)
+            return job_of(find(connection, values["id"]))
 
     def get(self, job_id: str) -> Job:
         """Return a job; `Job.as_json()` is what clients are told. Raises JobNotFound, DatabaseUnavailable."""
@@ -198,12 +188,10 @@ class Jobs:
     ) -> list[Job]:
         """Return the newest jobs first, of a state, model and kind if asked, at most `limit` of them.
 
-        Raises BadRequest for a state that there is not and a limit beyond LIST_MAX, and DatabaseUnavailable.
+        Raises BadRequest for a state that there is not, and DatabaseUnavailable.
         """
         if state is not None and state not in STATES:
             raise BadRequest(f"expected one of {', '.join(STATES)}, found {state[:40]!r}").at("state")
-        if not 1 <= limit <= LIST_MAX:
-            raise BadRequest(f"expected an integer from 1 to {LIST_MAX}, found {limit}").at("limit")
         wanted = {"state": state, "model": model, "kind": kind}
         if any("\0" in value for value in wanted.values() if value is not None):  # which PostgreSQL refuses
             return []
@@ -308,12 +296,6 @@ class Jobs:
         if not path.is_file():
             raise JobConflict(f"job {job.id}: expected its result in the store, found that it was removed")
         return path
-
-
-def submitted_json(submitted: Submitted) -> Mapping[str, Any]:
-    """Return what a submission is answered with."""
-    job = submitted.job
-    return {"id": job.id, "kind": job.kind, "state": job.state}
 
 
 def _kept(request: Mapping[str, Any]) -> str:

@@ -11,36 +11,10 @@ PHASES_MAX = 256
 """The most phases that are told of."""
 
 
-class PhaseNotes:
-    """The phases of a job so far. One thread at a time."""
-
-    def __init__(self) -> None:
-        self._ended: list[Stretch] = []
-        self._phase = ""
-        self._began = 0
-
-    def note(self, phase: str) -> None:
-        """Note which phase the job is in: another one than before has begun now."""
-        if phase != self._phase:
-            self._end()
-            self._phase, self._began = phase, perf_counter_ns()
-
-    def parts(self) -> tuple[Stretch, ...]:
-        """Return the phases, the last of which ends now."""
-        self._end()
-        return tuple(self._ended)
-
-    def _end(self) -> None:
-        if self._phase and len(self._ended) < PHASES_MAX:
-            self._ended.append(((self._phase,), (self._began, perf_counter_ns())))
-        self._phase = ""
-
-
 class JobSpan:
-    """The span of a job, which continues that of the request that made it.
+    """The span of a job, which continues that of the request that made it. One thread at a time.
 
     fields   what log lines say of it; nothing where there is none
-    phases   those of the job's process
     """
 
     def __init__(self, tracer: Tracer | None, job: Job) -> None:
@@ -50,7 +24,18 @@ class JobSpan:
         self._trace = None if tracer is None else tracer.begin(parent)
         self._began = perf_counter_ns()
         self.fields: dict[str, Any] = {} if self._trace is None else {"trace_id": self._trace.id}
-        self.phases = PhaseNotes()
+        self._ended: list[Stretch] = []
+        self._phase = ""
+        self._phase_began = 0
+
+    def note(self, phase: str) -> None:
+        """Note which phase the job is in: another one than before has begun now."""
+        if phase == self._phase:
+            return
+        now = perf_counter_ns()
+        if self._phase and len(self._ended) < PHASES_MAX:
+            self._ended.append(((self._phase,), (self._phase_began, now)))
+        self._phase, self._phase_began = phase, now
 
     def end(self, end: str, code: str) -> None:
         """End it as the job has ended; `code` says why it failed."""
@@ -66,4 +51,5 @@ class JobSpan:
         )
         fault = code or end if end != "succeeded" else None
         shape = SpanShape(f"job {job.kind}", "consumer", attributes, fault)
-        self._tracer.end(self._trace, shape, self._began, self.phases.parts())
+        self.note("")
+        self._tracer.end(self._trace, shape, self._began, self._ended)

@@ -19,7 +19,6 @@ from service.jobs.files import WORK, BoundedLog
 from service.jobs.job import JobProgress
 from service.jobs.leases import Claim, Word
 from service.jobs.messages import LINE_BYTES_MAX, Rate, send_order
-from service.jobs.phases import PhaseNotes
 
 TICK_SECONDS = 0.1
 """The pause between two looks at the memory of a job, and at whether its worker stops."""
@@ -60,9 +59,10 @@ class Outcome(NamedTuple):
 class JobProcess:
     """The process of one claimed job. Use `run` once, in the thread that lives as long as the worker.
 
-    module  what the process runs
-    log   takes what the process writes to standard output and error
-    tell  is called about once a second with the progress; what it returns decides whether to go on
+    log       takes what the process writes to standard output and error
+    tell      is called about once a second with the progress; what it returns decides whether to go on
+    on_phase  is called with the phase whenever the process tells how far it is
+    module    what the process runs
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class JobProcess:
         directory: Path,
         log: BoundedLog,
         tell: Callable[[JobProgress | None], Word],
+        on_phase: Callable[[str], None],
         module: str = CHILD,
     ) -> None:
         self._claim = claim
@@ -79,10 +80,10 @@ class JobProcess:
         self._directory = directory
         self._log = log
         self._tell = tell
+        self._on_phase = on_phase
         self._module = module
         self._rate = Rate()
         self._progress: JobProgress | None = None
-        self.phases = PhaseNotes()
         self._final: dict[str, Any] | None = None
         self._lines = b""
 
@@ -175,7 +176,7 @@ class JobProcess:
                 said = json.loads(line)
                 if "progress" in said:
                     self._progress = self._rate.progress(*said["progress"])
-                    self.phases.note(self._progress.phase)
+                    self._on_phase(self._progress.phase)
                 else:
                     self._final = said
 

@@ -139,7 +139,7 @@ class Schedules:
             due = [row for row in rows if _is_due(connection, row, at)]
         for row in due:
             key = f"schedule-{row.id}-{row.runs + 1}"
-            job = self._jobs.add(row.kind, row.model, json.loads(row.request), key).job
+            job = self._jobs.add(row.kind, row.model, json.loads(row.request), key)
             is_here = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)  # else another was faster
             next_at = None if row.cron is None else next_time(row.cron, at)
             run = update(SCHEDULES).where(is_here).values(runs=row.runs + 1, last_job=job.id, next_at=next_at)

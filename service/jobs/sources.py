@@ -33,7 +33,7 @@ def split_lines(
     Rows of a table become JSON lines. The header of a .txt file of numbers gets the right numbers of rows.
     Lines stay in their order. Raises BadData where one of the two would be empty, or the file has no header.
     """
-    from service.datasets.fasttext import is_fasttext  # with it come kernels
+    from service.datasets.annif import is_fasttext  # with it come kernels
 
     name = f"{data.name}.jsonl" if is_table(data) else plain_name(data)
     paths = tuple(directory / part / name for part in ("train", "valid"))
@@ -89,7 +89,7 @@ def join_sources(context: JobContext, files: WatchedFiles, request: FittingJob) 
             n = patiently(lambda span=span: rows.count(span))  # type: ignore[misc]
             n_fitted = n - math.ceil(share * n)
             if not n_fitted:
-                least = "2 rows" if share else "rows"
+                least = "2 rows" if share else "1 row"
                 raise BadData(f"expected at least {least} of feedback to {span.model}, found {n or 'none'}")
             for number, line in enumerate(rows.lines(span)):
                 (fitted if number < n_fitted else measured).write(line + b"\n")

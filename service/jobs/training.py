@@ -37,7 +37,8 @@ from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.extend import carry_thresholds, extend_and_publish
 from service.workflows.labelled import OnProgress
 from service.workflows.train import TrainRequest, train_and_publish
-from service.workflows.tune import OnKeep, request_of, tune_and_keep
+from service.workflows.tune import OnKeep, keep, request_of
+from service.workflows.tune import tune as tune_version
 
 
 class Publication(NamedTuple):
@@ -270,12 +271,10 @@ def tune(
     shadow: bool,
     on_keep: OnKeep,
 ) -> dict[str, Any]:
-    """Tune a version's thresholds and keep them, as `tune_and_keep` does; return its report."""
+    """Tune a version's thresholds and keep them; return the report of `keep`."""
     start = None if choice.start is None else (choice.start[0], choice.start[1])
     how = choice.empty_labels, choice.kappa, start, context.threads, columns
     request = request_of([choice.method], data, test, *how)
     opened = context.store.open(context.job.model, version)
-    report = context.on_progress
-    return tune_and_keep(
-        opened, context.database, request, shadow=shadow, on_progress=report, on_keep=on_keep
-    )
+    outcomes = tune_version(opened, request, context.on_progress)
+    return keep(opened, context.database, outcomes, shadow=shadow, on_keep=on_keep)

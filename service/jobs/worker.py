@@ -94,9 +94,8 @@ class Worker:
             directory = make_directory(self._settings.store, job.id)
             job_log = BoundedLog(directory, self._settings.limits.job_log_bytes_max)
             _write(job_log, "started", attempt=job.attempts, worker=self._name)
-            renew = partial(self._renew, claim)
-            process = JobProcess(claim, self._settings, directory, job_log, renew, self._module)
-            span.phases = process.phases
+            renew, module = partial(self._renew, claim), self._module
+            process = JobProcess(claim, self._settings, directory, job_log, renew, span.note, module)
             outcome = process.run(stopping)
             _write(job_log, outcome.end, detail=outcome.error)
         except OSError as error:  # a store that is full or away, no process to be had

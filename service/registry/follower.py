@@ -110,11 +110,10 @@ class RemoteFollower:
 
     def _note(self, model: str, fault: str | None) -> None:
         """Log a fault when it is new, and its end."""
-        if fault is not None and self._failed.get(model) != fault:
-            log(logging.ERROR, "remote_failed", model=model or None, detail=fault)
-        if fault is None and model in self._failed:
-            log(logging.INFO, "remote_works_again", model=model or None)
-        if fault is None:
-            self._failed.pop(model, None)
-        else:
+        before = self._failed.pop(model, None)
+        if fault is not None:
             self._failed[model] = fault
+            if fault != before:
+                log(logging.ERROR, "remote_failed", model=model or None, detail=fault)
+        elif before is not None:
+            log(logging.INFO, "remote_works_again", model=model or None)

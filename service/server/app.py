@@ -20,7 +20,7 @@ from service.api.door.admission import Admission
 from service.api.door.answering import Answering, WholeRequests
 from service.api.door.collectors import read_rows, read_streams
 from service.api.door.cors import Cors, cors_options
-from service.api.door.metrics import Metrics, read_queues, read_thresholds
+from service.api.door.metrics import Metrics, read_live, read_queues, read_thresholds
 from service.api.door.neighbours import Neighbours, WorkerPlace
 from service.api.door.problems import install_handlers
 from service.api.door.request_log import RequestLog
@@ -79,7 +79,7 @@ ADMIN_THREADS = 4
 """Threads that wait for the database or the store for admins."""
 
 ARCHIVE_THREADS = 2
-"""Archives that are written or read at a time."""
+"""Threads that read archives and write them, piece by piece."""
 
 ROUTERS = (
     *(part.router for part in (predict, feedback, oip, annif, thresholds, labels, models, health)),
@@ -195,7 +195,7 @@ def _services(settings: Settings, requests: RequestLog, draining: threading.Even
         Registry(store, database, settings.store_remote and shown_url(settings.store_remote)),
         Jobs(database, settings),
         Schedules(database, settings),
-        FeedbackDesk(live, learning, limits, metrics.record_events),
+        FeedbackDesk(live.find, learning, limits, metrics.record_events),
         shadows,
         Answering(live, ring, shadows, requests, limits),
         pool(limits.threads_max),
@@ -208,13 +208,14 @@ def _services(settings: Settings, requests: RequestLog, draining: threading.Even
         Streams(limits),
         draining.is_set,
     )
-    metrics.watch(live.status, lambda: services.ready, live.open_versions)
+    metrics.open_versions = live.open_versions
     queues = {
         "predictions": services.work,
         "thresholds": services.threshold_work,
         "admin": services.admin_work,
     }
     streams, report = {"batch": services.batches, "feedback": services.feeds}, metrics.report
+    report(functools.partial(read_live, live.status, lambda: services.ready))
     report(functools.partial(read_thresholds, learning.follower))
     report(functools.partial(read_rows, learning.rows))
     report(functools.partial(read_streams, streams))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
-from typing import NamedTuple, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -93,11 +93,8 @@ def answers_of(
     )
 
 
-class _Said(NamedTuple):
-    """What a line says besides its row: the identity to repeat, or why it has no row."""
-
-    identity: str | int | None
-    fault: BadInput | None
+_Said: TypeAlias = tuple[str | int | None, BadInput | None]
+"""What a line says besides its row: the identity to repeat, or why it has no row."""
 
 
 def _read(
@@ -113,9 +110,8 @@ def _read(
     instances = [line for line in parsed if not isinstance(line, BadInput)]
     chunked, faults = rows_and_faults(instances, featurizer, partial(divided, most=chunk_characters))
     next_fault = iter(faults)
-    said = [
-        _Said(None, line) if isinstance(line, BadInput) else _Said(line.id, next(next_fault))
-        for line in parsed
+    said: list[_Said] = [
+        (None, line) if isinstance(line, BadInput) else (line.id, next(next_fault)) for line in parsed
     ]
     return chunked, said
 

@@ -6,7 +6,7 @@ right, is left to the models of requests, which say what is wrong with it.
 """
 
 from collections.abc import Sequence
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,13 +25,11 @@ from service.serving.parse import validated
 from service.serving.problems import describe_error
 from service.serving.rows import rows_and_faults, transform
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackLineResult
-from service.serving.schemas.instances import AnyInstance
 from service.serving.schemas.limits import longest, utf8_length
 from service.serving.served import ServedVersion
 from service.thresholds.live.events import (
     NO_EPOCH,
     NO_LABELS,
-    Event,
     Events,
     Result,
     event_keys,
@@ -56,31 +54,15 @@ _read_events = msgspec.json.Decoder(_Events).decode
 _read_event = msgspec.json.Decoder(_Event).decode
 
 
-class SparseEvents(NamedTuple):
-    """Events as a body has them.
-
-    ids        of each event
-    tokens     the prediction_id of each event, None where there is an instance
-    rows       a row for each event, empty where there is a prediction_id
-    label_ptr  int64[n + 1]
-    labels     int32[..]: of event i labels[label_ptr[i] : label_ptr[i + 1]], ascending, without repeats
-    """
-
-    ids: list[str]
-    tokens: list[str | None]
-    rows: SparseRows
-    label_ptr: NDArray[np.int64]
-    labels: NDArray[np.int32]
-
-
-def read_sparse_events(
-    body: bytes, featurizer: Featurizer, labels: NameTable, limits: Limits, *, are_lines: bool
-) -> SparseEvents | None:
-    """Return the events that a body has; None: not all are of one such kind, or within the limits.
+def read_sparse(
+    body: bytes, served: ServedVersion, tokens: Tokens | None, limits: Limits, *, are_lines: bool
+) -> tuple[list[str], Events] | None:
+    """Return the events that a body has, and the id of each; None: not all are of one such kind, or right.
 
     are_lines  the body is lines of one event each; otherwise one event, or {"events": [...]}
 
-    Thread-safe.
+    The same as `check_event` and `to_events` make of them. Events with prediction_ids of another version, and
+    those whose prediction_ids are at fault, are for the others too. Thread-safe.
     """
     try:
         if are_lines:
@@ -91,15 +73,31 @@ def read_sparse_events(
         return None
     if not 1 <= len(events) <= limits.events_max or not all(_is_within(event, limits) for event in events):
         return None
-    rows = _rows_of(events, featurizer, limits)
-    ids = find_all(labels, chain.from_iterable(event.labels for event in events)).tolist()
+    rows, n_labels = _rows_of(events, served.featurizer, limits), served.labels.n_names
+    ids = find_all(served.labels, chain.from_iterable(event.labels for event in events)).tolist()
     if rows is None or min(ids, default=0) < 0:
         return None
     of_event = iter(ids)
     true = [sorted(set(islice(of_event, len(event.labels)))) for event in events]
-    tokens = [None if event.prediction_id is UNSET else event.prediction_id for event in events]
     flat = np.array(list(chain.from_iterable(true)), np.int32)
-    return SparseEvents([event.event_id for event in events], tokens, rows, offsets(map(len, true)), flat)
+    names = [event.event_id for event in events]
+    found = instances_of(
+        rows, LabelRows(offsets(map(len, true)), flat, n_labels), event_keys(served.name, names)
+    )
+    if all(event.prediction_id is UNSET for event in events):
+        return names, found
+    predicted, model = [NO_LABELS] * len(events), model_hash(served.name)
+    for i, event in enumerate(events):
+        if event.prediction_id is UNSET:
+            continue
+        try:
+            token = None if tokens is None else tokens.read(event.prediction_id, model)
+        except TokenFault:
+            return None
+        if token is None or token.version != served.version or not _is_of(token, served):
+            return None
+        predicted[i], found.epochs[i] = token.labels, token.epoch
+    return names, found._replace(predicted=label_rows(predicted, n_labels))
 
 
 def _is_within(event: _Event, limits: Limits) -> bool:
@@ -142,42 +140,10 @@ class CheckedEvent(NamedTuple):
     feedback: FeedbackEvent
     token: Token | None
 
-
-class VersionEvents(NamedTuple):
-    """Events of one version, and the id of each as its answer repeats it."""
-
-    ids: Sequence[str]
-    events: Events
-
-
-def read_sparse(
-    body: bytes, served: ServedVersion, tokens: Tokens | None, limits: Limits, *, are_lines: bool
-) -> VersionEvents | None:
-    """Return the events of a body that `service.serving.events` reads; None: not all are sparse.
-
-    The same as `check_event` and `to_events` make of them. Those with prediction_ids of another version, and
-    those whose prediction_ids are at fault, are for the others too.
-    """
-    found = read_sparse_events(body, served.featurizer, served.labels, limits, are_lines=are_lines)
-    if found is None:
-        return None
-    n_labels = served.labels.n_names
-    keys, true = event_keys(served.name, found.ids), LabelRows(found.label_ptr, found.labels, n_labels)
-    if all(text is None for text in found.tokens):
-        return VersionEvents(found.ids, instances_of(found.rows, true, keys))
-    predicted, epochs = [NO_LABELS] * len(found.ids), np.full(len(found.ids), NO_EPOCH)
-    model = model_hash(served.name)
-    for i, text in enumerate(found.tokens):
-        if text is None:
-            continue
-        try:
-            token = None if tokens is None else tokens.read(text, model)
-        except TokenFault:
-            return None
-        if token is None or token.version != served.version or not _is_of(token, served):
-            return None
-        predicted[i], epochs[i] = token.labels, token.epoch
-    return VersionEvents(found.ids, Events(keys, found.rows, true, label_rows(predicted, n_labels), epochs))
+    @property
+    def event_id(self) -> str:
+        """Return its id."""
+        return self.feedback.event_id
 
 
 def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -> CheckedEvent | Verdict:
@@ -201,35 +167,46 @@ def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -
 
 def to_events(
     checked: Sequence[CheckedEvent], served: ServedVersion, *, keep: bool = False
-) -> list[Event | Verdict]:
-    """Return what can be counted, or why it cannot, for events of one version.
+) -> tuple[Events, dict[int, Verdict]]:
+    """Return those events of one version that can be counted, and by place why others cannot.
 
     keep  whether instances are kept as rows
     """
-    rows = _to_rows([one.feedback.given for one in checked], served.featurizer)
-    labels = _label_ids([one.feedback.labels for one in checked], served.labels)
-    keys = event_keys(served.name, [one.feedback.event_id for one in checked])
-    events: list[Event | Verdict] = []
-    for (feedback, token), row, ids, key in zip(checked, rows, labels, keys, strict=True):
-        if isinstance(ids, BadInput):
-            events.append(refused(feedback.event_id, ids))
+    instances = [one.feedback.given for one in checked if one.feedback.given is not None]
+    rows, faults = rows_and_faults(instances, served.featurizer, transform)
+    no_row = SparseRows(np.zeros(2, np.int64), rows.indices[:0], rows.values[:0], rows.n_features)
+    next_row, next_fault = count(1), iter(faults)
+    labels, verdicts = _label_ids(checked, served.labels)
+    places, epochs = np.zeros(len(checked), np.int64), np.full(len(checked), NO_EPOCH)
+    predicted = [NO_LABELS] * len(checked)
+    lines: list[bytes | None] = [None] * len(checked)
+    for i, (feedback, token) in enumerate(checked):
+        fault = None
+        if feedback.given is not None:
+            fault = next(next_fault)
+            places[i] = next(next_row) if fault is None else 0
+            if keep:
+                given = feedback.given.model_dump()
+                lines[i] = dump({"event_id": feedback.event_id, **given, "labels": feedback.labels})
+        if i in verdicts:
             continue
-        if isinstance(row, BadInput):
-            events.append(refused(feedback.event_id, row))
-            continue
-        line = None
-        if keep and feedback.given is not None:
-            kept = {"event_id": feedback.event_id, **feedback.given.model_dump(), "labels": feedback.labels}
-            line = dump(kept)
-        if token is None:
-            events.append(Event(key, ids, row, line=line))
-            continue
-        if not _is_of(token, served):
-            fault = "expected a prediction of this version, found labels that it does not have"
-            events.append(Verdict(feedback.event_id, "rejected", "prediction-forged", fault))
-            continue
-        events.append(Event(key, ids, None, token.labels, token.epoch, line))
-    return events
+        if fault is not None:
+            verdicts[i] = refused(feedback.event_id, fault.within("instance"))
+        elif token is not None and not _is_of(token, served):
+            expected = "expected a prediction of this version, found labels that it does not have"
+            verdicts[i] = Verdict(feedback.event_id, "rejected", "prediction-forged", expected)
+        elif token is not None:
+            places[i], predicted[i], epochs[i] = 0, token.labels, token.epoch
+    good, n_labels = [i for i in range(len(checked)) if i not in verdicts], served.labels.n_names
+    events = Events(
+        event_keys(served.name, [checked[i].feedback.event_id for i in good]),
+        SparseRows.join([no_row, rows]).take(places[good]),
+        label_rows([labels[i] for i in good], n_labels),
+        label_rows([predicted[i] for i in good], n_labels),
+        epochs[good],
+        [lines[i] for i in good],
+    )
+    return events, verdicts
 
 
 def refused(event_id: str | None, error: BadInput) -> Verdict:
@@ -268,42 +245,20 @@ def _is_of(token: Token, served: ServedVersion) -> bool:
     return not len(labels) or bool(0 <= labels[0] <= labels[-1] < served.labels.n_names)
 
 
-def _to_rows(
-    instances: Sequence[AnyInstance | None], featurizer: Featurizer
-) -> list[SparseRows | BadInput | None]:
-    """Return the row of each instance, or why the model does not take it; None where there is no instance."""
-    given = [instance for instance in instances if instance is not None]
-    rows, faults = rows_and_faults(given, featurizer, transform)
-    next_row = iter(range(rows.n_rows))
-    next_fault = iter(faults)
-    found: list[SparseRows | BadInput | None] = []
-    for instance in instances:
-        if instance is None:
-            found.append(None)
-        else:
-            fault = next(next_fault)
-            found.append(_row(rows, next(next_row)) if fault is None else fault.within("instance"))
-    return found
-
-
-def _row(rows: SparseRows, i: int) -> SparseRows:
-    first, last = rows.indptr.item(i), rows.indptr.item(i + 1)
-    indptr = np.array((0, last - first))
-    return SparseRows(indptr, rows.indices[first:last], rows.values[first:last], rows.n_features)
-
-
-def _label_ids(names: Sequence[list[str]], table: NameTable) -> list[NDArray[np.int32] | BadInput]:
-    """Return the ids of the labels of each event, ascending, or which of them the model does not have."""
-    ids = find_all(table, chain.from_iterable(names)).tolist()
-    found: list[NDArray[np.int32] | BadInput] = []
+def _label_ids(
+    checked: Sequence[CheckedEvent], table: NameTable
+) -> tuple[list[NDArray[np.int32]], dict[int, Verdict]]:
+    """Return the ids of the labels of each event, ascending, and verdicts on those with others."""
+    ids = find_all(table, chain.from_iterable(one.feedback.labels for one in checked)).tolist()
+    found: list[NDArray[np.int32]] = []
+    verdicts: dict[int, Verdict] = {}
     end = 0
-    for some in names:
+    for event_id, some in ((one.feedback.event_id, one.feedback.labels) for one in checked):
         start, end = end, end + len(some)
         own = sorted(set(ids[start:end]))
         if own and own[0] < 0:
             i = ids.index(-1, start) - start
             fault = UnknownLabel(f"expected labels of the model, found {some[i][:80]!r}")
-            found.append(fault.at(f"labels[{i}]"))
-        else:
-            found.append(np.array(own, np.int32))
-    return found
+            verdicts[len(found)] = refused(event_id, fault.at(f"labels[{i}]"))
+        found.append(np.array(own, np.int32))
+    return found, verdicts

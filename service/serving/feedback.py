@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from operator import itemgetter
-from typing import Any, NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from model_store.errors import VersionNotFound
 from service.base.errors import BadInput
@@ -29,7 +28,7 @@ from service.serving.lines import Answered, LineBlock, dump_line, value_of
 from service.serving.parse import parse_feedback
 from service.serving.schemas.feedback import FeedbackAnswer, FeedbackLineResult
 from service.serving.served import ServedVersion
-from service.thresholds.live.events import ALL_COUNT, Event, Events, Result, as_columns
+from service.thresholds.live.events import ALL_COUNT, Events
 from service.thresholds.live.feedback import FeedbackOutcome
 
 T = TypeVar("T")
@@ -44,27 +43,21 @@ SHORT_BYTES = 1 << 14
 """Bytes of such events."""
 
 
-class VersionFinder(Protocol):
-    """Where the desk finds the versions that predicted."""
-
-    async def find(self, model: str, ref: str) -> ServedVersion:
-        """Return what serves a version. Raises VersionNotFound."""
-
-
 class FeedbackDesk:
     """Reads events, hands them to the writer, and says what became of them. Event loop only.
 
+    find         returns what serves a version of a model; raises VersionNotFound
     on_verdicts  called with a model's name, a version (None: it is gone) and what became of its events
     """
 
     def __init__(
         self,
-        live: VersionFinder,
+        find: Callable[[str, str], Awaitable[ServedVersion]],
         learning: OnlineLearning,
         limits: Limits,
         on_verdicts: Callable[[str, int | None, Iterable[str]], None],
     ) -> None:
-        self._live = live
+        self._find = find
         self._learning = learning
         self._limits = limits
         self._on_verdicts = on_verdicts
@@ -139,12 +132,10 @@ class FeedbackDesk:
         self, body: bytes, served: ServedVersion, *, are_lines: bool
     ) -> list[_Part] | None:
         """Read events if they are all sparse, and of the version that is `served`."""
-        read = functools.partial(
-            read_sparse, body, served, self._learning.tokens, self._limits, are_lines=are_lines
-        )
+        read = partial(read_sparse, body, served, self._learning.tokens, self._limits, are_lines=are_lines)
         is_short = len(body) <= SHORT_BYTES and body.count(b'"event_id"') <= SHORT_EVENTS
         found = await self._off_loop(not is_short, read)
-        return None if found is None else [_Part(served, range(len(found.ids)), found.ids, {}, found.events)]
+        return None if found is None else [_Part(served, dict(enumerate(found[0])), {}, found[1])]
 
     async def _off_loop(self, is_long: bool, function: Callable[..., T], *arguments: object) -> T:
         """Return what the call returns: in a thread if it is long."""
@@ -161,37 +152,36 @@ class FeedbackDesk:
         groups = await self._by_version(checked, served)
         return await self._off_loop(is_long, _to_parts, groups, keep)
 
-    def _submit(self, parts: Sequence[_Part], *, may_wait: bool) -> list[_Submitted]:
-        """Hand what can be counted to the writer. Raises Overloaded."""
+    def _submit(self, parts: Sequence[_Part], *, may_wait: bool) -> list[_Part]:
+        """Hand what can be counted to the writer; return the parts with their outcomes. Raises Overloaded."""
         submitted = []
         for part in parts:
-            future = None
             if part.events is not None and part.served is not None:
                 thresholds = part.served.thresholds
                 denied = part.served.denied
                 allowed = ALL_COUNT if denied is None else denied.allowed
                 submit = self._learning.writer.submit
-                future = asyncio.wrap_future(
-                    submit(thresholds, part.events, may_wait=may_wait, allowed=allowed)
-                )
-            submitted.append(_Submitted(part, future))
+                writing = submit(thresholds, part.events, may_wait=may_wait, allowed=allowed)
+                part = part._replace(outcome=asyncio.wrap_future(writing))
+            submitted.append(part)
         return submitted
 
-    async def _finish(self, submitted: Sequence[_Submitted], served: ServedVersion) -> list[Verdict]:
+    async def _finish(self, submitted: Sequence[_Part], served: ServedVersion) -> list[Verdict]:
         """Wait until the events are durable, and return the verdicts in their order."""
-        outcomes = iter(await _all_of([future for _, future in submitted if future is not None]))
-        verdicts: list[tuple[int, Verdict]] = []
-        for part, future in submitted:
-            found = list(_verdicts(part, [] if future is None else next(outcomes).results))
-            verdicts += found
+        outcomes = iter(await _all_of([part.outcome for part in submitted if part.outcome is not None]))
+        verdicts: dict[int, Verdict] = {}
+        for part in submitted:
+            results = [] if part.outcome is None else next(outcomes).results
+            found = {**part.refused}
+            for (place, event_id), result in zip(part.ids.items(), results, strict=True):
+                found[place] = verdict_on(event_id, result)
+            verdicts |= found
             version = None if part.served is None else part.served.version
-            self._on_verdicts(served.name, version, [verdict.result for _, verdict in found])
-        if len(submitted) > 1:
-            verdicts.sort(key=itemgetter(0))
-        return [verdict for _, verdict in verdicts]
+            self._on_verdicts(served.name, version, [verdict.result for verdict in found.values()])
+        return [verdicts[place] for place in sorted(verdicts)]
 
     async def _lines(
-        self, first: int, submitted: Sequence[_Submitted], served: ServedVersion, timings: StageTimings
+        self, first: int, submitted: Sequence[_Part], served: ServedVersion, timings: StageTimings
     ) -> Answered:
         """Return the lines that answer a block of a stream, once its events are durable."""
         verdicts = await self._finish(submitted, served)
@@ -213,83 +203,59 @@ class FeedbackDesk:
         self, checked: Sequence[CheckedEvent | Verdict], served: ServedVersion
     ) -> list[_Group]:
         """Return the events by the version they belong to; None for a version that is gone."""
-        groups: dict[int, list[tuple[int, CheckedEvent | Verdict]]] = {}
+        groups: dict[int, dict[int, CheckedEvent | Verdict]] = {}
         for place, one in enumerate(checked):
-            is_other = isinstance(one, CheckedEvent) and one.token is not None
-            version = one.token.version if is_other else served.version  # type: ignore[union-attr]
-            groups.setdefault(version, []).append((place, one))
-        found = []
-        for version, places in groups.items():
+            token = one.token if isinstance(one, CheckedEvent) else None
+            groups.setdefault(served.version if token is None else token.version, {})[place] = one
+        found: list[_Group] = []
+        for version, events in groups.items():
             if version == served.version:
-                found.append(_Group(served, places))
+                found.append((served, events))
                 continue
             try:
-                other = await self._live.find(served.name, str(version))
-                found.append(_Group(denying_as(other, served), places))
+                other = await self._find(served.name, str(version))
+                found.append((denying_as(other, served), events))
             except VersionNotFound as error:
-                found.append(_Group(None, [(place, _late(one, str(error))) for place, one in places]))
+                late = partial(Verdict, result="late", reason="version-gone", detail=str(error))
+                found.append((None, {place: late(one.event_id) for place, one in events.items()}))
         return found
 
 
-class _Group(NamedTuple):
-    """The events of one version, with their places in the request; None: the version is gone."""
-
-    served: ServedVersion | None
-    places: Sequence[tuple[int, CheckedEvent | Verdict]]
+_Group: TypeAlias = tuple[ServedVersion | None, Mapping[int, CheckedEvent | Verdict]]
+"""The events of one version by their places in the request; None: the version is gone."""
 
 
 class _Part(NamedTuple):
-    """The events of one version: their places in the request, and ids.
+    """The events of one version.
 
-    refused  the verdicts on those that cannot be counted, by place
-    events   those that can be, in their order; None: there is none
+    ids      of each that can be counted, by its place in the request, in their order
+    refused  the verdicts on the others, by place
+    events   those that can be counted; None: there is none
+    outcome  what becomes of them, once the writer has them
     """
 
     served: ServedVersion | None
-    places: Sequence[int]
-    ids: Sequence[str | None]
+    ids: Mapping[int, str]
     refused: Mapping[int, Verdict]
     events: Events | None
-
-
-class _Submitted(NamedTuple):
-    """Events that the writer has, and what becomes of those that can be counted; None: none can."""
-
-    part: _Part
-    outcome: asyncio.Future[FeedbackOutcome] | None
+    outcome: asyncio.Future[FeedbackOutcome] | None = None
 
 
 def _to_parts(groups: Sequence[_Group], keep: bool) -> list[_Part]:
     """Return what is to be counted of each version's events; `keep` as `to_events`."""
     parts = []
     for served, places in groups:
-        checked = [one for _, one in places if isinstance(one, CheckedEvent)]
-        made = iter(to_events(checked, served, keep=keep) if served is not None else ())
-        found = [(place, next(made) if isinstance(one, CheckedEvent) else one) for place, one in places]
-        refused = {place: one for place, one in found if isinstance(one, Verdict)}
-        events = [one for _, one in found if isinstance(one, Event)]
-        columns = None
-        if events and served is not None:
-            columns = as_columns(events, served.featurizer.n_features, served.labels.n_names)
-        ids = [one.feedback.event_id if isinstance(one, CheckedEvent) else one.event_id for _, one in places]
-        parts.append(_Part(served, [place for place, _ in places], ids, refused, columns))
+        refused = {place: one for place, one in places.items() if isinstance(one, Verdict)}
+        checked = {place: one for place, one in places.items() if isinstance(one, CheckedEvent)}
+        events = None
+        if served is not None and checked:
+            events, verdicts = to_events(list(checked.values()), served, keep=keep)
+            refused |= {place: verdicts[i] for i, place in enumerate(checked) if i in verdicts}
+        ids = {place: one.event_id for place, one in checked.items() if place not in refused}
+        parts.append(_Part(served, ids, refused, events if ids else None))
     return parts
 
 
 async def _all_of(futures: Sequence[asyncio.Future[FeedbackOutcome]]) -> list[FeedbackOutcome]:
     """Return what the futures return; a single one, which is most often, without a task around it."""
     return [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
-
-
-def _verdicts(part: _Part, results: Sequence[Result]) -> Iterator[tuple[int, Verdict]]:
-    """Yield the verdicts on the events of a part, with their places; `results` are of those counted."""
-    counted = iter(results)
-    for place, event_id in zip(part.places, part.ids, strict=True):
-        refusal = part.refused.get(place)
-        yield place, verdict_on(event_id, next(counted)) if refusal is None else refusal
-
-
-def _late(one: CheckedEvent | Verdict, detail: str) -> Verdict:
-    if isinstance(one, Verdict):
-        return one
-    return Verdict(one.feedback.event_id, "late", "version-gone", detail)

@@ -3,39 +3,25 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from functools import cached_property
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.names import NameTable
+from model_store.version import Model
 from service.base.errors import UnsupportedOption
-from service.evaluation.propensity import USUAL_CONSTANTS, PropensityConstants, propensities
+from service.evaluation.propensity import constants_of, propensities
 from service.inference.predictor import NodeWeights
 from service.inference.searcher import Searcher, label_ids
 
 
 class LabelWeights:
-    """The weights of the labels of one served version; inverse propensities are prepared once.
+    """The weights of the labels of a version; inverse propensities are prepared once."""
 
-    counts, n_rows  training rows of each label, and of all; None for a version that does not have them
-    constants       of the propensities, those that the version was trained with
-    """
-
-    def __init__(
-        self,
-        predictor: Searcher,
-        labels: NameTable,
-        counts: NDArray[Any] | None,
-        n_rows: int,
-        constants: PropensityConstants = USUAL_CONSTANTS,
-    ) -> None:
+    def __init__(self, predictor: Searcher, model: Model) -> None:
         self._predictor = predictor
-        self._labels = labels
-        self._counts = counts
-        self._n_rows = n_rows
-        self._constants = constants
-        self._inverse: NodeWeights | None = None
+        self._model = model
 
     def prepare(self, asked: Literal["propensity"] | dict[str, float]) -> NodeWeights:
         """Return weights for the engine; labels that are not named weigh 1. O(nodes).
@@ -43,19 +29,20 @@ class LabelWeights:
         Raises UnknownLabel, and UnsupportedOption for propensities of labels that were never counted.
         """
         if isinstance(asked, str):
-            return self._inverse_propensities()
+            return self._inverse_propensities
         weights = np.ones(self._predictor.n_labels, np.float32)
-        weights[label_ids(self._labels, list(asked), "label_weights")] = list(asked.values())
+        weights[label_ids(self._model.labels, list(asked), "label_weights")] = list(asked.values())
         return self._predictor.node_weights(weights)
 
+    @cached_property
     def _inverse_propensities(self) -> NodeWeights:
-        if self._inverse is None:
-            if self._counts is None or self._n_rows < 1:
-                fault = "label_weights: expected a version that knows how often its labels occur, found one "
-                raise UnsupportedOption(fault + "that was imported").at("label_weights")
-            found = 1.0 / propensities(self._counts, self._n_rows, *self._constants)
-            self._inverse = self._predictor.node_weights(found.astype(np.float32))
-        return self._inverse
+        manifest, counts = self._model.manifest, self._model.arrays.get("labels/counts")
+        if counts is None or manifest.data.rows < 1:
+            fault = "label_weights: expected a version that knows how often its labels occur, found one "
+            raise UnsupportedOption(fault + "that was imported").at("label_weights")
+        constants = constants_of(manifest.trainer.parameters)
+        found = 1.0 / propensities(counts, manifest.data.rows, *constants)
+        return self._predictor.node_weights(found.astype(np.float32))
 
 
 KEPT_BYTES_MAX = 16 << 20

@@ -137,7 +137,7 @@ def _json_of(line: bytes) -> bytes:
 
 def idle(source: Source) -> Callable[[], bool]:
     """Return a function that tells whether reading on would wait: never for files."""
-    if source.n_bytes:
+    if source.file is not sys.stdin.buffer:
         return lambda: False
     awaited = select.poll()  # `select` takes no descriptor above 1023
     awaited.register(source.file, select.POLLIN)

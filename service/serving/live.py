@@ -36,7 +36,6 @@ from service.serving.split import (
     Failure,
     LiveSplit,
     LiveStatus,
-    Pointer,
     ServedAliases,
     State,
     state_of,
@@ -131,8 +130,8 @@ class LiveModels(Generic[T]):
 
     def status(self) -> LiveStatus:
         """Return what is served and what is not."""
-        pointers = [Pointer(*key, alias) for key, alias in sorted(self.aliases.items())]
-        return LiveStatus(pointers, sorted(self._failures.copy().values()), self._swaps, self._store_error)
+        aliases, failures = sorted(self.aliases.items()), sorted(self._failures.copy().values())
+        return LiveStatus(aliases, failures, self._swaps, self._store_error)
 
     def version_of(self, model: str, ref: str) -> int:
         """Return the version that a number or an alias means now.

@@ -15,7 +15,6 @@ from model_store.version import Model
 from service.base.errors import BadInstance
 from service.base.settings import Limits
 from service.base.stages import StageTimes
-from service.evaluation.propensity import constants_of
 from service.features import feature_names
 from service.features.long_json import PIECE_BYTES, load_in_pieces, size_of
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
@@ -26,12 +25,12 @@ from service.inference.searcher import Searcher
 from service.serving.answer import fast_forms
 from service.serving.denied import denied_by, with_denied
 from service.serving.dialect import Body
-from service.serving.events import read_sparse_events
+from service.serving.events import read_sparse
 from service.serving.label_choice import LabelMasks, LabelWeights
 from service.serving.label_info import LabelInfos, LiveLabelInfo
 from service.serving.oip import TENSORS
 from service.serving.predict import PREDICT, PredictQuery
-from service.serving.prediction_ids import NO_KEY, PredictionIds
+from service.serving.prediction_ids import PredictionIds
 from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import PredictRequest
 from service.serving.served import ServedVersion
@@ -119,16 +118,10 @@ def open_version(
         featurizer,
         model.labels,
         features,
-        LabelWeights(
-            predictor,
-            model.labels,
-            model.arrays.get("labels/counts"),
-            manifest.data.rows,
-            constants_of(manifest.trainer.parameters),
-        ),
+        LabelWeights(predictor, model),
         LabelMasks(predictor),
         thresholds,
-        PredictionIds(thresholds, learning or NO_KEY, unlearned_of(model)),
+        PredictionIds(thresholds, learning, unlearned_of(model)),
         fast_requests(model, predictor, featurizer, fast_forms(limits or Limits()), stages),
         model,
         info if infos is None else infos.follow(info),
@@ -169,7 +162,7 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
     size_of(b"{}")
     load_in_pieces(b'{"a":[%s]}' % b",".join([b"1"] * PIECE_BYTES))
     event = b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}'
-    read_sparse_events(event, served.featurizer, served.labels, Limits(), are_lines=False)
+    read_sparse(event, served, None, Limits(), are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
     uncounted = fast_requests(model, served.predictor, served.featurizer, fast_forms(Limits()))
     for dialect, content in ((PREDICT, body), (TENSORS, _TENSORS)):

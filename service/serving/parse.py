@@ -112,10 +112,12 @@ def parse_predict_and_query(body: bytes, query_string: bytes, limits: Limits) ->
     """Return the request that `body` is, with `language` and `label_info` of a query string.
 
     Whatever else the query string says is passed over. Raises as `parse_body`, and BadRequest for an
-    option that both say.
+    option that both say, and for one that only the body may say.
     """
-    query = parse_body(body, PredictRequest, limits)
-    asked = parse_query(_only(query_string, InfoQuery), InfoQuery, limits)
+    query, told = parse_body(body, PredictRequest, limits), _only(query_string, InfoQuery)
+    if told != _only(query_string, PredictRequest):
+        raise BadRequest("expected language and label_info in the query string, other options in the body")
+    asked = parse_query(told, InfoQuery, limits)
     for key in asked.model_fields_set & query.model_fields_set:
         raise BadRequest("expected it in the body or in the query string, found it in both").at(key)
     return query.model_copy(update=asked.model_dump(exclude_unset=True))

@@ -68,13 +68,6 @@ class Part(NamedTuple):
         return f"part-{self.number:06}.{form}"
 
 
-class PartDone(NamedTuple):
-    """What a part came to: lines that were answered, and those that could not be used."""
-
-    n_rows: int
-    n_bad: int
-
-
 @dataclass(frozen=True)
 class AnswerParts:
     """The step that answers a part, as `answer_block` does, and writes a file of it.
@@ -110,8 +103,8 @@ class AnswerParts:
             served, parse_options(self.query.encode(), self.limits), self.limits, explain=self.explain
         )
 
-    def run(self, item: Part, workspace: Callable[[LineBlock], Answered], stop: U8) -> PartDone:
-        """Write the answers of a part. Raises BadData for a file that cannot be read."""
+    def run(self, item: Part, workspace: Callable[[LineBlock], Answered], stop: U8) -> Answered:
+        """Write the answers of a part; return how many. Raises BadData for a file that cannot be read."""
         n_rows = n_bad = 0
         with ExitStack() as stack:
             file = stack.enter_context(whole_file(file_path(self.out) / item.name(self.form)))
@@ -127,7 +120,7 @@ class AnswerParts:
                 out.write(answered.lines)
                 n_rows += answered.n_rows
                 n_bad += answered.n_bad
-        return PartDone(n_rows, n_bad)
+        return Answered(b"", n_rows, n_bad)
 
     def check(self, file: str) -> None:
         """Raise BadInput unless this machine has the version, can read a data file, and write answers."""
@@ -186,7 +179,7 @@ def answer_files(
     total = sum(part.n_bytes for part in todo)
     n_bytes = n_rows = n_bad = 0
 
-    def done(part: Part, found: PartDone) -> None:
+    def done(part: Part, found: Answered) -> None:
         nonlocal n_bytes, n_rows, n_bad
         n_bytes += part.n_bytes
         n_rows += found.n_rows

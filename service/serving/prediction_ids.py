@@ -1,45 +1,25 @@
 """prediction_id: what an answer gives so that feedback to it can come later, to any replica."""
 
+from __future__ import annotations
+
 import functools
 import os
 import time
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.inference.fast_answers import Present, Signed
-from service.inference.options import ALL_ALLOWED
-from service.inference.predictor import NodeThresholds, PredictOptions
+from service.inference.predictor import PredictOptions
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.tokens import Tokens, model_hash
 
+if TYPE_CHECKING:
+    from service.serving.learning import OnlineLearning
+
 _SEAL_SECONDS = 1.0
 _NONE = np.empty(0, np.float32)
-
-
-class _Kept(NamedTuple):
-    """What answers are given under, whose seal it is, and until when it is used, by time.monotonic."""
-
-    present: Present
-    tokens: Tokens
-    until: float
-
-
-class KeyHolder(Protocol):
-    """What knows the key that signs prediction ids, in time."""
-
-    @property
-    def tokens(self) -> Tokens | None:
-        """Return what signs them; None: the key is not known yet."""
-
-
-class _NoKey(NamedTuple):
-    tokens: None = None
-
-
-NO_KEY: KeyHolder = _NoKey()
-"""The holder of a command that serves nobody."""
 
 
 class PredictionIds:
@@ -51,9 +31,9 @@ class PredictionIds:
     """
 
     def __init__(
-        self, live: ServedThresholds, holder: KeyHolder, unlearned: NDArray[np.uint8] = ALL_ALLOWED
+        self, live: ServedThresholds, holder: OnlineLearning | None, unlearned: NDArray[np.uint8]
     ) -> None:
-        """Take the thresholds, what knows the key, and which labels are not learned, as Present has them."""
+        """Take the thresholds, what knows the key, if any, and which labels are not learned (see Present)."""
         self._unlearned = unlearned
         self._live = live
         self._holder = holder
@@ -61,11 +41,12 @@ class PredictionIds:
         unknown = _unknown()
         seal = unknown.seal(self._model, live.version, 0)
         present = Present(live.thresholds, None, seal, unlearned)
-        self._kept = _Kept(present, unknown, 0.0)
+        self._kept: tuple[Present, Tokens, float] = present, unknown, 0.0
+        """What answers are given under, whose seal it is, and until when it is used, by time.monotonic."""
 
     def thresholds_for(self, options: PredictOptions) -> NDArray[np.float32]:
         """Return the thresholds, float32[K], that a predicted label's score must reach; [0]: it need not."""
-        return _NONE if isinstance(options.threshold, NodeThresholds) else self._live.thresholds
+        return _NONE if isinstance(options.threshold, np.ndarray) else self._live.thresholds
 
     def sign(self, epoch: int, n: int) -> Signed:
         """Return what n predictions are signed with; the tuned thresholds are None if they may be old.
@@ -74,14 +55,15 @@ class PredictionIds:
 
         epoch   that of the thresholds before the predictions were made
         """
-        tokens, live, now = self._holder.tokens or _unknown(), self._live, time.monotonic()
+        holder, live, now = self._holder, self._live, time.monotonic()
+        tokens = (holder.tokens if holder is not None else None) or _unknown()
         thresholds, tuned = live.thresholds, live.prepared if now <= live.fresh_until else None
         present, sealed_by, until = self._kept
         is_same = present.thresholds is thresholds and present.tuned is tuned
         if not is_same or sealed_by is not tokens or now > until:
             seal = tokens.seal(self._model, live.version, 0)
             present = Present(thresholds, tuned, seal, self._unlearned)
-            self._kept = _Kept(present, tokens, now + _SEAL_SECONDS)
+            self._kept = present, tokens, now + _SEAL_SECONDS
         return present, epoch, tokens.serials(n)
 
 

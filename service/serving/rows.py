@@ -160,7 +160,7 @@ def present_thresholds(served: ServedVersion) -> NodeThresholds:
 
 def with_present_thresholds(options: PredictOptions, served: ServedVersion) -> PredictOptions:
     """Return the options, tuned thresholds replaced by those that are in force now."""
-    if isinstance(options.threshold, NodeThresholds):
+    if isinstance(options.threshold, np.ndarray):
         return options._replace(threshold=present_thresholds(served))
     return options
 
@@ -222,5 +222,5 @@ def search_chunked(
     if chunked.ptr is None:
         return search(chunked.rows, options)
     threshold = options.threshold
-    least = served.thresholds.thresholds if isinstance(threshold, NodeThresholds) else threshold
+    least = served.thresholds.thresholds if isinstance(threshold, np.ndarray) else threshold
     return search_chunks(search, chunked.rows, chunked.ptr, options, served.labels.n_names, least)

@@ -171,14 +171,6 @@ def _log_changes(before: Mapping[AliasKey, Alias], now: Mapping[AliasKey, Alias]
             log(logging.INFO, "alias_denied", model=model, alias=name, labels=len(new.denied))
 
 
-class Pointer(NamedTuple):
-    """An alias as it is served: by the version that it names, or an earlier one."""
-
-    model: str
-    name: str
-    alias: Alias
-
-
 class Failure(NamedTuple):
     """A version, an alias or label info that cannot be served as the store has it.
 
@@ -195,18 +187,18 @@ class Failure(NamedTuple):
 class LiveStatus(NamedTuple):
     """What is served, and what is not.
 
-    swaps  aliases moved since the start
+    aliases  each as it is served: by the version that it names, or an earlier one
+    swaps    aliases moved since the start
     """
 
-    pointers: list[Pointer]
+    aliases: Sequence[tuple[AliasKey, Alias]]
     failures: list[Failure]
     swaps: int
     store_error: str | None
 
 
-def roles_of(pointer: Pointer) -> list[tuple[str, int, int]]:
+def roles_of(alias: Alias) -> list[tuple[str, int, int]]:
     """Return the role, the version and the part, of PARTS, of each version that answers for an alias."""
-    alias = pointer.alias
     canary, shadow = alias.canary, alias.shadow
     roles = [("stable", alias.version, PARTS - (0 if canary is None else canary.parts))]
     if canary is not None:

@@ -110,7 +110,7 @@ class OtlpSender:
         self._is_closing = True
         self._wake.set()
         self._thread.join(CLOSE_SECONDS)
-        self._exporter.shutdown()
+        self._exporter.give_up()
 
     def _run(self) -> None:
         while not self._is_closing:
@@ -146,6 +146,7 @@ class Exporter:
         self._resource = resource
         self._scope = InstrumentationScope("xylem", code_version())
         self._exporter = OTLPSpanExporter()
+        self.give_up: Callable[[], None] = self._exporter.shutdown
         self._post = getattr(getattr(self._exporter, "_client", None), "export", None)
         self.is_quick = self._post is not None
         [of_resource] = encode_spans([self.readable(_NOTHING, {})]).resource_spans
@@ -167,11 +168,6 @@ class Exporter:
             contexts: dict[int, SpanContext] = {}
             spans += [self.readable(span, contexts) for span in ended.spans()]
         self._exporter.export(spans)
-
-    def shutdown(self) -> None:
-        """Give up what is being sent."""
-        give_up: Callable[[], None] = self._exporter.shutdown
-        give_up()
 
     def readable(self, span: EndedSpan, contexts: dict[int, SpanContext]) -> ReadableSpan:
         """Return a span as the SDK has it; `contexts` are those of one trace by their ids, each made once."""

@@ -8,7 +8,6 @@ spans have in common that are alike is encoded once.
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from struct import Struct
-from typing import NamedTuple
 
 from service.traces.context import SPAN_ID
 from service.traces.tracer import REQUEST_ID, EndedTrace, SpanShape, id_after
@@ -72,23 +71,12 @@ def _spans(ended: EndedTrace) -> list[bytes]:
     return spans
 
 
-class _PartForm(NamedTuple):
-    """Where the ids and times of a part's span are packed, and the bytes around them.
-
-    middle  between its id and that of the span above it
-    before  between that and when it began
-    """
-
-    pack: Callable[..., bytes]
-    front: bytes
-    middle: bytes
-    before: bytes
-    back: bytes
-
-
 @lru_cache(_KEPT)
-def _part_form(name: str, state: str) -> _PartForm:
-    """Return how the spans of parts are packed that have a name, and a state."""
+def _part_form(name: str, state: str) -> tuple[Callable[..., bytes], bytes, bytes, bytes, bytes]:
+    """Return what packs the spans of parts that have a name, and a state: their ids and times, and bytes.
+
+    These stand in front, between a part's id and that of the span above it, before its times, and behind.
+    """
     middle = (_field(_STATE, state.encode()) if state else b"") + _PARENT
     before = _name(name) + _KIND % _KINDS["internal"] + _BEGAN
     back = _FINE + _IS_BEGUN
@@ -97,7 +85,7 @@ def _part_form(name: str, state: str) -> _PartForm:
     )
     n_bytes = len(_TRACE_ID) + Struct("<" + behind).size
     front = _SPAN + _varint(n_bytes) + _TRACE_ID
-    return _PartForm(Struct(f"<{len(front)}s{behind}").pack, front, middle, before, back)
+    return Struct(f"<{len(front)}s{behind}").pack, front, middle, before, back
 
 
 @lru_cache(_KEPT)

@@ -20,7 +20,7 @@ from model_store.compiled.handles import F32, I32, I64, U8, U16
 from model_store.ensemble import LANES, Chunk
 from service.base.rows import LabelRows, offsets
 from service.executors.steps import Calls
-from service.kernels.training.problem import localise
+from service.kernels.training.problem import NO_ROOM, localise
 from service.kernels.training.solver import Tile
 from service.trainers.classifiers import (
     SOLVERS,
@@ -204,7 +204,7 @@ class _SolveWork:
         data, solving = top.blocks[number].get(), self.solving
         of_node, positive = self._rows_in(data.labels, top.node, top.bounds)
         rows, n_rows = weighed(data.rows, self.scale), len(of_node)
-        problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank)
+        problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank, *NO_ROOM)
         of_block, file = np.append(problem.used, self.n_features), top.duals.fileno()
         order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
         tile = Tile(positive, aligned(len(of_block)), aligned(n_rows), order, active)

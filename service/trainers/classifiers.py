@@ -11,12 +11,11 @@ from model_store.ensemble import LANES, Chunk
 from service.base.rows import SparseRows, offsets, ranges
 from service.kernels.training.newton import Known, nothing_known, refine
 from service.kernels.training.problem import (
+    NO_ROOM,
     Problem,
     forget_rows,
     localise,
-    merge_rows,
     pack_tile,
-    place_tile,
     positives,
     rows_of,
     unpack_tile,
@@ -243,7 +242,7 @@ class Solve:
         else:
             of_node = some.rows
             place[of_node] = np.arange(1, len(of_node) + 1)
-        problem: Problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank)
+        problem: Problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank, *NO_ROOM)
         n_rows, n_used = len(of_node), len(problem.used)
         ascending = np.argsort(problem.used)
         order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
@@ -300,20 +299,17 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
 
     parts  each with int32[C]: the place of each of its children, -1: it is left out. A child may be in two
            of them, which then have weights for other features; the bias is that of the first one
-
-    Two are merged at a time, so that a weight is moved log2(parts) times.
     """
-    no_row, none = np.zeros(1, np.int64), np.empty(0, np.int32)
-    empty = Chunk(none, no_row, none, np.empty(0, np.float32), np.zeros(n_children, np.float32))
+    bias = np.zeros(n_children, np.float32)
+    keys, weights = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
     for chunk, place in reversed(parts):
-        empty.bias[place[place >= 0]] = chunk.bias[place >= 0]
-    merged, same = [merge_rows(empty, *part) for part in parts[::2]], np.arange(n_children, dtype=np.int32)
-    for number, part in enumerate(parts[1::2]):
-        merged[number] = merge_rows(merged[number], *part)
-    while len(merged) > 1:
-        last = merged[len(merged) & ~1 :]
-        merged = [merge_rows(a, b, same) for a, b in zip(merged[::2], merged[1::2], strict=False)] + last
-    return merged[0] if merged else empty
+        bias[place[place >= 0]] = chunk.bias[place >= 0]
+        child = place[chunk.child]
+        keys.append((chunk.feature.astype(np.int64) * n_children + child)[child >= 0])
+        weights.append(chunk.weight[child >= 0])
+    key, weight = np.concatenate(keys), np.concatenate(weights)
+    order = np.argsort(key, kind="stable")  # which merges what is sorted
+    return Chunk.of(*np.divmod(key[order], n_children), weight[order], bias)
 
 
 def solved_of(weights: F32, used: I32, ascending: I64, n_children: int, prune: float) -> Solved:
@@ -331,7 +327,9 @@ def chunk_of(tiles: list[Solved]) -> Chunk:
     child = np.empty(int(counts.sum()), np.int32)
     weight = np.empty(len(child), np.float32)
     for number, tile in enumerate(tiles):
-        place_tile(tile.counts, tile.lane, tile.weight, number * LANES, following, child, weight)
+        at = ranges(following, tile.counts)
+        child[at], weight[at] = number * LANES + tile.lane.astype(np.int32), tile.weight
+        following += tile.counts
     kept = counts > 0
     return Chunk(
         features=tiles[0].features[kept],

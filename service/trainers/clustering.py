@@ -2,14 +2,14 @@
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from model_store.compiled.handles import F32, I32, I64, U8
+from model_store.compiled.handles import I32, I64
 from service.base.rows import SparseRows
+from service.executors.steps import Calls
 from service.kernels.training.cluster import bisect, kmeans
 from service.trainers.shape import Shape, join
 from service.trainers.work import Tools, derived_seed
@@ -30,25 +30,6 @@ _Subtree = tuple[int, I32, list[_Halving]]
 """Where a part of the labels begins; the labels; its halvings, upper levels first."""
 
 
-@dataclass(frozen=True)
-class _Halve:
-    """Halves a part of the labels, then its halves, and so on; the result is the labels as they lie then."""
-
-    vectors: SparseRows
-
-    def workspace(self) -> F32:
-        """Return what calls work in."""
-        return np.zeros((self.vectors.n_features, 2), np.float32)
-
-    def run(self, item: _Subtree, sums: F32, stop: U8) -> I32:
-        """Return the result of an item."""
-        first, members, halvings = item
-        for start, middle, end, seed in halvings:
-            half = members[start - first : end - first]
-            bisect(*self.vectors[:3], half, middle - start, ROUNDS_MAX, seed, sums)
-        return members
-
-
 class _Divided(NamedTuple):
     """The labels of a part by cluster, and where each cluster begins and the last ends."""
 
@@ -56,20 +37,20 @@ class _Divided(NamedTuple):
     bounds: I64
 
 
-@dataclass(frozen=True)
-class _Divide:
-    """Divides parts of the labels into clusters."""
+def _halve(item: _Subtree, vectors: SparseRows) -> I32:
+    """Halve a part of the labels, then its halves, and so on; return the labels as they lie then."""
+    first, members, halvings = item
+    sums = np.zeros((vectors.n_features, 2), np.float32)
+    for start, middle, end, seed in halvings:
+        bisect(*vectors[:3], members[start - first : end - first], middle - start, ROUNDS_MAX, seed, sums)
+    return members
 
-    vectors: SparseRows
 
-    def workspace(self) -> I32:
-        """Return what calls work in."""
-        return np.zeros(self.vectors.n_features, np.int32)
-
-    def run(self, part: _Part, rank: I32, stop: U8) -> _Divided:
-        """Return the result of an item."""
-        _, members, n_clusters, seed = part
-        return _Divided(members, kmeans(*self.vectors[:3], members, n_clusters, ROUNDS_MAX, seed, rank))
+def _divide(part: _Part, vectors: SparseRows) -> _Divided:
+    """Divide a part of the labels into clusters."""
+    _, members, n_clusters, seed = part
+    rank = np.zeros(vectors.n_features, np.int32)
+    return _Divided(members, kmeans(*vectors[:3], members, n_clusters, ROUNDS_MAX, seed, rank))
 
 
 def _halvings(n_labels: int, n_levels: int, seed: int) -> tuple[list[I64], list[list[_Halving]]]:
@@ -105,7 +86,7 @@ def balanced_shape(vectors: SparseRows, labels: I32, leaf_size: int, arity: int,
     halvings = 0 if halvings == 1 else halvings
     n_levels = max(1, math.ceil(halvings / math.log2(arity)))
     cuts = {round(halvings * (i + 1) / n_levels) for i in range(n_levels)}
-    halve = _Halve(vectors)
+    halve = Calls(_halve, (vectors,))
 
     def done(item: _Subtree, members: I32) -> None:
         labels[item[0] : item[0] + len(members)] = members
@@ -143,7 +124,7 @@ def kmeans_shape(
     Depends on the arguments alone, not on the number of threads.
     """
     labels = labels.copy()
-    divide = _Divide(vectors)
+    divide = Calls(_divide, (vectors,))
     inner: list[I64] = []
 
     def done(part: _Part, found: _Divided) -> None:

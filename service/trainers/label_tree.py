@@ -175,19 +175,27 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
     """Train an ensemble of linear label trees (Lin, Liu and Lin 2024, section 2).
 
     Of `ovr`, one tree whose root has every label as a child: a classifier a label, on all rows with a label.
+    Rows of a stream are held in blocks. Raises BadData.
     """
-    if source.reads != "rows":
-        return _fit_blocks(source, parameters, tools)
-    data = all_rows(source)
-    solving = parameters.solving(data.n_rows, len(data.rows.indices))
-    weighed = weigh(data.rows, parameters.idf)
-    data = data._replace(rows=weighed.rows)
-    trees = [
-        grow(weighed, shape, members, solving, of_tree)
-        for of_tree, shape, members in _shapes_of_rows(data, parameters, tools)
-    ]
+    census = source.census
+    solving = parameters.solving(census.n_rows, census.n_nonzeros)
+    if source.reads == "rows":
+        data = all_rows(source)
+        weighed = weigh(data.rows, parameters.idf)
+        data = data._replace(rows=weighed.rows)
+        trees = [
+            grow(weighed, shape, members, solving, of_tree)
+            for of_tree, shape, members in _shapes_of_rows(data, parameters, tools)
+        ]
+    else:
+        blocks, scale, shapes = _shapes_of_blocks(source, parameters, tools)
+        weighed = Weighed(NO_ROWS, scale)
+        trees = [
+            _tree_of(weighed, shape, train_blocks(blocks, shape, scale, solving, of_tree))
+            for of_tree, shape in shapes
+        ]
     link = parameters.model_link()
-    return Trained.of(trees, data.labels.n_labels, data.rows.n_features, "label-tree", link, parameters)
+    return Trained.of(trees, len(census.label_rows), census.n_features, "label-tree", link, parameters)
 
 
 def _shapes_of_blocks(
@@ -198,19 +206,6 @@ def _shapes_of_blocks(
     scale = factors_of(blocks, p.idf, tools)
     labels = np.flatnonzero(blocks.census.label_rows).astype(np.int32)
     return blocks, scale, _shapes(labels, lambda: vectors_of(blocks, scale, tools), p, tools)
-
-
-def _fit_blocks(source: RowSource, parameters: ClassifierParameters, tools: Tools) -> Trained:
-    """Train on a stream, whose rows are held in blocks. Raises BadData."""
-    blocks, scale, shapes = _shapes_of_blocks(source, parameters, tools)
-    census = blocks.census
-    solving = parameters.solving(census.n_rows, census.n_nonzeros)
-    trees = [
-        _tree_of(Weighed(NO_ROWS, scale), shape, train_blocks(blocks, shape, scale, solving, of_tree))
-        for of_tree, shape in shapes
-    ]
-    link = parameters.model_link()
-    return Trained.of(trees, len(census.label_rows), census.n_features, "label-tree", link, parameters)
 
 
 def estimate_label_tree(data: TrainingSet, parameters: ClassifierParameters, tools: Tools) -> SizeEstimate:

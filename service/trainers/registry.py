@@ -29,9 +29,8 @@ from service.trainers.plt.trainer import PLT
 from service.trainers.ranking.forest import FASTXML, PFASTREXML
 from service.trainers.regrowing import Regrown
 from service.trainers.softmax.trainers import HUFFMAN_TREE, LEARNED_TREE
-from service.trainers.source import MemorySource, OnRows, RowSource, TrainingSet, check_training_set
+from service.trainers.source import MemorySource, RowSource, TrainingSet, check_training_set
 from service.trainers.spec import Regrows, Trained, TrainerSpec
-from service.trainers.state import EVERY_PASS, Passes
 from service.trainers.work import Progress, Tools, no_progress
 
 TRAINERS: dict[str, TrainerSpec[Any]] = {
@@ -135,36 +134,20 @@ def parse_parameters(name: str, items: Sequence[str]) -> Parameters:
     return parsed
 
 
-def fit(
-    name: str,
-    parameters: Parameters,
-    source: RowSource,
-    seed: int = 0,
-    threads: int = 1,
-    progress: Progress = no_progress,
-    on_rows: OnRows | None = None,
-    crew: Crew | None = None,
-    passes: Passes = EVERY_PASS,
-) -> Trained:
+def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> Trained:
     """Train with trainer `name` on the rows of a source.
 
     parameters  of the trainer's class
-    seed        >= 0; the same seed and data give the same bits whatever the number of threads
-    threads     >= 1
-    progress    called in this thread with (stage, done, total)
-    on_rows     shown rows of the first pass with the model so far, before it learns from them
-    crew        who runs its steps, in the place of so many threads here
-    passes      those that are made, by a trainer that has a plan of them
+    tools       the same seed, >= 0, and data give the same bits whatever the number of threads
 
     Raises BadParameter, BadData; a trainer that cannot read the source is refused before it is read. When
     this thread is interrupted the threads end soon, and the exception goes on.
     """
-    spec, tools = trainer(name), _tools(name, parameters, seed, crew or Crew(threads), progress)
-    tools = replace(tools, on_rows=on_rows, passes=passes)
+    spec, passes = _checked(name, parameters, tools), tools.passes
     if not _can_read(spec, source):
         able = ", ".join(spec.name for spec in TRAINERS.values() if _can_read(spec, source))
         raise BadParameter(f"trainer: expected one that {_READS[source.reads]}, {able}; found {name}")
-    if on_rows is not None and not spec.shows:
+    if tools.on_rows is not None and not spec.shows:
         shows = ", ".join(spec.name for spec in TRAINERS.values() if spec.shows)
         raise BadParameter(f"thresholds: expected a trainer of {shows}, found {name}")
     if isinstance(source, MemorySource):
@@ -221,38 +204,24 @@ def train(
     progress: Progress = no_progress,
 ) -> Trained:
     """Train with trainer `name` on rows in memory, usually rows of length 1; see `fit`."""
-    return fit(name, parameters, MemorySource(TrainingSet(rows, labels)), seed, threads, progress)
+    tools = Tools(seed, Crew(threads), progress)
+    return fit(name, parameters, MemorySource(TrainingSet(rows, labels)), tools)
 
 
-def estimate(
-    name: str,
-    parameters: Parameters,
-    rows: SparseRows,
-    labels: LabelRows,
-    seed: int = 0,
-    threads: int = 1,
-    progress: Progress = no_progress,
-    crew: Crew | None = None,
-) -> dict[str, Any]:
-    """Return nonzeros_bound, bytes_bound, ratio_to_ovr, stored_bytes and alpha_per_depth of a training.
-
-    crew  who runs the steps, in the place of so many threads here
-    """
-    data = TrainingSet(rows, labels)
-    tools = _tools(name, parameters, seed, crew or Crew(threads), progress)
+def estimate(name: str, parameters: Parameters, data: TrainingSet, tools: Tools) -> dict[str, Any]:
+    """Return nonzeros_bound, bytes_bound, ratio_to_ovr, stored_bytes and alpha_per_depth of a training."""
+    spec = _checked(name, parameters, tools)
     check_training_set(data)
-    return trainer(name).estimate(data, parameters, tools).as_dict()
+    return spec.estimate(data, parameters, tools).as_dict()
 
 
-def estimate_blocks(
-    name: str, parameters: Parameters, source: RowSource, seed: int, crew: Crew, progress: Progress
-) -> dict[str, Any]:
+def estimate_blocks(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> dict[str, Any]:
     """Return what `estimate` does of a stream. Raises BadParameter for a trainer that holds no blocks."""
-    found = trainer(name).estimate_blocks
+    found = _checked(name, parameters, tools).estimate_blocks
     if found is None:
         able = ", ".join(spec.name for spec in TRAINERS.values() if spec.estimate_blocks)
         raise BadParameter(f"stream: expected one of {able}, found {name}")
-    return found(source, parameters, _tools(name, parameters, seed, crew, progress)).as_dict()
+    return found(source, parameters, tools).as_dict()
 
 
 def check_spreads(name: str, parameters: Parameters) -> None:
@@ -269,9 +238,11 @@ def _can_read(spec: TrainerSpec[Any], source: RowSource) -> bool:
     return ways.index(source.reads) <= ways.index(spec.reads)
 
 
-def _tools(name: str, parameters: Parameters, seed: int, crew: Crew, progress: Progress) -> Tools:
-    if not isinstance(parameters, trainer(name).parameters):
+def _checked(name: str, parameters: Parameters, tools: Tools) -> TrainerSpec[Any]:
+    """Return trainer `name`. Raises BadParameter, also for what it is not to be used with."""
+    spec, threads = trainer(name), tools.crew.threads
+    if not isinstance(parameters, spec.parameters):
         raise BadParameter(f"expected parameters of {name}, found {type(parameters).__name__}")
-    if seed < 0 or crew.threads < 1:
-        raise BadParameter(f"expected a seed >= 0 and threads >= 1, found {seed} and {crew.threads}")
-    return Tools(seed, crew, progress)
+    if tools.seed < 0 or threads < 1:
+        raise BadParameter(f"expected a seed >= 0 and threads >= 1, found {tools.seed} and {threads}")
+    return spec

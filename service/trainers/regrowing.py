@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from model_store.build import build_ensemble, forest_order, put_chunks
 from model_store.compiled.handles import I32, I64, Bools
 from model_store.decoding import OldTree, chunk_of, trees_of
-from model_store.ensemble import Chunk, Tree, TreeEnsemble, Weights
+from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from model_store.version import Model
 from service.base.rows import LabelRows, SparseRows, offsets
-from service.kernels.training.problem import add_margins, forget_rows, rows_of, without
+from service.kernels.training.problem import add_margins, forget_rows, rows_of
 from service.trainers.classifiers import (
     Again,
     Loss,
@@ -69,12 +69,87 @@ class Regrowth(NamedTuple):
     group_most: int
 
     def extend(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
-        """Return what `extend_trees` does."""
-        return extend_trees(model.ensemble, model.manifest.weights, data, self, tools)
+        """Return the trees with a leaf for each label that rows carry and they know nothing of.
+
+        The classifiers of new labels, of divided groups and of all that is on the paths there are trained;
+        all other weights stay to the bit.
+
+        data  rows old and new; labels of the version, and after them new ones
+        """
+        weighed = weigh(data.rows, self.idf)
+        counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
+        is_new = counts > 0
+        is_new[: model.ensemble.label_leaf.shape[1]] &= model.ensemble.label_leaf[0] < 0
+        new = np.flatnonzero(is_new).astype(np.int32)
+        sums = label_sums(data.rows, _only(data.labels, new))[new]
+        n_divided = 0
+
+        def place(old: OldTree, chunk_at: _ChunkAt, of_tree: Tools) -> _Place:
+            nonlocal n_divided
+            joins, divided = _join(old, chunk_at, new, sums, counts[new]), {}
+            for node, (before, joining) in joins.items():
+                if len(before) + len(joining) > self.group_most:
+                    labels = np.sort(np.concatenate([before, joining]))
+                    alike = label_representations(weighed.rows, _only(data.labels, labels), tools)
+                    divided[node] = self.divide(alike, labels, of_tree.seeded(node))
+            n_divided += len(divided)
+            return _place(old, {node: joining for node, (_, joining) in joins.items()}, divided)
+
+        return self._regrown(model, place, weighed, data.labels, new, tools)._replace(divided=n_divided)
 
     def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
-        """Return what `refit_trees` does."""
-        return refit_trees(model.ensemble, model.manifest.weights, data, self, tools)
+        """Return the same trees with all classifiers trained on other rows, going on from their weights.
+
+        data  its labels are those of the version; classifiers of a node without rows stay
+        """
+
+        def place(old: OldTree, _: _ChunkAt, __: Tools) -> _Place:
+            return _Place(shape_of(old.child_ptr, old.node_label), np.arange(len(old.nodes)))
+
+        weighed = weigh(data.rows, self.idf)
+        return self._regrown(model, place, weighed, data.labels, None, tools)
+
+    def _regrown(
+        self,
+        model: Model,
+        place: Callable[[OldTree, _ChunkAt, Tools], _Place],
+        weighed: Weighed,
+        labels: LabelRows,
+        new: I32 | None,
+        tools: Tools,
+    ) -> Regrown:
+        """Return the ensemble whose trees have other places, trained above new labels (None: above all)."""
+        trees, kept, whole, n_trained = [], [], [], 0
+        for number, old in enumerate(olds := trees_of(model.ensemble)):
+            of_tree = tools.of_tree(number, len(olds))
+            chunk_at = _chunks_of(model.ensemble, old)
+            shape, source = place(old, chunk_at, of_tree)
+            members = self.members(labels, shape)
+            is_new = np.isin(shape.labels, shape.labels if new is None else new)
+            has_rows = shape.below(np.diff(members.ptr)[: len(shape.labels)] > 0) > 0
+            changed = ((shape.below(is_new) > 0) | (source < 0)) & has_rows[parents_of(shape.child_ptr)]
+            changed[0] = False
+            at = np.where(source > 0, source - old.child_ptr[parents_of(old.child_ptr)[source]], -1)
+            above = np.unique(parents_of(shape.child_ptr)[changed])
+            were = {node: chunk_at(int(source[node])) for node in above[source[above] >= 0].tolist()}
+            trained = _trained(shape, at, changed, were, weighed)
+            solving = self.solving
+            if new is not None:
+                trained = _on_some(
+                    trained, shape, members, is_new, weighed.rows.n_rows, self.solving.loss, of_tree
+                )
+                solving = solving._replace(eps=solving.eps * COARSE)
+            solved = train_classifiers(weighed.rows, shape, members, solving, of_tree, trained)
+            trees.append(_assembled(shape, at, changed, were, trained, solved, weighed))
+            kept.append(np.where(changed | (source < 0), -1, old.nodes[source]))
+            is_above = np.isin(np.arange(len(source)), above)
+            whole.append(np.where(is_above | (source < 0), -1, old.nodes[source]))
+            n_trained += int(changed.sum())
+        made = build_ensemble(trees, labels.n_labels, weighed.rows.n_features, model.manifest.weights)
+        tree_of, local_of = forest_order(trees)
+        at_node = offsets(np.array(list(map(len, kept))))[tree_of] + local_of
+        stays, is_whole = (np.concatenate(of)[at_node] for of in (kept, whole))
+        return Regrown(_as_before(made, model.ensemble, stays, is_whole), 0, n_trained)
 
 
 class Regrown(NamedTuple):
@@ -83,56 +158,6 @@ class Regrown(NamedTuple):
     ensemble: TreeEnsemble
     divided: int
     classifiers: int
-
-
-def extend_trees(
-    ensemble: TreeEnsemble, weights: Weights, data: TrainingSet, how: Regrowth, tools: Tools
-) -> Regrown:
-    """Return the trees with a leaf for each label that rows carry and they know nothing of.
-
-    The classifiers of new labels, of divided groups and of all that is on the paths there are trained; all
-    other weights stay to the bit.
-
-    weights  the type of the ensemble's
-    data     rows old and new; labels of the ensemble, and after them new ones
-    """
-    weighed = weigh(data.rows, how.idf)
-    is_new = np.bincount(data.labels.indices, minlength=data.labels.n_labels) > 0
-    is_new[: ensemble.label_leaf.shape[1]] &= ensemble.label_leaf[0] < 0
-    new = np.flatnonzero(is_new).astype(np.int32)
-    counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)[new]
-    sums = label_sums(data.rows, _only(data.labels, new))[new]
-    n_divided = 0
-
-    def place(old: OldTree, chunk_at: _ChunkAt, of_tree: Tools) -> _Place:
-        nonlocal n_divided
-        joins, divided = _join(old, chunk_at, new, sums, counts), {}
-        for node, (before, joining) in joins.items():
-            if len(before) + len(joining) > how.group_most:
-                labels = np.sort(np.concatenate([before, joining]))
-                alike = label_representations(weighed.rows, _only(data.labels, labels), tools)
-                divided[node] = how.divide(alike, labels, of_tree.seeded(node))
-        n_divided += len(divided)
-        return _place(old, {node: joining for node, (_, joining) in joins.items()}, divided)
-
-    made, n_trained = _regrown(ensemble, weights, place, weighed, data.labels, how, new, tools)
-    return Regrown(made, n_divided, n_trained)
-
-
-def refit_trees(
-    ensemble: TreeEnsemble, weights: Weights, data: TrainingSet, how: Regrowth, tools: Tools
-) -> Regrown:
-    """Return the same trees with all classifiers trained on other rows, going on from their weights.
-
-    data  its labels are those of the ensemble; classifiers of a node without rows stay
-    """
-
-    def place(old: OldTree, _: _ChunkAt, __: Tools) -> _Place:
-        return _Place(shape_of(old.child_ptr, old.node_label), np.arange(len(old.nodes)))
-
-    weighed = weigh(data.rows, how.idf)
-    made, n_trained = _regrown(ensemble, weights, place, weighed, data.labels, how, None, tools)
-    return Regrown(made, 0, n_trained)
 
 
 def _only(labels: LabelRows, some: I32) -> LabelRows:
@@ -202,53 +227,6 @@ def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> _P
     counts[node_label < 0] = list(map(len, labels[1:]))
     shape = shape_of((1 + offsets(counts)).astype(np.int32), node_label)
     return _Place(shape, np.concatenate(source))
-
-
-def _regrown(
-    ensemble: TreeEnsemble,
-    weights: Weights,
-    place: Callable[[OldTree, _ChunkAt, Tools], _Place],
-    weighed: Weighed,
-    labels: LabelRows,
-    how: Regrowth,
-    new: I32 | None,
-    tools: Tools,
-) -> tuple[TreeEnsemble, int]:
-    """Return the ensemble whose trees have other places, trained above new labels (None: above all).
-
-    And how many classifiers were.
-    """
-    trees, kept, whole, n_trained = [], [], [], 0
-    for number, old in enumerate(olds := trees_of(ensemble)):
-        of_tree = tools.of_tree(number, len(olds))
-        chunk_at = _chunks_of(ensemble, old)
-        shape, source = place(old, chunk_at, of_tree)
-        members = how.members(labels, shape)
-        is_new = np.isin(shape.labels, shape.labels if new is None else new)
-        has_rows = shape.below(np.diff(members.ptr)[: len(shape.labels)] > 0) > 0
-        changed = ((shape.below(is_new) > 0) | (source < 0)) & has_rows[parents_of(shape.child_ptr)]
-        changed[0] = False
-        at = np.where(source > 0, source - old.child_ptr[parents_of(old.child_ptr)[source]], -1)
-        above = np.unique(parents_of(shape.child_ptr)[changed])
-        were = {node: chunk_at(int(source[node])) for node in above[source[above] >= 0].tolist()}
-        trained = _trained(shape, at, changed, were, weighed)
-        solving = how.solving
-        if new is not None:
-            trained = _on_some(
-                trained, shape, members, is_new, weighed.rows.n_rows, how.solving.loss, of_tree
-            )
-            solving = solving._replace(eps=solving.eps * COARSE)
-        solved = train_classifiers(weighed.rows, shape, members, solving, of_tree, trained)
-        trees.append(_assembled(shape, at, changed, were, trained, solved, weighed))
-        kept.append(np.where(changed | (source < 0), -1, old.nodes[source]))
-        is_above = np.isin(np.arange(len(source)), above)
-        whole.append(np.where(is_above | (source < 0), -1, old.nodes[source]))
-        n_trained += int(changed.sum())
-    made = build_ensemble(trees, labels.n_labels, weighed.rows.n_features, weights)
-    tree_of, local_of = forest_order(trees)
-    at_node = offsets(np.array(list(map(len, kept))))[tree_of] + local_of
-    stays, is_whole = (np.concatenate(of)[at_node] for of in (kept, whole))
-    return _as_before(made, ensemble, stays, is_whole), n_trained
 
 
 def _as_before(made: TreeEnsemble, old: TreeEnsemble, stays: I64, is_whole: I64) -> TreeEnsemble:
@@ -341,12 +319,20 @@ def _assembled(
             old, again = were[node], trained[node]
             stays = _inverse(np.where(changed[children], -1, at[children]), len(old.bias))
             if again.old is not None and again.some is not None:
-                rest = without(old, weighed.rows, again.some.rows, stays < 0)
+                rest = _without(old, weighed.rows, again.some.rows, stays < 0)
                 parts.append((rest, _inverse(at[children], len(old.bias))))
             elif (stays >= 0).any():
                 parts.append((old, stays))
         chunks[node] = merge_chunks(parts, len(at[children]))
     return Tree(shape.child_ptr, shape.node_label, chunks)
+
+
+def _without(chunk: Chunk, rows: SparseRows, some: I32, of: Bools) -> Chunk:
+    """Return a chunk without the weights that some children, bool[C], have for features of some rows."""
+    is_seen = np.zeros(rows.n_features, np.bool_)
+    is_seen[rows.take(some).indices] = True
+    kept = ~(is_seen[chunk.feature] & of[chunk.child])
+    return Chunk.of(chunk.feature[kept], chunk.child[kept], chunk.weight[kept], chunk.bias)
 
 
 def _inverse(places: NDArray[Any], n: int) -> I32:

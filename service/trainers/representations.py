@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from model_store.compiled.handles import F64, I32, I64
-from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.executors.steps import Calls, Step, T
 from service.kernels.training.cluster import add_projected
@@ -130,14 +129,9 @@ def rerank_arrays(rows: SparseRows, labels: LabelRows, alpha: float, gamma: floa
     gamma   >= 0, finite
 
     Returns "tail/ptr" int64[K + 1], "tail/features" int32[nnz] ascending within a label, "tail/values"
-    float32[nnz], "tail/norm2" float32[K] = |mu_l|^2 and "tail/parameters" float32[2] = (alpha, gamma). Raises
-    BadParameter. Cost: the non-zeros of each row once for each of its labels; memory of the result.
-    Deterministic.
+    float32[nnz], "tail/norm2" float32[K] = |mu_l|^2 and "tail/parameters" float32[2] = (alpha, gamma).
+    Cost: the non-zeros of each row once for each of its labels; memory of the result. Deterministic.
     """
-    if not 0.0 <= alpha <= 1.0:
-        raise BadParameter(f"alpha: expected a number from 0 to 1, found {alpha!r}")
-    if not 0.0 <= gamma < np.inf:
-        raise BadParameter(f"gamma: expected a finite number >= 0, found {gamma!r}")
     scaled: Any = _unit_values(rows.values, rows.indptr)
     sums = label_sums(rows._replace(values=scaled), labels)
     counts = np.bincount(labels.indices, minlength=labels.n_labels)

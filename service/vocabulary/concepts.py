@@ -29,7 +29,6 @@ CONCEPTS_MAX = 1 << 26
 class Concepts(NamedTuple):
     """n concepts, known by their numbers, and m names.
 
-    uris      n of them
     keys      n of them: what labels of data are, URIs, notations or names
     texts     m names; a concept has any number of them
     owners    int32[m]  the concept of each name
@@ -39,7 +38,6 @@ class Concepts(NamedTuple):
     retired   keys of deprecated concepts, which are none of the n: labels that are never suggested
     """
 
-    uris: list[str]
     keys: list[str]
     texts: list[str]
     owners: I32
@@ -48,28 +46,20 @@ class Concepts(NamedTuple):
     related: Lists
     retired: frozenset[str] = frozenset()
 
-    @property
-    def n_concepts(self) -> int:
-        """Return how many there are."""
-        return len(self.uris)
-
     def placed(self, labels: Sequence[str]) -> Concepts:
         """Return the same concepts numbered by `labels`, which has the key of each of them.
 
-        A label that is no concept has no names and no neighbours; its key is its URI. Raises BadData for a
-        concept that `labels` lacks.
+        A label that is no concept has no names and no neighbours. Raises BadData for a concept that `labels`
+        lacks.
         """
         place = {label: i for i, label in enumerate(labels)}
         lacking = next((key for key in self.keys if key not in place), None)
         if lacking is not None:
             raise BadData(f"expected labels that hold every concept, found none for {lacking[:120]!r}")
         places = np.array([place[key] for key in self.keys], np.int32)
-        uris = list(labels)
-        for uri, at in zip(self.uris, places.tolist(), strict=True):
-            uris[at] = uri
-        broader, related = (_moved(links, places, len(uris)) for links in (self.broader, self.related))
+        broader, related = (_moved(links, places, len(labels)) for links in (self.broader, self.related))
         owners = places[self.owners]
-        return self._replace(uris=uris, keys=list(labels), owners=owners, broader=broader, related=related)
+        return self._replace(keys=list(labels), owners=owners, broader=broader, related=related)
 
 
 def read_concepts(path: Path, language: str | None = None, by: str = URI) -> Concepts:
@@ -116,7 +106,6 @@ def concepts_of(subjects: Sequence[Subject], language: str | None = None, by: st
         raise ValueError(f"expected names in {language}, found {', '.join(tags[:10]) or 'none'}")
     place = {one.uri: i for i, (_, one) in enumerate(current)}
     return Concepts(
-        [one.uri for _, one in current],
         keys,
         texts,
         np.frombuffer(owners, np.int32).copy(),

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from model_store.arrays import group_of, take, take_group
 from model_store.compiled.handles import handle_of
 from service.base.rows import SparseRows
-from service.features.characters import in_blocks
 from service.features.tables import take_names
 from service.features.word_forms import STOPS as FEATURE_STOPS
 from service.features.word_forms import load_forms
@@ -75,16 +74,15 @@ class NameMatcher:
         """Return how often a character of a text counts, as a featurizer says it."""
         return 1 if self.forms is None else self.forms.items_a_character
 
-    def rows(self, texts: Sequence[str]) -> SparseRows:
-        """Return a row for each text: column c * F + f is feature f of concept c, where not 0."""
-        return SparseRows.join([self.rows_of_words(self.words(block)) for block in in_blocks(texts)])
-
     def words(self, texts: Sequence[str]) -> Words:
         """Return the words of texts, as features of words with the same parameters have them."""
         return words_of(texts, self.parameters, self.forms)
 
     def rows_of_words(self, words: Words) -> SparseRows:
-        """Return a row for each text, of words that were made with parameters as these."""
+        """Return a row for each text: column c * F + f is feature f of concept c, where not 0.
+
+        words  of the texts, made with parameters as these
+        """
         return SparseRows(*name_rows(*words, self._handle), self.n_features)
 
     def explain(self, text: str, concept: int) -> list[MatchedName]:

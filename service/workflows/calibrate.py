@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import group_of
 from model_store.compiled.handles import F32, Bools
-from model_store.extras import Calibration, calibration_arrays
+from model_store.extras import Calibration
 from model_store.manifest import CALIBRATION, DataInfo
-from model_store.origin import ORIGIN, REPORT, json_array, parent_of, read_report, report_array
+from model_store.origin import ORIGIN, REPORT, json_array, parent_of, read_report
 from model_store.store import Store
 from model_store.version import Draft, Model, draft_of
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
@@ -136,10 +137,10 @@ def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any
         **{f"error_{when}": error for when, error in fit.errors.items()},
     }
     extra = _without_calibration(draft.extra)
-    extra.update(calibration_arrays(fit.calibration))
+    extra.update(group_of(CALIBRATION, fit.calibration))
     if REPORT in extra:
         told = {name: part for name, part in read_report(extra).items() if name != "validation"}
-        extra[REPORT] = report_array(told)
+        extra[REPORT] = json_array(REPORT, told)
     extra[ORIGIN] = json_array(ORIGIN, {**origin, CALIBRATION: about})
     metrics = {name: value for name, value in draft.metrics.items() if name not in F_MEASURES}
     return replace(draft, metrics=metrics, extra=extra)

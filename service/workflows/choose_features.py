@@ -13,7 +13,7 @@ from model_store.names import build_names
 from model_store.version import Draft, Model, model_of
 from service.base.errors import BadParameter
 from service.base.rows import Dataset
-from service.evaluation.ranking import KS, ranking_metrics
+from service.evaluation.ranking import KS, PredictedRows, Truth, ranking_metrics
 from service.executors.local import Crew
 from service.features import Featurizer, fit_featurizer, parameters_of
 from service.features.parameters import PARAMETERS, AutoParameters, FeatureParameters
@@ -69,15 +69,11 @@ class FeatureChoice(NamedTuple):
     held_out: int
     tried: list[Tried]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it as `xylem train --json` says it."""
-        return {**self._asdict(), "tried": [tried._asdict() for tried in self.tried]}
-
-    def without_times(self) -> dict[str, Any]:
-        """Return what `as_json` does but the times: the same for the same data and seed."""
-        tried = [tried._asdict() for tried in self.tried]
-        for each in tried:
-            del each["us_per_row"], each["features_us"]
+    def as_json(self, *, times: bool = True) -> dict[str, Any]:
+        """Return it as `xylem train --json` says it; without times: the same for the same data and seed."""
+        left_out = () if times else ("us_per_row", "features_us")
+        facts = [tried._asdict().items() for tried in self.tried]
+        tried = [{name: value for name, value in each if name not in left_out} for each in facts]
         return {**self._asdict(), "tried": tried}
 
 
@@ -148,7 +144,11 @@ def _try(
     start = time.perf_counter()
     found = predictor.predict(held_rows, options, 1)
     search_us = 1e6 * (time.perf_counter() - start) / held.n_rows
-    figures = ranking_metrics(found.ptr, found.labels, held.labels, np.ones(held.labels.n_labels))
+    figures = ranking_metrics(
+        PredictedRows(found.ptr, found.labels),
+        Truth(held.labels, held.unknown_labels),
+        np.ones(held.labels.n_labels),
+    )
     precision = sum(figures[f"P@{k}"] for k in KS) / len(KS)
     features_us = _us_of(featurizer, held.texts[:_TIMED_TEXTS])
     total_us = round(features_us + search_us, 1)

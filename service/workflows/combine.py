@@ -19,7 +19,7 @@ from model_store.identifiers import check_model
 from model_store.label_info import URI
 from model_store.manifest import Parameter, member_prefix
 from model_store.members import MEMBER_FEATURES
-from model_store.origin import REPORT, origin_arrays, parent_of, report_array
+from model_store.origin import REPORT, json_array, origin_arrays, parent_of
 from model_store.store import Store
 from model_store.version import Draft, Model, model_of
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
@@ -232,7 +232,7 @@ def _fitted(
         draft,
         data=labelled.source._replace(rows=draft.data.rows),
         metrics=report["combined"],
-        extra={**draft.extra, REPORT: report_array(told)},
+        extra={**draft.extra, REPORT: json_array(REPORT, told)},
     )
     return Combined(draft, {**report, "warnings": warnings})
 

@@ -35,7 +35,8 @@ from model_store.near import near_features
 from model_store.origin import MADE_FOR, ORIGIN, REPORT
 from model_store.version import Draft, Model
 from service.base.errors import BadData, BadParameter
-from service.base.rows import Dataset, LabelRows, offsets
+from service.base.rows import Dataset
+from service.datasets.dataset import renumber_labels
 from service.features.combined import CombinedFeaturizer
 from service.features.languages import FILE_SUFFIX
 from service.features.parameters import ContextParameters, NamedParameters, RawParameters, as_config
@@ -192,15 +193,9 @@ def no_ranker(parts: CombinedParts) -> Ranker:
 
 def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
     """Return labelled rows whose labels have the ids of a table; those that it lacks are unknown ones."""
-    rows = dataset.labels
     names = dataset.names
     ids = find_all(table, names)
-    found = ids[rows.indices]
-    is_known = found >= 0
-    row = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
-    order = np.lexsort((found[is_known], row[is_known]))
-    labels = LabelRows(offsets(is_known)[rows.indptr], found[is_known][order], table.n_names)
-    unknown = np.bincount(row[~is_known], minlength=rows.n_rows).astype(np.int32)
+    labels, unknown = renumber_labels(dataset.labels, ids, table.n_names)
     unknown_names = [names[i] for i in np.flatnonzero(ids < 0).tolist()]
     return replace(
         dataset, labels=labels, unknown_labels=unknown, unknown_names=unknown_names, label_names=None

@@ -18,9 +18,10 @@ from service.evaluation.bootstrap import (
     DecidedLabels,
     DecisionPair,
     compare_rows,
+    ones_at,
     row_figures,
 )
-from service.evaluation.ranking import mark_true
+from service.evaluation.ranking import mark_true, rows_of
 from service.features.parameters import ContextParameters
 from service.inference.parts import predict_all
 from service.inference.predictor import PredictOptions
@@ -173,29 +174,17 @@ def _check_rows(a: _Side, b: _Side, data: Path) -> None:
 
 def _decisions(a: _Side, b: _Side, ids: I64, n_new: int, empty: EmptyConvention) -> DecisionPair:
     """Return the decisions of both over the labels that either knows; `ids` are those of b's labels."""
-    n_known = a.labelled.labels.n_labels
-    true_a, true_b = (
-        _pairs(PredictedRows(side.labelled.labels.indptr, side.labelled.labels.indices)) for side in (a, b)
-    )
-    of_b = ids[true_b[1]]
-    only_b = of_b >= n_known  # the others are among a's
-    return DecisionPair(
-        _decided(a, np.arange(n_known)),
-        _decided(b, ids),
-        np.concatenate([true_a[0], true_b[0][only_b]]),
-        np.concatenate([true_a[1], of_b[only_b]]),
-        n_known + n_new,
-        empty,
-    )
+    labels = a.labelled.labels
+    of_a, shape = np.arange(labels.n_labels), (labels.n_labels + n_new, labels.n_rows)
+    true = [
+        ones_at(rows_of(side.labelled.labels.indptr), named[side.labelled.labels.indices], shape)
+        for side, named in ((a, of_a), (b, ids))
+    ]
+    return DecisionPair(_decided(a, of_a, shape), _decided(b, ids, shape), true[0].maximum(true[1]), empty)
 
 
-def _decided(side: _Side, ids: I64) -> DecidedLabels:
+def _decided(side: _Side, ids: I64, shape: tuple[int, int]) -> DecidedLabels:
     assert side.decided is not None
-    rows, labels = _pairs(side.decided)
+    rows, labels = rows_of(side.decided.ptr), ids[side.decided.labels]
     is_true = mark_true(side.decided, side.labelled.labels)
-    named = ids[labels]
-    return DecidedLabels(rows[is_true], named[is_true], rows, named)
-
-
-def _pairs(rows: PredictedRows) -> tuple[I64, I64]:
-    return np.repeat(np.arange(len(rows.ptr) - 1), np.diff(rows.ptr)), rows.labels.astype(np.int64)
+    return DecidedLabels(ones_at(rows[is_true], labels[is_true], shape), ones_at(rows, labels, shape))

@@ -11,6 +11,7 @@ from service.trainers.blocks import block_bytes
 from service.trainers.label_tree import ClassifierParameters
 from service.trainers.registry import estimate_blocks
 from service.trainers.registry import trainer as find_trainer
+from service.trainers.work import Tools
 from service.workflows.labelled import OnProgress, no_progress
 from service.workflows.prepared import prepare, prepare_in_memory
 from service.workflows.request import TrainRequest
@@ -28,16 +29,16 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
     chosen, crew = request.chosen(), _Measuring(request.threads)
     if request.ray is not None:
         request.check(chosen, False)
-    name, parameters, seed = request.trainer, chosen.trainer, request.seed
+    name, parameters, tools = request.trainer, chosen.trainer, Tools(request.seed, crew, on_progress)
     if request.stream:
         source = prepare(request, chosen, crew, on_progress)
-        found = estimate_blocks(name, parameters, source, seed, crew, on_progress)
+        found = estimate_blocks(name, parameters, source, tools)
         assert isinstance(parameters, ClassifierParameters)  # others have no blocks
         worker = block_bytes(source.census.n_features, parameters.memory_mib, crew.most_rows)
         needs = {"held_bytes": crew.held_bytes, "worker_bytes": worker, "driver_bytes": peak_memory_bytes()}
         return {**found, "blocks": needs}
     data = prepare_in_memory(request, chosen, crew, on_progress).data
-    found = estimate(name, parameters, *data, seed, request.threads, on_progress, crew)
+    found = estimate(name, parameters, data, tools)
     if request.ray is None:
         return found
     worker = find_trainer(name).worker_bytes(data, parameters)

@@ -93,10 +93,7 @@ def evaluate_rows(
     counts = count_labels(decided, labelled.labels)
     ranking = PredictedRows(ranked.ptr, ranked.labels)
     bins = reliability(ranked.scores, mark_true(ranking, labelled.labels))
-    training_rows = model.arrays.get("labels/counts")
-    bands = None
-    if training_rows is not None:
-        bands = frequency_bands(ranking, counts, labelled.labels, training_rows, empty)
+    bands = frequency_bands(ranking, counts, labelled.labels, model.arrays.get("labels/counts"), empty)
     note = note_on(model) if thresholds is None else None
     at = np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32) if thresholds is None else thresholds
     return Evaluation(
@@ -146,11 +143,7 @@ def list_unknown(report: Mapping[str, Any]) -> str:
 
 def note_on(model: Model) -> str | None:
     """Return what to know about the metrics of a version that is not tuned, if there is something."""
-    return RERANKED if _scores_are_no_probabilities(model) else None
-
-
-def _scores_are_no_probabilities(model: Model) -> bool:
-    return has_rerank(model.arrays) and not has_calibration(model.arrays)
+    return RERANKED if has_rerank(model.arrays) and not has_calibration(model.arrays) else None
 
 
 class ValidFigures(NamedTuple):
@@ -168,7 +161,7 @@ def valid_figures(
     Its metrics are all that are in percent, but for F-measures of a version that re-ranks: see RERANKED.
     """
     report, _, ranked, decided = _measure(model, valid, threads, on_progress, thresholds, USUAL_EMPTY)
-    left_out = F_MEASURES if thresholds is None and _scores_are_no_probabilities(model) else ()
+    left_out = F_MEASURES if thresholds is None and note_on(model) else ()
     metrics = {key: value for key, value in report.items() if type(value) is float and key not in left_out}
     first = PredictedRows(ranked.ptr, ranked.labels)
     counts = model.arrays.get("labels/counts")

@@ -12,6 +12,7 @@ from model_store.store import Store
 from service.thresholds.methods.ofo import lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
+from service.workflows.going_on import check_base
 from service.workflows.labelled import OnProgress, no_progress
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
 
@@ -28,6 +29,7 @@ def extend_and_publish(
     base = store.open(*request.base)
     trainer = base.manifest.trainer.name
     wanted = replace(request, trainer=trainer, seed=base.manifest.seed, extends=True, parameters=())
+    check_base(base, wanted, "extend")
     return train_and_publish(store, model, wanted, on_progress)
 
 

@@ -103,7 +103,6 @@ def dataset_from_memory(
             collector.add_named(number, checked.rows[number], row)
         else:  # rows of a matrix have no text
             collector.add_text(number, checked.rows[number] if checked.rows else "", row)
-    collector.flush()
     found = collector.finish(model)
     dataset = _dataset(checked, found.labels, found.unknown_labels, found.label_names, rows)
     return replace(dataset, unknown_names=found.unknown_names)

@@ -104,18 +104,14 @@ def _check_left(request: TrainRequest, state: LearnerState, plan: PassPlan, show
 
 
 def prepare_on(on: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
-    """Return the rows of a training that goes on, with the version's features. Raises BadInput."""
-    if on.state is None:
-        return _prepare_trees(on.base, on.request, on_progress)
-    return _prepare_passes(on, on.state, crew, on_progress)
+    """Return the rows of a training that goes on, with the version's features and labels. Raises BadInput.
 
-
-def _prepare_passes(on: GoingOn, state: LearnerState, crew: Crew, on_progress: OnProgress) -> PreparedSource:
-    """Return the rows of further passes, with the version's features and labels. Raises BadInput.
-
-    They are those of the passes before; or new ones of standard input, whose labels may be new.
+    Those of further passes are those of the passes before; or new ones of standard input, whose labels may be
+    new.
     """
-    base, request = on.base, on.request
+    base, request, state = on.base, on.request, on.state
+    if state is None:
+        return _prepare_trees(base, request, on_progress)
     if request.data == STDIN and on.chosen.features:
         ids = state.take("ids", "int32", base.manifest.n_labels)
         names, counts = all_names(base.labels), base.arrays[LABEL_COUNTS]
@@ -139,7 +135,7 @@ def _prepare_trees(base: Model, request: TrainRequest, on_progress: OnProgress) 
     """
     shown, manifest = base.manifest.shown, base.manifest
     what = "extend" if request.extends else "from"
-    _check_base(base, request, what)
+    check_base(base, request, what)
     dataset = request.read(on_progress)
     if not request.extends:
         unknown = renumbered(dataset, base.labels).unknown_names
@@ -179,7 +175,7 @@ def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
     return {"parent": parent_of(base.manifest), **(kept if request.extends else {})}
 
 
-def _check_base(base: Model, request: TrainRequest, what: str) -> None:
+def check_base(base: Model, request: TrainRequest, what: str) -> None:
     """Raise BadParameter for a version that cannot go on so."""
     shown, manifest = base.manifest.shown, base.manifest
     if manifest.kind == COMBINED:

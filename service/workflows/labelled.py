@@ -85,9 +85,8 @@ def read_labelled_with(
     """
     if isinstance(featurizer, ContextFeaturizer):
         _refuse_chunks(chunk_characters)
-        texts = read_texts(data, partial(on_progress, "read")).texts
-        windows = featurizer.windows_of(texts)
-        return Labelled(*windows, np.zeros(windows.rows.n_rows, np.int32))
+        rows, words = featurizer.windows_of(read_texts(data, partial(on_progress, "read")))
+        return Labelled(rows, words, np.zeros(rows.n_rows, np.int32))
     dataset = read_dataset(
         data,
         labels=labels,

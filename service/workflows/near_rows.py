@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from model_store.arrays import group_of
 from model_store.compiled.handles import F32, F64, I32, I64
-from model_store.near import NEAR, NEAR_FEATURES, OTHERS_MAX, POSTINGS_MAX, ROWS_MAX, ZERO, NearRows
+from model_store.near import CONTEXT, NEAR, NEAR_FEATURES, OTHERS_MAX, POSTINGS_MAX, ROWS_MAX, ZERO, NearRows
 from model_store.version import Model
 from service.base.errors import BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows, offsets, ranges
@@ -59,7 +59,8 @@ def near_or_not(
     """
     plain = found._replace(features=np.ascontiguousarray(found.features[:, : -len(NEAR_FEATURES)]))
     before = rank_by_folds(kind, plain, seed)
-    if not np.ptp(found.features[:, -len(NEAR_FEATURES) :], axis=0).any():  # no row is near: a gain is chance
+    near = found.features[:, -len(NEAR_FEATURES) :]
+    if not np.ptp(near[:, :CONTEXT], axis=0).any():  # no row is near: a gain is chance
         margins = before
     measured = gain_of(precisions(plain, before), precisions(found, margins), len(found.ptr) - 1)
     return (found, margins, measured) if measured["kept"] else (plain, before, measured)
@@ -105,20 +106,12 @@ def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
     others = np.random.default_rng(seed).permutation(np.flatnonzero(~is_used))
     is_used[others[: max(0, KEPT_ROWS - int(is_used.sum()))]] = True
     used = np.flatnonzero(is_used)
-    kept = rows.take(used)
-    values = kept.values.astype(np.float64)
-    of_row = np.repeat(np.arange(len(used)), np.diff(kept.indptr))
-    lengths = np.sqrt(np.bincount(of_row, values**2, len(used)))
-    sizes = np.abs(values)
-    chosen = _first_of_each(of_row, np.lexsort((kept.indices, -sizes, of_row)), FEATURES_MAX)
-    of_row, values, features = of_row[chosen], values[chosen], kept.indices[chosen]
+    of_row, features, values, lengths = largest_features(rows.take(used))
     largest = np.zeros(len(used))
     np.maximum.at(largest, of_row, np.abs(values))
     step = np.where(largest > 0, largest / _LARGEST, 1)
     scale = np.divide(step, lengths, out=np.zeros(len(used)), where=lengths > 0)
-    weights = np.abs(values) * (scale / step)[of_row]
-    listed = _first_of_each(features, np.lexsort((of_row, -weights, features)), POSTINGS_MAX)
-    listed = listed[np.lexsort((of_row[listed], features[listed]))]
+    listed = largest_rows(of_row, features, values * (scale / step)[of_row])
     feature, n_rows = np.unique(features[listed], return_counts=True)
     value = np.rint(values[listed] / step[of_row[listed]]) + ZERO
     return NearRows(
@@ -131,6 +124,24 @@ def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
         scale.astype(np.float32),
         *(*_voted(labels.take(used)), *_true_together(labels)),
     )
+
+
+def largest_features(rows: SparseRows) -> tuple[I64, I32, F64, F64]:
+    """Return the FEATURES_MAX largest features of each row: the row, the feature and the value of each.
+
+    And the lengths of the whole rows, float64[n].
+    """
+    values = rows.values.astype(np.float64)
+    of_row = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
+    lengths = np.sqrt(np.bincount(of_row, values**2, rows.n_rows))
+    chosen = _first_of_each(of_row, np.lexsort((rows.indices, -np.abs(values), of_row)), FEATURES_MAX)
+    return of_row[chosen], rows.indices[chosen], values[chosen], lengths
+
+
+def largest_rows(of_row: I64, features: I32, weights: F64) -> I64:
+    """Return the places of the POSTINGS_MAX largest weights of each feature, by feature and row."""
+    listed = _first_of_each(features, np.lexsort((of_row, -np.abs(weights), features)), POSTINGS_MAX)
+    return listed[np.lexsort((of_row[listed], features[listed]))]
 
 
 def _first_of_each(groups: NDArray[Any], order: I64, most: int) -> I64:

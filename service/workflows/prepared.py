@@ -1,8 +1,7 @@
 """The data of a training as a source of rows, and what is known of them besides."""
 
-from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,13 +11,11 @@ from model_store.version import Model
 from service.base.errors import BadData, BadInstance, BadParameter
 from service.base.rows import Dataset
 from service.datasets.parts import STDIN, DataStream
-from service.datasets.reader import read_texts
 from service.executors.local import Crew
 from service.features import Featurizer, default_kind, fit_featurizer, parameters_of
-from service.features.context import fit_context
 from service.features.parameters import AutoParameters, ContextParameters
 from service.trainers.softmax.parameters import SoftmaxParameters
-from service.trainers.source import MemorySource, RowSource, TrainingSet
+from service.trainers.source import MemorySource, TrainingSet
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.choose_features import FeatureChoice, choose_features
 from service.workflows.combined_parts import renumbered
@@ -30,36 +27,16 @@ EMPTY_SHARE_MAX = 0.1
 """A warning says when a larger share of the training rows has no feature."""
 
 
-class PreparedSource(RowSource, Protocol):
-    """Rows to train on, and what a version tells of them: unless they are in memory, once they were read.
-
-    n_empty  rows without a feature
-    warning  what the reader of the data says that may be wrong with them
-    choice   what features were tried, if any were
-    """
-
-    n_empty: int
-    choice: FeatureChoice | None
-
-    @property
-    def names(self) -> NameTable:
-        """Return the names of the labels."""
-
-    @property
-    def featurizer(self) -> Featurizer:
-        """Return what makes rows of instances."""
-
-    @property
-    def data_info(self) -> DataInfo:
-        """Return what a manifest says of the data."""
-
-    @property
-    def warning(self) -> str | None:
-        """Return what may be wrong with the data."""
-
-
 class PreparedRows(MemorySource):
-    """Rows in memory."""
+    """Rows in memory.
+
+    names       of the labels
+    featurizer  makes rows of instances
+    data_info   what a manifest says of the data
+    warning     what the reader of the data says that may be wrong with them
+    choice      what features were tried, if any were
+    n_empty     rows without a feature
+    """
 
     def __init__(
         self,
@@ -77,6 +54,10 @@ class PreparedRows(MemorySource):
         self.warning = warning
         self.choice = choice
         self.n_empty = int((np.diff(data.rows.indptr) == 0).sum())
+
+
+PreparedSource: TypeAlias = PreparedRows | FileSource | TextSource
+"""Rows to train on, and what a version tells of them: unless they are in memory, once they were read."""
 
 
 def warnings_of(source: PreparedSource) -> list[str]:
@@ -162,9 +143,9 @@ def _context_parameters(chosen: Chosen) -> ContextParameters | None:
 
 def _prepare_texts(data: Path, parameters: ContextParameters, on_progress: OnProgress) -> PreparedRows:
     """Read the texts of a file; a row is a window of words, its label the next word."""
-    texts, source, sha256 = read_texts(data, partial(on_progress, "read"))
+    source = TextSource(data, parameters, on_progress)
+    featurizer = source.featurizer  # after a first pass
     on_progress("features", 0, 1)
-    featurizer = fit_context(texts, parameters)
-    windows = TrainingSet(*featurizer.windows_of(texts))
+    windows = TrainingSet.join(list(source.parts()))
     on_progress("features", 1, 1)
-    return PreparedRows(windows, featurizer.words, featurizer, DataInfo(source, windows.n_rows, sha256))
+    return PreparedRows(windows, source.names, featurizer, source.data_info)

@@ -16,7 +16,7 @@ from service.evaluation import USUAL_EMPTY
 from service.inference.parts import predict_parts
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.thresholds.methods.estimates import EstimateKeeper, Estimates, count_at, macro_f
+from service.thresholds.methods.estimates import EstimateKeeper, Estimates, count_at
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.methods.starts import count_rows
 from service.thresholds.store.codec import Tuned
@@ -129,7 +129,7 @@ class ProgressiveThresholds:
         estimates = self._late.all()
         truth = LabelRows.join(self._truth)
         at = np.maximum(learner.thresholds, estimates.floor)
-        return macro_f(count_at(estimates, truth, at), USUAL_EMPTY)
+        return 100.0 * count_at(estimates, truth, at).macro_f(USUAL_EMPTY)
 
 
 def predictor_so_far(ensemble: TreeEnsemble, n_features: int) -> Searcher:

@@ -15,10 +15,11 @@ from model_store.compiled.handles import I64
 from model_store.manifest import TrainerInfo
 from model_store.version import Draft, Model, model_of
 from service.base.errors import BadParameter
-from service.base.rows import Dataset, offsets
+from service.base.rows import Dataset, SparseRows, offsets
 from service.inference.combined_predictor import CombinedPredictor
 from service.inference.predictors import make_predictor
 from service.vocabulary.featurizers import featurizer_of
+from service.workflows.alike import GROUP_ROWS, group_alike
 from service.workflows.combined_parts import combined_parts, no_ranker
 from service.workflows.labelled import OnProgress, labelled_dataset
 from service.workflows.near_rows import check_rerank, near_of
@@ -43,9 +44,6 @@ PARTS = 5
 RANKED_ROWS = 20_000
 """Parts are held out until there are so many rows, or all parts were."""
 
-BLOCK_ROWS = 50
-"""Neighbours in a file are often alike: so many stay together."""
-
 
 def rerank(
     draft: Draft, dataset: Dataset, train_part: Callable[[Dataset], Draft], seed: int, on_progress: OnProgress
@@ -63,7 +61,7 @@ def rerank(
     check_rerank(draft.link, draft.trainer.name)
     if dataset.n_rows < BOOSTED_ROWS:
         raise BadParameter(f"rerank: expected at least {BOOSTED_ROWS} rows, found {dataset.n_rows}")
-    parts = divide(dataset.n_rows, seed)
+    parts = divide(featurizer_of(model_of(draft)).transform_dataset(dataset), seed)
     wanted = min(PARTS, -(-RANKED_ROWS // len(parts[0])))
     found = []
     for done, held in enumerate(parts[:wanted]):
@@ -85,13 +83,11 @@ def rerank(
     return _combined(draft, dataset, seed, ranker), report
 
 
-def divide(n_rows: int, seed: int) -> list[I64]:
-    """Return PARTS parts of the rows, ascending, of blocks of neighbours that the seed deals."""
-    block = max(1, min(BLOCK_ROWS, n_rows // (2 * PARTS)))
-    n_blocks = -(-n_rows // block)
-    part_of = np.random.default_rng(seed).permutation(n_blocks) % PARTS
-    of_row = part_of[np.arange(n_rows) // block]
-    return [np.flatnonzero(of_row == part) for part in range(PARTS)]
+def divide(rows: SparseRows, seed: int) -> list[I64]:
+    """Return PARTS parts of the rows, ascending, of groups of rows alike that the seed deals."""
+    group = group_alike(rows, min(GROUP_ROWS, -(-rows.n_rows // (2 * PARTS))))
+    part = np.random.default_rng(seed).permutation(int(group.max()) + 1)[group] % PARTS
+    return [np.flatnonzero(part == number) for number in range(PARTS)]
 
 
 def _combined(draft: Draft, dataset: Dataset, seed: int, ranker: Any = None) -> Draft:

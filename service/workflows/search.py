@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -261,7 +261,10 @@ class _Running:
     """Trials that were asked for and have not ended. Optuna's ask and tell, in the caller's thread."""
 
     def __init__(self, study: Study, request: SearchRequest, on_progress: OnProgress) -> None:
+        from optuna.trial import TrialState
+
         self._study = study
+        self._failed = TrialState.FAIL
         self._request = request
         self._on_progress = on_progress
         self._until = time.time() + 60.0 * request.minutes
@@ -283,7 +286,7 @@ class _Running:
         """Write down what came of a trial; None: it was given up."""
         trial = self._trials.pop(asked.number)
         if facts is None:
-            self._study.tell(trial, state=_failed())
+            self._study.tell(trial, state=self._failed)
         else:
             trial.set_user_attr(_FACTS, facts._asdict())
             self._study.tell(trial, facts.value)
@@ -292,7 +295,7 @@ class _Running:
     def give_up(self) -> None:
         """Write down that what runs has failed."""
         for trial in self._trials.values():
-            self._study.tell(trial, state=_failed())
+            self._study.tell(trial, state=self._failed)
 
 
 def try_trial(
@@ -334,9 +337,3 @@ def _ended(study: Study) -> list[FrozenTrial]:
 
     found: list[FrozenTrial] = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return found
-
-
-def _failed() -> Any:
-    from optuna.trial import TrialState
-
-    return TrialState.FAIL

@@ -14,7 +14,7 @@ from model_store.ensemble import Weights
 from model_store.errors import StoreError
 from model_store.identifiers import check_model
 from model_store.manifest import TrainerInfo
-from model_store.origin import MADE_FOR, ORIGIN, REPORT, origin_arrays, parent_of, report_array
+from model_store.origin import MADE_FOR, ORIGIN, REPORT, json_array, origin_arrays, parent_of
 from model_store.store import Store
 from model_store.version import Draft, Model, model_of
 from service.base.rows import Dataset
@@ -26,6 +26,7 @@ from service.inference.forest_predictor import ForestPredictor
 from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import Trained, TrainingSet, fit
 from service.trainers.state import Passes
+from service.trainers.work import Tools
 from service.workflows.calibrate import calibrated_draft, fit_to_rows
 from service.workflows.evaluate import note_on, valid_figures
 from service.workflows.going_on import GoingOn, go_on, going_on, origin_of, prepare_on
@@ -104,7 +105,7 @@ class _Outcome(NamedTuple):
         """Return what the version's report says of the data and the features, times left out."""
         warnings, choice = self.warnings(), self.source.choice
         found: dict[str, Any] = {"warnings": warnings} if warnings else {}
-        return found if choice is None else {**found, "features": choice.without_times()}
+        return found if choice is None else {**found, "features": choice.as_json(times=False)}
 
 
 def train_and_publish(
@@ -234,7 +235,7 @@ def _finished(
         report["validation"] = rounded or kept
     if libraries := libraries_of(outcome.source.featurizer.parameters):
         origin = {**origin, "libraries": libraries}
-    extra = {REPORT: report_array(report), **origin_arrays(origin, request.made_for)}
+    extra = {REPORT: json_array(REPORT, report), **origin_arrays(origin, request.made_for)}
     draft = replace(draft, extra={**draft.extra, **extra})
     if valid is None or not request.calibrate:
         return _Finished(draft, None if valid is None else note_on(trial), None)
@@ -263,7 +264,7 @@ def _reranked(
         valid = read_labelled(trial, request.valid, on_progress, request.columns)
         metrics, report["validation"] = valid_figures(trial, valid, request.threads, on_progress)
         draft = replace(draft, metrics=metrics)
-    draft = replace(draft, extra={**draft.extra, **extra, REPORT: report_array(report)})
+    draft = replace(draft, extra={**draft.extra, **extra, REPORT: json_array(REPORT, report)})
     return finished._replace(draft=draft), gained
 
 
@@ -319,8 +320,8 @@ def _trained(
         trained = go_on(on.base, source, request, crew or Crew(request.threads), on_progress)
         return _Outcome(trained, source, time.perf_counter() - start, valid, weights=on.base.manifest.weights)
     passes = Passes(None if on is None else on.state, request.until, request.keep_state)
-    how = request.seed, request.threads, on_progress, found, crew, passes
-    trained = fit(request.trainer, chosen.trainer, source, *how)
+    tools = Tools(request.seed, crew or Crew(request.threads), on_progress, found, passes)
+    trained = fit(request.trainer, chosen.trainer, source, tools)
     if found is not None:
         found.check()
     return _Outcome(trained, source, time.perf_counter() - start, valid, found)

@@ -16,7 +16,7 @@ from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.db.engine import Database
-from service.evaluation import USUAL_EMPTY, EmptyConvention, FMeasures, f_measures
+from service.evaluation import USUAL_EMPTY, EmptyConvention, FMeasures, PredictedRows, f_measures
 from service.evaluation.fmeasure import empty_convention
 from service.inference.answering import writeable
 from service.inference.parts import predict_all, predict_parts
@@ -195,25 +195,6 @@ def tune(
     return outcomes
 
 
-def tune_and_keep(
-    model: Model,
-    database: Database,
-    request: TuneRequest,
-    *,
-    shadow: bool,
-    on_progress: OnProgress,
-    on_keep: OnKeep | None = None,
-) -> dict[str, Any]:
-    """Tune an opened version, keep what the first method found, and return a report as JSON values.
-
-    shadow   whether it is kept as a candidate, to be scored beside the thresholds in force
-    on_keep  called with the report in the transaction that keeps it: when it raises, nothing is kept
-
-    Raises BadInput, DatabaseUnavailable, and what `on_progress` raises: then nothing is kept.
-    """
-    return keep(model, database, tune(model, request, on_progress), shadow=shadow, on_keep=on_keep)
-
-
 def keep(
     model: Model,
     database: Database,
@@ -222,7 +203,13 @@ def keep(
     shadow: bool = False,
     on_keep: OnKeep | None = None,
 ) -> dict[str, Any]:
-    """Keep the first of these outcomes with a version, and return a report, as `tune_and_keep` does."""
+    """Keep the first of these outcomes with an opened version, and return a report as JSON values.
+
+    shadow   whether it is kept as a candidate, to be scored beside the thresholds in force
+    on_keep  called with the report in the transaction that keeps it: when it raises, nothing is kept
+
+    Raises BadInput and DatabaseUnavailable: then nothing is kept.
+    """
     name, version = model.manifest.model, model.manifest.version
     facts = [facts_of(outcome) for outcome in outcomes]
     with database.write() as connection:
@@ -365,12 +352,11 @@ def learn(
 def _measure(
     predictor: Searcher, rows: Labelled, tuned: Tuned, request: TuneRequest, on_progress: OnProgress
 ) -> FMeasures:
-    ptr, labels = predict_all(
+    found = predict_all(
         predictor,
         rows.rows,
         predictor.node_thresholds(tuned.thresholds),
         request.threads,
         lambda done: on_progress(f"measure {tuned.method}", done, rows.rows.n_rows),
     )
-    known, unknown, n_unknown = rows.truth
-    return f_measures(ptr, labels, known, empty=request.empty, unknown_labels=unknown, n_unknown=n_unknown)
+    return f_measures(PredictedRows(*found), rows.truth, request.empty)

@@ -23,10 +23,11 @@ from model_store.version import draft_of
 from service.base.errors import BadInput
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.trainers import Trained, estimate, parse_parameters, train
+from service.trainers import Trained, TrainingSet, estimate, parse_parameters, train
 from service.trainers.held_blocks import STAGE as BLOCKS
 from service.trainers.registry import TRAINERS
 from service.trainers.windows import STAGE
+from service.trainers.work import Tools
 from service.workflows.calibrate import calibrate_and_publish
 from service.workflows.choose_features import trial_model
 from service.workflows.train import TrainRequest, train_and_publish
@@ -360,7 +361,7 @@ def test_values_that_are_no_numbers_never_reach_it(name: str, tmp_path: Path) ->
 def test_its_estimate_is_a_bound(name: str) -> None:
     x, y = learnable(80)
     parameters = parse_parameters(name, items_of(name))
-    found = estimate(name, parameters, to_rows(x), to_labels(y), 1)
+    found = estimate(name, parameters, TrainingSet(to_rows(x), to_labels(y)), Tools(1))
     of_both = {"nonzeros_bound", "bytes_bound", "ratio_to_ovr"}
     keeps = {"state_bytes"} if TRAINERS[name].plan(parameters) else set()
     assert found.keys() == {*of_both, "stored_bytes", "alpha_per_depth", *keeps}

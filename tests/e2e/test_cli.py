@@ -205,6 +205,25 @@ def test_predict_of_a_file_equals_predict_of_its_lines(run_here: Run, data: Path
     assert with_ids[0] == with_ids[1]
 
 
+def test_a_text_without_a_known_word_has_labels_and_a_warning(run_here: Run, store: Path) -> None:
+    known, unknown = (run_here("predict", "topics", text, store=store) for text in ("about music", "zzqq"))
+    assert (known.returncode, known.stderr) == (0, "")
+    assert (unknown.returncode, unknown.stderr) == (
+        0,
+        "xylem: warning: the model knows no word of the text\n",
+    )
+    assert "topic::" in unknown.stdout
+
+
+def test_a_file_without_lines_has_no_answers(run_here: Run, store: Path, tmp_path: Path) -> None:
+    lines, table = tmp_path / "empty.jsonl", tmp_path / "empty.csv"
+    lines.touch()
+    table.touch()
+    done = run_here("predict", "topics", "--data", lines, store=store)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert_refused(run_here("predict", "topics", "--data", table, store=store), "empty.csv", "an empty file")
+
+
 def test_models_commands_change_the_store_and_say_so(run_here: Run, store: Path, tmp_path: Path) -> None:
     def models(*arguments: object) -> Any:
         return answer(run_here("models", *arguments, "--json", store=store))

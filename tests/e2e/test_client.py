@@ -19,6 +19,9 @@ import pytest
 
 import xylem
 from model_store.store import Store
+from service.base.settings import Limits
+from service.jobs.data import DataRoot
+from service.jobs.kinds import check_request
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Run
 from tests.served_models import publish_all, publish_model
@@ -218,16 +221,20 @@ def test_every_example_of_the_client_runs(
     examples = blocks("client.md", "python")
     assert len(examples) == 11
     names: dict[str, Any] = {}
-    with running(StubService()) as stub:
+    service = StubService()
+    with running(service) as stub:
         for example in examples:
             is_admin = "admin" in example
             there = example.replace("http://127.0.0.1:8080", stub if is_admin else url)
+            there = there.replace("use::editing", "label::0").replace("game::board", "label::3")
             exec(compile(there.replace("the-admin-key", KEY), "client.md", "exec"), names)
     shown = capsys.readouterr().out
     assert "404 model-not-found" in shown
     assert "applied" in shown or "duplicate" in shown
     assert "succeeded 4 Promotion(promoted=True" in shown
     assert (tmp_path / "predictions.jsonl").stat().st_size > 100_000
+    for job in service.jobs.values():
+        check_request(job["kind"], job["fields"], DataRoot(tmp_path, 1 << 20), Limits())
 
 
 def test_every_recipe_for_batches_runs(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

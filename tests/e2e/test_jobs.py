@@ -80,7 +80,7 @@ def test_a_job_whose_worker_is_killed_is_taken_over(
     tmp_path: Path, database_url: str, start_worker: Start
 ) -> None:
     desk = Desk(settings_for(tmp_path, job_lease_seconds=1.0), database_url)
-    job_id = desk.jobs.submit("training", SLOW).job.id
+    job_id = desk.jobs.submit("training", SLOW).id
     worker = start_worker(desk)
     job_when(desk, job_id, has_begun)
     worker.end(signal.SIGKILL)
@@ -93,7 +93,7 @@ def test_a_job_whose_worker_is_killed_is_taken_over(
 
 
 def test_a_worker_that_is_told_to_stop_gives_its_job_back(desk: Desk, start_worker: Start) -> None:
-    job_id = desk.jobs.submit("training", SLOW).job.id
+    job_id = desk.jobs.submit("training", SLOW).id
     worker = start_worker(desk)
     job_when(desk, job_id, has_begun)
     assert worker.end(signal.SIGTERM) == 0
@@ -106,7 +106,7 @@ def test_jobs_are_cancelled_fail_with_the_reason_and_are_tried_again(
 ) -> None:
     store = desk.settings.store
     small = desk.limited(job_memory_bytes_max=32 << 20)
-    job_id = desk.jobs.submit("training", SLOW).job.id
+    job_id = desk.jobs.submit("training", SLOW).id
     worker = start_worker(small)
     job = job_when(desk, job_id, lambda job: job.has_ended)
     assert (job.state, job.error_code) == ("failed", "limit-exceeded"), job
@@ -165,7 +165,7 @@ def test_a_server_runs_jobs_beside_it_and_starts_their_worker_again(desk: Desk, 
         os.kill(started["pid"], signal.SIGKILL)
         wait_for(lambda: len(server.events("job_worker_started")) == 2)
         if workers == 1:
-            job_id = desk.jobs.submit("training", TRAINING).job.id
+            job_id = desk.jobs.submit("training", TRAINING).id
             assert job_when(desk, job_id, lambda job: job.has_ended).state == "succeeded"
             wait_for(lambda: server.status("/v1/models/m") == 200)
             figure = b'xylem_jobs_ended_total{kind="training",state="succeeded"} 1.0\n'
@@ -205,7 +205,7 @@ def test_xylem_worker_runs_until_it_is_told_to_stop(desk: Desk) -> None:
     worker = subprocess.Popen(
         [*command, "--store", str(desk.settings.store)], env=environment, stdout=subprocess.PIPE
     )
-    ids = [desk.jobs.submit("training", {**TRAINING, "seed": seed}).job.id for seed in range(2)]
+    ids = [desk.jobs.submit("training", {**TRAINING, "seed": seed}).id for seed in range(2)]
     jobs = [job_when(desk, job_id, lambda job: job.has_ended) for job_id in ids]
     assert [job.state for job in jobs] == ["succeeded"] * 2
     assert {job.version for job in jobs} == {1, 2}

@@ -23,9 +23,10 @@ from service.features import Featurizer, load_featurizer
 from service.features.request_bodies import BodyForms, RequestBodies
 from service.features.tensor_request import TensorBodies
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
-from service.serving.events import read_sparse_events
+from service.serving.events import read_sparse
 from tests.oip_requests import HEADER, TYPES, binary_body, csr, tensor
 from tests.unit.features import test_text_bodies
+from tests.unit.serving import test_event_bodies
 
 SECONDS = float(os.environ.get("READER_SECONDS", "0.3"))
 N_FEATURES = 40
@@ -99,12 +100,14 @@ def tensors_of(featurizer: Featurizer, forms: BodyForms) -> Read:
 
 def events_of(featurizer: Featurizer, *, are_lines: bool) -> Read:
     """Return what reads events."""
+    served = test_event_bodies.SERVED["l2"]._replace(featurizer=featurizer, labels=LABELS)
 
     def read(body: Body) -> None:
-        found = read_sparse_events(body.data, featurizer, LABELS, EVENTS, are_lines=are_lines)
+        found = read_sparse(body.data, served, None, EVENTS, are_lines=are_lines)
         if found is not None:
-            check_rows(found.rows)
-            assert not len(found.labels) or 0 <= found.labels.min() <= found.labels.max() < LABELS.n_names
+            check_rows(found[1].rows)
+            labels = found[1].labels.indices
+            assert not len(labels) or 0 <= labels.min() <= labels.max() < LABELS.n_names
 
     return read
 

@@ -20,7 +20,7 @@ from model_store.label_info import Subject
 from model_store.members import Ranker
 from model_store.names import build_names
 from model_store.near import NEAR
-from model_store.origin import REPORT, report_array
+from model_store.origin import REPORT, json_array
 from model_store.store import Store
 from model_store.version import Draft, Model, model_of
 from service.base.rows import LabelRows, SparseRows
@@ -48,7 +48,7 @@ SCHEMA_1: dict[str, dict[str, Any]] = {
         "kind": "decision-tree",
         "link": "argmax",
         "n_features": 40,
-        "extra": {**random_rerank(1, 6, 40), REPORT: report_array({"splits": [1, 2]})},
+        "extra": {**random_rerank(1, 6, 40), REPORT: json_array(REPORT, {"splits": [1, 2]})},
     },
 }
 

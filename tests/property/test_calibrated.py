@@ -136,7 +136,7 @@ def test_thresholds_are_on_the_calibrated_scale(changes):
     each = rng.choice(every.scores, n_labels).astype(np.float32)
     prepared = predictor.node_thresholds(np.zeros(n_labels, np.float32))
     predictor.move_thresholds(prepared, np.arange(n_labels, dtype=np.int32), each)
-    assert prepared.log.tobytes() == predictor.node_thresholds(each).log.tobytes()
+    assert prepared.tobytes() == predictor.node_thresholds(each).tobytes()
     for threshold, least in ((number, np.full(n_labels, number, np.float32)), (prepared, each)):
         found = predictor.predict(rows, PredictOptions(top_r=n_labels, exact=True, threshold=threshold))
         assert found.exact.all()

@@ -8,7 +8,7 @@ import pytest
 
 from model_store.checks import check_version
 from model_store.errors import Corrupt
-from model_store.origin import REPORT, report_array
+from model_store.origin import REPORT, json_array
 from model_store.version import manifest_of
 from tests.mutations import mutated
 from tests.oracles.version_oracle import is_version
@@ -26,7 +26,10 @@ DRAFTS = {
         n_labels=4,
         n_features=33,
         n_trees=1,
-        extra={**random_rerank(1, 4, 33), REPORT: report_array({"purity": [0.5], "balance": {"depth": 3}})},
+        extra={
+            **random_rerank(1, 4, 33),
+            REPORT: json_array(REPORT, {"purity": [0.5], "balance": {"depth": 3}}),
+        },
     ),
     "calibrated": calibrated_draft(10, n_labels=4, n_features=33, n_trees=1),
     "one label": small_draft(4, n_labels=1, n_features=1),

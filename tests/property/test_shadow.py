@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from service.base.errors import DatabaseUnavailable, NotTuned
-from service.thresholds.live.events import Event
-from service.thresholds.live.shadow import ShadowDatabase, shadow_macro_f
+from service.thresholds.live.shadow import take_shadow
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import (
     Deltas,
@@ -22,11 +21,13 @@ from service.thresholds.store.codec import (
 from service.thresholds.store.state import ThresholdDatabase
 from tests.feedback_helpers import (
     N_LABELS,
+    Event,
     Replica,
     instance_event,
     labels_of,
     predicted_at,
     predictor,
+    put_candidate,
     token_event,
 )
 
@@ -80,9 +81,7 @@ def shadow_bits(replica: Replica) -> tuple[object, ...]:
     shadow = replica.live.shadow
     assert shadow is not None
     candidate = shadow.candidate.snapshot()
-    assert np.array_equal(
-        shadow.candidate.prepared.log, predictor().node_thresholds(candidate.thresholds).log
-    )
+    assert np.array_equal(shadow.candidate.prepared, predictor().node_thresholds(candidate.thresholds))
     scores = tuple(c.tobytes() for counters in shadow.scores for c in counters)
     counters = tuple(c.tobytes() for c in candidate.counters)
     return candidate.thresholds.tobytes(), counters, scores, shadow.n_events, shadow.since
@@ -92,7 +91,6 @@ def shadow_bits(replica: Replica) -> tuple[object, ...]:
 def test_a_candidate_is_scored_and_switched_on(database_url: str, halve_events: int | None) -> None:
     replicas = [Replica(database_url, halve_events) for _ in range(2)]
     one, other = replicas
-    candidates = ShadowDatabase(one.database)
     ThresholdDatabase(one.database).save("m", 1, state(1, 2))
     served, candidate = Reference(state(1, 2)), Reference(state(1, 20))
     scores = Reference(state(1, 2)), Reference(state(1, 20))
@@ -100,7 +98,7 @@ def test_a_candidate_is_scored_and_switched_on(database_url: str, halve_events: 
         one.send(event)
         predicted = served.predict(event) if event.predicted is None else event.predicted.tolist()
         served.count(event.labels.tolist(), predicted)
-    assert candidates.put("m", 1, state(1, 20)) == one.live.epoch + 1
+    assert put_candidate(one.database, 1, state(1, 20)) == one.live.epoch + 1
     rng = random.Random(0)
     for n, event in enumerate(events[9:], 10):
         (one if event.predicted is not None else rng.choice(replicas)).send(event)
@@ -132,45 +130,44 @@ def test_a_candidate_is_scored_and_switched_on(database_url: str, halve_events: 
     ]
     assert found == [scores[0].hits, scores[0].marks, scores[1].hits, scores[1].marks]
     assert shadow.macro_f() == tuple(
-        shadow_macro_f(Counters(np.array(s.hits), np.array(s.marks)), "zero") for s in scores[::-1]
+        Counters(np.array(s.hits), np.array(s.marks)).macro_f("zero") for s in scores[::-1]
     )
     before = other.live.epoch
-    assert candidates.switch("m", 1) == before + 1
+    assert take_shadow(one.database, "m", 1, switch=True) == before + 1
     for replica in (*replicas, fresh):
         replica.catch_up()
         assert replica.live.shadow is None
         assert candidate.is_like(replica.live.snapshot())
     assert one.send(token_event("late", [1], [1], before)).results == ["late"]
     with pytest.raises(NotTuned, match="candidate"):
-        candidates.switch("m", 1)
+        take_shadow(one.database, "m", 1, switch=True)
     for replica in (*replicas, fresh):
         replica.close()
 
 
 def test_a_candidate_is_dropped_and_the_thresholds_in_force_stay(database_url: str) -> None:
     one, other = Replica(database_url), Replica(database_url)
-    candidates = ShadowDatabase(one.database)
     with pytest.raises(NotTuned, match="in force"):
-        candidates.put("m", 1, state(1, 9))
+        put_candidate(one.database, 1, state(1, 9))
     one.send(*some_events(5, 1))
-    candidates.put("m", 1, state(1, 9))
+    put_candidate(one.database, 1, state(1, 9))
     epoch = one.send(*some_events(5, 2)).epoch
     other.catch_up()
     assert other.live.shadow is not None
     before = other.live.snapshot()
-    candidates.put("m", 1, state(1, 5))  # another takes its place, and begins anew
+    put_candidate(one.database, 1, state(1, 5))  # another takes its place, and begins anew
     for replica in (one, other):
         replica.catch_up()
         assert replica.live.shadow is not None
         assert replica.live.shadow.n_events == 0
     assert shadow_bits(one) == shadow_bits(other)
-    assert candidates.drop("m", 1) == epoch + 2
+    assert take_shadow(one.database, "m", 1, switch=False) == epoch + 2
     for replica in (one, other):
         replica.catch_up()
         assert replica.live.shadow is None
         assert replica.live.snapshot().thresholds.tobytes() == before.thresholds.tobytes()
     with pytest.raises(NotTuned, match="candidate"):
-        candidates.drop("m", 1)
+        take_shadow(one.database, "m", 1, switch=False)
     assert ThresholdDatabase(one.database).restore("m", 1, epoch) == epoch + 3
     other.catch_up()
     assert other.bits()[0] == before.thresholds.tobytes()
@@ -183,7 +180,7 @@ def test_the_log_that_a_candidate_needs_is_kept(database_url: str, monkeypatch: 
     monkeypatch.setattr("service.thresholds.store.state.CHECKPOINTS_MAX", 3)
     one = Replica(database_url, halve_events=4)
     one.send(*some_events(3, 1))
-    ShadowDatabase(one.database).put("m", 1, state(1, 9))
+    put_candidate(one.database, 1, state(1, 9))
     for event in some_events(40, 2):
         one.send(event)
     ThresholdDatabase(one.database).save("m", 1, state(1, 3))
@@ -203,7 +200,7 @@ def test_the_log_that_a_candidate_needs_is_kept(database_url: str, monkeypatch: 
 def test_what_cannot_be_committed_leaves_candidate_and_counters_as_they_were(tmp_path: object) -> None:
     one = Replica(f"sqlite:///{tmp_path}/xylem.db", halve_events=3)
     one.send(*some_events(5, 1))
-    ShadowDatabase(one.database).put("m", 1, state(1, 9))
+    put_candidate(one.database, 1, state(1, 9))
     one.send(*some_events(4, 2))
     before, shadow = one.bits(), shadow_bits(one)
     with one.database.write() as connection:
@@ -256,5 +253,5 @@ def test_scores_and_scored_blocks_come_back_as_they_were() -> None:
 
 def test_empty_labels_count_as_the_convention_says() -> None:
     counters = Counters(np.array([0, 1, 0]), np.array([0, 2, 3]))
-    assert shadow_macro_f(counters, "one") == pytest.approx(2 / 3)
-    assert shadow_macro_f(counters, "zero") == pytest.approx(1 / 3)
+    assert counters.macro_f("one") == pytest.approx(2 / 3)
+    assert counters.macro_f("zero") == pytest.approx(1 / 3)

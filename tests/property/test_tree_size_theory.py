@@ -68,7 +68,7 @@ def test_a_balanced_tree_has_the_weights_of_equation_14(tree, alpha, seed):
     x, weights = balanced_data(arity, depth, n_features, alpha, seed)
     n_labels = len(x)
     parameters = parse_parameters("plt", ["tree=random", f"arity={arity}", "prune=0"])
-    found = estimate("plt", parameters, to_rows(x), to_labels(np.eye(n_labels) > 0), seed)
+    found = estimate("plt", parameters, TrainingSet(to_rows(x), to_labels(np.eye(n_labels) > 0)), Tools(seed))
     assert found["nonzeros_bound"] == weights
     assert found["alpha_per_depth"] == pytest.approx([alpha] * (depth - 1))
     ratio = found["ratio_to_ovr"] * FLAT_WEIGHT_BYTES / WEIGHT_BYTES
@@ -86,7 +86,10 @@ def test_a_tree_is_smaller_than_one_vs_rest_below_the_theorems_bound_and_larger_
         parameters = parse_parameters("plt", ["tree=random", "arity=4", "prune=0", "max_epochs=3"])
         trained = train("plt", parameters, rows, labels, 3)
         sizes[alpha] = trained.n_nonzeros / (64 * 64)
-        assert trained.n_nonzeros <= estimate("plt", parameters, rows, labels, 3)["nonzeros_bound"]
+        assert (
+            trained.n_nonzeros
+            <= estimate("plt", parameters, TrainingSet(rows, labels), Tools(3))["nonzeros_bound"]
+        )
     assert sizes[0.5] < 1 < sizes[1.0]
 
 
@@ -170,7 +173,7 @@ def test_a_node_has_at_least_the_share_1_over_k_of_its_parents_features(tree, de
     carried[np.arange(3 * n_labels), np.arange(3 * n_labels) % n_labels] = True
     x[:, 0] = 1.0
     parameters = parse_parameters("plt", ["tree=random", f"arity={arity}", "prune=0"])
-    found = estimate("plt", parameters, to_rows(x), to_labels(carried), seed)
+    found = estimate("plt", parameters, TrainingSet(to_rows(x), to_labels(carried)), Tools(seed))
     assert min(found["alpha_per_depth"]) >= 1 / arity - 1e-9
 
 
@@ -207,7 +210,10 @@ def test_trees_are_valid_and_do_not_depend_on_threads(
     assert (n_children[inner] > 1).all(), "a node below the root has a choice to make"
     assert np.isfinite(ensemble.node_bias).all()
     assert np.isfinite(ensemble.dense).all()
-    assert trained.n_nonzeros <= estimate("label-tree", parameters, rows, labels, seed)["nonzeros_bound"]
+    assert (
+        trained.n_nonzeros
+        <= estimate("label-tree", parameters, TrainingSet(rows, labels), Tools(seed))["nonzeros_bound"]
+    )
     again = train("label-tree", parameters, rows, labels, seed, 3).ensemble
     assert all(
         array.tobytes() == getattr(again, name).tobytes() for name, array in ensemble._asdict().items()

@@ -25,7 +25,7 @@ from xylem.calls import (
 )
 from xylem.errors import WaitTimeout
 from xylem.events import ServerEvent
-from xylem.results import DataFile, DataFiles, Job, Jobs, read_as
+from xylem.results import DataFile, DataFiles, Job, Jobs
 from xylem.runtime import async_sleep
 
 _POLL_SECONDS = 0.1
@@ -140,7 +140,7 @@ class AsyncAdmin(AsyncBase):
 
     async def retry(self, job_id: str) -> Job:
         """Queue a job that has ended again."""
-        return read_as(Job, await self._send(request_of("POST", job_path(job_id, "/retry"), {})))
+        return await self._read(Job, request_of("POST", job_path(job_id, "/retry"), {}))
 
     async def log(self, job_id: str) -> str:
         """Return what a job has logged."""
@@ -176,8 +176,7 @@ class AsyncAdmin(AsyncBase):
         """Send a file, named by its path, or bytes, to the server's data directory."""
         body = data if isinstance(data, bytes) else Path(data)
         request = Request("PUT", f"/v1/admin/data/{segment(name)}", body, _BYTES, repeatable=True)
-        found = await self._send(request)
-        return read_as(DataFile, found) if found else DataFile(name)
+        return await self._read(DataFile, request)
 
     async def data_files(self) -> list[DataFile]:
         """List the files of the server's data directory."""

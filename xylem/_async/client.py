@@ -11,7 +11,7 @@ import orjson
 
 from xylem import batches, calls
 from xylem._async.admin import AsyncAdmin
-from xylem._async.base import AsyncAnswer, AsyncBase
+from xylem._async.base import AsyncAnswer
 from xylem.batches import Part, item_of, parts_of
 from xylem.calls import BatchOptions, Instance, PredictOptions, Request, batch_request, model_path
 from xylem.errors import Attempts, BadAnswer, ClientError
@@ -44,91 +44,6 @@ class _Sent:
     answer: AsyncAnswer | None = None
 
 
-class AsyncBatches(AsyncBase):
-    """The calls of batches."""
-
-    async def batch(
-        self,
-        model: str,
-        instances: AsyncSource[Instance],
-        version: int | None = None,
-        alias: str | None = None,
-        **options: Unpack[BatchOptions],
-    ) -> AsyncGenerator[Prediction | LineError]:
-        """Yield a prediction, or an error, for each instance, in their order: a request a thousand of them.
-
-        Memory does not grow with their number. Instances that take long to come should be asynchronous:
-        others are asked in the event loop. See docs/batch.md.
-        """
-        answers = self.batch_blocks(model, _blocks_of(instances), version, alias, **options)
-        async with aclosing(answers):
-            async for lines in answers:
-                for line in lines:
-                    yield item_of(line)
-
-    async def batch_blocks(
-        self,
-        model: str,
-        blocks: AsyncSource[Sequence[bytes]],
-        version: int | None = None,
-        alias: str | None = None,
-        **options: Unpack[BatchOptions],
-    ) -> AsyncGenerator[list[bytes]]:
-        """Yield the answers to blocks of lines of JSON, as they came; lines have no line feed.
-
-        A block is a request, or several where it is long. What comes a few lines at a time is answered
-        before more is asked for.
-        """
-        sent: deque[_Sent] = deque()
-        n_lines, fault, source = 0, None, async_each(blocks)
-        try:
-            while fault is None:
-                try:
-                    block = await anext(source, None)
-                except Exception as error:  # of the caller's source: raised after the answers before it
-                    fault, block = error, ()
-                if block is None:
-                    break
-                for part in parts_of(block, n_lines):
-                    n_lines += part.n_lines
-                    request = batch_request(model, version, alias, part.body, options)
-                    asked = _Sent(part, request, Attempts(self._retries))
-                    sent.append(asked)
-                    asked.answer = await self._opened(asked)
-                    told = asked.answer.headers.get("xylem-version", "")
-                    if version is None and told.isdigit():  # from now on all answers are of one version
-                        version, alias = int(told), None
-                        asked.request = batch_request(model, version, None, part.body, options)
-                    while len(sent) >= (UNDER_WAY if part.is_long else 1):
-                        yield await self._answers(sent.popleft())
-            while sent:
-                yield await self._answers(sent.popleft())
-            if fault is not None:
-                raise fault
-        finally:
-            for asked in sent:
-                if asked.answer is not None:
-                    await asked.answer.close()
-
-    async def _opened(self, asked: _Sent) -> AsyncAnswer:
-        """Send a request, again where that may help; return its answer. Raises ClientError."""
-        while True:
-            try:
-                return await self._wire.open(asked.request)
-            except ClientError as error:
-                await self._wait(error, asked.request, asked.attempts)
-
-    async def _answers(self, asked: _Sent) -> list[bytes]:
-        """Return the answers to the lines of a request, sent again where they are cut off."""
-        while True:
-            try:
-                assert asked.answer is not None
-                return asked.part.answers_in(await asked.answer.read(math.inf))
-            except ClientError as error:
-                await self._wait(error, asked.request, asked.attempts)
-            asked.answer = await self._opened(asked)
-
-
 async def _blocks_of(instances: AsyncSource[Instance]) -> AsyncIterator[list[bytes]]:
     """Yield the lines of instances in blocks, each as many as a request has."""
     block: list[bytes] = []
@@ -146,7 +61,7 @@ async def _blocks_of(instances: AsyncSource[Instance]) -> AsyncIterator[list[byt
     yield block
 
 
-class AsyncClient(AsyncBatches, AsyncAdmin):
+class AsyncClient(AsyncAdmin):
     """A client of a server of Xylem, for one event loop. Close it, or use it as a context manager.
 
     Calls raise ProblemError (the server refused), ConnectionFailed (no answer) or BadAnswer (an answer that
@@ -236,3 +151,84 @@ class AsyncClient(AsyncBatches, AsyncAdmin):
         page = read_as(Thresholds, body)
         details = {name: value for name, value in orjson.loads(body).items() if name != "labels"}
         return replace(page, details=details)
+
+    async def batch(
+        self,
+        model: str,
+        instances: AsyncSource[Instance],
+        version: int | None = None,
+        alias: str | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> AsyncGenerator[Prediction | LineError]:
+        """Yield a prediction, or an error, for each instance, in their order: a request a thousand of them.
+
+        Memory does not grow with their number. Instances that take long to come should be asynchronous:
+        others are asked in the event loop. See docs/batch.md.
+        """
+        answers = self.batch_blocks(model, _blocks_of(instances), version, alias, **options)
+        async with aclosing(answers):
+            async for lines in answers:
+                for line in lines:
+                    yield item_of(line)
+
+    async def batch_blocks(
+        self,
+        model: str,
+        blocks: AsyncSource[Sequence[bytes]],
+        version: int | None = None,
+        alias: str | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> AsyncGenerator[list[bytes]]:
+        """Yield the answers to blocks of lines of JSON, as they came; lines have no line feed.
+
+        A block is a request, or several where it is long. What comes a few lines at a time is answered
+        before more is asked for.
+        """
+        sent: deque[_Sent] = deque()
+        n_lines, fault, source = 0, None, async_each(blocks)
+        try:
+            while fault is None:
+                try:
+                    block = await anext(source, None)
+                except Exception as error:  # of the caller's source: raised after the answers before it
+                    fault, block = error, ()
+                if block is None:
+                    break
+                for part in parts_of(block, n_lines):
+                    n_lines += part.n_lines
+                    request = batch_request(model, version, alias, part.body, options)
+                    asked = _Sent(part, request, Attempts(self._retries))
+                    sent.append(asked)
+                    asked.answer = await self._opened(asked)
+                    told = asked.answer.headers.get("xylem-version", "")
+                    if version is None and told.isdigit():  # from now on all answers are of one version
+                        version, alias = int(told), None
+                        asked.request = batch_request(model, version, None, part.body, options)
+                    while len(sent) >= (UNDER_WAY if part.is_long else 1):
+                        yield await self._answers(sent.popleft())
+            while sent:
+                yield await self._answers(sent.popleft())
+            if fault is not None:
+                raise fault
+        finally:
+            for asked in sent:
+                if asked.answer is not None:
+                    await asked.answer.close()
+
+    async def _opened(self, asked: _Sent) -> AsyncAnswer:
+        """Send a request, again where that may help; return its answer. Raises ClientError."""
+        while True:
+            try:
+                return await self._wire.open(asked.request)
+            except ClientError as error:
+                await self._wait(error, asked.request, asked.attempts)
+
+    async def _answers(self, asked: _Sent) -> list[bytes]:
+        """Return the answers to the lines of a request, sent again where they are cut off."""
+        while True:
+            try:
+                assert asked.answer is not None
+                return asked.part.answers_in(await asked.answer.read(math.inf))
+            except ClientError as error:
+                await self._wait(error, asked.request, asked.attempts)
+            asked.answer = await self._opened(asked)

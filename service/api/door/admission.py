@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Scope
+from starlette.types import Receive, Scope
 
 from service.api.door.problems import BodyTimeout, UnsupportedMediaType
 from service.base.errors import Overloaded
@@ -124,38 +124,42 @@ PIECE_BYTES = 1 << 20
 
 
 async def pieces(request: Request, limits: Limits) -> AsyncIterator[bytes]:
-    """Yield the body of a request.
-
-    Raises BodyTimeout when `body_seconds_max` bring less than `batch_bytes_min`, and ClientDisconnect when it
-    is cut off.
-    """
+    """Yield the body of a request. Raises BodyTimeout where it comes too slowly, and as `paced`."""
     parts: list[bytes] = []
-    n_bytes = window_bytes = 0
-    seconds, least = limits.body_seconds_max, limits.batch_bytes_min
-    window_ends = time.monotonic() + seconds
-    stream = request.stream()
-    while True:
-        try:
-            async with asyncio.timeout_at(asyncio.get_running_loop().time() + seconds):
-                part = await anext(stream, None)
-        except TimeoutError:
-            raise _too_slow(least, seconds) from None
-        if part is None:
-            break
-        parts.append(part)
-        n_bytes, window_bytes = n_bytes + len(part), window_bytes + len(part)
-        now = time.monotonic()
-        if window_bytes >= least:
-            window_bytes, window_ends = 0, now + seconds
-        elif now > window_ends:
-            raise _too_slow(least, seconds)
-        if n_bytes >= PIECE_BYTES:
-            yield b"".join(parts)
-            parts, n_bytes = [], 0
-            window_ends = time.monotonic() + seconds  # what is done with a piece is not the client's time
+    n_bytes = 0
+    try:
+        async for part, _ in paced(request.receive, limits):
+            parts.append(part)
+            n_bytes += len(part)
+            if n_bytes >= PIECE_BYTES:
+                yield b"".join(parts)
+                parts, n_bytes = [], 0
+    except TimeoutError:
+        least, seconds = limits.batch_bytes_min, limits.body_seconds_max
+        expected = f"expected at least {least} bytes of the body in {seconds:g} seconds"
+        raise BodyTimeout(f"{expected}, found fewer") from None
     if parts:
         yield b"".join(parts)
 
 
-def _too_slow(least: int, seconds: float) -> BodyTimeout:
-    return BodyTimeout(f"expected at least {least} bytes of the body in {seconds:g} seconds, found fewer")
+async def paced(receive: Receive, limits: Limits) -> AsyncIterator[tuple[bytes, bool]]:
+    """Yield the parts of a body as they come, each with whether others follow.
+
+    Raises TimeoutError, with how many bytes came, where `body_seconds_max` bring less than `batch_bytes_min`:
+    time in which nobody waits for the client does not count. Raises ClientDisconnect, and as `receive`.
+    """
+    more, n_bytes, seconds = True, 0, 0.0
+    while more:
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(limits.body_seconds_max - seconds):
+                message = await receive()
+        except TimeoutError:
+            raise TimeoutError(n_bytes) from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part, more = message.get("body", b""), message.get("more_body", False)
+        n_bytes, seconds = n_bytes + len(part), seconds + time.monotonic() - started
+        if n_bytes >= limits.batch_bytes_min:
+            n_bytes, seconds = 0, 0.0
+        yield part, more

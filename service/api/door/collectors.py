@@ -53,25 +53,18 @@ def labelled(
 
 def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
     """Yield the streams of lines: open, worked on, stalled, cut off."""
-    gauges: tuple[tuple[str, str, Callable[[Streams], int]], ...] = (
-        ("xylem_streams_open", "Streams being answered.", lambda streams: streams.open),
-        (
-            "xylem_stream_blocks",
-            "Blocks of streams being answered or waiting to be sent.",
-            lambda streams: streams.blocks,
-        ),
-        (
-            "xylem_streams_stalled",
-            "Streams that have waited for a second or longer for their client to read.",
-            Streams.stalled,
-        ),
-    )
-    for name, says, read in gauges:
-        found = [(read(streams), kind) for kind, streams in streams_of.items()]
-        yield labelled(GaugeMetricFamily, name, says, ("stream",), found)
-    says, ended = "Streams ended because their client sent too little.", streams_of.items()
-    found = [(streams.cut, kind) for kind, streams in ended]
-    yield labelled(CounterMetricFamily, "xylem_streams_cut", says, ("stream",), found)
+    labels, of_kinds = ("stream",), streams_of.items()
+    opened = ((streams.open, kind) for kind, streams in of_kinds)
+    yield labelled(GaugeMetricFamily, "xylem_streams_open", "Streams being answered.", labels, opened)
+    says = "Blocks of streams being answered or waiting to be sent."
+    blocks = ((streams.blocks, kind) for kind, streams in of_kinds)
+    yield labelled(GaugeMetricFamily, "xylem_stream_blocks", says, labels, blocks)
+    says = "Streams that have waited for a second or longer for their client to read."
+    stalled = ((streams.stalled(), kind) for kind, streams in of_kinds)
+    yield labelled(GaugeMetricFamily, "xylem_streams_stalled", says, labels, stalled)
+    says = "Streams ended because their client sent too little."
+    cut = ((streams.cut, kind) for kind, streams in of_kinds)
+    yield labelled(CounterMetricFamily, "xylem_streams_cut", says, labels, cut)
 
 
 def read_rows(rows: FeedbackRows) -> Iterator[Metric]:

@@ -6,7 +6,6 @@ gzip (RFC 1952) is the one coding, both ways. zlib does it; answers of routes ar
 import asyncio
 import zlib
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipResponder
@@ -27,22 +26,18 @@ _THREAD_BYTES = 1 << 16
 """A piece of a route's answer that is longer is packed in a thread."""
 
 
-class Codings(NamedTuple):
-    """Whether a request's body is packed, and whether its answer may be."""
+def codings_of(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bool]:
+    """Return whether a request's body is packed, and whether its answer may be, as its headers say.
 
-    is_packed: bool
-    takes_gzip: bool
-
-
-def codings_of(headers: Iterable[tuple[bytes, bytes]]) -> Codings:
-    """Return what the headers of a request say. Raises UnsupportedEncoding for another coding than gzip."""
+    Raises UnsupportedEncoding for another coding than gzip.
+    """
     is_packed = takes = False
     for name, value in headers:
         if name == b"content-encoding":
             is_packed = _is_gzip(value, is_packed)
         elif name == b"accept-encoding":
             takes = takes or takes_gzip(value)
-    return Codings(is_packed, takes)
+    return is_packed, takes
 
 
 def _is_gzip(value: bytes, is_packed: bool) -> bool:

@@ -158,7 +158,7 @@ def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> He
     """Return what the head of a request in a dialect says, to this version of a model."""
     given = [value for name, value in scope["headers"] if name == b"authorization"]
     route, said = scope["route"].path, said_of(dialect, scope)
-    key, gzip = given[-1] if given else None, codings_of(scope["headers"]).takes_gzip
+    key, (_, gzip) = given[-1] if given else None, codings_of(scope["headers"])
     return HeadTemplate(dialect, model, ref, route, scope["path"], said, key, gzip)
 
 

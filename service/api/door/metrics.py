@@ -106,7 +106,8 @@ class Metrics:
         self.timings: dict[Series, Timing] = {}
         """The requests of each series."""
         self._timings_max = TIMINGS_BEGUN
-        self._open_versions: Callable[[], Collection[tuple[str, int]]] | None = None
+        self.open_versions: Callable[[], Collection[tuple[str, int]]] | None = None
+        """Returns the models and versions that are open; None: nobody knows."""
 
     def timing(self, series: Series) -> Timing:
         """Return where requests of a series count. It may be kept for as long as the version is open."""
@@ -123,10 +124,10 @@ class Metrics:
 
         There are as many as open versions (limits `models_max`, `versions_max`), routes and statuses.
         """
-        if self._open_versions is None:
+        if self.open_versions is None:
             return
         self.settle()
-        is_open = {(model, str(version)) for model, version in self._open_versions()}
+        is_open = {(model, str(version)) for model, version in self.open_versions()}
         for series in [each for each in self.timings if each.model]:
             if (series.model, series.version) not in is_open:
                 of_none = Series(series.route, series.status, "", "")
@@ -148,16 +149,6 @@ class Metrics:
     def report(self, read: Callable[[], Iterator[Metric]]) -> None:
         """Report what a function reads, when the figures are."""
         self.registry.register(Reading(read))
-
-    def watch(
-        self,
-        status: Callable[[], LiveStatus],
-        ready: Callable[[], bool],
-        open_versions: Callable[[], Collection[tuple[str, int]]],
-    ) -> None:
-        """Report the live models, read when the figures are."""
-        self._open_versions = open_versions
-        self.report(partial(_read_live, status, ready))
 
     def collected(self) -> list[Metric]:
         """Return what the app has counted."""
@@ -289,17 +280,17 @@ def read_thresholds(follower: Follower) -> Iterator[Metric]:
     )
 
 
-def _read_live(status_of: Callable[[], LiveStatus], ready: Callable[[], bool]) -> Iterator[Metric]:
+def read_live(status_of: Callable[[], LiveStatus], ready: Callable[[], bool]) -> Iterator[Metric]:
     """Yield the state of the live models."""
     status = status_of()
     yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=ready())
     says, labels = "The version that an alias serves.", ("model", "alias")
-    aliases = ((pointer.alias.version, pointer.model, pointer.name) for pointer in status.pointers)
+    aliases = ((alias.version, *key) for key, alias in status.aliases)
     yield labelled(GaugeMetricFamily, "xylem_model_version", says, labels, aliases)
     parts = [
-        (part / PARTS, pointer.model, pointer.name, version, role)
-        for pointer in status.pointers
-        for role, version, part in roles_of(pointer)
+        (part / PARTS, *key, version, role)
+        for key, alias in status.aliases
+        for role, version, part in roles_of(alias)
     ]
     says = "The part of the requests to an alias that a version answers, by its role."
     yield labelled(GaugeMetricFamily, "xylem_alias_part", says, (*labels, "version", "role"), parts)

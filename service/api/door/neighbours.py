@@ -56,14 +56,11 @@ class Neighbours:
 
     async def start(self) -> None:
         """Answer the others from now on. Without a socket, which is logged, they find it silent."""
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        name = self._place.socket_name(self._place.number)
         try:
-            listening.bind(self._place.socket_name(self._place.number))
+            self._server = await asyncio.start_unix_server(self._tell, name, backlog=_BACKLOG)
         except OSError as error:  # no figure is worth a worker
-            listening.close()
             log(logging.ERROR, "figures_not_shared", error=error)
-            return
-        self._server = await asyncio.start_unix_server(self._tell, sock=listening, backlog=_BACKLOG)
 
     def close(self) -> None:
         """Answer no more."""

@@ -76,7 +76,7 @@ class RequestScope:
             scope[TRACE] = trace
         scope[TIMINGS] = StageTimings(is_traced=trace is not None and trace.span_id != 0)
         bytes_max = self._admission.bytes_max(scope)
-        guard = BodyGuard(scope, receive, send, scope["request_id"], bytes_max, self._admission.draining())
+        guard = BodyGuard(scope, receive, send, bytes_max, self._admission.draining())
         admitted = self._admission.enter(scope)
         self._metrics.in_flight += 1
         try:
@@ -133,38 +133,16 @@ UNREAD_BYTES_MAX = 64 << 10
 class BodyGuard:
     """Counts the bytes of a request's body on their way in, and completes the head of the answer.
 
-    request_id   what the answer repeats
-    bytes_max    the most that the body may have; None: it is never held whole, and has no limit
-    closing      whether the connection ends with the answer
-    status       the answer's status; 0 until it begins
+    bytes_max  the most that the body may have; None: it is never held whole, and has no limit
+    closing    whether the connection ends with the answer
+    status     the answer's status; 0 until it begins
     """
 
-    __slots__ = (
-        "_bytes",
-        "_bytes_max",
-        "_closing",
-        "_declared",
-        "_linger",
-        "_receive",
-        "_request_id",
-        "_scope",
-        "_send",
-        "_unread",
-        "status",
-    )
-
     def __init__(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        request_id: str,
-        bytes_max: int | None,
-        closing: bool,
+        self, scope: Scope, receive: Receive, send: Send, bytes_max: int | None, closing: bool
     ) -> None:
         self._receive = receive
         self._send = send
-        self._request_id = request_id
         self._scope = scope
         self._bytes_max = bytes_max
         self._closing = closing
@@ -216,7 +194,7 @@ class BodyGuard:
         self.status = status = message["status"]
         is_long = self._declared is None or self._declared > UNREAD_BYTES_MAX
         self._linger = self._unread and (status == REQUEST_TIMEOUT or (is_long and status >= BAD_REQUEST))
-        headers = [*message["headers"], (b"x-request-id", self._request_id.encode())]
+        headers = [*message["headers"], (b"x-request-id", self._scope["request_id"].encode())]
         if self._linger or self._closing:
             headers.append((b"connection", b"close"))
         return {"type": "http.response.start", "status": status, "headers": headers}

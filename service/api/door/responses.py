@@ -1,11 +1,7 @@
-"""Answers of JSON, and streams: of what a thread writes, and such that say when they are over."""
+"""Answers of JSON, and streams: of what threads make, and such that say when they are over."""
 
-import asyncio
 import hashlib
-import threading
-from collections.abc import AsyncIterable, Callable, Iterable
-from concurrent.futures import Executor, Future
-from typing import Any, Self
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -66,91 +62,23 @@ class ClosingStream(StreamingResponse):
             self._on_end()
 
 
-PIECES_MAX = 4
-"""Pieces that wait to be read."""
+async def stream_of(
+    pieces: Iterator[bytes],
+    run: Callable[..., Awaitable[bytes]],
+    media: str,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    """Return the answer that is sent in pieces, none of them empty.
 
-_LOOK_SECONDS = 1.0
-"""A write that waits looks so often whether the event loop has ended."""
-
-
-class _Gone(Exception):
-    """Nobody reads any more: ends the thread's work."""
-
-
-class ThreadPipe:
-    """What a blocking function writes, as an asynchronous iterator of bytes. One use; event loop only.
-
-    Who starts it closes it. The function's next write raises then, and so ends it.
+    run  makes a piece elsewhere, by a function and its arguments; the first one before the answer begins: it
+         may be a refusal
     """
+    first = await run(next, pieces, b"")
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._room = threading.Semaphore(PIECES_MAX)
-        self._gone = threading.Event()
-        self._work: Future[None] | None = None
-        self._is_over = False
+    async def sent() -> AsyncIterator[bytes]:
+        piece = first
+        while piece:
+            yield piece
+            piece = await run(next, pieces, b"")
 
-    async def start(self, threads: Executor, function: Callable[[Self], object]) -> bytes:
-        """Call function(pipe) in a thread, which writes; return the first piece, or raise what it raises.
-
-        A start that fails, or is cancelled, closes the pipe.
-        """
-        self._work = threads.submit(self._run, function)
-        try:
-            return await self._next() or b""
-        except BaseException:
-            self.close()
-            raise
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        """Return the next piece; raise what the function raises, once it has."""
-        piece = await self._next()
-        if piece is None:
-            raise StopAsyncIteration
-        return piece
-
-    def close(self) -> None:
-        """Let the function end; wait for nothing. Twice is as once."""
-        self._gone.set()
-        self._room.release()  # for a write that waits
-        if self._work is not None:
-            self._work.cancel()
-
-    async def _next(self) -> bytes | None:
-        """Return the next piece, None once the function has returned."""
-        if self._is_over or self._work is None:
-            return None
-        piece = await self._pieces.get()
-        if piece is None:
-            self._is_over = True
-            await asyncio.wrap_future(self._work)
-            return None
-        self._room.release()
-        return piece
-
-    def _run(self, function: Callable[[Self], object]) -> None:
-        try:
-            function(self)
-        except _Gone:
-            pass
-        finally:
-            self._hand_over(None)
-
-    def write(self, piece: Any) -> None:
-        """Hand a piece over. Blocks while enough of them wait; raises _Gone when nobody reads."""
-        while not self._room.acquire(timeout=_LOOK_SECONDS):
-            if self._loop.is_closed():
-                raise _Gone
-        if self._gone.is_set():
-            raise _Gone
-        self._hand_over(bytes(piece))
-
-    def _hand_over(self, piece: bytes | None) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
-        except RuntimeError:  # the loop is closed
-            self._gone.set()
+    return StreamingResponse(sent(), headers=headers, media_type=media)

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from service.api.door.admission import paced
 from service.api.door.problems import BodyTimeout
 from service.base.errors import BadInput, Overloaded, Unavailable
 from service.base.settings import Limits
@@ -51,32 +52,18 @@ class LineReader:
         Raises ClientDisconnect. A body that brings too little in the time that it is waited for, which is not
         all the time, ends with a `fault`; so does one that cannot be unpacked.
         """
-        more = True
-        n_bytes, seconds = 0, 0.0
-        while more:
-            started = time.monotonic()
-            try:
-                async with asyncio.timeout(self._limits.body_seconds_max - seconds):
-                    message = await self._receive()
-            except TimeoutError:
-                self.fault = self._too_slow(n_bytes)
-                break
-            except BadInput as fault:
-                self.fault = fault
-                break
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            more = message.get("more_body", False)
-            chunk = message.get("body", b"")
-            n_bytes, seconds = n_bytes + len(chunk), seconds + time.monotonic() - started
-            if n_bytes >= self._limits.batch_bytes_min:
-                n_bytes, seconds = 0, 0.0
-            self._split(chunk)
-            if not more and (self._rest or self._skipping):
-                self._end_line()
-            async with self._changed:
-                self._changed.notify_all()
-                await self._changed.wait_for(self._has_room)
+        try:
+            async for chunk, more in paced(self._receive, self._limits):
+                self._split(chunk)
+                if not more and (self._rest or self._skipping):
+                    self._end_line()
+                async with self._changed:
+                    self._changed.notify_all()
+                    await self._changed.wait_for(self._has_room)
+        except TimeoutError as slow:
+            self.fault = self._too_slow(*slow.args)
+        except BadInput as fault:
+            self.fault = fault
         async with self._changed:
             self._ended = True
             self._changed.notify_all()

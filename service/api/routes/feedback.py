@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import Request, Response
 
 from service.api.door.admission import JSON, NDJSON, check_media, is_json, read_body
 from service.api.door.request_timings import timings_of, timings_of_block
-from service.api.door.responses import ClosingStream, json_response
+from service.api.door.responses import json_response, stream_of
 from service.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_of
 from service.api.routes.operations import ModelName, answers, content, of_version, takes
 from service.api.routes.requests import find_served, json_body, query_of
@@ -86,13 +85,8 @@ async def export_feedback_rows(
 ) -> Response:
     """Each is a line that a training reads, with the id of its event. `days`: only the last days."""
     run = services.admin_work.run
-    found = await run(_kept(services).pages, model, query.days)
-
-    async def pages() -> AsyncIterator[bytes]:
-        while page := await run(next, found, b""):
-            yield page
-
-    return ClosingStream(pages(), lambda: None, {}, "application/x-ndjson")
+    pages = await run(_kept(services).pages, model, query.days)
+    return await stream_of(pages, run, "application/x-ndjson")
 
 
 @admin_router.post("/delete", summary="Remove rows of feedback, of some events or of a day")

@@ -39,7 +39,7 @@ async def readyz(services: Wired, response: Response) -> Readiness:
     response.status_code = 200 if ready else 503
     return Readiness(
         status="ready" if ready else "draining" if services.draining() else "not ready",
-        models=[ServedAlias(model=p.model, alias=p.name, version=p.alias.version) for p in status.pointers],
+        models=[ServedAlias(model=m, alias=name, version=a.version) for (m, name), a in status.aliases],
         failures=[ServingFailure(model=f.model, ref=f.ref, detail=f.detail) for f in status.failures],
         store_error=status.store_error,
         waits_for=services.waits_for,

@@ -25,7 +25,6 @@ from service.api.routes.operations import (
 from service.api.routes.services import Services, Wired
 from service.base.errors import Overloaded
 from service.jobs.job import Job
-from service.jobs.jobs import submitted_json
 from service.serving.lines import dump
 from service.serving.parse import parse_json, parse_query
 from service.serving.schemas.jobs import (
@@ -105,9 +104,10 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
         work, limits = services.admin_work, services.limits
         body = await work.read(parse_json, await read_body(request, limits), limits)
         key = request.headers.get("idempotency-key")
-        submitted = await work.run(services.jobs.submit, kind, body, key, span_of(request.scope))
-        headers = {"location": f"{request.scope['root_path']}/v1/admin/jobs/{submitted.job.id}"}
-        return Response(dump(submitted_json(submitted)), 202, headers, media_type="application/json")
+        job = await work.run(services.jobs.submit, kind, body, key, span_of(request.scope))
+        headers = {"location": f"{request.scope['root_path']}/v1/admin/jobs/{job.id}"}
+        told = {"id": job.id, "kind": job.kind, "state": job.state}
+        return Response(dump(told), 202, headers, media_type="application/json")
 
     router.add_api_route(
         f"/{kind}-jobs",
@@ -266,8 +266,7 @@ _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "bi
 @router.get("/data", summary="The files of the data directory", responses=problems(422))
 async def list_data(services: Wired) -> UploadedFileList:
     """Files below the service's data directory (`XYLEM_DATA_DIR`), by the names that jobs know them by."""
-    found = await services.admin_work.run(services.jobs.data.list)
-    return UploadedFileList(files=[UploadedFile(**one._asdict()) for one in found])
+    return UploadedFileList(files=await services.admin_work.run(services.jobs.data.list))
 
 
 @router.put("/data/{name:path}", summary="Upload a file, or replace one", openapi_extra=takes(_FILE))
@@ -280,8 +279,7 @@ async def put_data(name: str, request: Request, services: Wired) -> UploadedFile
     with upload:
         async for piece in pieces(request, services.limits):
             await asyncio.to_thread(upload.write, piece)
-        found = await asyncio.to_thread(upload.finish)
-    return UploadedFile(**found._asdict())
+        return await asyncio.to_thread(upload.finish)
 
 
 @router.delete("/data/{name:path}", summary="Remove a file", status_code=204, response_class=Response)

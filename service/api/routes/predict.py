@@ -18,7 +18,7 @@ from service.api.routes.operations import (
     takes,
     takes_json,
 )
-from service.api.routes.requests import choose_served, reply_in, stale_headers
+from service.api.routes.requests import choose_served, reply_in
 from service.api.routes.services import Wired
 from service.serving.blocks import answers_of
 from service.serving.lines import Answered, LineBlock
@@ -120,6 +120,6 @@ async def batch(request: Request, services: Wired) -> Response:
     headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
     if request.headers.get("content-type", "").encode() in OCTETS:
         headers["content-type"] = request.headers["content-type"]
-    if options.threshold == TUNED:
-        headers |= stale_headers(served)
+    if options.threshold == TUNED and served.thresholds.is_stale:  # the database does not answer
+        headers["xylem-thresholds"] = "stale"
     return services.batches.answer(begin, record, rows_max, headers)

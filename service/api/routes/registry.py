@@ -2,18 +2,17 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import IO, Annotated, Any
 
 from fastapi import Request, Response
 
 from model_store.alias_writing import AliasChange
-from model_store.archive import Writable
 from model_store.errors import Corrupt
 from model_store.moves import Cause
 from service.api.door.admission import pieces
-from service.api.door.responses import ClosingStream, ThreadPipe
+from service.api.door.responses import stream_of
 from service.api.routes.admins import AuditedRoute, router_of, who
 from service.api.routes.operations import ModelName, VersionPath, answers, takes, version_number
 from service.api.routes.requests import json_body, query_of
@@ -129,21 +128,15 @@ async def export_model(
     model: ModelName, query: Annotated[ArchiveQuery, query_of(ArchiveQuery)], services: Wired
 ) -> Response:
     """The file of `xylem models export`. All of it is verified before the first byte is sent."""
-    pipe, store = ThreadPipe(), services.store
+    store, loop = services.store, asyncio.get_running_loop()
 
-    def export(out: Writable) -> None:
-        store.export(model, store.resolve(model, query.version), out, label_info=True)
+    def archive() -> Iterator[bytes]:
+        version = store.resolve(model, query.version)
+        yield from filter(None, map(bytes, store.archive(model, version, label_info=True)))
 
-    first = await pipe.start(services.archive_threads, export)
-    name = f"{model}.tar"
-    headers = {"content-disposition": f'attachment; filename="{name}"'}
-    return ClosingStream(_sent(first, pipe), pipe.close, headers, "application/x-tar")
-
-
-async def _sent(first: bytes, pipe: ThreadPipe) -> AsyncIterator[bytes]:
-    yield first
-    async for piece in pipe:
-        yield piece
+    run = partial(loop.run_in_executor, services.archive_threads)
+    headers = {"content-disposition": f'attachment; filename="{model}.tar"'}
+    return await stream_of(archive(), run, "application/x-tar", headers)
 
 
 @router.post("/archive", summary="Publish the version in an archive", openapi_extra=takes(_TAR))

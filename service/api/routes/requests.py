@@ -84,11 +84,6 @@ def _note(request: Request, served: ServedVersion, alias: str | None) -> None:
     request.scope[ANSWERED_BY] = AnsweredBy(served.name, served.version, alias)
 
 
-def stale_headers(served: ServedVersion) -> dict[str, str]:
-    """Return what an answer at tuned thresholds says when the database does not answer: they may be old."""
-    return {"xylem-thresholds": "stale"} if served.thresholds.is_stale else {}
-
-
 async def reply_in(
     dialect: Dialect[Any], request: Request, services: Services, model: str | None = None, ref: str = ""
 ) -> Response:

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Request, Response
@@ -27,7 +28,7 @@ from service.serving.schemas.labels import (
     TuneAnswer,
 )
 from service.serving.served import DEFAULT_ALIAS
-from service.thresholds.live.shadow import ShadowDatabase
+from service.thresholds.live.shadow import take_shadow
 from service.thresholds.store.state import ThresholdDatabase
 
 router = router_of("thresholds", "predict", RawRoute)
@@ -70,13 +71,15 @@ async def restore_thresholds(model: ModelName, body: _Restore, services: Wired) 
 @admin_router.post("/switch", summary="Put the candidate's thresholds in force")
 async def switch_thresholds(model: ModelName, body: _Candidate, services: Wired) -> ThresholdChange:
     """Puts the candidate in force, with what it learnt."""
-    return await _change(model, body, services, ShadowDatabase(services.learning.database).switch)
+    switch = partial(take_shadow, services.learning.database, switch=True)
+    return await _change(model, body, services, switch)
 
 
 @admin_router.post("/drop", summary="Remove the candidate")
 async def drop_thresholds(model: ModelName, body: _Candidate, services: Wired) -> ThresholdChange:
     """Removes the candidate and its thresholds."""
-    return await _change(model, body, services, ShadowDatabase(services.learning.database).drop)
+    drop = partial(take_shadow, services.learning.database, switch=False)
+    return await _change(model, body, services, drop)
 
 
 @admin_router.post(
@@ -105,7 +108,7 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
     async with services.followers:
         wanted["version"] = served.version
         submit = services.admin_work.run(services.jobs.submit, _TUNING, wanted, None, span_of(request.scope))
-        found = await _result((await submit).job, services)
+        found = await _result(await submit, services)
     await services.threshold_work.run(services.learning.catch_up, served.thresholds)
     return json_response(found)
 

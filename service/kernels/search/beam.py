@@ -46,13 +46,7 @@ from service.kernels.search.call import (
     with_thresholds,
     write_answer,
 )
-from service.kernels.search.feature_map import (
-    end_of_run,
-    end_of_turn,
-    is_worth_mapping,
-    map_features,
-    unmap_features,
-)
+from service.kernels.search.feature_map import begin_piece, unmap_features
 from service.kernels.search.scores import log_links
 from service.kernels.search.scoring import Scorer, last_at_once, score_in_turn, score_mapped, start_turns
 from service.kernels.search.workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace, Workspace
@@ -168,18 +162,12 @@ def _score_entries(
 ) -> None:
     """Score the chunks of a block's entries, and save or offer their children.
 
-    Entries of one chunk follow each other. A chunk that enough of them need is spread over the feature map;
-    those between two such chunks go through the scorer in turn. A row has about `row_features` features.
+    Entries of one chunk follow each other. A row has about `row_features` features.
     """
     k = 0
     while k < n_entries and not work.stop[0]:
-        node, end = beam.entry_node[k], end_of_run(beam.entry_node, k, n_entries)
-        is_mapped = is_worth_mapping(ensemble, node, (end - k) * row_features, work)
-        if is_mapped:
-            map_features(ensemble, node, work.feature_row)
-        else:
-            end = end_of_turn(ensemble, beam.entry_node, end, n_entries, row_features, work)
-            start_turns(work, k)
+        node = beam.entry_node[k]
+        end, is_mapped = begin_piece(ensemble, beam.entry_node, k, n_entries, row_features, work)
         while k < end and not work.stop[0]:
             until = last_at_once(work, k, end)
             if is_mapped:

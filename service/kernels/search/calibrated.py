@@ -35,7 +35,7 @@ _MARGIN = np.float32(1e-6)
 def calibrated(x: NDArray[np.float32], y: NDArray[np.float32], score: np.float32) -> np.float32:
     """Return what becomes of a score in [0, 1]: y at the knots, straight between them; not less for more.
 
-    x, y  the fields of a Calibration, not empty
+    x, y  the fields of a Calibration, not empty; exchanged they lead back, but for rounding
     Cost: a binary search. A score beyond 1, by rounding, counts as 1.
     """
     low, high = 0, len(x) - 1
@@ -76,14 +76,15 @@ def log_reaching(x: NDArray[np.float32], y: NDArray[np.float32], threshold: np.f
     """Return the least logarithm, of all float32, of a score that is calibrated to `threshold` or more.
 
     +inf where no score is, -inf for a threshold of 0. Without knots the logarithm is float64's, rounded.
-    The way back through the map is a guess; what is returned has been tried, and the number before it too.
+    The way back through the map is where it is looked for: what is returned has been tried, and the number
+    before it too.
     Cost: some eight calibrations, rarely thirty.
     """
     if len(x) == 0 or threshold <= _ZERO:
         return np.float32(np.log(np.float64(threshold)))
     if y[len(y) - 1] < threshold:
         return _INFINITY
-    guess = _guess_of(x, y, threshold)
+    guess = max(_LEAST_LOG, np.float32(np.log(calibrated(y, x, threshold))))
     margin = _MARGIN * (_ONE - guess)
     fails, reaches = max(_LEAST_LOG, guess - margin), min(_ZERO, guess + margin)
     if calibrated(x, y, np.float32(np.exp(reaches))) < threshold:
@@ -98,18 +99,3 @@ def log_reaching(x: NDArray[np.float32], y: NDArray[np.float32], threshold: np.f
             reaches = middle
         else:
             fails = middle
-
-
-@inlined
-def _guess_of(x: NDArray[np.float32], y: NDArray[np.float32], threshold: np.float32) -> np.float32:
-    """Return about the logarithm of the score that is calibrated to `threshold`, in (0, y's last]."""
-    low, high = 0, len(y) - 1
-    while high - low > 1:
-        middle = (low + high) >> 1
-        if y[middle] < threshold:
-            low = middle
-        else:
-            high = middle
-    share = (np.float64(threshold) - y[low]) / (np.float64(y[high]) - y[low])
-    score = x[low] + share * (np.float64(x[high]) - x[low])
-    return np.float32(max(np.float64(_LEAST_LOG), min(0.0, np.log(score))))

@@ -42,10 +42,10 @@ from service.kernels.search.call import (
 from service.kernels.search.heaps import keep_best
 from service.kernels.search.near_rows import (
     BEST,
-    N_NEAR,
     NearSearch,
     compare_candidates,
     count_votes,
+    describe_row,
     expect_candidates,
     first_from,
     keep_nearest,
@@ -279,7 +279,7 @@ def _describe(rows: Rows, row: int, first: int, last: int, own: CombinedWorkspac
                 at += 1
         x[k + own.n_named] = own.usage[label]
         if near.n_columns > 0:
-            for f in range(N_NEAR):
+            for f in range(len(x) - k - own.n_named - 1):  # older rankers know no context
                 x[k + own.n_named + 1 + f] = near.features[i, f]
 
 
@@ -299,6 +299,7 @@ def _prepare_near(rows: Rows, row: int, n: int, own: CombinedWorkspace, near: Ne
     count_votes(n, keep_nearest(n_met, near), own.slot, near)
     expect_candidates(n, own.slot, member.scores[0], n_best, near)
     compare_candidates(n, near)
+    describe_row(n, member.scores[0, : member.counts[0]], own.rank[:, 0], near)
 
 
 @inlined

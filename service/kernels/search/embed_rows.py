@@ -7,7 +7,12 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, I32, I64
-from service.kernels.search.packed_weights import number_at
+from service.kernels.search.packed_weights import number_of
+
+
+@inlined
+def _number_at(u: NDArray[Any], word: int, dimension: int) -> np.float32:
+    return number_of(np.uint32(u[word, dimension]), u.itemsize)
 
 
 @inlined
@@ -17,15 +22,15 @@ def _add_turned(u: NDArray[Any], r: F32, feature: int, value: np.float32, out: F
     word, place = feature % n_words, feature // n_words
     if r.shape[1] == 0:
         for f in range(dim):
-            out[f] += value * number_at(u, word, f)
+            out[f] += value * _number_at(u, word, f)
     elif r.shape[1] == 1:
         for f in range(dim):
-            out[f] += value * (r[place, 0, f] * number_at(u, word, f))
+            out[f] += value * (r[place, 0, f] * _number_at(u, word, f))
     else:
         for f in range(dim):
             total = np.float32(0.0)
             for g in range(dim):
-                total += r[place, f, g] * number_at(u, word, g)
+                total += r[place, f, g] * _number_at(u, word, g)
             out[f] += value * total
 
 
@@ -33,7 +38,7 @@ def _add_turned(u: NDArray[Any], r: F32, feature: int, value: np.float32, out: F
 def embed_rows(indptr: I64, indices: I32, values: F32, u: NDArray[Any], r: F32, mean: I32) -> F32:
     """Return the dense row of each row, float32[n, d]; zeros for a row without features.
 
-    u, r, mean  as `model_store.extras.Embedding` has them
+    u, r, mean  as `model_store.extras.Embedding` has them, but u as bits: uint32[V, d] for float32
     Cost: d (or d^2, with matrices) a feature. The row depends on its own features only.
     """
     n_rows, dim = len(indptr) - 1, u.shape[1]
@@ -47,13 +52,4 @@ def embed_rows(indptr: I64, indices: I32, values: F32, u: NDArray[Any], r: F32, 
             scale = np.float32(1.0) / total
             for f in range(dim):
                 out[row, f] *= scale
-    return out
-
-
-@kernel
-def turned_rows(indices: I32, u: NDArray[Any], r: F32) -> F32:
-    """Return what each feature adds to a dense row for a value of 1, float32[n, d]."""
-    out = np.zeros((len(indices), u.shape[1]), np.float32)
-    for e in range(len(indices)):
-        _add_turned(u, r, indices[e], np.float32(1.0), out[e])
     return out

@@ -78,40 +78,29 @@ def explain_leaf(
     call = struct_at(Call, call_at)
     ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
     link, work = struct_at(Search, call.search).link, struct_at(Workspace, call.work)
+    rows = struct_at(Rows, call.rows)
+    first = rows.indptr[call.first]
     depth = len(path_out)
     node = leaf
     for step in range(depth - 1, -1, -1):
         above = ensemble.parent[node]
+        position = node - ensemble.child_ptr[above]
         path_out[step] = node
         score_alone(scorer, above, call.first)
         if len(probability_out) > 0:
             log_links(link, ensemble.child_ptr[above + 1] - ensemble.child_ptr[above], work.margins[0])
-        score_out[step] = work.margins[0, node - ensemble.child_ptr[above]]
-        keep_most(ensemble, node, call, scorer, features_out[step], shares_out[step])
+        score_out[step] = work.margins[0, position]
+        features_out[step] = NO_FEATURE
+        for i in range(rows.indptr[call.first + 1] - first):
+            score_feature(scorer, above, i)
+            share = work.margins[0, position]
+            keep_share(rows.indices[first + i], share, features_out[step], shares_out[step])
         node = above
     total = np.float32(0.0)
     for step in range(len(probability_out)):
         probability_out[step] = np.exp(score_out[step])
         total += score_out[step]
         score_out[step] = np.exp(total)
-
-
-@inlined
-def keep_most(
-    ensemble: TreeEnsemble, node: int, call: Call, scorer: Scorer, features_out: I32, shares_out: F32
-) -> None:
-    """Choose the features of a call's first row that add most to a node's margin; outputs as of `keep_share`.
-
-    Overwrites `margins`.
-    """
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
-    above = ensemble.parent[node]
-    position = node - ensemble.child_ptr[above]
-    features_out[:] = NO_FEATURE
-    first = rows.indptr[call.first]
-    for i in range(rows.indptr[call.first + 1] - first):
-        score_feature(scorer, above, i)
-        keep_share(rows.indices[first + i], work.margins[0, position], features_out, shares_out)
 
 
 @kernel

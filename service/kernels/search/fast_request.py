@@ -125,7 +125,7 @@ class FastCall(NamedTuple):
     texts                    a handle of BodyTexts, by which texts are read
     form                     [..]  what an answer of tensors has (`service.kernels.text.tensors`)
     allowed                  [N]   as a Search has it; or empty: all labels are
-    none                     [0]   what no weights and no thresholds are; no_costs [0, 2]
+    no_costs                 [0, 2]
     starts, ends, counts     [most rows]
     labels, scores           [..]  the answers, top_r places a row
     exact                    [most rows]
@@ -150,7 +150,6 @@ class FastCall(NamedTuple):
     texts: Handle
     form: I64_1
     allowed: U8_1
-    none: F32_1
     no_costs: I64_2
     starts: I64_1
     ends: I64_1
@@ -218,7 +217,7 @@ def _search_rows(
     model: FastModel, n_rows: int, top_r: int, n_chunks: int, thresholds: F32, call: FastCall
 ) -> None:
     """Search the first rows by a beam of so many chunks, into top_r places a row."""
-    search = model.link, n_chunks, top_r, 0, call.allowed, call.none, thresholds
+    search = model.link, n_chunks, top_r, 0, call.allowed, call.number[:0], thresholds
     write_struct(Search, call.search, search)
     shape, n_places = (n_rows, top_r), n_rows * top_r
     places = call.labels[:n_places].reshape(shape), call.scores[:n_places].reshape(shape)

@@ -12,6 +12,7 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.vectors import lowest_lane
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.scorer import children_width, place
+from service.kernels.search.scoring import start_turns
 from service.kernels.search.workspace import Workspace
 
 _BLOCK = 1 << BLOCK_BITS
@@ -20,7 +21,7 @@ _LOOK_UPS_A_FEATURE = 1
 
 
 @inlined
-def is_worth_mapping(ensemble: TreeEnsemble, node: int, n_look_ups: int, work: Workspace) -> bool:
+def _is_worth_mapping(ensemble: TreeEnsemble, node: int, n_look_ups: int, work: Workspace) -> bool:
     """Return whether to spread a node's chunk over the map, if there is a map, for so many look-ups."""
     if len(work.feature_row) == 0:
         return False
@@ -31,7 +32,7 @@ def is_worth_mapping(ensemble: TreeEnsemble, node: int, n_look_ups: int, work: W
 
 
 @inlined
-def map_features(ensemble: TreeEnsemble, node: int, feature_row: NDArray[np.int32]) -> None:
+def _map_features(ensemble: TreeEnsemble, node: int, feature_row: NDArray[np.int32]) -> None:
     """Set the entries of the chunk's features: 1 + the number of a sparse row, -1 - that of a dense one."""
     chunk = ensemble.node_chunk[node]
     at = ensemble.block_ptr[chunk]
@@ -66,7 +67,7 @@ def unmap_features(ensemble: TreeEnsemble, node: int, feature_row: NDArray[np.in
 
 
 @inlined
-def end_of_run(nodes: NDArray[np.int32], k: int, n_nodes: int) -> int:
+def _end_of_run(nodes: NDArray[np.int32], k: int, n_nodes: int) -> int:
     """Return the first place after the k-th of a list of nodes that holds another node."""
     end = k + 1
     while end < n_nodes and nodes[end] == nodes[k]:
@@ -75,7 +76,7 @@ def end_of_run(nodes: NDArray[np.int32], k: int, n_nodes: int) -> int:
 
 
 @inlined
-def end_of_turn(
+def _end_of_turn(
     ensemble: TreeEnsemble, nodes: NDArray[np.int32], k: int, n_nodes: int, row_features: int, work: Workspace
 ) -> int:
     """Return the first place from the k-th on whose run of nodes is worth mapping, or n_nodes.
@@ -85,8 +86,25 @@ def end_of_turn(
     if len(work.feature_row) == 0:
         return n_nodes
     while k < n_nodes:
-        end = end_of_run(nodes, k, n_nodes)
-        if is_worth_mapping(ensemble, nodes[k], (end - k) * row_features, work):
+        end = _end_of_run(nodes, k, n_nodes)
+        if _is_worth_mapping(ensemble, nodes[k], (end - k) * row_features, work):
             break
         k = end
     return k
+
+
+@inlined
+def begin_piece(
+    ensemble: TreeEnsemble, nodes: NDArray[np.int32], k: int, n_nodes: int, row_features: int, work: Workspace
+) -> tuple[int, bool]:
+    """Make ready to score nodes from the k-th on; return (where they end, whether the map holds their chunk).
+
+    Entries of one node follow each other. A chunk that enough of them need is spread over the map; those
+    between two such chunks go through the scorer in turn.
+    """
+    end = _end_of_run(nodes, k, n_nodes)
+    if _is_worth_mapping(ensemble, nodes[k], (end - k) * row_features, work):
+        _map_features(ensemble, nodes[k], work.feature_row)
+        return end, True
+    start_turns(work, k)
+    return _end_of_turn(ensemble, nodes, end, n_nodes, row_features, work), False

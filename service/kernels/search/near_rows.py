@@ -18,9 +18,10 @@ from model_store.compiled.vectors import (
     vstore,
 )
 from model_store.ensemble import LANES
-from model_store.near import NEAR_FEATURES, NEAREST, ZERO
+from model_store.near import CONTEXT, NEAR_FEATURES, NEAREST, ZERO
 from service.kernels.search.call import Rows
 from service.kernels.search.heaps import keep_best
+from service.kernels.search.subtrees import log_of
 
 N_NEAR = len(NEAR_FEATURES)
 
@@ -38,6 +39,7 @@ _VOTES, _EXPECTED, _COMPARED = 4, 7, (0, 2, 7)
 
 _ZERO, _MIDDLE = np.float32(0.0), np.float32(ZERO)
 _TINY = np.float32(1e-45)  # the least above 0
+_FLOOR = np.float32(1e-6)  # a score of 0 is so much, where scores are divided
 _SHIFT = np.uint64(LANES.bit_length() - 1)
 _THIRD = np.float32(1 / 3)
 
@@ -46,6 +48,7 @@ _THIRD = np.float32(1 / 3)
 class NearSearch(NamedTuple):
     """The arrays of NearRows, and what a row takes.
 
+    feature_ptr  int64[n_columns + 1]  the list of each column, without rows where it has none
     n_columns  of the first member; 0 where the version has no near rows: nothing is done then
     features  float32[candidates, N_NEAR]  NEAR_FEATURES of the candidates
     best   int32[BEST]  the first member's best labels
@@ -58,7 +61,6 @@ class NearSearch(NamedTuple):
 
     label_ptr: I64_1
     label_row: I32_1
-    feature: I32_1
     feature_ptr: I64_1
     row: I32_1
     value: U8_1
@@ -93,13 +95,10 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
         squares += rows.values[end] * rows.values[end]
         end += 1
     length = np.float32(1.0) / np.sqrt(squares) if squares > _ZERO else _ZERO
-    place, n_met = 0, 0 if len(near.is_met) > 0 else len(near.met)
+    n_met = 0 if len(near.is_met) > 0 else len(near.met)
     for at in range(low, end):
-        place = first_from(near.feature, place, len(near.feature), rows.indices[at])
-        if place == len(near.feature) or near.feature[place] != rows.indices[at]:
-            continue
-        value = rows.values[at] * length
-        begin, end_of_list = near.feature_ptr[place], near.feature_ptr[place + 1]
+        column, value = rows.indices[at], rows.values[at] * length
+        begin, end_of_list = near.feature_ptr[column], near.feature_ptr[column + 1]
         for i in range(begin, end_of_list):
             near.cosine[np.uint64(near.row[i])] += value * (np.float32(near.value[i]) - _MIDDLE)
         if len(near.is_met) > 0:
@@ -239,7 +238,7 @@ def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSea
 
 @inlined
 def compare_candidates(n: int, near: NearSearch) -> None:
-    """Set the last three of NEAR_FEATURES: what the n candidates have of the greatest of each."""
+    """Set what the n candidates have of the greatest of each feature that is compared."""
     for k, source in enumerate(_COMPARED):
         greatest = _ZERO
         for i in range(n):
@@ -247,3 +246,26 @@ def compare_candidates(n: int, near: NearSearch) -> None:
         for i in range(n):
             share = near.features[i, source] / greatest if greatest > _ZERO else _ZERO
             near.features[i, _EXPECTED + 1 + k] = share
+
+
+@inlined
+def describe_row(n: int, scores: F32, rank: I32, near: NearSearch) -> None:
+    """Set the last five of NEAR_FEATURES: the context of the row.
+
+    scores  of the first member, the greatest first
+    rank    [n]  the candidates' places among them, below 0 of those that it does not propose
+    """
+    total = votes = cosine = _ZERO
+    for i in range(len(scores)):
+        total += scores[i]
+    for i in range(n):
+        votes += near.features[i, _VOTES]
+        cosine = max(cosine, near.features[i, _VOTES + 2])
+    greatest = scores[0] if len(scores) > 0 else _ZERO
+    for i in range(n):
+        found, place = near.features[i, CONTEXT:], rank[i]
+        found[0] = _ZERO
+        if place >= 0:
+            after = scores[place + 1] if place + 1 < len(scores) else _ZERO
+            found[0] = log_of((scores[place] + _FLOOR) / (after + _FLOOR))
+        found[1], found[2], found[3], found[4] = total, greatest, votes, cosine

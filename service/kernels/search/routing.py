@@ -17,23 +17,10 @@ from model_store.ensemble import LINK_CODES, TreeEnsemble
 from model_store.extras import Rerank
 from service.kernels.search.calibrated import calibrate_answers
 from service.kernels.search.call import Answers, Call, Rows, Search, charge, clear_cost
-from service.kernels.search.feature_map import (
-    end_of_run,
-    end_of_turn,
-    is_worth_mapping,
-    map_features,
-    unmap_features,
-)
+from service.kernels.search.feature_map import begin_piece, unmap_features
 from service.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
 from service.kernels.search.scorer import is_narrow
-from service.kernels.search.scoring import (
-    Scorer,
-    last_at_once,
-    score_in_turn,
-    score_mapped,
-    score_narrow,
-    start_turns,
-)
+from service.kernels.search.scoring import Scorer, last_at_once, score_in_turn, score_mapped, score_narrow
 from service.kernels.search.workspace import RoutingWorkspace, Workspace
 
 _MULTIWAY = LINK_CODES["multiway"]
@@ -92,22 +79,16 @@ def _score_level(
 ) -> tuple[int, int]:
     """Score the entries of a level and have their rows enter children; return (n_next or NO_ROOM, n_leaves).
 
-    Entries of one node follow each other. A chunk that enough of them need is spread over the feature map;
-    those between two such chunks go through the scorer in turn.
+    Entries of one node follow each other.
     """
     first_row = routing.entry_row[0]
     row_features = rows.indptr[first_row + 1] - rows.indptr[first_row]
     n_next = 0
     k = 0
     while k < n_entries and not work.stop[0]:
-        node, end = routing.entry_node[k], end_of_run(routing.entry_node, k, n_entries)
-        is_mapped = is_worth_mapping(ensemble, node, (end - k) * row_features, work)
+        node = routing.entry_node[k]
+        end, is_mapped = begin_piece(ensemble, routing.entry_node, k, n_entries, row_features, work)
         is_in_one_pass = is_mapped and is_narrow(ensemble, node)
-        if is_mapped:
-            map_features(ensemble, node, work.feature_row)
-        else:
-            end = end_of_turn(ensemble, routing.entry_node, end, n_entries, row_features, work)
-            start_turns(work, k)
         while k < end and not work.stop[0] and n_next != NO_ROOM:
             until = last_at_once(work, k, end)
             if is_in_one_pass:

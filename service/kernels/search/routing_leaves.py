@@ -15,20 +15,12 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.handles import F32, I32
 from model_store.compiled.vectors import prefetch
 from model_store.ensemble import TreeEnsemble
+from model_store.extras import NO_RERANK as NO_RERANK
 from model_store.extras import Rerank
 from service.kernels.search.call import Search, threshold_of
 from service.kernels.search.heaps import keep_best, sort_best
 from service.kernels.search.subtrees import log_of
 from service.kernels.search.workspace import RoutingWorkspace
-
-NO_RERANK = Rerank(
-    np.empty(0, np.int64),
-    np.empty(0, np.int32),
-    np.empty(0, np.float32),
-    np.empty(0, np.float32),
-    np.empty(0, np.float32),
-)
-"""Of a model that does not re-rank."""
 
 _ZERO = np.float32(0.0)
 

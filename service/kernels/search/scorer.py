@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS, count_below, has, padded_width
+from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS, count_below, has, padded_width, split_word
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.handles import F32, I32
 from model_store.compiled.vectors import (
@@ -37,7 +37,7 @@ from model_store.compiled.vectors import (
 )
 from model_store.ensemble import LANES, TreeEnsemble
 from service.kernels.search.call import Rows
-from service.kernels.search.packed_weights import word_child, word_weight
+from service.kernels.search.packed_weights import number_of
 from service.kernels.search.workspace import STAGES, Entries, Workspace
 
 _LINE = 64
@@ -218,8 +218,8 @@ def _add_sparse_rows(sparse: NDArray[Any], work: Workspace, stage: int, margins:
         at = sparse_at[hit]
         n_words += work.sparse_count[stage, hit]
         for i in range(work.sparse_count[stage, hit]):
-            word = sparse[place(at + i)]
-            margins[word_child(word)] += value * word_weight(word)
+            child, bits = split_word(sparse[place(at + i)], sparse.itemsize)
+            margins[child] += value * number_of(bits, sparse.itemsize // 2)
     return n_words
 
 

@@ -15,19 +15,16 @@ import numpy as np
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import F32, F32_1, I32, I32_1, I64, I64_1, handle, struct_at
+from model_store.compiled.handles import F32, F32_1, I32, I32_1, I64, I64_1, handle, struct_at, zeros
 from model_store.compiled.vectors import vadd, vbroadcast, vexp, vload, vlog, vmax, vmin, vmul, vstore, vsub
-from model_store.ensemble import LANES, TreeEnsemble
+from model_store.ensemble import LANES, LINK_CODES, TreeEnsemble
 from model_store.extras import Calibration
 from service.kernels.search.calibrated import calibrated
 from service.kernels.search.call import Call, Search
 from service.kernels.search.scoring import Scorer, score_alone
 from service.kernels.search.workspace import Entries, Workspace
 
-HINGE2 = 0
-HINGE3 = 1
-LOGISTIC = 2
-SOFTMAX = 5
+HINGE3, LOGISTIC, SOFTMAX = (LINK_CODES[link] for link in ("hinge3", "logistic", "softmax"))
 
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
@@ -123,19 +120,14 @@ def make_queue(ensemble: TreeEnsemble, *, top_r: int) -> QueueWorkspace:
     """Allocate the buffers for answers of up to top_r labels."""
     n_trees, n_nodes = int(ensemble.child_ptr[0]), len(ensemble.parent)
     n_labels = ensemble.label_leaf.shape[1] if n_trees > 1 else 0
-    n_front = len(ensemble.directory) + n_trees
-    return QueueWorkspace(
-        row=np.zeros(1, np.int32),
-        stamp=np.zeros(1, np.int64),
-        front_score=np.empty(n_front, np.float32),
-        front_node=np.empty(n_front, np.int32),
-        node_score=np.empty(n_nodes, np.float32),
-        node_stamp=np.zeros(n_nodes, np.int64),
-        best_score=np.empty(top_r, np.float32),
-        best_label=np.empty(top_r, np.int32),
-        leaf_seen=np.empty(n_labels, np.int32),
-        label_stamp=np.zeros(n_labels, np.int64),
-    )
+    shapes = {
+        "row stamp": 1,
+        "front_score front_node": len(ensemble.directory) + n_trees,
+        "node_score node_stamp": n_nodes,
+        "best_score best_label": top_r,
+        "leaf_seen label_stamp": n_labels,
+    }
+    return QueueWorkspace(**zeros(QueueWorkspace, shapes))
 
 
 @inlined

@@ -1,17 +1,16 @@
 """The buffers of one thread's scoring: what every traversal writes to, allocated once.
 
-What a traversal needs besides is in `beam_workspace`, `routing_workspace` and `scores`.
+What a traversal needs besides stands below, and in `scores`.
 """
 
-import itertools
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.bits import GROUP_BITS
-from model_store.compiled.handles import F32_1, F32_2, F32_3, I32_1, I32_2, I64_1, I64_2, U8_1, handle
-from model_store.ensemble import LANES, TreeEnsemble
+from model_store.compiled.handles import F32_1, F32_2, F32_3, I32_1, I32_2, I64_1, I64_2, U8_1, handle, zeros
+from model_store.ensemble import LANES, TreeEnsemble, levels_of
 from model_store.extras import full_features
 
 STAGES = 4
@@ -83,22 +82,18 @@ def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bo
     n_mapped = ensemble.directory.shape[1] << GROUP_BITS
     width = widest_chunk(ensemble)
     n_at_once = max(1, min(_AT_ONCE_MAX, _MARGINS_MAX // max(1, width)))
-    return Workspace(
-        block_at=np.empty((STAGES, n_features), np.int64),
-        block_item=np.empty((STAGES, n_features), np.int64),
-        dense_at=np.empty((STAGES, n_features), np.int64),
-        dense_value=np.empty((STAGES, n_features), np.float32),
-        sparse_at=np.empty((STAGES, n_features), np.int64),
-        sparse_value=np.empty((STAGES, n_features), np.float32),
-        sparse_count=np.empty((STAGES, n_features), np.int64),
-        counts=np.zeros((STAGES, 3), np.int64),
-        turns=np.zeros(3, np.int64),
-        feature_row=np.zeros(n_mapped if maps_features and n_mapped <= _MAP_FEATURES_MAX else 0, np.int32),
-        margins=np.empty((n_at_once, width), np.float32),
-        cost=np.zeros((n_at_once, 2), np.int64),
-        full_features=full_features(ensemble),
-        stop=np.zeros(1, np.uint8),
-    )
+    if not maps_features or n_mapped > _MAP_FEATURES_MAX:
+        n_mapped = 0
+    shapes = {
+        "block_at block_item dense_at dense_value sparse_at sparse_value sparse_count": (STAGES, n_features),
+        "counts": (STAGES, 3),
+        "turns": 3,
+        "feature_row": n_mapped,
+        "margins": (n_at_once, width),
+        "cost": (n_at_once, 2),
+        "stop": 1,
+    }
+    return Workspace(**zeros(Workspace, shapes), full_features=full_features(ensemble))
 
 
 def widest_chunk(ensemble: TreeEnsemble) -> int:
@@ -196,30 +191,17 @@ class BeamShape:
         """Allocate the buffers for blocks of up to n_rows rows."""
         n_lanes = n_rows * self.n_trees
         n_saved = self.saved_nodes(beam_width)
-        return BeamWorkspace(
-            below=self.below,
-            chunk_ptr=np.zeros(len(self.below) + 1, np.int32),
-            in_rounds=self._in_rounds,
-            level_node=np.empty((n_lanes, beam_width), np.int32),
-            level_score=np.empty((n_lanes, beam_width), np.float32),
-            level_size=np.zeros(n_lanes, np.int32),
-            entry_node=np.empty(n_lanes * beam_width, np.int32),
-            entry_lane=np.empty(n_lanes * beam_width, np.int32),
-            entry_row=np.empty(n_lanes * beam_width, np.int32),
-            entry_score=np.empty(n_lanes * beam_width, np.float32),
-            next_score=np.empty((n_lanes, beam_width), np.float32),
-            next_node=np.empty((n_lanes, beam_width), np.int32),
-            next_size=np.zeros(n_lanes, np.int32),
-            width=np.zeros(n_lanes, np.int32),
-            left_out=np.empty(n_lanes, np.float32),
-            best_score=np.empty((n_lanes, top_r), np.float32),
-            best_label=np.empty((n_lanes, top_r), np.int32),
-            best_size=np.zeros(n_lanes, np.int32),
-            saved_node=np.empty((n_lanes, n_saved), np.int32),
-            saved_score=np.empty((n_lanes, n_saved), np.float32),
-            saved_log_p=np.empty((n_lanes, n_saved, self._width), np.float32),
-            saved_size=np.zeros(n_lanes, np.int32),
-        )
+        shapes: dict[str, int | tuple[int, ...]] = {
+            "chunk_ptr": len(self.below) + 1,
+            "level_node level_score next_node next_score": (n_lanes, beam_width),
+            "entry_node entry_lane entry_row entry_score": n_lanes * beam_width,
+            "level_size next_size width left_out best_size saved_size": n_lanes,
+            "best_score best_label": (n_lanes, top_r),
+            "saved_node saved_score": (n_lanes, n_saved),
+            "saved_log_p": (n_lanes, n_saved, self._width),
+        }
+        arrays = zeros(BeamWorkspace, shapes)
+        return BeamWorkspace(below=self.below, in_rounds=self._in_rounds, **arrays)
 
 
 def _children_kinds(ensemble: TreeEnsemble) -> NDArray[np.uint8]:
@@ -234,15 +216,10 @@ def _children_kinds(ensemble: TreeEnsemble) -> NDArray[np.uint8]:
 
 
 def _leafy_chunks_a_level(ensemble: TreeEnsemble, below: NDArray[np.uint8]) -> list[int]:
-    """Return how many nodes of each level, of all trees, have leaves among their children."""
-    counts = []
-    ends = [0, int(ensemble.child_ptr[0])]
-    while ends[-1] > ends[-2]:
-        ends.append(int(ensemble.child_ptr[ends[-1]]))
-    for first, last in itertools.pairwise(ends):
-        chunks = ensemble.node_chunk[first:last]
-        counts.append(int(np.count_nonzero(below[chunks[chunks >= 0]] != ALL_INNER)))
-    return counts
+    """Return how many nodes of each level, of all trees, have leaves among their children, and 0 at last."""
+    levels = levels_of(ensemble.child_ptr, int(ensemble.child_ptr[0]))
+    chunks = [ensemble.node_chunk[level.start : level.stop] for level in levels]
+    return [*(int(np.count_nonzero(below[of_level[of_level >= 0]] != ALL_INNER)) for of_level in chunks), 0]
 
 
 _ENTRIES_A_TREE = 4
@@ -326,24 +303,15 @@ class RoutingShape:
         """
         n_entries = max(_ENTRIES_A_TREE * block_rows, self._n_chunks) + self._widest
         n_leaves = max(_ENTRIES_A_TREE * block_rows * self._n_trees, self._n_leaves) + self._widest
-        return RoutingWorkspace(
-            entry_node=np.empty(n_entries, np.int32),
-            entry_row=np.empty(n_entries, np.int32),
-            entry_tree=np.empty(n_entries, np.int32),
-            next_node=np.empty(n_entries, np.int32),
-            next_row=np.empty(n_entries, np.int32),
-            next_tree=np.empty(n_entries, np.int32),
-            chunk_ptr=np.zeros(self._n_chunks + 1, np.int32),
-            leaf_node=np.empty(n_leaves, np.int32),
-            leaf_row=np.empty(n_leaves, np.int32),
-            leaf_tree=np.empty(n_leaves, np.int32),
-            leaf_order=np.empty(n_leaves, np.int32),
-            row_ptr=np.zeros(block_rows + 1, np.int32),
-            tree_ptr=np.zeros(self._n_trees + 1, np.int32),
-            tree_leaves=np.zeros(self._n_trees, np.int32),
-            label_sum=np.zeros(self._n_labels, np.float32),
-            label_seen=np.empty(self._n_labels, np.int32),
-            dense_row=np.zeros(self._n_mapped, np.float32),
-            best_score=np.empty(top_r, np.float32),
-            best_label=np.empty(top_r, np.int32),
-        )
+        shapes = {
+            "entry_node entry_row entry_tree next_node next_row next_tree": n_entries,
+            "chunk_ptr": self._n_chunks + 1,
+            "leaf_node leaf_row leaf_tree leaf_order": n_leaves,
+            "row_ptr": block_rows + 1,
+            "tree_ptr": self._n_trees + 1,
+            "tree_leaves": self._n_trees,
+            "label_sum label_seen": self._n_labels,
+            "dense_row": self._n_mapped,
+            "best_score best_label": top_r,
+        }
+        return RoutingWorkspace(**zeros(RoutingWorkspace, shapes))

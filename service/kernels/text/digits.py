@@ -16,7 +16,7 @@ TEXT_BYTES_MAX = 20
 
 _K_MIN, _K_MAX = -31, 45
 _32, _LOW_32 = np.uint64(32), np.uint64(0xFFFFFFFF)
-_ZERO, _DOT, _PLUS, _MINUS, _SMALL_E = 48, 46, 43, 45, 101
+_ZERO, _NINE, _PLUS, _MINUS, _DOT, _E, _SMALL_E = 48, 57, 43, 45, 46, 69, 101
 
 
 def _power_of_ten(k: int) -> int:
@@ -154,9 +154,6 @@ _FLOAT_POWERS = np.array([float(f"1e{power}") for power in range(_POWER_MAX + 1)
 _FLOAT32_MAX = np.float64(np.finfo(np.float32).max)
 _SLACK = 1e-15
 
-_ZERO, _NINE = 48, 57
-_PLUS, _MINUS, _DOT, _E, _E_SMALL = 43, 45, 46, 69, 101
-
 
 @inlined
 def is_digit(byte: int) -> bool:
@@ -250,7 +247,7 @@ def parse_decimal(data: NDArray[np.uint8], i: int) -> tuple[np.float32, int, int
         letter = data[start] | 32
         code = NON_FINITE if letter == 105 or letter == 110 else MALFORMED  # i, n
         return np.float32(0.0), i, code
-    if data[i] == _E or data[i] == _E_SMALL:
+    if data[i] == _E or data[i] == _SMALL_E:
         exponent, i, present = _exponent(data, i + 1)
         if not present:
             return np.float32(0.0), i, MALFORMED

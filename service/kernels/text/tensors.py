@@ -6,6 +6,8 @@ and 1 if it comes as binary data. IDENTITY and IDENTITY_END say where in the req
 none. The writer says where the answer's JSON and its binary data end: JSON_END and BINARY_END.
 """
 
+from typing import TypeAlias
+
 import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
@@ -35,6 +37,9 @@ _A_ROW = len("2147483647,") + len("false,") + 5
 _QUOTE, _MINUS, _ONE = 34, 45, 49
 _COMMA, _CLOSE_LIST, _CLOSE = 44, 93, 125
 
+_Spans: TypeAlias = tuple[I64, I64, I32, U32, U8]
+"""Starts, ends, labels, the bits of their scores, and whether rows are exact."""
+
 
 @inlined
 def _name_bytes(starts: I64, ends: I64, labels: I32, offsets: I64) -> int:
@@ -55,88 +60,70 @@ def _binary_bytes(output: int, n_rows: int, n_places: int, name_bytes: int) -> i
 
 
 @inlined
-def _write_place(output: int, i: int, spans: tuple[I32, U32], names: tuple[I64, U8], out: U8, at: int) -> int:
-    """Write the element of the label at place i as JSON, -1: of a place without one; return its end."""
-    labels, bits = spans
+def _write_element(
+    output: int, row: int, place: int, spans: _Spans, names: tuple[I64, U8], out: U8, at: int
+) -> int:
+    """Write the element of an output at a place of a row as JSON; return its end."""
+    starts, ends, labels, bits, exact = spans
     offsets, utf8 = names
+    i = starts[row] + place
+    is_there = i < ends[row]
     if output == _LABELS:
         out[at] = _QUOTE
         at += 1
-        if i >= 0:
+        if is_there:
             at = write_name(utf8, offsets[labels[i]], offsets[labels[i] + 1], out, at)
         out[at] = _QUOTE
         return at + 1
     if output == _SCORES:
-        return write_float32(bits[i] if i >= 0 else np.uint32(0), out, at)
-    if i >= 0:
+        return write_float32(bits[i] if is_there else np.uint32(0), out, at)
+    if output == _LENGTHS:
+        return write_integer(np.int64(ends[row] - starts[row]), out, at)
+    if output > _LENGTHS:
+        return copy_text(_TRUE if exact[row] else _FALSE, out, at)
+    if is_there:
         return write_integer(np.int64(labels[i]), out, at)
     out[at], out[at + 1] = _MINUS, _ONE
     return at + 2
 
 
 @inlined
-def _pack_place(output: int, i: int, spans: tuple[I32, U32], names: tuple[I64, U8], out: U8, at: int) -> int:
-    """Write the element of the label at place i as binary data, as `_write_place`."""
-    labels, bits = spans
+def _pack_element(
+    output: int, row: int, place: int, spans: _Spans, names: tuple[I64, U8], out: U8, at: int
+) -> int:
+    """Write the element of an output at a place of a row as binary data; return its end."""
+    starts, ends, labels, bits, exact = spans
     offsets, utf8 = names
+    i = starts[row] + place
+    is_there = i < ends[row]
     if output == _LABELS:
         start, end = 0, 0
-        if i >= 0:
+        if is_there:
             start, end = int(offsets[labels[i]]), int(offsets[labels[i] + 1])
         at = pack(end - start, 4, out, at)
         return copy_text(utf8[start:end], out, at)
     if output == _SCORES:
-        return pack(int(bits[i]) if i >= 0 else 0, 4, out, at)
-    return pack(int(labels[i]) if i >= 0 else -1, 4, out, at)
+        return pack(int(bits[i]) if is_there else 0, 4, out, at)
+    if output == _LENGTHS:
+        return pack(ends[row] - starts[row], 4, out, at)
+    if output > _LENGTHS:
+        return pack(np.int64(exact[row]), 1, out, at)
+    return pack(int(labels[i]) if is_there else -1, 4, out, at)
 
 
 @inlined
-def _write_data(
-    output: int,
-    n_places: int,
-    rows: tuple[I64, I64, U8],
-    found: tuple[I32, U32],
-    names: tuple[I64, U8],
-    out: U8,
-    at: int,
+def _write_elements(
+    output: int, is_binary: bool, n_places: int, spans: _Spans, names: tuple[I64, U8], out: U8, at: int
 ) -> int:
-    """Write the elements of an output as JSON, commas between them; return their end."""
-    starts, ends, exact = rows
-    at = copy_text(_DATA, out, at)
-    for row in range(len(starts)):
-        length = ends[row] - starts[row]
+    """Write all elements of an output, as binary data, or as JSON and a comma each; return their end."""
+    for row in range(len(spans[0])):
         for place in range(n_places if output <= _SCORES else 1):
-            i = starts[row] + place if place < length else -1
-            if output <= _SCORES:
-                at = _write_place(output, i, found, names, out, at)
-            elif output == _LENGTHS:
-                at = write_integer(np.int64(length), out, at)
+            if is_binary:
+                at = _pack_element(output, row, place, spans, names, out, at)
             else:
-                at = copy_text(_TRUE if exact[row] else _FALSE, out, at)
-            out[at] = _COMMA
-            at += 1
-    return at - 1
-
-
-@inlined
-def _pack_outputs(
-    form: I64, rows: tuple[I64, I64, U8], found: tuple[I32, U32], names: tuple[I64, U8], out: U8
-) -> int:
-    """Write the outputs that come as binary data behind the JSON; return their end."""
-    starts, ends, exact = rows
-    at = int(form[JSON_END])
-    for k in range(form[N_OUTPUTS]):
-        output, is_binary = form[FIRST_OUTPUT + k] >> 1, form[FIRST_OUTPUT + k] & 1
-        for row in range(len(starts) if is_binary else 0):
-            length = ends[row] - starts[row]
-            if output == _LENGTHS:
-                at = pack(length, 4, out, at)
-            elif output > _LENGTHS:
-                at = pack(np.int64(exact[row]), 1, out, at)
-            else:
-                for place in range(form[PLACES]):
-                    i = starts[row] + place if place < length else -1
-                    at = _pack_place(output, i, found, names, out, at)
+                at = _write_element(output, row, place, spans, names, out, at)
+                out[at] = _COMMA
+                at += 1
     return at
 
 
@@ -156,7 +143,7 @@ def write_tensors(spans: tuple[I64, I64, I32, F32, U8], names: tuple[I64, U8], f
     name_bytes = _name_bytes(starts, ends, labels, names[0])
     if _AROUND + n_rows * (_A_ROW + n_places * _A_PLACE) + 3 * name_bytes > len(out):
         return False
-    found = labels, scores.view(np.uint32)
+    found = starts, ends, labels, scores.view(np.uint32), exact
     at = 0
     for k in range(form[N_OUTPUTS]):
         output, is_binary = form[FIRST_OUTPUT + k] >> 1, form[FIRST_OUTPUT + k] & 1
@@ -174,10 +161,14 @@ def write_tensors(spans: tuple[I64, I64, I32, F32, U8], names: tuple[I64, U8], f
             at = write_integer(np.int64(size), out, copy_text(_SIZE, out, at))
             out[at] = _CLOSE
         else:
-            at = _write_data(output, n_places, (starts, ends, exact), found, names, out, at)
+            at = _write_elements(output, False, n_places, found, names, out, copy_text(_DATA, out, at)) - 1
             out[at] = _CLOSE_LIST
         out[at + 1] = _CLOSE
         at += 2
     form[JSON_END] = at
-    form[BINARY_END] = _pack_outputs(form, (starts, ends, exact), found, names, out)
+    for k in range(form[N_OUTPUTS]):
+        output, is_binary = form[FIRST_OUTPUT + k] >> 1, form[FIRST_OUTPUT + k] & 1
+        if is_binary:
+            at = _write_elements(output, True, n_places, found, names, out, at)
+    form[BINARY_END] = at
     return True

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from model_store.compiled.decorators import kernel
-from model_store.compiled.handles import F32, I32, I64, U8, U16, Bools
+from model_store.compiled.handles import F32, I32, I64, U8, U16
 from model_store.ensemble import Chunk
-from service.base.rows import SparseRows
 from service.kernels.search.scorer import place
 
 
@@ -78,21 +77,19 @@ def forget_rows(rows: I32, place: I32) -> None:
         place[row] = 0
 
 
+NO_ROOM = np.empty(0, np.int32), np.empty(0, np.float32)
+"""For `localise` to make arrays itself."""
+
+
 @kernel
-def localise(indptr: I64, indices: I32, values: F32, rows: I32, rank: I32) -> Problem:
+def localise(
+    indptr: I64, indices: I32, values: F32, rows: I32, rank: I32, features_out: I32, values_out: F32
+) -> Problem:
     """Copy the rows of a node and renumber their features by falling number of rows (up to a factor of two).
 
     rank  int32[n_features], workspace: zero at the call and on return
+    features_out, values_out  where the copy is made, unless they are too short for it: NO_ROOM
     """
-    nothing = np.empty(0, np.int32), np.empty(0, np.float32)
-    return localise_into(indptr, indices, values, rows, rank, nothing[0], nothing[1])
-
-
-@kernel
-def localise_into(
-    indptr: I64, indices: I32, values: F32, rows: I32, rank: I32, features_out: I32, values_out: F32
-) -> Problem:
-    """As `localise`; the copy is made in the last two arrays, unless they are too short for it."""
     nnz = 0
     for row in rows:
         nnz += indptr[row + 1] - indptr[row]
@@ -228,24 +225,6 @@ def unpack_tile(chunk: Chunk, lane: I32, rank: I32, weights_out: F32) -> None:
 
 
 @kernel
-def without(chunk: Chunk, rows: SparseRows, some: I32, of: Bools) -> Chunk:
-    """Return a chunk without the weights that some children, bool[C], have for features of some rows."""
-    is_seen = np.zeros(rows.n_features, np.bool_)
-    for row in some:
-        for e in range(rows.indptr[row], rows.indptr[row + 1]):
-            is_seen[place(rows.indices[place(e)])] = True
-    row_ptr, n = np.zeros_like(chunk.row_ptr), 0
-    child, weight = np.empty_like(chunk.child), np.empty_like(chunk.weight)
-    for k in range(len(chunk.features)):
-        seen = is_seen[chunk.features[k]]
-        for e in range(chunk.row_ptr[k], chunk.row_ptr[k + 1]):
-            child[n], weight[n] = chunk.child[e], chunk.weight[e]
-            n += not (seen and of[chunk.child[e]])
-        row_ptr[k + 1] = n
-    return Chunk(chunk.features, row_ptr, child[:n], weight[:n], chunk.bias)
-
-
-@kernel
 def add_margins(chunk: Chunk, ptr: I32, vectors: I32, values: F32, margins_out: F32) -> None:
     """Add the margins that a chunk's children, without biases, give each of n vectors, float32[n, C].
 
@@ -256,62 +235,6 @@ def add_margins(chunk: Chunk, ptr: I32, vectors: I32, values: F32, margins_out: 
         for v in range(ptr[feature], ptr[feature + 1]):
             for e in range(chunk.row_ptr[k], chunk.row_ptr[k + 1]):
                 margins_out[vectors[v], chunk.child[e]] += values[v] * chunk.weight[e]
-
-
-@kernel
-def place_tile(
-    counts: I32, lane: U8, kept: F32, first_child: int, next_out: I64, child_out: I32, weight_out: F32
-) -> None:
-    """Append a tile's weights to the rows of the node's chunk; next_out[k] is the end of row k so far."""
-    at = 0
-    for k in range(len(counts)):
-        for _ in range(counts[k]):
-            child_out[next_out[k]] = first_child + lane[at]
-            weight_out[next_out[k]] = kept[at]
-            next_out[k] += 1
-            at += 1
-
-
-@kernel
-def merge_rows(a: Chunk, b: Chunk, b_place: I32) -> Chunk:
-    """Return a chunk, biases and all, with the weights of another one for children that it has none of.
-
-    b_place  int32[children of b]  which child of `a` each is; -1: it is left out
-    """
-    a_place = np.arange(len(a.bias)).astype(np.int32)
-    most, nnz = len(a.features) + len(b.features), len(a.child) + len(b.child)
-    features, row_ptr = np.empty(most, np.int32), np.zeros(most + 1, np.int64)
-    child, weight = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
-    i, j, m, n = 0, 0, 0, 0
-    while i < len(a.features) or j < len(b.features):
-        of_a = j == len(b.features) or (i < len(a.features) and a.features[i] <= b.features[j])
-        of_b = i == len(a.features) or (j < len(b.features) and b.features[j] <= a.features[i])
-        first, feature = n, a.features[i] if of_a else b.features[j]
-        if of_a:
-            n = _put_row(a, i, a_place, child, weight, first, n)
-            i += 1
-        if of_b:
-            n = _put_row(b, j, b_place, child, weight, first, n)
-            j += 1
-        features[m], row_ptr[m + 1] = feature, n
-        m += n > first
-    return Chunk(features[:m], row_ptr[: m + 1], child[:n], weight[:n], a.bias)
-
-
-@kernel
-def _put_row(chunk: Chunk, row: int, places: I32, child_out: I32, weight_out: F32, first: int, n: int) -> int:
-    """Put a row's weights among those from `first` to n, by child; return where these end then."""
-    for e in range(chunk.row_ptr[row], chunk.row_ptr[row + 1]):
-        c = places[chunk.child[e]]
-        if c < 0:
-            continue
-        at = n
-        while at > first and child_out[at - 1] > c:
-            child_out[at], weight_out[at] = child_out[at - 1], weight_out[at - 1]
-            at -= 1
-        child_out[at], weight_out[at] = c, chunk.weight[e]
-        n += 1
-    return n
 
 
 class NodeLabels(NamedTuple):

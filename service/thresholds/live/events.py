@@ -1,4 +1,4 @@
-"""Events of feedback: one, and many of them as columns, which kernels go through."""
+"""Events of feedback as columns, which kernels go through."""
 
 import hashlib
 from collections.abc import Sequence
@@ -21,25 +21,6 @@ NO_LABELS = np.empty(0, np.int32)
 
 Result = Literal["applied", "duplicate", "late", "rejected"]
 """What became of an event."""
-
-
-class Event(NamedTuple):
-    """One event of feedback that can be counted.
-
-    key        `event_keys` of its identity
-    labels     int32[..]: the true labels, ascending, without repeats
-    row        the instance, one row; None: `predicted` has what it was predicted to have
-    predicted  int32[..]: as labels; None: found from `row` under the thresholds of the moment
-    epoch      the epoch of the prediction, when it was made before; else None
-    line       what is kept of it as a row to train on; None: nothing is
-    """
-
-    key: bytes
-    labels: NDArray[np.int32]
-    row: SparseRows | None = None
-    predicted: NDArray[np.int32] | None = None
-    epoch: int | None = None
-    line: bytes | None = None
 
 
 class Events(NamedTuple):
@@ -76,20 +57,6 @@ def instances_of(rows: SparseRows, labels: LabelRows, keys: Sequence[bytes] = ()
     """Return rows with their true labels as events, to be predicted when they are counted."""
     predicted = LabelRows(np.zeros(rows.n_rows + 1, np.int64), NO_LABELS, labels.n_labels)
     return Events(keys, rows, labels, predicted, np.full(rows.n_rows, NO_EPOCH))
-
-
-def as_columns(events: Sequence[Event], n_features: int, n_labels: int) -> Events:
-    """Return events as columns."""
-    rows = [event.row for event in events]
-    no_row = SparseRows(np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), n_features)
-    return Events(
-        [event.key for event in events],
-        SparseRows.join([no_row, *(no_row if row is None else row for row in rows)]).cut(1, len(rows) + 1),
-        label_rows([event.labels for event in events], n_labels),
-        label_rows([NO_LABELS if e.predicted is None else e.predicted for e in events], n_labels),
-        np.array([NO_EPOCH if event.epoch is None else event.epoch for event in events], np.int64),
-        [event.line for event in events],
-    )
 
 
 def join(blocks: Sequence[Events]) -> Events:

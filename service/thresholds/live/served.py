@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.base.errors import DatabaseUnavailable
+from service.base.rows import NO_ROWS, SparseRows
 from service.evaluation.fmeasure import USUAL_EMPTY
-from service.thresholds.live.events import Event, as_columns
+from service.thresholds.live.events import instances_of, label_rows
 from service.thresholds.live.threshold_counters import ThresholdCounters, Traversal
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Tuned, decode_scored
@@ -145,8 +146,9 @@ class ServedThresholds:
     def warm_up(self) -> None:
         """Compile or load the kernels that feedback needs, by counting an event nowhere."""
         moving = self._moving(self.start_state())
-        event = Event(b"", np.zeros(1, np.int32), predicted=np.empty(0, np.int32), epoch=0)
-        moving.count(as_columns([event], 1, self.n_labels), np.zeros(1, np.int64))
+        labels = label_rows([np.zeros(1, np.int32)], self.n_labels)
+        predicted = instances_of(SparseRows(np.zeros(2, np.int64), *NO_ROWS[1:]), labels)
+        moving.count(predicted._replace(epochs=np.zeros(1, np.int64)), np.zeros(1, np.int64))
         moving.undo()
 
     def forget(self) -> None:

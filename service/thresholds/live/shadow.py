@@ -12,13 +12,11 @@ that all replicas have the same.
 import time
 from typing import Any, NamedTuple
 
-import numpy as np
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from service.base.errors import DatabaseUnavailable, NotTuned
 from service.db.engine import Database
 from service.db.tables import SHADOWS
-from service.evaluation.fmeasure import EmptyConvention, f_scores
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Counters, no_counts
 from service.thresholds.store.codec import (
@@ -86,18 +84,12 @@ class Shadow:
     def macro_f(self) -> tuple[float, float]:
         """Return the macro-F, 0 to 1, of the candidate and of what was in force, on the same events. O(K)."""
         empty = self.candidate.convention
-        candidate, served = (shadow_macro_f(counters, empty) for counters in self.scores)
-        return candidate, served
+        return self.scores.candidate.macro_f(empty), self.scores.served.macro_f(empty)
 
     def snapshot(self) -> ShadowState:
         """Return its state; the scores are not copied."""
         candidate = self.candidate.snapshot()
         return ShadowState(self.since, self.created_at, self.n_events, candidate, self.scores)
-
-
-def shadow_macro_f(counters: Counters, empty: EmptyConvention) -> float:
-    """Return the mean of 2 hits / marks over all labels; one without marks counts as the convention says."""
-    return float(f_scores(np.stack(counters, axis=1), empty).mean())
 
 
 def add_scores(scores: Scores, candidate: Deltas, served: Deltas) -> None:
@@ -130,18 +122,20 @@ def keep_shadow(connection: Connection, head: Head, state: ShadowState) -> None:
     connection.execute(update(SHADOWS).where(SHADOWS.c.version_id == head.id), _row_of(head, state))
 
 
-def take_shadow(connection: Connection, head: Head, *, switch: bool) -> Head:
-    """Take the candidate away, and put it in force if `switch`; return the new, locked head.
+def take_shadow(database: Database, model: str, version: int, *, switch: bool) -> int:
+    """Take the candidate of a version away; put it in force, with what it learned, if `switch`.
 
-    Raises NotTuned where there is none.
+    Returns the new epoch. Raises NotTuned where there is none, and DatabaseUnavailable.
     """
-    state = read_shadow(connection, head)
-    if state is None:
-        raise NotTuned(f"{_place(head)}: expected candidate thresholds (in shadow mode), found none")
-    connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
-    if switch:
-        return replace_state(connection, head, SWITCHED, state.candidate)
-    return append(connection, head, DROPPED)
+    with database.write() as connection:
+        head = lock_head(connection, model, version)
+        state = read_shadow(connection, head)
+        if state is None:
+            raise NotTuned(f"{_place(head)}: expected candidate thresholds (in shadow mode), found none")
+        connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
+        if switch:
+            return replace_state(connection, head, SWITCHED, state.candidate).epoch
+        return append(connection, head, DROPPED).epoch
 
 
 def read_shadow(connection: Connection, head: Head) -> ShadowState | None:
@@ -163,28 +157,6 @@ def read_shadow(connection: Connection, head: Head) -> ShadowState | None:
             add_scores(state.scores, scored.candidate, scored.shadowed)
             n_events += scored.n_events
     return state._replace(n_events=n_events)
-
-
-class ShadowDatabase:
-    """What `xylem thresholds` and admins do with candidates. Each raises DatabaseUnavailable and NotTuned."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def put(self, model: str, version: int, tuned: Tuned) -> int:
-        """Put a candidate beside the thresholds of a version, durably; return the new epoch."""
-        with self._database.write() as connection:
-            return put_shadow(connection, lock_head(connection, model, version), tuned).epoch
-
-    def switch(self, model: str, version: int) -> int:
-        """Put the candidate in force, with what it learned since; return the new epoch."""
-        with self._database.write() as connection:
-            return take_shadow(connection, lock_head(connection, model, version), switch=True).epoch
-
-    def drop(self, model: str, version: int) -> int:
-        """Take the candidate away; return the new epoch."""
-        with self._database.write() as connection:
-            return take_shadow(connection, lock_head(connection, model, version), switch=False).epoch
 
 
 def _place(head: Head) -> str:

@@ -229,7 +229,7 @@ class ThresholdCounters:
                 while True:
                     journal = self._counts, self._before
                     given = counters, columns, chosen, n_counted, ends, journal, allowed
-                    n_counted = count_events(search[:], self.prepared.log, *given)
+                    n_counted = count_events(search[:], self.prepared, *given)
                     if n_counted == len(chosen):
                         return ends
                     self._make_room()

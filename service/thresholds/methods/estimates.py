@@ -6,8 +6,7 @@ import numpy as np
 
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, I32, I64, U8
-from service.base.rows import LabelRows
-from service.evaluation.fmeasure import EmptyConvention, f_scores
+from service.base.rows import NO_ROWS, LabelRows, SparseRows, offsets
 from service.thresholds.methods.ofo import POWER_MAX, POWER_MIN, Counters, no_counts
 
 ESTIMATES_MAX = 1 << 26
@@ -36,31 +35,24 @@ class EstimateKeeper:
         """Take the score that each label's estimates must have, float32[K]."""
         self.floor = floor
         self._max = estimates_max
-        self._sizes: list[I64] = []
-        self._labels: list[I32] = []
-        self._scores: list[F32] = []
+        self._parts = [NO_ROWS]
+        """Labels and scores of the rows so far."""
 
     def add(self, ptr: I64, labels: I32, scores: F32) -> None:
         """Keep the estimates of further rows: all labels whose score is at least `floor`, as it is now."""
-        self._sizes.append(np.diff(ptr))
-        self._labels.append(labels)
-        self._scores.append(scores)
-        while sum(map(len, self._scores)) > self._max:
-            cut = np.nextafter(np.median(np.concatenate(self._scores)), np.float32(np.inf), dtype=np.float32)
+        self._parts.append(SparseRows(ptr, labels, scores, 1))
+        while sum(len(part.values) for part in self._parts) > self._max:
+            kept = np.concatenate([part.values for part in self._parts])
+            cut = np.nextafter(np.median(kept), np.float32(np.inf), dtype=np.float32)
             self.floor = np.maximum(self.floor, cut)
-            for i, kept in enumerate(self._scores):
-                stays = kept >= cut
-                row_of = np.repeat(np.arange(len(self._sizes[i])), self._sizes[i])
-                self._sizes[i] = np.bincount(row_of[stays], minlength=len(self._sizes[i]))
-                self._labels[i], self._scores[i] = self._labels[i][stays], kept[stays]
+            for i, part in enumerate(self._parts):
+                stays = part.values >= cut
+                indptr = offsets(stays)[part.indptr]
+                self._parts[i] = SparseRows(indptr, part.indices[stays], part.values[stays], 1)
 
     def all(self) -> Estimates:
         """Return the estimates of all rows."""
-        sizes = np.concatenate([np.zeros(1, np.int64), *self._sizes])
-        labels = np.concatenate([np.empty(0, np.int32), *self._labels])
-        return Estimates(
-            np.cumsum(sizes), labels, np.concatenate([np.empty(0, np.float32), *self._scores]), self.floor
-        )
+        return Estimates(*SparseRows.join(self._parts)[:3], self.floor)
 
 
 def mark_hits(estimates: Estimates, truth: LabelRows) -> U8:
@@ -81,11 +73,6 @@ def count_at(estimates: Estimates, truth: LabelRows, thresholds: F32) -> Counter
     is_hit = mark_hits(estimates, truth)[passes] > 0
     counters.hits[:] = np.bincount(labels[is_hit], minlength=truth.n_labels)
     return counters
-
-
-def macro_f(counters: Counters, empty: EmptyConvention) -> float:
-    """Return macro-F in percent."""
-    return 100.0 * float(f_scores(np.stack(counters, axis=1), empty).mean())
 
 
 @kernel

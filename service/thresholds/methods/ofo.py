@@ -30,6 +30,7 @@ from model_store.ensemble import Link
 from model_store.extras import has_rerank
 from model_store.manifest import has_calibration
 from service.base.errors import BadParameter
+from service.evaluation.fmeasure import EmptyConvention, f_scores
 
 POWER_MIN, POWER_MAX = 0.1, 10.0
 SCALE_MAX = 1e6
@@ -67,6 +68,10 @@ class Counters(NamedTuple):
     hits: I64
     marks: I64
 
+    def macro_f(self, empty: EmptyConvention) -> float:
+        """Return the mean of 2 hits / marks over all labels, 0 to 1; `empty` says what F is without marks."""
+        return float(f_scores(np.stack(self, axis=1), empty).mean())
+
 
 class Start(NamedTuple):
     """What counts mean: those that every label starts with, and how scores are read.
@@ -93,27 +98,19 @@ class Start(NamedTuple):
         return np.asarray(shares ** np.float32(self.power), np.float32)
 
 
-def usual_power(link: Link, arrays: Mapping[str, NDArray[Any]]) -> float:
-    """Return how scores of a version are read that nobody has tuned; calibrated ones as they are."""
-    if has_calibration(arrays):
-        return 1.0
-    return RERANKED_POWER if has_rerank(arrays) else POWERS[link]
-
-
-def scale_of(link: Link, arrays: Mapping[str, NDArray[Any]], n_rows: int) -> float:
-    """Return what scores of a version are multiplied by to be probabilities, at least 1.
-
-    n_rows  training rows. 1 where a label's score is its own, where nobody counted, and for calibrated scores
-    """
-    counts = arrays.get(LABEL_COUNTS)
-    if link != "softmax" or counts is None or n_rows == 0 or has_calibration(arrays):
-        return 1.0
-    return float(np.clip(counts.sum() / n_rows, 1.0, SCALE_MAX))
-
-
 def start_for(link: Link, arrays: Mapping[str, NDArray[Any]], n_rows: int) -> Start:
-    """Return the start values of a version that nobody tuned: first thresholds are those of an F of 1/2."""
-    return Start(power=usual_power(link, arrays), scale=scale_of(link, arrays, n_rows))
+    """Return the start values of a version that nobody tuned: first thresholds are those of an F of 1/2.
+
+    n_rows  training rows. The scale is 1 where a label's score is its own, and where nobody counted labels;
+            calibrated scores are read as they are
+    """
+    if has_calibration(arrays):
+        return Start()
+    power = RERANKED_POWER if has_rerank(arrays) else POWERS[link]
+    counts = arrays.get(LABEL_COUNTS)
+    if link != "softmax" or counts is None or n_rows == 0:
+        return Start(power=power)
+    return Start(power=power, scale=float(np.clip(counts.sum() / n_rows, 1.0, SCALE_MAX)))
 
 
 def check_start(start: Start) -> Start:

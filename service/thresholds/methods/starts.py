@@ -21,7 +21,7 @@ from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, I32, I64
 from service.base.rows import LabelRows, SparseRows
 from service.evaluation.fmeasure import EmptyConvention
-from service.thresholds.methods.estimates import Estimates, count_at, macro_f
+from service.thresholds.methods.estimates import Estimates, count_at
 from service.thresholds.methods.ofo import Counters, Start, no_counts, threshold_at, thresholds_of
 
 A_GRID = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0, 10000.0)
@@ -52,7 +52,7 @@ def choose_start(
             break
         for ratio in RATIO_GRID:
             start = read._replace(a=a, b=a * ratio)
-            f = macro_f(count_at(estimates, truth, replay(estimates, truth, bounds, start)), empty)
+            f = 100.0 * count_at(estimates, truth, replay(estimates, truth, bounds, start)).macro_f(empty)
             if f > best_f:
                 best, best_f = start, f
     return best
@@ -144,7 +144,7 @@ def choose_kappa(
         at_least = np.maximum(bounds, np.float32(1 / c))
         f = 0.0
         for found_on, measured_on in (halves, halves[::-1]):
-            f += macro_f(count_at(*measured_on, find(*found_on, at_least)), empty)
+            f += 100.0 * count_at(*measured_on, find(*found_on, at_least)).macro_f(empty)
         if f > best_f:
             best, best_f = 1 / c, f
     return best

@@ -73,10 +73,7 @@ def encode_state(tuned: Tuned) -> bytes:
     head = {
         "method": tuned.method,
         "convention": tuned.convention,
-        "a": tuned.start.a,
-        "b": tuned.start.b,
-        "power": tuned.start.power,
-        "scale": tuned.start.scale,
+        **tuned.start._asdict(),
         "n_labels": len(tuned.thresholds),
     }
     arrays = (
@@ -96,21 +93,25 @@ def decode_state(data: bytes) -> Tuned:
         n_labels = head["n_labels"]
         if form != _FORMAT or type(n_labels) is not int or n_labels < 1 or head["method"] not in METHODS:
             raise ValueError(f"{form[:40]!r} {line[:200]!r}")
-        n_bytes = n_labels * _BYTES_A_LABEL
-        unpacking = zlib.decompressobj()
-        raw = unpacking.decompress(packed, n_bytes + 1)
-        if len(raw) != n_bytes or not unpacking.eof:
-            raise ValueError(f"{len(raw)} bytes instead of {n_bytes}")
+        raw = _unpacked(packed, n_labels * _BYTES_A_LABEL)
         thresholds = np.frombuffer(raw, "<f4", n_labels).astype(np.float32)
         hits = np.frombuffer(raw, "<i8", n_labels, 4 * n_labels).astype(np.int64)
         marks = np.frombuffer(raw, "<i8", n_labels, 12 * n_labels).astype(np.int64)
         if not ((thresholds >= 0) & (thresholds <= 1)).all() or (hits < 0).any() or (2 * hits > marks).any():
             raise ValueError("thresholds or counters out of their range")
-        read = float(head["power"]), float(head["scale"])
-        start = check_start(Start(float(head["a"]), float(head["b"]), *read))
+        start = check_start(Start(*(float(head[name]) for name in Start._fields)))
         return Tuned(head["method"], head["convention"], start, thresholds, Counters(hits, marks))
     except (ValueError, KeyError, TypeError, zlib.error) as error:
         raise DatabaseUnavailable(f"expected thresholds of a version, found {error}") from error
+
+
+def _unpacked(packed: bytes, n_bytes: int) -> bytes:
+    """Return so many bytes that zlib has packed, and never more. Raises ValueError, and zlib's error."""
+    unpacking = zlib.decompressobj()
+    raw = unpacking.decompress(packed, n_bytes + 1)
+    if len(raw) != n_bytes or not unpacking.eof:
+        raise ValueError(f"{len(raw)} bytes instead of {n_bytes}")
+    return raw
 
 
 def encode_deltas(deltas: Deltas) -> bytes:
@@ -177,10 +178,7 @@ def encode_scores(scores: Sequence[Counters]) -> bytes:
 def decode_scores(data: bytes, n_labels: int) -> tuple[Counters, Counters]:
     """Return the counters that `encode_scores` made bytes of. Raises DatabaseUnavailable for others."""
     try:
-        unpacking = zlib.decompressobj()
-        raw = unpacking.decompress(data, 32 * n_labels + 1)
-        if len(raw) != 32 * n_labels or not unpacking.eof:
-            raise ValueError(f"{len(raw)} bytes instead of {32 * n_labels}")
+        raw = _unpacked(data, 32 * n_labels)
     except (ValueError, zlib.error) as error:
         raise DatabaseUnavailable(f"expected the scores of a candidate, found {error}") from error
     numbers = np.frombuffer(raw, "<i8").astype(np.int64).reshape(4, n_labels)

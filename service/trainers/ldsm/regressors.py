@@ -252,18 +252,9 @@ def train_regressors(
     normal = 0.0
     for epoch in range(epochs):
         shuffle(order, n_rows, state)
-        first = epoch * n_rows
+        visits = epoch * n_rows, n_rows * epochs
         normal = _pass_over(
-            problem,
-            labels,
-            tally,
-            regressors,
-            learning,
-            lambda1,
-            order,
-            (first, n_rows * epochs),
-            length,
-            normal,
+            problem, labels, tally, regressors, learning, lambda1, order, visits, length, normal
         )
         if stop[0]:
             break

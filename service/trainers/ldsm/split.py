@@ -1,13 +1,13 @@
-"""LdSM: the split that the trained regressors of a node make, and the rows and labels of its children."""
+"""LdSM: the split that the trained regressors of a node make, and what it keeps of their weights."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, F64, I32, I64, U8, U16, U64
 from service.base.rows import LabelRows, SparseRows
-from service.kernels.training.problem import Problem, localise_into, localise_labels, pack_tile
+from service.kernels.training.problem import Problem, localise, localise_labels
 from service.trainers.ldsm.objective import count_labels, split_quality
 from service.trainers.ldsm.regressors import Learning, Regressors, margins_of, train_regressors
 
@@ -82,15 +82,6 @@ def route_rows(problem: Problem, regressors: Regressors, n_children: int) -> U16
     return directions
 
 
-@inlined
-def _rows_per_child(directions: U16, n_children: int) -> Any:
-    sizes = np.zeros(n_children, np.int64)
-    for chosen in directions:
-        for m in range(n_children):
-            sizes[m] += (chosen >> m) & 1
-    return sizes
-
-
 @kernel
 def _drop_empty_children(sizes: I64, weights: F32, directions: U16, counts: I32) -> int:
     """Move the children that get rows to the front; return how many they are."""
@@ -125,7 +116,7 @@ def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, st
     """
     x, y = examples.rows, examples.labels
     rank, copy = examples.feature_rank, (examples.features, examples.values)
-    problem = localise_into(x.indptr, x.indices, x.values, rows, rank, copy[0], copy[1])
+    problem = localise(x.indptr, x.indices, x.values, rows, rank, copy[0], copy[1])
     labels = localise_labels(y.indptr, y.indices, rows, examples.label_rank)
     n = len(rows)
     n_kept = 0
@@ -140,7 +131,9 @@ def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, st
                 if abs(weights[f, m]) < learning.prune:
                     weights[f, m] = 0
         directions = route_rows(problem, regressors, learning.n_children)
-        sizes = _rows_per_child(directions, learning.n_children)
+        sizes = np.zeros(learning.n_children, np.int64)
+        for m in range(learning.n_children):
+            sizes[m] = ((directions >> m) & 1).sum()
         serves = sizes.max() < n and sizes.sum() <= FULL * learning.n_children * n
         if (serves and sizes.max() <= FULL * n) or n_retries == RETRIES or stop[0]:
             break
@@ -153,32 +146,8 @@ def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, st
     return Split(n_kept, weights, problem.used, directions, sizes, labels.used, counts, quality, n_retries)
 
 
-class Children(NamedTuple):
-    """The children of a node and their regressors.
-
-    features     int32[f]      ascending: those with a weight that is not 0
-    weight_ptr   int64[f + 1]  the weights of each feature
-    child        int32[..], weight float32[..]
-    rows         int32[..]     the rows of each child, ascending, one child after the other
-    label_ptr    int64[n_children + 1]  the labels of each child's rows
-    label        int32[..]     ascending within a child
-    counts       int32[..]     rows of the child that carry the label
-    priorities   int64[n_children]  sum - max of the counts: 0 when one label says all (LdSM, algorithm 1)
-    """
-
-    features: I32
-    weight_ptr: I64
-    child: I32
-    weight: F32
-    rows: I32
-    label_ptr: I64
-    label: I32
-    counts: I32
-    priorities: I64
-
-
 @kernel
-def _kept_features(split: Split) -> I64:
+def kept_features(split: Split) -> I64:
     """Return the places of the features with weights that are not 0, by ascending feature."""
     n_features = len(split.features)
     kept = np.empty(n_features, np.int64)
@@ -190,45 +159,3 @@ def _kept_features(split: Split) -> I64:
                 n_kept += 1
                 break
     return np.sort(kept[:n_kept]) & 0xFFFFFFFF
-
-
-@kernel
-def share_out(rows: I32, split: Split) -> Children:
-    """Return the children of a split that has some.
-
-    rows  int32[n], ascending: the node's
-
-    Cost: children * (rows + labels + features).
-    """
-    kept = _kept_features(split)
-    n_weights = np.empty(len(kept), np.int32)
-    lane, weight = pack_tile(split.weights, kept, split.n_children, 0.0, n_weights)
-    weight_ptr = np.zeros(len(kept) + 1, np.int64)
-    for k in range(len(kept)):
-        weight_ptr[k + 1] = weight_ptr[k] + n_weights[k]
-    child_rows = np.empty(split.sizes[: split.n_children].sum(), np.int32)
-    label_ptr = np.zeros(split.n_children + 1, np.int64)
-    label = np.empty(split.n_children * len(split.labels), np.int32)
-    counts = np.empty(len(label), np.int32)
-    priorities = np.zeros(split.n_children, np.int64)
-    n_rows, n_labels = 0, 0
-    for m in range(split.n_children):
-        for i in range(len(rows)):
-            if (split.directions[i] >> m) & 1:
-                child_rows[n_rows] = rows[i]
-                n_rows += 1
-        most = 0
-        for k in range(len(split.labels)):
-            n_carry = split.counts[k, m]
-            if n_carry > 0:
-                label[n_labels] = split.labels[k]
-                counts[n_labels] = n_carry
-                n_labels += 1
-                priorities[m] += n_carry
-                most = max(most, n_carry)
-        priorities[m] -= most
-        label_ptr[m + 1] = n_labels
-    features = split.features[kept]
-    child = lane.astype(np.int32)
-    leaves = label_ptr, label[:n_labels].copy(), counts[:n_labels].copy(), priorities
-    return Children(features, weight_ptr, child, weight, child_rows, *leaves)

@@ -14,11 +14,12 @@ from model_store.ensemble import Chunk, Tree
 from service.base.errors import BadData, BadParameter
 from service.base.faults import fault
 from service.base.parameters import Parameters
-from service.base.rows import LabelRows, SparseRows
+from service.base.rows import LabelRows, SparseRows, offsets
+from service.kernels.training.problem import pack_tile
 from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
 from service.trainers.ldsm.report import LdsmShape, SplitFacts, report_of
-from service.trainers.ldsm.split import Examples, Split, share_out, split_node
+from service.trainers.ldsm.split import Examples, Split, kept_features, split_node
 from service.trainers.representations import rerank_arrays, squared_lengths
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Census, RowSource, TrainingSet
@@ -186,22 +187,19 @@ class _Growth:
         self.nodes.append(_Node(depth, len(rows), histogram))
 
     def _add_children(self, node: _Node, rows: I32, split: Split) -> None:
-        children = share_out(rows, split)
-        bias = split.weights[-1, : split.n_children].copy()
-        node.chunk = Chunk(*children[:4], bias)
-        node.children = range(len(self.nodes), len(self.nodes) + split.n_children)
+        """Add the children of a split; the priority of one is 0 when one label says all (algorithm 1)."""
+        kept, n_children = kept_features(split), split.n_children
+        n_weights = np.empty(len(kept), np.int32)
+        lane, weight = pack_tile(split.weights, kept, n_children, 0.0, n_weights)
+        features, bias = split.features[kept], split.weights[-1, :n_children].copy()
+        node.chunk = Chunk(features, offsets(n_weights), lane.astype(np.int32), weight, bias)
+        node.children = range(len(self.nodes), len(self.nodes) + n_children)
         node.histogram = _NOTHING
-        row, label = 0, 0
-        ends = zip(
-            np.cumsum(split.sizes).tolist(),
-            children.label_ptr[1:].tolist(),
-            children.priorities.tolist(),
-            strict=False,
-        )
-        for row_end, label_end, priority in ends:
-            histogram = children.label[label:label_end], children.counts[label:label_end]
-            self._add(node.depth + 1, children.rows[row:row_end], histogram, priority)
-            row, label = row_end, label_end
+        priorities = (split.counts.sum(axis=0) - split.counts.max(axis=0)).tolist()
+        for child in range(n_children):
+            counts, goes = split.counts[:, child], (split.directions >> child & 1) > 0
+            histogram = split.labels[counts > 0], counts[counts > 0]
+            self._add(node.depth + 1, rows[goes], histogram, priorities[child])
 
     def finish(self, weighed: Weighed) -> _Grown:
         """Number the nodes breadth-first; the weights are for the rows before they were weighed."""
@@ -284,7 +282,14 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     weighed = weigh(data.rows, parameters.idf, is_mapped)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     grow = _Grow(weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None)
-    return _assemble(data, parameters, tools.collected("trees", grow, range(parameters.trees)))
+    forest = tools.collected("trees", grow, range(parameters.trees))
+    extra = {}
+    if parameters.rerank == "yes":
+        extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
+    n_labels = int(np.count_nonzero(source.census.label_rows))
+    report = report_of([(grown.shape, grown.splits) for grown in forest], parameters.arity, n_labels)
+    trees, sizes = [grown.tree for grown in forest], (data.labels.n_labels, data.rows.n_features)
+    return Trained.of(trees, *sizes, "decision-tree", "multiway", parameters, extra=extra, report=report)
 
 
 def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:
@@ -292,17 +297,6 @@ def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:
     of_feature, of_label = 68 if p.optimiser == "nag" else 32, 8 * p.arity
     held = int(4 * p.max_copies * data.rows.n_rows) + 8 * len(data.rows.indices)
     return held + of_feature * data.rows.n_features + of_label * data.labels.n_labels
-
-
-def _assemble(data: TrainingSet, parameters: LdsmParameters, forest: list[_Grown]) -> Trained:
-    """Pack the trees."""
-    extra = {}
-    if parameters.rerank == "yes":
-        extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
-    n_labels = int(np.count_nonzero(np.bincount(data.labels.indices)))
-    report = report_of([(grown.shape, grown.splits) for grown in forest], parameters.arity, n_labels)
-    trees, sizes = [grown.tree for grown in forest], (data.labels.n_labels, data.rows.n_features)
-    return Trained.of(trees, *sizes, "decision-tree", "multiway", parameters, extra=extra, report=report)
 
 
 def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -> SizeEstimate:

@@ -1,1 +1,1 @@
-"""Trainer `lomtree`, and its kernels: `tree`, `tables`, `learning`, `packing`."""
+"""Trainer `lomtree`, and its kernels: `tree`, `tables`, `learning`."""

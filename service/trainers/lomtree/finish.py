@@ -1,5 +1,6 @@
 """What a grown LOMtree becomes: counts of its leaves, chunks, histograms and figures for the report."""
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,13 +15,28 @@ from service.evaluation.tree_criteria import (
     depths,
     splits_by_depth,
 )
-from service.trainers.lomtree.packing import count_leaves, pack_weights, route_rows
-from service.trainers.lomtree.tables import n_refused
-from service.trainers.lomtree.tree import LEAF, N_ROWS, N_SPLITS, N_SWAPS, ROOT, WEIGHT, OnlineTree
+from service.trainers.lomtree.learning import route_rows
+from service.trainers.lomtree.tables import contents, n_refused
+from service.trainers.lomtree.tree import (
+    COUNT,
+    LEAF,
+    N_ROWS,
+    N_SPLITS,
+    N_SWAPS,
+    ROOT,
+    SCALE,
+    WEIGHT,
+    OnlineTree,
+)
+from service.trainers.representations import pieces_of
 from service.trainers.source import TrainingSet
 
 _GROWTH_POINTS = 100
 """Points of the criteria against the number of splits that a report keeps."""
+
+
+_PIECE = 1 << 16
+"""The weights of so many keys are looked at together, or those of one node."""
 
 
 class LeafCounts(NamedTuple):
@@ -46,9 +62,8 @@ def breadth_first(tree: OnlineTree) -> tuple[I64, I32]:
 
 def counted_at(tree: OnlineTree, leaves: I64) -> LeafCounts:
     """Return what the leaves have counted while the tree grew."""
-    n = int(tree.classes.used[leaves].sum())
-    leaf, label, count = np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n)
-    count_leaves(tree, leaves, leaf, label, count)
+    leaf, slots = contents(tree.classes, leaves)
+    label, count = tree.classes.key[slots], tree.classes.value[slots, COUNT]
     return LeafCounts(tree.n_rows[leaves], counts_of(len(leaves), leaf, label, count))
 
 
@@ -68,21 +83,22 @@ def recounted_at(tree: OnlineTree, leaves: I64, data: TrainingSet) -> LeafCounts
 
 def chunks_of(tree: OnlineTree, order: I64) -> list[Chunk | None]:
     """Return the scorers of each node's children (none of the left, h of the right), None for a leaf."""
-    inner = order[tree.left[order] != LEAF]
-    used = tree.weights.used[inner].astype(np.int64)
-    room = np.cumsum(used) - used
-    n_weights = np.empty(len(inner), np.int64)
-    features, weights = np.empty(used.sum(), np.int32), np.empty(used.sum(), np.float32)
-    pack_weights(tree, inner, room, n_weights, features, weights)
-    most = int(n_weights.max(initial=0))
+    places, pool = np.flatnonzero(tree.left[order] != LEAF), tree.weights
+    inner, most = order[places], int(pool.used[order].max())
     row_ptr, child = np.arange(most + 1, dtype=np.int64), np.ones(most, np.int32)
     bias = np.zeros((len(inner), 2), np.float32)
     bias[:, 1] = tree.bias[inner, WEIGHT]
     chunks: list[Chunk | None] = [None] * len(order)
-    ends = zip(room.tolist(), n_weights.tolist(), bias, strict=True)
-    for at, (first, n, biases) in zip(np.flatnonzero(tree.left[order] != LEAF).tolist(), ends, strict=True):
-        entries = slice(first, first + n)
-        chunks[at] = Chunk(features[entries], row_ptr[: n + 1], child[:n], weights[entries], biases)
+    for begin, end in pairwise(pieces_of(offsets(pool.used[inner]), _PIECE)):
+        table, slots = contents(pool, inner[begin:end])
+        weight = pool.value[slots, WEIGHT] / pool.value[slots, SCALE]
+        kept = np.flatnonzero(weight)
+        features, weight = pool.key[slots[kept]], weight[kept]
+        ends = np.searchsorted(table[kept], np.arange(end - begin + 1)).tolist()
+        for node, (first, last) in enumerate(pairwise(ends), begin):
+            n = last - first
+            entries = features[first:last], row_ptr[: n + 1], child[:n], weight[first:last]
+            chunks[places[node]] = Chunk(*entries, bias[node])
     return chunks
 
 

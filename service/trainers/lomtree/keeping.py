@@ -8,8 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.handles import I64
-from service.base.rows import offsets, ranges
-from service.trainers.lomtree.tables import BITS_MIN, N_VALUES, SIZES, Pool, fill, n_refused, set_counts
+from service.base.rows import offsets
+from service.trainers.lomtree.tables import (
+    BITS_MIN,
+    N_VALUES,
+    SIZES,
+    Pool,
+    contents,
+    fill,
+    n_refused,
+    set_counts,
+)
 from service.trainers.lomtree.tree import LEAF, N_NODES, N_SPLITS, ROOT, OnlineTree
 from service.trainers.state import LearnerState, check_that
 
@@ -31,20 +40,14 @@ def _pool_arrays(pool: Pool, n: int) -> dict[str, NDArray[Any]]:
 
     Where blocks lie, and keys in them, is of no effect on what is found, or on when there is no room.
     """
-    bits = pool.bits[:n].copy()
-    has = np.flatnonzero(bits >= 0)
-    sizes = np.int64(1) << bits[has].astype(np.int64)
-    slots, table = ranges(pool.start[has], sizes), np.repeat(has, sizes)
-    used = pool.key[slots] >= 0
-    slots, table = slots[used], table[used]
-    slots = slots[np.lexsort((pool.key[slots], table))]
+    _, slots = contents(pool, np.arange(n))
     free = np.zeros(SIZES, np.int64)
     for size in range(SIZES):
         at = int(pool.free[size])
         while at >= 0:
             free[size], at = free[size] + 1, int(pool.key[at])
     return {
-        "bits": bits,
+        "bits": pool.bits[:n].copy(),
         "used": pool.used[:n].copy(),
         "keys": pool.key[slots],
         "values": np.ascontiguousarray(pool.value[slots, :N_VALUES]),

@@ -312,3 +312,37 @@ def learn_rows(
             tree.state[N_ROWS] += 1
             entries = features, values, indptr[row], indptr[row + 1]
             _learn(tree, budget, Row(*entries, labels, label_ptr[row], label_ptr[row + 1]), scratch)
+
+
+@kernel
+def route_rows(
+    tree: OnlineTree, indptr: I64, features: I32, values: F32, rows: I32, waiting: I64, leaf_out: I32
+) -> None:
+    """Write the leaf of every row: right where h(x) > 0.
+
+    All rows of a node are scored one after the other, so that its weights come to the cache once.
+
+    rows     int32[n]: the rows to send, each once; they are put in another order
+    waiting  int64[N + 1, 2]: workspace, for a tree that may have N nodes
+    """
+    waiting[0, 0], waiting[0, 1] = tree.state[ROOT], len(rows)
+    n_waiting, begin = 1, 0
+    while n_waiting:
+        n_waiting -= 1
+        node, end = waiting[n_waiting, 0], waiting[n_waiting, 1]
+        if tree.left[node] == LEAF:
+            for i in range(begin, end):
+                leaf_out[rows[i]] = node
+            begin = end
+            continue
+        at, right = begin, end
+        while at < right:
+            row = rows[at]
+            if score_of(tree, node, features, values, indptr[row], indptr[row + 1]) > 0.0:
+                right -= 1
+                rows[at], rows[right] = rows[right], row
+            else:
+                at += 1
+        waiting[n_waiting, 0], waiting[n_waiting, 1] = tree.right[node], end
+        waiting[n_waiting + 1, 0], waiting[n_waiting + 1, 1] = tree.left[node], right
+        n_waiting += 2

@@ -18,6 +18,7 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import I32, I64, U8
 from model_store.compiled.vectors import prefetch
+from service.base.rows import ranges
 
 Integer = int | np.int64
 
@@ -90,6 +91,17 @@ def make_pool(tables: NDArray[Any], n_slots: int, dtype: DTypeLike) -> Pool:
 def n_refused(pool: Pool) -> int:
     """Return how many times a key found no room."""
     return int(pool.counts[_REFUSED])
+
+
+def contents(pool: Pool, tables: I64) -> tuple[I64, I64]:
+    """Return the keys of some tables, by table and key: the position of its table, and its slot, of each."""
+    has = np.flatnonzero(pool.bits[tables] >= 0)
+    sizes = np.int64(1) << pool.bits[tables[has]].astype(np.int64)
+    slots, table = ranges(pool.start[tables[has]], sizes), np.repeat(has, sizes)
+    used = pool.key[slots] >= 0
+    slots, table = slots[used], table[used]
+    order = np.argsort(table << 32 | pool.key[slots])
+    return table[order], slots[order]
 
 
 @inlined

@@ -265,8 +265,7 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
         state = LearnerState(0 if is_once else passes.stop, facts, arrays)
     recount = all_rows(source) if source.reads == "rows" else None
     trained = online.finish(len(census.label_rows), census.n_features, source.final_ids, recount)
-    # the parameters as the user gave them
-    told = parameters.model_dump()
+    told = parameters.model_dump()  # as the user gave them
     return replace(trained, parameters=told, warnings=label_order.warnings(), state=state)
 
 

@@ -168,21 +168,13 @@ def _descend(
     window: TrainingSet, orders: list[I32], growing: list[_Growing], descent: Descent, crew: Crew
 ) -> None:
     """Train every shard of every tree on the rows of a window, each tree in an order of its own."""
+    rate, penalty = descent.rate, descent.penalty
 
     def work(item: tuple[int, int]) -> None:
         t, number = item
         tree = growing[t]
-        train_shard(
-            window.rows,
-            window.labels,
-            orders[t],
-            tree.topology,
-            tree.shards[number],
-            number,
-            descent.rate,
-            descent.penalty,
-            crew.stop,
-        )
+        shard = tree.shards[number]
+        train_shard(*window, orders[t], tree.topology, shard, number, rate, penalty, crew.stop)
 
     items = [(t, number) for t, tree in enumerate(growing) for number in range(len(tree.shards))]
     crew.run(work, items, lambda item, result: None)

@@ -111,8 +111,7 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
     trees: list[Tree] = []
     weighed = weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
-    vectors = label_representations(*data, tools) if parameters.tree == "kmeans" else None
-    for of_tree, shape in _shapes(source.census, parameters, vectors, tools):
+    for of_tree, shape in _shapes(source, parameters, data, tools):
         trees.append(grow(weighed, shape, _members(data.labels, shape), parameters.solving(), of_tree))
     return _assemble(trees, source.census, parameters)
 
@@ -130,9 +129,7 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
         olds = [shape_of(old.child_ptr, old.node_label) for old in trees_of(before.ensemble)]
         shapes = [(tools.of_tree(tree, n_trees), shape) for tree, shape in enumerate(olds)]
     else:
-        vectors = projected_vectors(source, tools) if parameters.tree == "kmeans" else None
-        shapes = list(_shapes(census, parameters, vectors, tools))
-        del vectors
+        shapes = list(_shapes(source, parameters, None, tools))
     how = parameters.descent(), parameters.memory_mib << 20, tools
     trees, report, state = train_trees(source, shapes, *how)
     trained = _assemble(trees, census, parameters)
@@ -145,23 +142,25 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
 
 def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> SizeEstimate:
     """Return the size bound of what `fit_plt` would train; `memory_mib` may keep it smaller."""
-    source, vectors = MemorySource(data), None
-    if parameters.tree == "kmeans":
-        if parameters.solver == "batch":
-            weighed = weigh(data.rows, parameters.idf)
-            vectors = label_representations(weighed.rows, data.labels, tools)
-        else:
-            vectors = projected_vectors(source, tools)
-    shapes = [shape for _, shape in _shapes(source.census, parameters, vectors, tools)]
+    weighed = None
+    if parameters.solver == "batch":
+        weighed = data._replace(rows=weigh(data.rows, parameters.idf).rows)
+    shapes = [shape for _, shape in _shapes(MemorySource(data), parameters, weighed, tools)]
     members = [(shape, _members(data.labels, shape)) for shape in shapes]
     return estimate_size(data.rows, members, tools, parameters.solver == "sgd")
 
 
 def _shapes(
-    census: Census, p: PltParameters, vectors: SparseRows | None, tools: Tools
+    source: RowSource, p: PltParameters, weighed: TrainingSet | None, tools: Tools
 ) -> Iterator[tuple[Tools, Shape]]:
-    """Make the trees over the labels that rows carry; yields (tools of the tree, shape)."""
-    labels = np.flatnonzero(census.label_rows).astype(np.int32)
+    """Make the trees over the labels that rows carry; yields (tools of the tree, shape).
+
+    weighed  the rows by which labels are clustered; None: those of the source, projected
+    """
+    counts, vectors = source.census.label_rows, None
+    labels = np.flatnonzero(counts).astype(np.int32)
+    if p.tree == "kmeans":
+        vectors = label_representations(*weighed, tools) if weighed else projected_vectors(source, tools)
     for tree in range(p.trees):
         of_tree = tools.of_tree(tree, p.trees)
         if vectors is not None:
@@ -169,7 +168,7 @@ def _shapes(
         elif p.tree == "random":
             shape = random_shape(labels, p.arity, of_tree.seed)
         else:
-            shape = huffman_shape(labels, census.label_rows[labels], p.arity)
+            shape = huffman_shape(labels, counts[labels], p.arity)
         yield of_tree, shape
 
 

@@ -111,12 +111,6 @@ def typical_value(rows: SparseRows) -> float:
     return float((sizes**3).sum()) / squares if squares else 1.0
 
 
-def _rows(data: TrainingSet, label_weight: F32) -> TrainingRows:
-    discount = 1.0 / np.log2(np.arange(data.labels.n_labels) + 2.0)
-    ideal = np.concatenate([[0.0], np.cumsum(discount)])
-    return TrainingRows(*data, label_weight, discount, ideal)
-
-
 @dataclass(frozen=True)
 class _Grow:
     """Grows the tree of a number."""
@@ -148,7 +142,10 @@ def grow_forest(
     """
     weighed = weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
-    rows, growth = _rows(data, label_weight), parameters.growth(data.rows)
+    discount = 1.0 / np.log2(np.arange(data.labels.n_labels) + 2.0)
+    ideal = np.concatenate([[0.0], np.cumsum(discount)])
+    rows = TrainingRows(*data, label_weight, discount, ideal)
+    growth = parameters.growth(data.rows)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     forest = tools.collected("trees", _Grow(rows, labelled, growth, tools.seed), range(n_trees))
     for number, grown in enumerate(forest):  # one after the other: weights are not there twice

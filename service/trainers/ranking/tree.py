@@ -259,21 +259,11 @@ def _part(order: I32, side: U8) -> int:
 @kernel
 def _count_labels(labels: LabelRows, order: I32, n_most: int, seen: I32) -> tuple[I32, I32]:
     """Return the n_most labels that most rows carry (ties: smaller label first), ascending; how many."""
-    nnz = 0
-    for row in order:
-        nnz += labels.indptr[row + 1] - labels.indptr[row]
-    found = np.empty(min(nnz, len(seen)), np.int32)
-    n_found = 0
-    for row in order:
-        for e in range(labels.indptr[row], labels.indptr[row + 1]):
-            if seen[labels.indices[e]] == 0:
-                found[n_found] = labels.indices[e]
-                n_found += 1
-            seen[labels.indices[e]] += 1
-    label = np.sort(found[:n_found])
-    count = seen[label]
-    seen[label] = 0
-    if n_found > n_most:
+    _, ranks, label = localise_labels(labels.indptr, labels.indices, order, seen)
+    count = np.zeros(len(label), np.int32)
+    for rank in ranks:
+        count[rank] += 1
+    if len(label) > n_most:
         kept = np.sort(np.argsort((-count).astype(np.float64), kind="mergesort")[:n_most])
         return label[kept], count[kept]
     return label, count

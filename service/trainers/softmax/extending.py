@@ -70,8 +70,7 @@ def _read(model: Model, p: SoftmaxParameters, n_labels: int) -> tuple[SoftmaxTre
     (old,) = trees_of(model.ensemble)
     shape = shape_of(old.child_ptr, old.node_label)
     n_children = np.diff(old.child_ptr)
-    is_flat = getattr(p, "tree", "") == "flat"
-    arity = max(p.arity, int(n_children.max()), n_labels if is_flat else 0)
+    arity = max(p.arity, int(n_children.max()), n_labels if p.first_tree() == "flat" else 0)
     tree = topology_of(shape, arity, n_labels)
     u = as_float(assemble_embedding(model.manifest.n_features, model.arrays).u)
     embedding = np.zeros((len(u), p.padded_dim()), np.float32)
@@ -181,5 +180,5 @@ def _learn(
         first, last = rate * (1 - done / passes), rate * (1 - (done + 1) / passes)
         steps = Steps(first, last, p.descent().is_mean, p.descent().by_probability, embeds=False)
         order = shuffled.permutation(rows.n_rows).astype(np.int32)
-        run_piece(Piece(rows, order, first, last, 0), state, steps, draws, tools)
+        run_piece(Piece(rows, order, steps, 0), state, draws, tools)
         tools.progress(_STAGE, done + 1, passes)

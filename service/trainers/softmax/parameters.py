@@ -91,6 +91,14 @@ class SoftmaxParameters(Parameters):
             self.gradient == "probability",
         )
 
+    def first_tree(self) -> str:
+        """Return the tree that training begins with."""
+        return "huffman"
+
+    def learns(self) -> TreeLearning | None:
+        """Return how the tree is learnt; None: the first one stays."""
+        return None
+
     def transitions(self) -> tuple[int, int]:
         """Return (T, R): the places of the window, and the rows of what turns a word at each of them."""
         if self.task == "labels":
@@ -117,6 +125,10 @@ class HuffmanTreeParameters(SoftmaxParameters):
         description="short paths for frequent labels; random; similar labels together, by rows (kmeans) "
         "or by embeddings (clustered, trains twice); or one node with all labels (flat)",
     )
+
+    def first_tree(self) -> str:
+        """Return the tree that training begins with."""
+        return self.tree
 
 
 class LearnedTreeParameters(SoftmaxParameters):

@@ -8,7 +8,7 @@ from model_store.compiled.handles import F32, F64, I32, I64
 from model_store.ensemble import Chunk, Tree
 from service.base.errors import BadParameter
 from service.kernels.training.cluster import add_embedded, kmeans
-from service.trainers.clustering import ROUNDS_MAX, balanced_shape
+from service.trainers.clustering import ROUNDS_MAX, STAGE, balanced_shape
 from service.trainers.representations import projected_vectors
 from service.trainers.shape import Shape, huffman_shape, join, parents_of, random_shape
 from service.trainers.softmax.tree import Network, SoftmaxTree
@@ -60,9 +60,6 @@ def even_shape(labels: I32, arity: int) -> Shape:
         bounds = np.concatenate(parts)
         levels.append(bounds)
     return join(labels, levels)
-
-
-STAGE = "clustering"
 
 
 def label_vectors(source: RowSource, labels: I32, embedding: F32, are_words: bool) -> F32:

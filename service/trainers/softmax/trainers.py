@@ -13,7 +13,6 @@ from service.trainers.softmax.parameters import (
     HuffmanTreeParameters,
     LearnedTreeParameters,
     SoftmaxParameters,
-    TreeLearning,
 )
 from service.trainers.softmax.shapes import clustered_shape, first_shape, label_vectors, topology_of
 from service.trainers.softmax.training import estimate_softmax, train_embeddings, train_softmax
@@ -23,33 +22,19 @@ from service.trainers.state import PassPlan
 from service.trainers.work import Tools
 
 
-def fit_huffman_tree(source: RowSource, parameters: HuffmanTreeParameters, tools: Tools) -> Trained:
-    """Train embeddings and the nodes of a fixed tree, on rows that are read for each pass.
+def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> Trained:
+    """Train embeddings, the nodes of a tree and, of `learned-tree`, the tree, on rows read for each pass.
 
-    Source: Jernite, Choromanska and Sontag 2017, section 7 (the baselines); with arity 2 the hierarchical
-    softmax of fastText. Raises BadParameter for a flat tree of too many labels or rows that the task does not
-    take, BadData where no row carries a label.
+    Source: Jernite, Choromanska and Sontag 2017: of a fixed tree section 7 (the baselines), with arity 2 the
+    hierarchical softmax of fastText; of a learned one algorithms 1 and 2, deviations stand in
+    docs/trainers/learned-tree.md. Raises BadParameter for a flat tree of too many labels, a depth that has no
+    room for all labels or rows that the task does not take, BadData where no row carries a label.
     """
-    return _fit(source, parameters, parameters.tree, None, tools)
-
-
-def fit_learned_tree(source: RowSource, parameters: LearnedTreeParameters, tools: Tools) -> Trained:
-    """Train embeddings, nodes and the tree, on rows that are read for each pass.
-
-    Source: Jernite, Choromanska and Sontag 2017, algorithms 1 and 2; deviations stand in
-    docs/trainers/learned-tree.md. Raises BadParameter for a depth that has no room for all labels or rows
-    that the task does not take, BadData where no row carries a label.
-    """
-    return _fit(source, parameters, parameters.first_tree(), parameters.learns(), tools)
-
-
-def _fit(
-    source: RowSource, parameters: SoftmaxParameters, tree: str, learning: TreeLearning | None, tools: Tools
-) -> Trained:
     parameters.check_features(source.census.n_features)
     source.census.check_labelled()
     if tools.passes.state is not None:
-        return train_softmax(source, parameters, None, learning, tools)
+        return train_softmax(source, parameters, None, tools)
+    tree, learning = parameters.first_tree(), parameters.learns()
     if tree == "clustered":
         shape = _clustered(source, parameters, tools)
     else:
@@ -60,13 +45,13 @@ def _fit(
         raise BadParameter(f"depth: expected room for {n_labels} labels, found {room}")
     arity = max(parameters.arity, n_labels) if tree == "flat" else parameters.arity
     topology = topology_of(shape, arity, len(source.census.label_rows))
-    return train_softmax(source, parameters, topology, learning, tools)
+    return train_softmax(source, parameters, topology, tools)
 
 
 def _plan(parameters: SoftmaxParameters) -> PassPlan:
     """Return the passes: of a rate that falls, and of a tree that is learnt in a share of them, they stay."""
-    p, is_learnt = parameters.descent(), isinstance(parameters, LearnedTreeParameters)
-    return PassPlan("epochs", p.epochs, p.is_adaptive and not is_learnt)
+    p = parameters.descent()
+    return PassPlan("epochs", p.epochs, p.is_adaptive and parameters.learns() is None)
 
 
 def _growth(parameters: SoftmaxParameters, rows: SparseRows) -> SoftmaxGrowth:
@@ -94,7 +79,7 @@ HUFFMAN_TREE: TrainerSpec[Any] = TrainerSpec(
     name="huffman-tree",
     about="embeddings and a fixed tree: exact probabilities of all labels, next words of texts",
     parameters=HuffmanTreeParameters,
-    fit=fit_huffman_tree,
+    fit=fit_softmax,
     estimate=estimate_softmax,
     reads="passes",
     is_exact=True,
@@ -107,5 +92,4 @@ LEARNED_TREE = replace(
     name="learned-tree",
     about="label tree and embeddings learned together: exact probabilities, next words of texts",
     parameters=LearnedTreeParameters,
-    fit=fit_learned_tree,
 )

@@ -16,7 +16,7 @@ from service.trainers.shape import huffman_shape
 from service.trainers.size import SizeEstimate
 from service.trainers.softmax.dealing import Rule
 from service.trainers.softmax.keeping import kept_state, kept_tree, restore
-from service.trainers.softmax.parameters import LearnedTreeParameters, SoftmaxParameters, TreeLearning
+from service.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
 from service.trainers.softmax.shapes import even_shape, tree_of
 from service.trainers.softmax.tree import Network, SoftmaxTree, Steps, train_rows
 from service.trainers.softmax.updates import (
@@ -41,15 +41,14 @@ _ORDER = 1
 
 
 class Piece(NamedTuple):
-    """Some rows of `data` in their order, and the learning rates at begin and end.
+    """Some rows of `data` in their order, and how steps are taken.
 
     `n_before` steps went before, of all passes together.
     """
 
     data: TrainingSet
     order: I32
-    first: float
-    last: float
+    steps: Steps
     n_before: int
 
 
@@ -62,17 +61,13 @@ def marks_of(learning: TreeLearning | None, total: int) -> list[int]:
 
 
 def pieces(
-    source: RowSource,
-    parameters: SoftmaxParameters,
-    learning: TreeLearning | None,
-    marks: list[int],
-    tools: Tools,
+    source: RowSource, parameters: SoftmaxParameters, marks: list[int], tools: Tools
 ) -> Iterator[Piece]:
     """Yield the rows with labels of the epochs to be made, shuffled anew for each, cut at the marks.
 
     The same pieces however the source cuts its rows.
     """
-    p, n = parameters.descent(), source.census.n_labelled
+    p, learning, n = parameters.descent(), parameters.learns(), source.census.n_labelled
     total = p.epochs * n
     constant = 0.0 if learning is None else learning.share * total
 
@@ -90,7 +85,8 @@ def pieces(
             labelled = np.flatnonzero(np.diff(window.labels.indptr)).astype(np.int32)
             order, begin, end = shuffled.permutation(labelled), done, done + len(labelled)
             for cut in [*cuts[(cuts > begin) & (cuts < end)].tolist(), end]:
-                yield Piece(window, order[done - begin : cut - begin], rate_at(done), rate_at(cut), done)
+                steps = Steps(rate_at(done), rate_at(cut), p.is_mean, p.by_probability, embeds=True)
+                yield Piece(window, order[done - begin : cut - begin], steps, done)
                 done = cut
 
 
@@ -98,28 +94,33 @@ _DRAW, _START = 2, 3
 
 
 def train_softmax(
-    source: RowSource,
-    parameters: SoftmaxParameters,
-    topology: SoftmaxTree | None,
-    learning: TreeLearning | None,
-    tools: Tools,
+    source: RowSource, parameters: SoftmaxParameters, topology: SoftmaxTree | None, tools: Tools
 ) -> Trained:
-    """Train on a tree that is fixed, or with `learning` is learnt too; without one, on that of a state.
+    """Train on a tree, which is learnt too where the parameters say so; without one, on that of a state.
 
     Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: rows come in an order shuffled
     anew for each pass, within windows, one at a time; plain descent ends at rate 0. One thread: the same bits
     on any number, and however the source cuts its rows.
     """
-    state, report, kept = _descend(source, parameters, topology, learning, tools)
-    return _trained(state, parameters, source.census, report, kept)
+    state, report, kept = _descend(source, parameters, topology, tools)
+    dim = parameters.dim
+    tree = tree_of(state.tree, state.network, dim)
+    turn = state.network.transition[:, : parameters.transitions()[1], :dim]
+    embedding = Embedding(
+        np.ascontiguousarray(state.network.embedding[:, :dim]),
+        np.ascontiguousarray(turn),
+        np.array([int(parameters.descent().is_mean)], np.int32),
+    )
+    n_labels = len(source.census.label_rows)
+    more = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": kept}
+    return Trained.of([tree], n_labels, dim, "label-tree", "softmax", parameters, **more)
 
 
 def train_embeddings(
     source: RowSource, parameters: SoftmaxParameters, topology: SoftmaxTree, tools: Tools
 ) -> F32:
-    """Return the embeddings alone of a training on a fixed tree, float32[V, dim]. Raises BadParameter."""
-    state, _, _ = _descend(source, parameters, topology, None, replace(tools, passes=EVERY_PASS))
-    _check_finite(state.network, parameters.descent().rate)
+    """Return the embeddings alone of a training, float32[V, dim]. Raises BadParameter."""
+    state, _, _ = _descend(source, parameters, topology, replace(tools, passes=EVERY_PASS))
     return np.ascontiguousarray(state.network.embedding[:, : parameters.dim])
 
 
@@ -131,18 +132,18 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
     """
     counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
     labels, n_used = np.flatnonzero(counts).astype(np.int32), len(np.unique(data.rows.indices))
-    kind = p.first_tree() if isinstance(p, LearnedTreeParameters) else getattr(p, "tree", "huffman")
+    kind = p.first_tree()
+    arity = max(p.arity, len(labels)) if kind == "flat" else p.arity
     if kind == "huffman":
-        shape = huffman_shape(labels, counts[labels], p.arity)
+        shape = huffman_shape(labels, counts[labels], arity)
     else:
-        shape = even_shape(labels, max(p.arity, len(labels)) if kind == "flat" else p.arity)
+        shape = even_shape(labels, arity)
     n_padded = sum(padded(n) for n in np.diff(shape.child_ptr)[shape.inner].tolist())
     n_places, n_turned = p.transitions()
     n_embedded = p.dim * (data.rows.n_features // n_places + n_places * n_turned)
     tools.progress("estimate", 1, 1)
     found = SizeEstimate.of(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
-    n_nodes = len(labels) if isinstance(p, LearnedTreeParameters) else len(shape.inner)
-    arity = max(p.arity, len(labels)) if kind == "flat" else p.arity
+    n_nodes = len(shape.inner) if p.learns() is None else len(labels)
     dim = p.padded_dim()
     n_kept = dim * (n_embedded // p.dim) + n_nodes * arity * (dim + 1)
     copies = 2 if p.descent().is_adaptive else 1
@@ -151,32 +152,29 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
 
 
 def _descend(
-    source: RowSource,
-    parameters: SoftmaxParameters,
-    topology: SoftmaxTree | None,
-    learning: TreeLearning | None,
-    tools: Tools,
+    source: RowSource, parameters: SoftmaxParameters, topology: SoftmaxTree | None, tools: Tools
 ) -> tuple[LearningState, dict[str, Any], LearnerState | None]:
-    """Take all steps; return the parameters, what is reported, and the state, where one is to be left."""
-    p, census, before = parameters.descent(), source.census, tools.passes.state
+    """Take all steps; return the parameters, what is reported, and the state, where one is to be left.
+
+    Raises BadParameter for parameters that have grown beyond all numbers.
+    """
+    p, learning = parameters.descent(), parameters.learns()
+    census, before = source.census, tools.passes.state
     passes, total = tools.passes.of(p.epochs), p.epochs * census.n_labelled
     random = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
     marks = marks_of(learning, total)
-    losses, stage = np.zeros(passes.stop), "embeddings"
+    losses, stage = np.zeros(passes.stop), "embeddings" if learning is None else "tree and embeddings"
     updates: list[dict[str, Any]] = []
-    if learning is not None:
-        stage = "tree and embeddings"
     if before is not None:
         with restoring():
             topology, updates = kept_tree(before, len(census.label_rows)), list(before.facts["updates"])
             losses[: before.passes] = before.facts["losses"]
     assert topology is not None
-    state = _start(census, parameters, topology, learning, tools)
+    state = _start(census, parameters, topology, tools)
     if before is not None:
         restore(before, state, random)
-    for piece in pieces(source, parameters, learning, marks, tools):
-        steps = Steps(piece.first, piece.last, p.is_mean, p.by_probability, embeds=True)
-        losses[piece.n_before // census.n_labelled] += run_piece(piece, state, steps, random, tools)
+    for piece in pieces(source, parameters, marks, tools):
+        losses[piece.n_before // census.n_labelled] += run_piece(piece, state, random, tools)
         done = piece.n_before + len(piece.order)
         tools.progress(stage, done, total)
         if learning is not None and done in marks:
@@ -187,6 +185,8 @@ def _descend(
             stage = f"tree and embeddings, {_told(update)}"
             if done == marks[-1] and learning.settles:
                 settle(state)
+    if not all(np.isfinite(part).all() for part in state.network):
+        raise BadParameter(f"rate: expected one under which parameters stay finite, found {p.rate:g}")
     kept = None
     if tools.passes.keeps:
         kept = kept_state(passes.stop, state, random, {"losses": losses.tolist(), "updates": updates})
@@ -223,25 +223,19 @@ def _told(update: dict[str, Any]) -> str:
     return f"J {share:.0%} of the most, {update['share_moved']:.0%} of labels moved"
 
 
-def run_piece(piece: Piece, state: LearningState, steps: Steps, random: U64, tools: Tools) -> float:
+def run_piece(piece: Piece, state: LearningState, random: U64, tools: Tools) -> float:
     """Train on a piece, in a thread that an interrupt stops; return the sum of the losses."""
     found: list[float] = []
 
     def work(_: int) -> float:
         rows, labels = piece.data
-        return train_rows(rows, labels, piece.order, *state, steps, random, tools.crew.stop)
+        return train_rows(rows, labels, piece.order, *state, piece.steps, random, tools.crew.stop)
 
     tools.crew.run(work, [0], lambda _, loss: found.append(loss))
     return found[0]
 
 
-def _start(
-    census: Census,
-    parameters: SoftmaxParameters,
-    tree: SoftmaxTree,
-    learning: TreeLearning | None,
-    tools: Tools,
-) -> LearningState:
+def _start(census: Census, parameters: SoftmaxParameters, tree: SoftmaxTree, tools: Tools) -> LearningState:
     """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0."""
     dim = parameters.dim
     padded = parameters.padded_dim()
@@ -266,7 +260,7 @@ def _start(
         squares = Network(*(np.zeros_like(part) for part in network))
     else:
         squares = Network(*(part[:0] for part in network))
-    return LearningState(tree, network, squares, no_statistics(tree, learning, padded))
+    return LearningState(tree, network, squares, no_statistics(tree, parameters.learns(), padded))
 
 
 def _check_memory(parameters: SoftmaxParameters, padded: int, n_words: int, n_children: int) -> None:
@@ -287,29 +281,3 @@ def _shape_report(tree: SoftmaxTree, counts: I64) -> dict[str, float]:
     entropy = float(-(share * np.log(share)).sum() / np.log(tree.child.shape[1]))
     mean = float((counts * depth).sum() / counts.sum())
     return {"mean_depth": mean, "entropy_bound": entropy, "max_depth": int(depth.max())}
-
-
-def _check_finite(network: Network, rate: float) -> None:
-    """Raise BadParameter for parameters that have grown beyond all numbers."""
-    if not all(np.isfinite(part).all() for part in network):
-        raise BadParameter(f"rate: expected one under which parameters stay finite, found {rate:g}")
-
-
-def _trained(
-    state: LearningState,
-    parameters: SoftmaxParameters,
-    census: Census,
-    report: dict[str, Any],
-    kept: LearnerState | None,
-) -> Trained:
-    _check_finite(state.network, parameters.descent().rate)
-    tree = tree_of(state.tree, state.network, parameters.dim)
-    dim = parameters.dim
-    turn = state.network.transition[:, : parameters.transitions()[1], :dim]
-    embedding = Embedding(
-        np.ascontiguousarray(state.network.embedding[:, :dim]),
-        np.ascontiguousarray(turn),
-        np.array([int(parameters.descent().is_mean)], np.int32),
-    )
-    more = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": kept}
-    return Trained.of([tree], len(census.label_rows), dim, "label-tree", "softmax", parameters, **more)

@@ -16,6 +16,7 @@ from service.trainers import blocks as blocks_module
 from service.trainers import fit, parse_parameters
 from service.trainers.blocks import Blocks
 from service.trainers.shape import Shape
+from service.trainers.work import Tools
 from tests.clusters import NODE, add_node
 from tests.conftest import Run
 from tests.e2e.on_ray.test_ray_training import arrays_of, problem
@@ -36,7 +37,7 @@ def test_blocks_make_the_bits_of_threads_here_though_a_node_is_killed(
     monkeypatch.setattr(blocks_module, "_planned", smaller)
     parameters = parse_parameters("label-tree", ["leaf_size=10", "arity=4", "memory_mib=2"])
     source = Parts(problem(1500, 300).data, 5)
-    expected = arrays_of(fit("label-tree", parameters, source, 1))
+    expected = arrays_of(fit("label-tree", parameters, source, Tools(1)))
 
     def on_progress(stage: str, done: int, total: int) -> None:
         if not killed and stage == "classifiers" and done >= 2:
@@ -46,7 +47,7 @@ def test_blocks_make_the_bits_of_threads_here_though_a_node_is_killed(
 
     try:
         with connect(cluster.address) as ray:
-            found = fit("label-tree", parameters, source, 1, 1, on_progress, crew=RayCrew(1, ray))
+            found = fit("label-tree", parameters, source, Tools(1, RayCrew(1, ray), on_progress))
     finally:
         if killed:
             add_node(cluster)

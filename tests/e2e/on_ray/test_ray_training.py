@@ -22,6 +22,7 @@ from service.features import fit_featurizer, parameters_of
 from service.trainers import Trained, fit, parse_parameters
 from service.trainers.registry import TRAINERS
 from service.trainers.source import MemorySource, TrainingSet
+from service.trainers.work import Tools
 from tests.clusters import add_node
 from tests.conftest import Run
 from tests.contract.test_every_trainer import items_of
@@ -63,7 +64,7 @@ def version_bytes(store: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", SPREADING)
 def test_every_trainer_of_steps_makes_the_same_bits_as_threads_here(crew: RayCrew, name: str) -> None:
     parameters = parse_parameters(name, items_of(name, leaf_size=10, arity=4))
-    here, there = fit(name, parameters, problem(), 1), fit(name, parameters, problem(), 1, crew=crew)
+    here, there = fit(name, parameters, problem(), Tools(1)), fit(name, parameters, problem(), Tools(1, crew))
     assert (arrays_of(there), there.report) == (arrays_of(here), here.report)
 
 
@@ -91,9 +92,9 @@ def kill_a_node(cluster: Any, crew: RayCrew, third: int, seed: int) -> None:
 
     parameters = parse_parameters("label-tree", ["leaf_size=10", "arity=4", "eps=0.01"])
     source = problem(1500, 600)
-    expected = arrays_of(fit("label-tree", parameters, source, seed))
+    expected = arrays_of(fit("label-tree", parameters, source, Tools(seed)))
     try:
-        found = fit("label-tree", parameters, source, seed, 1, on_progress, crew=crew)
+        found = fit("label-tree", parameters, source, Tools(seed, crew, on_progress))
     finally:
         if killed:
             add_node(cluster)
@@ -196,7 +197,7 @@ def test_a_job_is_run_by_the_cluster_where_there_is_one(cluster: Any, tmp_path: 
     desk = Desk(settings.model_copy(update={"ray_address": cluster.address}))
     with pytest.raises(BadInput, match="found lomtree, which learns"):
         desk.jobs.submit("training", {**request, "trainer": "lomtree", "parameters": {}})
-    job_id = desk.jobs.submit("training", request).job.id
+    job_id = desk.jobs.submit("training", request).id
     with working(desk.settings, desk.database):
         wait_for(lambda: desk.jobs.get(job_id).has_ended)
     job = desk.jobs.get(job_id)

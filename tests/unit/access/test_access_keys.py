@@ -28,14 +28,12 @@ PREDICT, ADMIN = frozenset({AccessScope.PREDICT}), frozenset({AccessScope.ADMIN}
 
 def test_keys_differ_and_show_nothing_of_their_secret() -> None:
     made = [make_secret() for _ in range(300)]
-    assert len({one.id for one in made}) == len({one.text for one in made}) == 300
-    for one in made:
-        assert re.fullmatch(r"xk_[a-z2-7]{12}_[A-Za-z0-9_-]{43}", one.text)
-        assert id_of(one.text) == one.id
-        assert one.hash == hashlib.sha256(one.text.encode()).digest()
-        assert one.text not in repr(one)
-        assert without_secrets(f"a {one.text} b {one.text}") == f"a xk_{one.id} b xk_{one.id}"
-    for other in ("", "xk_", "xk_aaaaaaaaaaaa", made[0].text + "a", made[0].text[:-1], "x" + made[0].text):
+    assert len({id_of(text) for text in made}) == len(set(made)) == 300
+    for text in made:
+        assert re.fullmatch(r"xk_[a-z2-7]{12}_[A-Za-z0-9_-]{43}", text)
+        assert id_of(text) == text[3:15]
+        assert without_secrets(f"a {text} b {text}") == f"a xk_{id_of(text)} b xk_{id_of(text)}"
+    for other in ("", "xk_", "xk_aaaaaaaaaaaa", made[0] + "a", made[0][:-1], "x" + made[0]):
         assert id_of(other) is None
 
 
@@ -167,7 +165,7 @@ def test_of_several_processes_one_shows_the_admin_key(tmp_path: Any) -> None:
 
 def test_entries_come_back_in_pages_the_newest_first(database: Database) -> None:
     audit = AuditLog(database)
-    alice = Principal("abcdefgh2345", "alice", frozenset())
+    alice = Principal("abcdefgh2345", "alice")
     for number in range(25):
         audit.append(alice, "promote", f"m@{number} stable", "done", f"request-{number}")
     audit.append(ENVIRONMENT, "delete", "m", "version-in-use")
@@ -183,19 +181,18 @@ def test_entries_come_back_in_pages_the_newest_first(database: Database) -> None
     targets = [entry.target for entry in (*first[1:], *second, *third)]
     assert targets == [f"m@{number} stable" for number in reversed(range(25))]
     assert audit.page(before=third[-1].id) == []
-    assert len(audit.page(limit=0)) == 1
     assert len(audit.page(limit=10**9)) == 26
 
 
 def test_no_secret_and_no_control_character_comes_in(database: Database) -> None:
     audit = AuditLog(database)
     secret = make_secret()
-    told = f"{secret.text}\n\x00{'x' * 1000}"
-    audit.append(Principal("k", told, frozenset()), told, told, told, told)
+    told = f"{secret}\n\x00{'x' * 1000}"
+    audit.append(Principal("k", told), told, told, told, told)
     (entry,) = audit.page()
     for text in entry[3:]:
-        assert secret.text not in str(text)
-        assert str(text).startswith(f"xk_{secret.id}  x")
+        assert secret not in str(text)
+        assert str(text).startswith(f"xk_{id_of(secret)}  x")
         assert len(str(text)) <= 256
 
 

@@ -171,6 +171,14 @@ def test_every_limit_is_finite_and_no_two_settings_share_a_name() -> None:
     assert len(variables()) == len(Settings.model_fields) - 1 + n_limits
 
 
+def test_a_value_that_a_check_refuses_is_told_in_the_words_of_the_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XYLEM_OPEN_SCOPES", "foo")
+    with pytest.raises(BadParameter, match=r"^XYLEM_OPEN_SCOPES: expected none, or some of .*, found 'foo'$"):
+        read_settings()
+
+
 def test_a_fixed_limit_has_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XYLEM_FEATURES_MAX", "3")
     assert Limits().features_max == 100_000

@@ -73,6 +73,29 @@ def test_names_and_members_are_better_than_each_member(combined: tuple[Path, dic
         assert facts["combined"]["F1@5"] > alone["F1@5"] + 2
 
 
+def test_a_combined_version_is_shown_with_its_members(
+    combined: tuple[Path, dict[str, Any]], run_here: Run
+) -> None:
+    shown = json.loads(run_here("models", "show", "both@1", "--json", store=combined[0]).stdout)
+    assert [(one["model"], one["trainer"]["name"]) for one in shown["members"]] == [
+        ("words", "label-tree"),
+        ("chars", "label-tree"),
+    ]
+    table = run_here("models", "show", "both@1", store=combined[0]).stdout
+    (line,) = (line for line in table.splitlines() if line.startswith("│ members "))
+    assert "words@1, chars@1" in line and "ArrayInfo" not in table
+
+
+@pytest.mark.parametrize("command", [("evaluate", "--trees", 1), ("models", "explain", "--label", "x")])
+def test_what_only_trees_have_is_refused_of_a_combined_version(
+    combined: tuple[Path, dict[str, Any]], files: Path, run_here: Run, command: tuple[Any, ...]
+) -> None:
+    data = ("--data", files / "valid.jsonl") if command[0] == "evaluate" else ()
+    done = run_here(*command, "both", *data, store=combined[0])
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "both@1" in done.stderr and "a combined one" in done.stderr
+
+
 def test_a_concept_without_training_rows_is_answered_and_says_so(
     combined: tuple[Path, dict[str, Any]], run_here: Run
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_listing_makes_no_database(
     [
         (("jobs", "show", "0123456789ab"), "expected the id of a job, found '0123456789ab'"),
         (("schedules", "delete", "0123456789ab"), "expected the id of a schedule, found '0123456789ab'"),
+        (("schedules", "create", "--job", "no.json", "--rows", "5"), "no.json: expected a readable file"),
         (("feedback", "delete", "none", "--day", "2026-11-23"), "none"),
     ],
 )

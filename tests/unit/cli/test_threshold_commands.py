@@ -9,10 +9,9 @@ from sqlalchemy import select
 from model_store.store import Store
 from service.db.engine import Database, default_url
 from service.db.tables import CHECKPOINTS, EVENTS, LOG, SHADOWS, VERSIONS
-from service.thresholds.live.shadow import ShadowDatabase
 from service.thresholds.store.state import ThresholdDatabase
 from tests.conftest import Command, Run, answer
-from tests.feedback_helpers import Replica, token_event
+from tests.feedback_helpers import Replica, put_candidate, token_event
 from tests.jobs_helpers import write_data
 
 
@@ -30,7 +29,7 @@ def test_all_of_a_version_goes_and_nothing_of_another(database_url: str) -> None
         replica.send(token_event(f"a{replica.live.version}", [1], [1, 2]))
     thresholds = ThresholdDatabase(one.database)
     for version in (1, 2):
-        ShadowDatabase(one.database).put("m", version, one.live.snapshot())
+        put_candidate(one.database, version, one.live.snapshot())
     assert thresholds.delete("m", 3) is False
     assert thresholds.delete("m", 1) is True
     assert thresholds.delete("m", 1) is False

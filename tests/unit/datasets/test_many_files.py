@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from service.base.errors import BadData, BadInput
+from service.base.errors import BadData, BadInput, BadParameter
 from service.base.files import RemotePath, file_path, names_in, whole_file
 from service.datasets import check_readable, read_dataset
 from service.datasets.files import find_files
@@ -73,7 +73,7 @@ def test_files_of_a_folder_or_pattern_are_read_as_one(folder: Path, tmp_path: Pa
     for _ in range(2):
         assert [text for part in stream.parts() for text in part.texts or ()] == whole.texts
     assert stream.sha256 == found.sha256
-    assert read_texts(folder / name).texts == whole.texts
+    assert read_texts(folder / name) == whole.texts
 
 
 def test_files_of_an_object_store(bucket: str, folder: Path) -> None:
@@ -84,6 +84,8 @@ def test_files_of_an_object_store(bucket: str, folder: Path) -> None:
     assert found.texts == read_dataset(folder).texts == read_dataset(file_path(f"{bucket}/")).texts
     assert read_dataset(file_path(f"{bucket}/p1.parquet")).texts == found.texts[300:600]
     assert file_path("file:///tmp/x") == Path("/tmp/x") and file_path("a:b") == Path("a:b")
+    with pytest.raises(BadParameter, match="expected the name of a file, found an empty one"):
+        file_path("")
 
 
 def test_svm_files_and_tables_are_joined_too(tmp_path: Path) -> None:

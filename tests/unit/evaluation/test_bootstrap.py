@@ -5,7 +5,14 @@ import pytest
 
 from service.base.rows import LabelRows
 from service.evaluation import EmptyConvention, PredictedRows, Truth, f_measures, ranking_metrics
-from service.evaluation.bootstrap import DecidedLabels, DecisionPair, _macro_f, compare_rows, row_figures
+from service.evaluation.bootstrap import (
+    DecidedLabels,
+    DecisionPair,
+    _macro_f,
+    compare_rows,
+    ones_at,
+    row_figures,
+)
 from service.evaluation.ranking import mark_true
 
 K, N = 9, 40
@@ -23,8 +30,8 @@ def as_rows(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 def decided(rows: list[list[int]], truth: LabelRows) -> DecidedLabels:
     predicted = PredictedRows(*as_rows(rows))
     row = np.repeat(np.arange(len(rows)), np.diff(predicted.ptr))
-    is_true, labels = mark_true(predicted, truth), predicted.labels.astype(np.int64)
-    return DecidedLabels(row[is_true], labels[is_true], row, labels)
+    is_true, labels, shape = mark_true(predicted, truth), predicted.labels, (K, len(rows))
+    return DecidedLabels(ones_at(row[is_true], labels[is_true], shape), ones_at(row, labels, shape))
 
 
 def ignore(done: int) -> None:
@@ -36,8 +43,9 @@ def test_figures_of_rows_have_the_means_of_the_metrics(seed: int) -> None:
     ranked = PredictedRows(*as_rows(random_rows(rng, 7)))
     truth = LabelRows(*as_rows([sorted(row) for row in random_rows(rng, 6)]), K)
     unknown = rng.integers(0, 3, N).astype(np.int32)
-    whole = ranking_metrics(*ranked, truth, np.ones(K), unknown_labels=unknown)
-    figures = row_figures(ranked, Truth(truth, unknown))
+    judged = Truth(truth, unknown)
+    whole = ranking_metrics(ranked, judged, np.ones(K))
+    figures = row_figures(ranked, judged)
     assert list(figures) == ["P@1", "P@3", "P@5", "nDCG@5"]
     for name, values in figures.items():
         assert values.mean() == pytest.approx(whole[name])
@@ -51,16 +59,14 @@ def test_macro_f_of_a_draw_is_that_of_its_rows_written_out(seed: int, empty: Emp
     truth = LabelRows(*as_rows(true), K)
     pair = DecisionPair(
         *(decided(side, truth) for side in sides),
-        np.repeat(np.arange(N), np.diff(truth.indptr)),
-        truth.indices.astype(np.int64),
-        K,
+        ones_at(np.repeat(np.arange(N), np.diff(truth.indptr)), truth.indices, (K, N)),
         empty,
     )
     drawn = rng.integers(0, N, N)
     found = _macro_f(pair, np.bincount(drawn, minlength=N).astype(np.float64))
-    repeated = LabelRows(*as_rows([true[i] for i in drawn]), K)
+    repeated = Truth(LabelRows(*as_rows([true[i] for i in drawn]), K), np.zeros(N, np.int32))
     for value, side in zip(found, sides, strict=True):
-        slow = f_measures(*as_rows([side[i] for i in drawn]), repeated, empty=empty).macro_f
+        slow = f_measures(PredictedRows(*as_rows([side[i] for i in drawn])), repeated, empty).macro_f
         assert value == pytest.approx(slow)
 
 
@@ -92,13 +98,12 @@ def test_rare_labels_do_not_put_the_difference_at_the_end_of_its_interval(seed: 
     rng = np.random.default_rng(seed)
     n = 400  # labels of a row or two, which a third of the draws lacks
     labels = LabelRows(np.arange(n + 1), rng.integers(0, 300, n).astype(np.int32), 300)
-    rows, true = np.arange(n), labels.indices.astype(np.int64)
-    hits = rows[rng.random(n) < 0.4]
-    nothing = np.empty(0, np.int64)
-    a = DecidedLabels(nothing, nothing, nothing, nothing)
-    b = DecidedLabels(hits, true[hits], hits, true[hits])
+    true, hits = labels.indices, np.flatnonzero(rng.random(n) < 0.4)
+    nothing, found_by_b = (ones_at(rows, true[rows], (300, n)) for rows in (hits[:0], hits))
     figures = {"P@1": np.zeros(n)}
-    pair = DecisionPair(a, b, rows, true, 300, "one")
+    all_true = ones_at(np.arange(n), true, (300, n))
+    a, b = DecidedLabels(nothing, nothing), DecidedLabels(found_by_b, found_by_b)
+    pair = DecisionPair(a, b, all_true, "one")
     found = compare_rows(figures, figures, pair, 200, seed, ignore)["macro_f"]
     middle = (found.low + found.high) / 2
     assert abs(middle - found.difference) < (found.high - found.low) / 4

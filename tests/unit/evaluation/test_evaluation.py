@@ -49,6 +49,11 @@ def truth(rows: list[list[int]]) -> LabelRows:
     return LabelRows(*pointers([sorted(row) for row in rows]), K)
 
 
+def truth_alone(rows: list[list[int]]) -> Truth:
+    """The truth of rows without labels that the model does not know."""
+    return Truth(truth(rows), np.zeros(len(rows), np.int32))
+
+
 def split(case: list[tuple[list[int], list[int], int]]) -> tuple[list[list[int]], list[list[int]], list[int]]:
     return [p for p, _, _ in case], [t for _, t, _ in case], [u for _, _, u in case]
 
@@ -61,13 +66,8 @@ def test_ranking_is_its_definition(
     predicted, true, unknown = split(case)
     p = propensities(label_counts, n_rows)
     p_unknown = float(propensities(0, n_rows))
-    found = ranking_metrics(
-        *pointers(predicted),
-        truth(true),
-        p,
-        unknown_labels=np.array(unknown, np.int32),
-        unknown_propensity=p_unknown,
-    )
+    judged = Truth(truth(true), np.array(unknown, np.int32))
+    found = ranking_metrics(PredictedRows(*pointers(predicted)), judged, p, p_unknown)
     slow = [oracle.propensity(count, n_rows) for count in label_counts]
     np.testing.assert_allclose(p, slow)
     expected = oracle.ranking(predicted, true, unknown, slow, oracle.propensity(0, n_rows))
@@ -81,13 +81,8 @@ def test_ranking_is_its_definition(
 @given(cases, st.sampled_from(["one", "zero"]))
 def test_f_measures_are_their_definition(case: list[tuple[list[int], list[int], int]], empty: str) -> None:
     predicted, true, unknown = split(case)
-    found = f_measures(
-        *pointers(predicted),
-        truth(true),
-        empty=empty,  # type: ignore[arg-type]
-        unknown_labels=np.array(unknown, np.int32),
-        n_unknown=max(unknown),
-    )
+    judged = Truth(truth(true), np.array(unknown, np.int32), max(unknown))
+    found = f_measures(PredictedRows(*pointers(predicted)), judged, empty)  # type: ignore[arg-type]
     value = 1.0 if empty == "one" else 0.0
     expected = oracle.f_measures(predicted, true, unknown, K, value, n_unknown=max(unknown))
     np.testing.assert_allclose(found[:3], expected, rtol=1e-12)
@@ -101,11 +96,8 @@ def test_f_measures_are_scikit_learns(case: list[tuple[list[int], list[int]]]) -
     for row, (predicted, true) in enumerate(case):
         dense[0, row, predicted] = dense[1, row, true] = 1
     for empty, value in (("one", 1.0), ("zero", 0.0)):
-        found = f_measures(
-            *pointers([p for p, _ in case]),
-            truth([t for _, t in case]),
-            empty=empty,  # type: ignore[arg-type]
-        )
+        judged = truth_alone([t for _, t in case])
+        found = f_measures(PredictedRows(*pointers([p for p, _ in case])), judged, empty)  # type: ignore[arg-type]
         for name, average in (("macro_f", "macro"), ("micro_f", "micro"), ("instance_f", "samples")):
             expected = 100 * f1_score(dense[1], dense[0], average=average, zero_division=value)
             assert math.isclose(getattr(found, name), expected, rel_tol=1e-12), name
@@ -119,7 +111,7 @@ def test_ndcg_is_scikit_learns() -> None:
     dense = np.zeros((50, K))
     for row, labels in enumerate(true):
         dense[row, labels] = 1
-    found = ranking_metrics(*pointers(order.tolist()), truth(true), np.ones(K))
+    found = ranking_metrics(PredictedRows(*pointers(order.tolist())), truth_alone(true), np.ones(K))
     for k in (1, 3, 5):
         assert math.isclose(found[f"nDCG@{k}"], 100 * ndcg_score(dense, scores, k=k), rel_tol=1e-9)
         assert math.isclose(found[f"PSP@{k}"], 100 * found[f"P@{k}"] / best_precision(true, k), rel_tol=1e-9)
@@ -133,7 +125,7 @@ def test_what_the_best_ranking_scores() -> None:
     true = [[0, 1, 2, 3, 4, 5], [7], []]
     p = propensities([1, 5, 9, 20, 50, 99, 3, 2, 1], 1000)
     best = [sorted(row, key=lambda label: p[label]) for row in true]
-    found = ranking_metrics(*pointers(best), truth(true), p)
+    found = ranking_metrics(PredictedRows(*pointers(best)), truth_alone(true), p)
     for k in (1, 3, 5):
         assert math.isclose(found[f"PSP@{k}"], 100) and math.isclose(found[f"PSnDCG@{k}"], 100)
     # the row without labels counts as 0
@@ -190,21 +182,22 @@ def test_without_the_training_rows_propensity_scored_figures_are_none(
 @pytest.mark.parametrize(
     ("predicted", "p", "unknown"),
     [
-        ([[0]], np.ones(K), None),
-        ([[0], []], np.ones(2), None),
-        ([[0], []], np.ones(K), np.zeros(1, np.int32)),
+        ([[0]], np.ones(K), 2),
+        ([[0], []], np.ones(2), 2),
+        ([[0], []], np.ones(K), 1),
     ],
 )
-def test_shapes_that_disagree(predicted: list[list[int]], p: np.ndarray, unknown: np.ndarray | None) -> None:
+def test_shapes_that_disagree(predicted: list[list[int]], p: np.ndarray, unknown: int) -> None:
+    judged = Truth(truth([[0], [1]]), np.zeros(unknown, np.int32))
     with pytest.raises(ValueError, match="expected"):
-        ranking_metrics(*pointers(predicted), truth([[0], [1]]), p, unknown_labels=unknown)
+        ranking_metrics(PredictedRows(*pointers(predicted)), judged, p)
 
 
 def test_no_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="expected predictions for 1 rows"):
-        ranking_metrics(*pointers([]), truth([]), np.ones(K))
+        ranking_metrics(PredictedRows(*pointers([])), truth_alone([]), np.ones(K))
     with pytest.raises(ValueError, match="expected predictions for 1 rows"):
-        f_measures(*pointers([]), truth([]), empty="one")
+        f_measures(PredictedRows(*pointers([])), truth_alone([]), "one")
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.booleans()), min_size=1, max_size=120)

@@ -14,6 +14,7 @@ from service.executors.values import digest_of, mapped, packed, shared, unpacked
 from service.trainers import fit, parse_parameters
 from service.trainers.registry import TRAINERS
 from service.trainers.source import MemorySource, TrainingSet
+from service.trainers.work import Tools
 from tests.contract.test_every_trainer import items_of, learnable
 from tests.oracles.problems import to_labels, to_rows
 from tests.steps import Found, Parts, Scaled, scaled, shifted
@@ -62,12 +63,12 @@ def test_a_training_that_is_interrupted_goes_on_from_its_steps_to_the_same_bits(
 ) -> None:
     parameters = parse_parameters(name, items_of(name, leaf_size=2, arity=2))
     whole, first, second = Counting(), Counting(2), Counting()
-    expected = fit(name, parameters, source(), 1, crew=whole)
+    expected = fit(name, parameters, source(), Tools(1, whole))
     first.most = whole.n_run // 2
     with pytest.raises(KeyboardInterrupt), kept_steps(first, tmp_path / "steps", True) as crew:
-        fit(name, parameters, source(), 1, crew=crew)
+        fit(name, parameters, source(), Tools(1, crew))
     with kept_steps(second, tmp_path / "steps", True) as crew:
-        found = fit(name, parameters, source(), 1, crew=crew)
+        found = fit(name, parameters, source(), Tools(1, crew))
     assert (arrays_of(found), found.report) == (arrays_of(expected), expected.report)
     assert second.n_run == whole.n_run - first.most
     assert not (tmp_path / "steps").exists()
@@ -147,12 +148,12 @@ def test_a_training_on_blocks_goes_on_from_its_steps_to_the_same_bits(tmp_path: 
         parse_parameters("label-tree", ["leaf_size=2", "memory_mib=2"]),
     )
     whole, first, second = Counting(), Counting(), Counting()
-    expected = arrays_of(fit("label-tree", parameters, rows, 1, crew=whole))
+    expected = arrays_of(fit("label-tree", parameters, rows, Tools(1, whole)))
     first.most = whole.n_run - 1
     with pytest.raises(KeyboardInterrupt), kept_steps(first, tmp_path / "steps", True) as crew:
-        fit("label-tree", parameters, rows, 1, crew=crew)
+        fit("label-tree", parameters, rows, Tools(1, crew))
     with kept_steps(second, tmp_path / "steps", True) as crew:
-        assert arrays_of(fit("label-tree", parameters, rows, 1, crew=crew)) == expected
+        assert arrays_of(fit("label-tree", parameters, rows, Tools(1, crew))) == expected
     n_blocks = sum(1 for _ in rows.parts())
     assert second.n_run == 2 * n_blocks + 1  # sums of labels and rows of subtrees are made anew
 

@@ -5,6 +5,7 @@ import re
 import string
 import sys
 import unicodedata
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from service.features.characters import (
     encoded,
     ready_codes,
 )
-from service.features.context import ContextFeaturizer, fit_context, tokens_of
+from service.features.context import ContextFeaturizer, context_of, tokens_of
 from service.features.parameters import ContextParameters
 from service.features.words import NgramSpans, ngram_spans, split_words
 from service.kernels.text.texts import LINE_END
@@ -198,7 +199,11 @@ TEXTS = ["The cat sat, the cat SAT.", "a dog's life", "", "the the"]
 
 
 def fitted(window: int = 3, min_count: int = 2) -> ContextFeaturizer:
-    return fit_context(TEXTS, ContextParameters(window=window, min_count=min_count))
+    return fit(TEXTS, ContextParameters(window=window, min_count=min_count))
+
+
+def fit(texts: list[str], parameters: ContextParameters) -> ContextFeaturizer:
+    return context_of(Counter(word for text in texts for word in tokens_of(text)), parameters)
 
 
 def test_words_are_lower_case_and_marks_are_words() -> None:
@@ -257,8 +262,8 @@ def test_it_is_stored_and_loaded_and_refused_when_damaged() -> None:
 
 def test_texts_without_words_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadData, match=r"expected texts with words, found none"):
-        fit_context(["", "  "], ContextParameters())
-    one = fit_context(["x"], ContextParameters(min_count=5))
+        fit(["", "  "], ContextParameters())
+    one = fit(["x"], ContextParameters(min_count=5))
     assert one.words.n_names == 3
     data = tmp_path / "texts.jsonl"
     for content in ("", "{}\n", '{"text": 1}\n', "[]\n", "{\n"):
@@ -266,4 +271,4 @@ def test_texts_without_words_are_refused(tmp_path: Path) -> None:
         with pytest.raises(BadData, match=r"expected.*found"):
             read_texts(data)
     data.write_text('{"text": "a", "labels": ["x"]}\n\n{"text": ""}\n')
-    assert read_texts(data).texts == ["a", ""]
+    assert read_texts(data) == ["a", ""]

@@ -17,7 +17,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from model_store.store import Store
 from service.base.errors import BadModel
 from service.features import Featurizer, load_featurizer
-from service.importers.registry import featurizer_of, publish_with_texts
+from service.importers.registry import featurizer_of, text_draft
 from service.importers.vectorizer import read_vectorizer
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
@@ -266,10 +266,10 @@ def test_what_does_not_fit_is_refused(
     with pytest.raises(
         BadModel, match=r"expected the vocabulary of the \d+ features of all-l2@1, found \d+ terms"
     ):
-        publish_with_texts(store, "all-l2", 1, other)
+        store.publish("all-l2", text_draft(store.open("all-l2", 1), other))
     whole = read_vectorizer(save(vectorizer, folder, monkeypatch))
-    version = publish_with_texts(store, "all-none", 1, whole).version
+    version = store.publish("all-none", text_draft(store.open("all-none", 1), whole)).version
     with pytest.raises(BadModel, match="expected a version that takes feature ids, found tfidf"):
-        publish_with_texts(store, "all-none", version, whole)
+        store.publish("all-none", text_draft(store.open("all-none", version), whole))
     done = run_here("import-vectorizer", "none", "--file", folder / "vectorizer.json", store=folder / "store")
     assert done.returncode == 2 and "none" in done.stderr

@@ -268,7 +268,7 @@ SURE = {
 @pytest.mark.parametrize("options", SURE.values(), ids=SURE)
 def test_what_a_beam_answers_shortly_is_the_exact_answer(predictor, model, options, masked):
     """To the bit; a beam as wide as the tree always has it, and an ensemble's never tries."""
-    if isinstance(options.threshold, NodeThresholds):
+    if isinstance(options.threshold, np.ndarray):
         tuned = predictor.node_thresholds(np.linspace(0.001, 0.1, 40).astype(np.float32))
         options = options._replace(threshold=tuned)
     mask = predictor.label_mask(deny=[f"label::{i}" for i in range(0, 40, 3)]) if masked else None

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from service.base.errors import BadData, BadRequest, DataNotFound, LimitExceeded
-from service.jobs.data import DataRoot, check_unchanged, fingerprint
+from service.jobs.context import WatchedFiles
+from service.jobs.data import DataRoot
 
 BYTES_MAX = 1000
 
@@ -82,8 +83,9 @@ def test_a_root_that_is_a_link_is_a_root(root: Path) -> None:
     assert len(data.list()) == 3
 
 
-def test_without_a_root_everything_is_refused() -> None:
-    data = DataRoot(None, BYTES_MAX)
+@pytest.mark.parametrize("name", [None, "none"])
+def test_without_a_root_everything_is_refused(tmp_path: Path, name: str | None) -> None:
+    data = DataRoot(None if name is None else tmp_path / name, BYTES_MAX)
     for call in (lambda: data.path_of("a"), data.list, lambda: data.upload("a"), lambda: data.delete("a")):
         with pytest.raises(BadRequest, match="XYLEM_DATA_DIR"):
             call()
@@ -145,6 +147,7 @@ def test_an_upload_has_a_plain_name_in_a_directory_that_is_there(root: Path, nam
 _UPLOADER = """
 import sys, time
 from pathlib import Path
+from service.jobs.context import WatchedFiles
 from service.jobs.data import DataRoot
 upload = DataRoot(Path(sys.argv[1]), 1000).upload("new.jsonl")
 upload.write(b"half")
@@ -180,8 +183,9 @@ def test_files_are_deleted_of_links_the_link(root: Path) -> None:
 @pytest.mark.parametrize("change", ["append", "rewrite", "replace", "touch", "remove"])
 def test_a_file_that_changes_is_noticed(root: Path, change: str) -> None:
     path = root / "a.jsonl"
-    before = fingerprint(path)
-    check_unchanged(path, before)
+    files = WatchedFiles(DataRoot(root, BYTES_MAX))
+    assert files.find("a.jsonl") == path
+    files.check()
     if change == "append":
         with path.open("a") as file:
             file.write("more")
@@ -198,16 +202,17 @@ def test_a_file_that_changes_is_noticed(root: Path, change: str) -> None:
     else:
         path.unlink()
     with pytest.raises(BadData):
-        check_unchanged(path, before)
+        files.check()
 
 
 def test_a_pair_of_files_is_watched_as_one(root: Path) -> None:
     for part in "XY":
         (root / f"d.{part}.npz").write_bytes(b"x")
-    before = fingerprint(root / "d.X.npz")
+    files = WatchedFiles(DataRoot(root, BYTES_MAX))
+    files.find("d.X.npz")
     (root / "d.Y.npz").write_bytes(b"yy")
     with pytest.raises(BadData):
-        check_unchanged(root / "d.X.npz", before)
+        files.check()
 
 
 def test_the_other_file_of_a_pair_does_not_lead_out_of_the_root_either(root: Path) -> None:

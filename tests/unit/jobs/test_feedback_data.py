@@ -82,7 +82,7 @@ def test_tables_and_files_are_joined_line_by_line(place: Place) -> None:
     assert job.result is not None and 200 < job.result["rows"] < 281
 
 
-@pytest.mark.parametrize(("n", "valid", "least"), [(0, None, "rows"), (1, {"feedback": 0.5}, "2 rows")])
+@pytest.mark.parametrize(("n", "valid", "least"), [(0, None, "1 row"), (1, {"feedback": 0.5}, "2 rows")])
 def test_a_job_for_feedback_that_is_not_there_says_so(place: Place, n: int, valid: Any, least: str) -> None:
     keep_rows(place, n)
     job_id = place.submit("training", {**LOOP, "valid": valid})

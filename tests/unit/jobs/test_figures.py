@@ -44,7 +44,7 @@ def figures(desk: Desk) -> dict[tuple[str, str, str], float]:
 def test_what_waits_runs_and_has_ended_is_counted(desk: Desk) -> None:
     assert figures(desk) == {}
     ids = [desk.add() for _ in range(6)]
-    tuning = desk.jobs.add("threshold-tuning", "m", {}).job.id
+    tuning = desk.jobs.add("threshold-tuning", "m", {}).id
     found = figures(desk)
     assert found["xylem_jobs", "training", "queued"] == 6
     assert found["xylem_jobs", "threshold-tuning", "queued"] == 1

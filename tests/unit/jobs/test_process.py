@@ -46,7 +46,7 @@ class Runs:
             self.told.append(progress)
             return self.word
 
-        process = JobProcess(claim, settings, directory, log, tell, "tests.job_children")
+        process = JobProcess(claim, settings, directory, log, tell, str, "tests.job_children")
         return process.run(stopping or threading.Event())
 
     @property

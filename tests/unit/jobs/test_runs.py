@@ -60,7 +60,7 @@ class Place:
         self.phases: list[str] = []
 
     def submit(self, kind: str, request: dict[str, Any]) -> str:
-        return self.desk.jobs.submit(kind, request).job.id
+        return self.desk.jobs.submit(kind, request).id
 
     def run(self, job_id: str, at: Callable[[str], None] | None = None) -> Job:
         """Claim the job, run it, and let it have succeeded. `at` is called at the beginning of each phase."""

@@ -110,7 +110,7 @@ def test_a_worker_that_dies_between_the_job_and_its_schedule_leaves_one_job(
 def test_a_queue_that_is_full_is_tried_again(place: Place) -> None:
     full = Schedules(place.desk.database, place.desk.limited(jobs_queued_max=1).settings)
     full.create_schedule("training", TRAINING, cron="* * * * *")
-    job = place.desk.jobs.submit("training", TRAINING).job
+    job = place.desk.jobs.submit("training", TRAINING)
     place.pass_time(3600)
     with pytest.raises(Overloaded):
         full.run_due()

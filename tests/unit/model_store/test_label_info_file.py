@@ -113,7 +113,11 @@ def test_texts_that_cannot_be_used_name_their_subject(
     ("subjects", "options", "fault"),
     [
         ([], {}, "1 to"),
-        (SUBJECTS, {"by": "name:sv"}, "name:sv"),
+        (
+            SUBJECTS,
+            {"by": "name:sv"},
+            "expected one of uri, notation, fi, en to look for labels by, found 'sv'",
+        ),
         (SUBJECTS[1:], {"by": "notation"}, "found none"),
         (SUBJECTS, {"language": "sv"}, "expected one of the languages fi, en"),
         ([Subject("a", None, {f"x{i}": "n" for i in range(65)})], {}, "at most 64"),

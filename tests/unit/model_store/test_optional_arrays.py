@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from model_store import manifest as manifests
-from model_store.arrays import file_name
+from model_store.arrays import file_name, group_of
 from model_store.checks import check_version
 from model_store.errors import Corrupt, UnsupportedSchema
-from model_store.extras import KNOTS_MAX, NO_CALIBRATION, assemble_calibration, calibration_arrays
-from model_store.origin import JSON_BYTES_MAX, REPORT, read_report, report_array
+from model_store.extras import KNOTS_MAX, NO_CALIBRATION, assemble_calibration
+from model_store.manifest import CALIBRATION
+from model_store.origin import JSON_BYTES_MAX, REPORT, json_array, read_report
 from model_store.store import Store
 from model_store.version import Draft, manifest_of
 from tests.small_models import calibrated_draft, random_calibration, random_rerank, small_draft, softmax_draft
@@ -115,7 +116,7 @@ def test_the_number_of_knots_is_bounded(n_knots: int, is_taken: bool) -> None:
 
 
 def test_exact_probabilities_have_none() -> None:
-    extra = calibration_arrays(random_calibration(0))
+    extra = group_of(CALIBRATION, random_calibration(0))
     draft = softmax_draft(8, dim=33)
     with pytest.raises(Corrupt, match="expected no array of calibration with link softmax"):
         check_version(manifest_of(draft), {**draft.arrays(), **extra})
@@ -139,7 +140,7 @@ TOLD = {"balance": [0.5, 0.25], "ö": {"epochs": 3, "done": True, "why": None}}
 
 def test_round_trip_through_a_store(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.publish("m", small_draft(extra={REPORT: report_array(TOLD)}))
+    store.publish("m", small_draft(extra={REPORT: json_array(REPORT, TOLD)}))
     assert read_report(store.open("m").arrays) == TOLD
     store.publish("m", small_draft())
     assert read_report(store.open("m").arrays) == {}
@@ -148,12 +149,12 @@ def test_round_trip_through_a_store(tmp_path: Path) -> None:
 @pytest.mark.parametrize("report", [{"x": float("nan")}, {"x": object()}, {"x": "y" * JSON_BYTES_MAX}])
 def test_what_no_report_is(report: dict[str, Any]) -> None:
     with pytest.raises(Corrupt, match="report"):
-        report_array(report)
+        json_array(REPORT, report)
 
 
 def test_the_longest_report() -> None:
     longest = {"x": "y" * (JSON_BYTES_MAX - len('{"x":""}'))}
-    assert read_report({REPORT: report_array(longest)}) == longest
+    assert read_report({REPORT: json_array(REPORT, longest)}) == longest
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from model_store.names import build_names
 from service.base.errors import BadInput
 from service.base.settings import Limits
 from service.features import load_featurizer
-from service.serving.events import CheckedEvent, VersionEvents, check_event, read_sparse, to_events
+from service.serving.events import CheckedEvent, check_event, read_sparse, to_events
 from service.serving.parse import parse_feedback, parse_json
 from service.serving.served import ServedVersion
-from service.thresholds.live.events import Event, as_columns
+from service.thresholds.live.events import Events
 from service.thresholds.live.tokens import Tokens
 from tests.feedback_helpers import signed
 from tests.unit.features.test_text_bodies import BYTES_MAX, featurizer_of, texts
@@ -55,7 +55,7 @@ def token(version: int = 2, labels: tuple[int, ...] = (0, 4), model: str = "m") 
     return signed(TOKENS, model, version, 7, labels)
 
 
-def generally(body: bytes, served: ServedVersion, are_lines: bool) -> list[tuple[str, Event]] | None:
+def generally(body: bytes, served: ServedVersion, are_lines: bool) -> tuple[list[str], Events] | None:
     """Return the events; None if any is at fault."""
     try:
         values = (
@@ -69,13 +69,11 @@ def generally(body: bytes, served: ServedVersion, are_lines: bool) -> list[tuple
     if not all(isinstance(one, CheckedEvent) for one in checked):
         return None
     ids = [one.feedback.event_id for one in checked if isinstance(one, CheckedEvent)]
-    events = to_events([one for one in checked if isinstance(one, CheckedEvent)], served)
-    if not all(isinstance(event, Event) for event in events):
-        return None
-    return [(name, event) for name, event in zip(ids, events, strict=True) if isinstance(event, Event)]
+    events, verdicts = to_events([one for one in checked if isinstance(one, CheckedEvent)], served)
+    return None if verdicts else (ids, events)
 
 
-def plainly(body: bytes, norm: str = "l2", are_lines: bool = False) -> VersionEvents | None:
+def plainly(body: bytes, norm: str = "l2", are_lines: bool = False) -> tuple[list[str], Events] | None:
     return read_sparse(body, served_of(norm), TOKENS, LIMITS, are_lines=are_lines)
 
 
@@ -86,11 +84,8 @@ def assert_the_same(body: bytes, norm: str = "l2", are_lines: bool = False) -> b
         return False
     expected = generally(body, served_of(norm), are_lines)
     assert expected is not None, body
-    assert list(found.ids) == [name for name, _ in expected]
-    mine, other = (
-        found.events,
-        as_columns([event for _, event in expected], served_of(norm).featurizer.n_features, len(NAMES)),
-    )
+    assert found[0] == expected[0]
+    mine, other = found[1], expected[1]
     assert mine.keys == other.keys
     assert mine.epochs.tolist() == other.epochs.tolist()
     for some, others in zip(mine[1:4], other[1:4], strict=True):

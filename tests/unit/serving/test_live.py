@@ -442,9 +442,9 @@ def test_a_split_is_served_and_ends_with_a_move(own_store: Store) -> None:
     beside = live.splits["raw", "latest"]
     assert (beside.canary, beside.shadow, find(live, "raw", "latest")) == ("raw@1", "raw@3", "raw@2")
     assert live.resident("raw", "3") == "raw@3"
-    pointer = next(one for one in live.status().pointers if one[:2] == ("raw", "latest"))
-    assert pointer.alias == own_store.alias("raw")
-    assert roles_of(pointer) == [("stable", 2, 5000), ("canary", 1, 5000), ("shadow", 3, PARTS)]
+    alias = dict(live.status().aliases)["raw", "latest"]
+    assert alias == own_store.alias("raw")
+    assert roles_of(alias) == [("stable", 2, 5000), ("canary", 1, 5000), ("shadow", 3, PARTS)]
     own_store.promote("raw", 3)
     live.look()
     assert (live.splits, find(live, "raw", "latest")) == ({}, "raw@3")

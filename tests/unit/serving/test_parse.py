@@ -334,6 +334,12 @@ def test_options_of_predict_in_a_query_string() -> None:
         assert parse_predict_and_query(body(), query, LIMITS).label_info
 
 
+@pytest.mark.parametrize("query", [b"top_r=3", b"language=fi&top%5Fr=3", b"threshold"])
+def test_an_option_of_the_body_is_refused_in_a_query_string_of_predict(query: bytes) -> None:
+    with pytest.raises(BadRequest, match="other options in the body"):
+        parse_predict_and_query(body(), query, LIMITS)
+
+
 def test_options_of_a_query_string() -> None:
     query = b"top_r=3&threshold=0.25&beam_width=2&exact=true&allow_labels=a&allow_labels=b%20c&deny_labels="
     assert parse_options(query, LIMITS) == Options(

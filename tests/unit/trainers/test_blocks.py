@@ -13,7 +13,7 @@ from service.trainers import blocks as blocks_module
 from service.trainers.blocks import Blocks
 from service.trainers.registry import estimate_blocks
 from service.trainers.source import MemorySource, TrainingSet
-from service.trainers.work import no_progress
+from service.trainers.work import Tools, no_progress
 from tests.oracles.problems import to_labels, to_rows
 from tests.steps import Parts
 
@@ -43,7 +43,7 @@ def of_blocks(
     """Train on blocks, of which a step holds so many bytes."""
     with_memory(monkeypatch, memory_bytes)
     parameters = parse_parameters(name, [*items, "memory_mib=2"])
-    found = fit(name, parameters, Parts(problem(), 8), 1, crew=Crew(threads))
+    found = fit(name, parameters, Parts(problem(), 8), Tools(1, Crew(threads)))
     monkeypatch.undo()
     return found
 
@@ -63,7 +63,7 @@ def arrays_of(trained: Trained) -> dict[str, bytes]:
 def test_blocks_that_fit_in_a_step_give_the_bits_of_rows_in_memory(
     monkeypatch: pytest.MonkeyPatch, name: str, items: list[str]
 ) -> None:
-    whole = fit(name, parse_parameters(name, [*items, "memory_mib=2"]), MemorySource(problem()), 1)
+    whole = fit(name, parse_parameters(name, [*items, "memory_mib=2"]), MemorySource(problem()), Tools(1))
     assert arrays_of(of_blocks(monkeypatch, name, items, 1 << 30)) == arrays_of(whole)
 
 
@@ -74,7 +74,7 @@ def test_nodes_that_do_not_fit_are_near_and_subtrees_have_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, loss: str, memory_bytes: int
 ) -> None:
     items = ["leaf_size=5", "arity=4", "idf=no", "prune=0", "cost=0.5", "eps=0.005", f"loss={loss}"]
-    whole = fit("label-tree", parse_parameters("label-tree", items), MemorySource(problem()), 1)
+    whole = fit("label-tree", parse_parameters("label-tree", items), MemorySource(problem()), Tools(1))
     found = of_blocks(monkeypatch, "label-tree", items, memory_bytes)
     there, here = found.ensemble, whole.ensemble
     assert np.array_equal(there.child_ptr, here.child_ptr)
@@ -95,7 +95,7 @@ def test_a_row_that_takes_more_than_a_step_may_hold_is_named() -> None:
     with pytest.raises(
         BadData, match=r"row 601: expected rows of at most memory_mib=1 MiB, found 2,097,152 bytes"
     ):
-        fit("ovr", parse_parameters("ovr", ["memory_mib=1"]), Parts(data, 3), 1)
+        fit("ovr", parse_parameters("ovr", ["memory_mib=1"]), Parts(data, 3), Tools(1))
 
 
 def test_what_is_held_is_refused_in_a_sentence_when_the_disk_is_full() -> None:
@@ -120,11 +120,11 @@ def test_the_estimate_of_blocks_is_that_of_rows_in_memory(
 ) -> None:
     with_memory(monkeypatch, memory_bytes)
     parameters = parse_parameters("label-tree", ["leaf_size=5", "arity=4", "idf=no", "memory_mib=2"])
-    found = estimate_blocks("label-tree", parameters, Parts(problem(), 8), 1, Crew(2), no_progress)
-    assert found == estimate("label-tree", parameters, *problem(), 1)
+    found = estimate_blocks("label-tree", parameters, Parts(problem(), 8), Tools(1, Crew(2), no_progress))
+    assert found == estimate("label-tree", parameters, problem(), Tools(1))
 
 
 def test_a_trainer_without_blocks_has_no_estimate_of_a_stream() -> None:
     parameters = parse_parameters("ldsm", [])
     with pytest.raises(BadParameter, match="stream: expected one of label-tree, ovr, found ldsm"):
-        estimate_blocks("ldsm", parameters, Parts(problem(), 8), 1, Crew(1), no_progress)
+        estimate_blocks("ldsm", parameters, Parts(problem(), 8), Tools(1, Crew(1), no_progress))

@@ -11,7 +11,7 @@ from service.base.rows import LabelRows
 from service.executors.local import Crew
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.trainers import estimate, parse_parameters, train
+from service.trainers import TrainingSet, estimate, parse_parameters, train
 from service.trainers.classifiers import Solving, members_of, train_classifiers
 from service.trainers.label_tree import prune_of
 from service.trainers.shape import join
@@ -43,7 +43,7 @@ def test_trained_size_is_within_the_bound(variant):
     data = _data(1)
     name, items = VARIANTS[variant]
     everything = parse_parameters(name, [*items, "prune=0"])
-    bound = estimate(name, everything, *data)
+    bound = estimate(name, everything, TrainingSet(*data), Tools())
     trained = train(name, everything, *data)
     assert trained.n_nonzeros <= bound["nonzeros_bound"]
     assert trained.n_nonzeros > 0.5 * bound["nonzeros_bound"], "a bound that says something"
@@ -64,7 +64,7 @@ def test_estimate_by_hand():
     x[4, 5] = 1
     labels = LabelRows(np.array([0, 1, 2, 3, 4, 4]), np.arange(4, dtype=np.int32), 6)
     parameters = parse_parameters("label-tree", ["leaf_size=1", "arity=2"])
-    found = estimate("label-tree", parameters, to_rows(x), labels)
+    found = estimate("label-tree", parameters, TrainingSet(to_rows(x), labels), Tools())
     # The root uses 5 features for 2 children; each of its children 3 features for 2 labels.
     assert found == {
         "nonzeros_bound": 5 * 2 + 2 * 3 * 2,
@@ -158,7 +158,7 @@ def test_data_and_settings_that_cannot_be_used_are_refused():
     with pytest.raises(BadParameter, match="threads >= 1"):
         train("label-tree", parameters, rows, labels, threads=0)
     with pytest.raises(BadParameter, match="seed >= 0"):
-        estimate("label-tree", parameters, rows, labels, seed=-1)
+        estimate("label-tree", parameters, TrainingSet(rows, labels), Tools(-1))
     with pytest.raises(BadParameter, match="expected parameters of label-tree, found OvrParameters"):
         train("label-tree", parse_parameters("ovr", []), rows, labels)
 

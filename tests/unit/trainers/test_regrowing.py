@@ -11,16 +11,17 @@ import pytest
 from model_store.build import store_weights
 from model_store.decoding import chunk_of, trees_of
 from model_store.ensemble import TreeEnsemble, Weights
+from model_store.version import Model
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.kernels.training.newton import nothing_known, refine
-from service.kernels.training.problem import localise
+from service.kernels.training.problem import NO_ROOM, localise
 from service.kernels.training.solver import Tile, solve_logistic, solve_squared_hinge
 from service.trainers import TRAINERS, Trained, TrainingSet, parse_parameters, train
 from service.trainers.classifiers import aligned
-from service.trainers.regrowing import ANEW, Regrown, extend_trees, refit_trees
+from service.trainers.regrowing import ANEW, Regrown
 from service.trainers.shape import shape_of
 from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
@@ -67,10 +68,15 @@ def _trained(variant: str, data: TrainingSet) -> Trained:
     return train(name, parse_parameters(name, items), *data)
 
 
-def _extended(variant: str, old: TreeEnsemble, data: TrainingSet, weights: Weights = "float32") -> Regrown:
+def _extended(variant: str, old: Model, data: TrainingSet) -> Regrown:
     name, items = VARIANTS[variant]
     grows: Any = TRAINERS[name].growth
-    return extend_trees(old, weights, data, grows(parse_parameters(name, items), data.rows), Tools(0))
+    grown: Regrown = grows(parse_parameters(name, items), data.rows).extend(old, data, Tools(0))
+    return grown
+
+
+def _model(trained: Trained, data: TrainingSet) -> Model:
+    return trial_model(trained, trained.ensemble.label_leaf.shape[1], data.rows.n_features)
 
 
 def _scorers(ensemble: TreeEnsemble) -> list[dict[Any, Any]]:
@@ -97,7 +103,7 @@ def test_new_labels_are_found_and_what_does_not_concern_them_stays_to_the_bit(
 ) -> None:
     data, without = _data(most=most)
     old = _trained(variant, without)
-    grown = _extended(variant, old.ensemble, data)
+    grown = _extended(variant, _model(old, data), data)
     model = trial_model(replace(old, ensemble=grown.ensemble), N_LABELS, data.rows.n_features)
     found = make_predictor(model).predict(data.rows, PredictOptions(top_r=5))
     carried = dense_labels(data.labels)
@@ -120,8 +126,9 @@ def test_new_labels_are_found_and_what_does_not_concern_them_stays_to_the_bit(
 @pytest.mark.parametrize(("most", "from_nothing"), [(MANY, True), (FEW, False)])
 def test_paths_to_new_labels_on_many_rows_are_trained_from_nothing(most: int, from_nothing: bool) -> None:
     data, without = _data(most=most)
-    old = _trained("balanced", without).ensemble
-    other = old._replace(node_bias=old.node_bias + np.float32(1))  # of which the margins have the same order
+    old = _model(_trained("balanced", without), data)
+    bias = old.ensemble.node_bias + np.float32(1)  # of which the margins have the same order
+    other = replace(old, ensemble=old.ensemble._replace(node_bias=bias))
     found = [_scorers(_extended("balanced", one, data).ensemble) for one in (old, other)]
     for mine, others in zip(*found, strict=True):
         new = set(range(N_LABELS - N_NEW, N_LABELS))
@@ -133,8 +140,10 @@ def test_paths_to_new_labels_on_many_rows_are_trained_from_nothing(most: int, fr
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
 def test_weights_of_fewer_bits_stay_to_the_bit(weights: Weights) -> None:
     data, without = _data(3, FEW)
-    old = store_weights(_trained("balanced", without).ensemble, weights)
-    grown = _extended("balanced", old, data, weights).ensemble
+    model = _model(_trained("balanced", without), data)
+    old = store_weights(model.ensemble, weights)
+    model = replace(model, ensemble=old, manifest=replace(model.manifest, weights=weights))
+    grown = _extended("balanced", model, data).ensemble
     assert grown.sparse.dtype == old.sparse.dtype and grown.dense.dtype == old.dense.dtype
     for before, after in zip(_scorers(old), _scorers(grown), strict=True):
         common = set(before) & set(after)
@@ -149,7 +158,7 @@ def test_a_group_that_grows_too_large_is_divided(variant: str) -> None:
     shifted = data.labels._replace(indices=data.labels.indices + np.int32(2), n_labels=N_LABELS + 2)
     first = TrainingSet(data.rows, few._replace(n_labels=N_LABELS + 2))
     both = TrainingSet.join([first, data._replace(labels=shifted)])
-    grown = _extended(variant, _trained(variant, TrainingSet(data.rows, few)).ensemble, both)
+    grown = _extended(variant, _model(_trained(variant, TrainingSet(data.rows, few)), data), both)
     assert grown.divided
     assert (grown.ensemble.label_leaf[0] >= 0).sum() == 2 + len(np.unique(data.labels.indices))
     most = max(
@@ -168,7 +177,7 @@ def test_trees_go_on_from_their_weights() -> None:
     half = data.take(np.arange(0, 500, 2))
     old = train(name, parameters, *half)
     grows: Any = TRAINERS[name].growth
-    grown = refit_trees(old.ensemble, "float32", data, grows(parameters, data.rows), Tools(0))
+    grown = grows(parameters, data.rows).refit(_model(old, data), data, Tools(0))
     assert np.array_equal(grown.ensemble.node_label, old.ensemble.node_label)
     again = train(name, parameters, *data)
     true, n_true = dense_labels(data.labels), len(data.labels.indices)
@@ -193,7 +202,7 @@ def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(loss: s
 
     def tile(n: int) -> tuple[Any, Tile]:
         rank = np.zeros(rows.n_features, np.int32)
-        problem = localise(*rows[:3], np.arange(n, dtype=np.int32), rank)
+        problem = localise(*rows[:3], np.arange(n, dtype=np.int32), rank, *NO_ROOM)
         spaces = np.empty(n, np.int32), np.empty(n, np.uint16)
         return problem, Tile(positive[:n].copy(), aligned(len(problem.used) + 1), aligned(n), *spaces)
 

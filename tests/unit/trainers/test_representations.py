@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.executors.local import Crew
 from service.trainers import representations
@@ -210,19 +209,3 @@ def test_rows_without_features_and_labels_without_rows():
     assert found["tail/ptr"].tolist() == [0, 2, 3, 3, 3]
     assert found["tail/values"] == pytest.approx([0.3, 0.4, 1.0])
     assert found["tail/norm2"] == pytest.approx([0.25, 1.0, 0.0, 0.0])
-
-
-@pytest.mark.parametrize(
-    ("alpha", "gamma", "message"),
-    [
-        (-0.1, 1.0, "alpha: expected a number from 0 to 1, found -0.1"),
-        (1.1, 1.0, "alpha: expected a number from 0 to 1, found 1.1"),
-        (float("nan"), 1.0, "alpha: .* found nan"),
-        (0.5, -1.0, "gamma: expected a finite number >= 0, found -1.0"),
-        (0.5, float("inf"), "gamma: .* found inf"),
-        (0.5, float("nan"), "gamma: .* found nan"),
-    ],
-)
-def test_alpha_and_gamma_out_of_range_are_refused(alpha: float, gamma: float, message: str):
-    with pytest.raises(BadParameter, match=message):
-        rerank_arrays(to_rows(np.eye(2)), to_labels(np.eye(2, dtype=bool)), alpha, gamma)

@@ -32,12 +32,12 @@ def read(directory: Path, content: str, name: str = "v.ttl", **options: str) -> 
 def names_of(concepts: Concepts) -> list[tuple[str, int, str]]:
     """(The end of the concept's URI, kind, name) of each name."""
     rows = zip(concepts.owners.tolist(), concepts.kinds.tolist(), concepts.texts, strict=True)
-    return sorted((concepts.uris[owner].removeprefix("http://x/"), kind, text) for owner, kind, text in rows)
+    return sorted((concepts.keys[owner].removeprefix("http://x/"), kind, text) for owner, kind, text in rows)
 
 
 def links_of(concepts: Concepts, kind: str) -> dict[str, list[str]]:
     ptr, ids = getattr(concepts, kind)
-    names = [uri.removeprefix("http://x/") for uri in concepts.uris]
+    names = [uri.removeprefix("http://x/") for uri in concepts.keys]
     assert len(ptr) == len(names) + 1
     return {
         name: [names[other] for other in ids[ptr[i] : ptr[i + 1]]]
@@ -51,8 +51,7 @@ def test_names_of_a_language_are_read_by_their_kinds_and_deprecated_concepts_are
 ) -> None:
     pytest.importorskip("rdflib")
     concepts = read(tmp_path, TURTLE, language="fi")
-    assert sorted(uri.removeprefix("http://x/") for uri in concepts.uris) == ["animal", "cat", "dog", "kept"]
-    assert concepts.keys == concepts.uris
+    assert sorted(uri.removeprefix("http://x/") for uri in concepts.keys) == ["animal", "cat", "dog", "kept"]
     assert concepts.retired == {"http://x/old"}
     assert names_of(concepts) == [
         ("animal", 0, "eläin"),

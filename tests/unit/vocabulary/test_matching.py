@@ -72,7 +72,7 @@ def text_of(name: OracleName) -> str:
 
 def rows_of(matcher: NameMatcher, texts: list[str]) -> list[dict[int, dict[str, float]]]:
     """The features of each text's concepts, by their names; those that are 0 are there."""
-    rows = matcher.rows(texts)
+    rows = matcher.rows_of_words(matcher.words(texts))
     assert rows.n_features == matcher.n_concepts * F
     found = []
     for i in range(rows.n_rows):
@@ -250,7 +250,7 @@ def test_labels_of_data_may_be_more_than_concepts_and_in_another_order() -> None
     concepts = vocabulary(*subjects)
     labels = ["gone", uri(1), uri(0), "old"]
     placed = concepts.placed(labels)
-    assert placed.uris == labels
+    assert placed.keys == labels
     (row,) = rows_of(NameMatcher(build_names(placed, PLAIN), PLAIN), ["bb aa"])
     (before,) = rows_of(NameMatcher(build_names(concepts, PLAIN), PLAIN), ["bb aa"])
     assert (row[2], row[1]) == (before[0], before[1])
@@ -289,7 +289,8 @@ def test_damaged_arrays_are_refused_or_answer_finite_rows(name: str) -> None:
         if array is None:
             del arrays[name]
         try:
-            rows = NameMatcher(arrays, PLAIN).rows(["aa bb cc dd", "cc bb bb aa"])
+            matcher = NameMatcher(arrays, PLAIN)
+            rows = matcher.rows_of_words(matcher.words(["aa bb cc dd", "cc bb bb aa"]))
         except Corrupt:
             refused += 1
         else:

@@ -16,6 +16,7 @@ from service.base.errors import BadInput
 from service.base.rows import LabelRows, SparseRows
 from service.db import FILE_NAME
 from service.db.of_store import ready_database
+from service.importers.registry import import_model
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.thresholds.methods.ofo import Start, no_counts
@@ -24,11 +25,13 @@ from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import TrainingSet
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.calibrate import calibrate_and_publish
+from service.workflows.combine import CombineRequest, combine_and_publish
 from service.workflows.extend import carry_thresholds, extend_and_publish
 from service.workflows.kept_rows import join_rows
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
 from tests.conftest import Command
 from tests.datasets_helpers import write_lines
+from tests.foreign_models import save_pecos
 
 WORDS = [f"word{i}" for i in range(12)]
 
@@ -56,6 +59,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("leaf", "fastxml", ("trees=1",)),
     ):
         train_and_publish(store, name, TrainRequest(trainer, old, parameters=parameters))
+    combine_and_publish(store, "both", CombineRequest([("tree", 1)], old))
+    save_pecos(home / "pecos")
+    import_model(store, "pecos", home / "pecos")
     keeping = TrainRequest("label-tree", old, parameters=("leaf_size=4",), keep_rows=True)
     train_and_publish(store, "kept", keeping)
     return home
@@ -154,6 +160,8 @@ def test_the_rows_may_come_from_files(home: Path, tmp_path: Path) -> None:
             "old.jsonl",
             "expected a version of label-tree, ovr, plt, huffman-tree, learned-tree, found one of fastxml",
         ),
+        ("pecos@1", "new.jsonl", "old.jsonl", "huffman-tree, learned-tree, found one of import-pecos"),
+        ("both@1", "new.jsonl", "old.jsonl", "expected a version of trees, found both@1, a combined one"),
     ],
 )
 def test_what_cannot_be_extended_is_refused_in_a_sentence(

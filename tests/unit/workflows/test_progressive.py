@@ -12,12 +12,13 @@ from model_store.store import Store
 from service.base.errors import BadData, BadInput, BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.db.engine import Database, default_url
+from service.executors.local import Crew
 from service.thresholds.methods.ofo import lower_bounds, thresholds_of
 from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import TrainingSet, fit, parse_parameters, windows
 from service.trainers.source import MemorySource
 from service.trainers.windows import STAGE
-from service.trainers.work import derived_seed
+from service.trainers.work import Tools, derived_seed
 from service.workflows.progressive import ProgressiveThresholds, predictor_so_far
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import learn
@@ -53,7 +54,7 @@ def shown_by(data: TrainingSet, items: list[str], on_rows: Any = None) -> list[P
         if on_rows is not None:
             on_rows(ensemble, rows)
 
-    fit("plt", parse_parameters("plt", items), MemorySource(data), 3, 2, on_rows=show)
+    fit("plt", parse_parameters("plt", items), MemorySource(data), Tools(3, Crew(2), on_rows=show))
     return parts
 
 
@@ -84,15 +85,15 @@ def test_the_trees_shown_have_learnt_the_rows_before_and_no_others() -> None:
     for (ensemble, _), n_before in list(zip(parts, first_of, strict=False))[20::10]:
         cut = int(n_before) - int(n_before) % 6  # trees are made once a part
         before = in_turn.cut(0, cut).take(np.argsort(_order(cut)))  # so that they are learnt in that turn
-        alone = fit("plt", parse_parameters("plt", [*SGD, "epochs=1"]), MemorySource(before), 3)
+        alone = fit("plt", parse_parameters("plt", [*SGD, "epochs=1"]), MemorySource(before), Tools(3))
         for name, array in alone.ensemble._asdict().items():
             assert array.tobytes() == getattr(ensemble, name).tobytes(), name
 
 
 def test_showing_rows_does_not_change_the_tree() -> None:
     data, parameters = data_of(), parse_parameters("plt", [*SGD, "epochs=3"])
-    plain = fit("plt", parameters, MemorySource(data), 3)
-    shown = fit("plt", parameters, MemorySource(data), 3, on_rows=lambda ensemble, rows: None)
+    plain = fit("plt", parameters, MemorySource(data), Tools(3))
+    shown = fit("plt", parameters, MemorySource(data), Tools(3, on_rows=lambda ensemble, rows: None))
     assert bits_of(plain) == bits_of(shown)
 
 

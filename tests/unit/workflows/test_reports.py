@@ -13,6 +13,7 @@ from service.base.errors import BadInput
 from service.base.rows import SparseRows
 from service.evaluation.model_reports import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
 from service.trainers import TrainingSet, estimate, parse_parameters, size, train
+from service.trainers.work import Tools
 from service.workflows.charts import _points_of, draw_report
 from service.workflows.choose_features import trial_model
 from service.workflows.train import version_report
@@ -102,7 +103,7 @@ def test_the_size_of_a_label_tree_is_that_of_its_arrays() -> None:
         trained.ensemble.node_chunk >= 0
     )
     alpha = [line["alpha"] for line in report["depths"][1:]]
-    bound = estimate("label-tree", parameters, rows, labels)
+    bound = estimate("label-tree", parameters, TrainingSet(rows, labels), Tools())
     assert alpha == pytest.approx(bound["alpha_per_depth"], abs=0.05)
     assert report["weights"] <= bound["nonzeros_bound"]
     flat = bound["bytes_bound"] / bound["ratio_to_ovr"]

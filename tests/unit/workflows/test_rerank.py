@@ -1,5 +1,6 @@
 """Candidates ranked anew by near training rows: arrays, kernel, `train --rerank`, what is refused."""
 
+import itertools
 import json
 import sys
 from dataclasses import replace
@@ -33,6 +34,7 @@ from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.kernels.search.near_rows import LISTED_ROWS
 from service.workflows import rerank as reranking
+from service.workflows.alike import ALIKE, group_alike
 from service.workflows.combine import CombineRequest, combine_and_publish, combined_parts, no_ranker
 from service.workflows.near_rows import FEATURES_MAX, draw_near_rows, near_of, place_near
 from service.workflows.ranker import Candidates, precisions
@@ -104,6 +106,19 @@ def expected_by_best(near: NearRows, member: Any, row: SparseRows, label: int) -
         shares = dict(zip(near.other_label[at].tolist(), near.other_share[at].tolist(), strict=True))
         found += score * shares.get(label, 0.0)
     return found / total if total else 0.0
+
+
+def context_of(member: Any, row: SparseRows, labels: np.ndarray, votes: np.ndarray) -> np.ndarray:
+    """Return what describes a row, of each label: float64[n, 5].
+
+    votes  [n, 2]  the labels' votes, and the greatest cosine of each one's
+    """
+    best = member.predict(row, PredictOptions(top_r=N_LABELS, beam_width=10))
+    scores = [*best.scores.tolist(), 0.0]
+    beside = np.log([(score + 1e-6) / (after + 1e-6) for score, after in itertools.pairwise(scores)])
+    of_label = dict(zip(best.labels.tolist(), beside.tolist(), strict=True))
+    shared = [sum(scores), scores[0], votes[:, 0].sum(), votes[:, 1].max()]
+    return np.array([[of_label.get(label, 0.0), *shared] for label in labels.tolist()])
 
 
 def test_labels_that_are_true_together_are_counted(seed: int) -> None:
@@ -233,8 +248,12 @@ def test_features_of_candidates_are_those_of_a_slow_oracle(
         compared = np.array(expected)[:, [0, 2, -1]]
         best = np.maximum(compared.max(0), 0)
         shares = np.divide(compared, best, out=np.zeros(compared.shape), where=best > 0)
+        context = context_of(single, row_of(rows, row), labels, np.array(expected)[:, [4, 6]])
         np.testing.assert_allclose(
-            features[:, -len(NEAR_FEATURES) :], np.hstack([np.array(expected), shares]), rtol=1e-4, atol=1e-5
+            features[:, -len(NEAR_FEATURES) :],
+            np.hstack([np.array(expected), shares, context]),
+            rtol=1e-4,
+            atol=1e-5,
         )
     assert n_votes > 40 and len(near.scale) > NEAREST
 
@@ -307,13 +326,58 @@ def test_too_many_rows_of_a_label_and_a_missing_array_are_refused() -> None:
         check_version(manifest, arrays)
 
 
-def test_parts_hold_all_rows_once_in_blocks(seed: int) -> None:
+def rows_with_alike(seed: int, n_rows: int) -> SparseRows:
+    """Return rows of which every third is the one before with another feature, and each 20th is row 0."""
+    rng = np.random.default_rng(seed)
+    values = np.zeros((n_rows, N_FEATURES), np.float32)
+    for row in range(n_rows):
+        values[row, rng.choice(N_FEATURES, 12, replace=False)] = rng.random(12) + 0.5
+        if row % 3 == 2:
+            values[row] = values[row - 1]
+            values[row, rng.integers(N_FEATURES)] += 1
+        if row % 20 == 0:
+            values[row] = values[0]
+    row, feature = np.nonzero(values)
+    indptr = offsets(np.bincount(row, minlength=n_rows))
+    return SparseRows(indptr, feature.astype(np.int32), values[row, feature], N_FEATURES)
+
+
+def test_groups_are_of_rows_that_are_alike(seed: int) -> None:
+    rows = rows_with_alike(seed, 200)
+    group = group_alike(rows)
+    unit = dense(rows)
+    expected = list(range(200))  # of each row the smallest row that it is connected with
+    for row, other in zip(*np.nonzero(unit @ unit.T >= ALIKE), strict=True):
+        was, now = max(expected[row], expected[other]), min(expected[row], expected[other])
+        expected = [now if one == was else one for one in expected]
+    assert len(np.unique(group)) == len(set(expected)) < 190
+    assert len(set(zip(group.tolist(), expected, strict=True))) == len(set(expected))
+    assert (group[::20] == group[0]).all()
+    few = group_alike(rows, 4)
+    for number, size in enumerate(np.bincount(group).tolist()):
+        assert len(np.unique(few[group == number])) == -(-size // 4)
+    assert np.bincount(few).max() == 4
+
+
+def test_parts_hold_all_rows_once_and_rows_alike_together(seed: int) -> None:
     for n_rows in (100, 2003):
-        parts = reranking.divide(n_rows, seed)
+        rows = rows_with_alike(seed, n_rows)
+        parts = reranking.divide(rows, seed)
         assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(n_rows))
-        assert min(map(len, parts)) > n_rows / 8
-        joined = sum(int((np.diff(part) == 1).sum()) for part in parts)
-        assert joined > 0.8 * n_rows
+        assert min(map(len, parts)) > n_rows / 10
+        part_of = np.empty(n_rows, np.int64)
+        for number, part in enumerate(parts):
+            part_of[part] = number
+        twins = np.arange(2, n_rows, 3)
+        twins = twins[(twins % 20 != 0) & ((twins - 1) % 20 != 0)]
+        assert (part_of[twins] == part_of[twins - 1]).mean() > 0.9
+
+
+def test_rows_that_are_all_alike_are_dealt_too() -> None:
+    same = SparseRows(np.arange(101), np.zeros(100, np.int32), np.ones(100, np.float32), 3)
+    empty = SparseRows(np.zeros(101, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 3)
+    assert [len(part) for part in reranking.divide(same, 1)] == [20] * 5
+    assert sum(map(len, reranking.divide(empty, 1))) == 100 and len(np.unique(group_alike(empty))) == 100
 
 
 def test_precisions_are_those_of_sorted_candidates() -> None:

@@ -16,7 +16,7 @@ from service.thresholds.live.events import instances_of
 from service.thresholds.methods.ofo import Start, start_for
 from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
-from service.workflows.tune import TuneRequest, learn, tune, tune_and_keep
+from service.workflows.tune import TuneRequest, keep, learn, tune
 
 N_LABELS, N_WORDS, A_ROW = 30, 6, 3
 ALWAYS = "always"
@@ -110,13 +110,8 @@ def test_a_method_below_one_threshold_for_all_labels_gives_way_and_says_so(
     stuck = Start(2e6, 1e8)  # its thresholds stay at 0.02, whatever it sees
     outcomes = tune(model, TuneRequest(["ofo", "fta-one"], files["valid"], start=stuck), no_progress)
     database = Database(default_url(tmp_path))
-    report = tune_and_keep(
-        model,
-        database,
-        TuneRequest(["ofo"], files["valid"], start=stuck),
-        shadow=False,
-        on_progress=no_progress,
-    )
+    request = TuneRequest(["ofo"], files["valid"], start=stuck)
+    report = keep(model, database, tune(model, request, no_progress))
     database.close()
     kept, one = outcomes
     assert one.rejected is None

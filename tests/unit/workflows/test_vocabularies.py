@@ -120,7 +120,7 @@ def test_a_table_is_the_same_wherever_it_came_from(tmp_path: Path) -> None:
         ("v.tsv", "<a>\tx\x07\n", {}, ":1: <a>: expected no control characters"),
         ("v.tsv", "<a>\t" + "x" * 5000 + "\n", {}, ":1: <a>: expected at most 4096 bytes"),
         ("v.tsv", "<a>\tx\n", {"by": "notation"}, "expected subjects with notation, found none"),
-        ("v.tsv", "<a>\tx\n", {"by": "fi"}, "found 'name:fi'"),
+        ("v.tsv", "<a>\tx\n", {"by": "fi"}, "found 'fi'"),
         ("v.csv", "", {}, "expected a header with uri and label_LANGUAGE, as label_fi, found an empty file"),
         ("v.csv", "uri,notation\na,1\n", {}, ":1: expected a header with uri"),
         ("v.csv", "subject,label_fi\na,1\n", {}, "found subject, label_fi"),

@@ -14,7 +14,7 @@ from service.base.errors import BadInput, NotTuned
 from service.db.of_store import opened_database
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.labelled import no_progress
-from service.workflows.tune import TuneRequest, tune_and_keep
+from service.workflows.tune import TuneRequest, keep, tune
 from tests.jobs_helpers import write_data
 
 TEXTS = ["red apple", "old car", "green apple", "fast car"] * 4
@@ -135,7 +135,7 @@ def test_tuned_thresholds_are_those_of_the_version(tmp_path: Path) -> None:
         loaded.predict(texts, threshold="tuned")
     opened = Store(tmp_path / "store").open("m", "1")
     with opened_database(tmp_path / "store", create=True) as database:
-        tune_and_keep(opened, database, TuneRequest(("ofo",), data), shadow=False, on_progress=no_progress)
+        keep(opened, database, tune(opened, TuneRequest(("ofo",), data), no_progress))
         tuned = ThresholdDatabase(database).load("m", 1)
     assert tuned is not None and len(set(tuned.thresholds.tolist())) > 1
     scored = loaded.predict(texts, top_r=100)

@@ -38,8 +38,8 @@ class Wire:
 def exchange(
     wire: Wire, *headers: tuple[bytes, bytes], most: int | None = 10, closing: bool = False
 ) -> BodyGuard:
-    scope = {"headers": [(b"host", b"x"), *headers], "http_version": "1.1"}
-    return BodyGuard(scope, wire.receive, wire.send, "the-id", most, closing)
+    scope = {"headers": [(b"host", b"x"), *headers], "http_version": "1.1", "request_id": "the-id"}
+    return BodyGuard(scope, wire.receive, wire.send, most, closing)
 
 
 async def answer(of: BodyGuard, status: int) -> None:

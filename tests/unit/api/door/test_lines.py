@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
-from service.api.door import streams as lines
+from service.api.door import admission
 from service.api.door.streams import LineReader
 from service.base.settings import Limits
 from service.serving.lines import LineBlock
@@ -19,7 +19,7 @@ from tests.clocks import LeapingClock
 def clock(monkeypatch: pytest.MonkeyPatch) -> LeapingClock:
     """The reader's clock."""
     clock = LeapingClock()
-    monkeypatch.setattr(lines, "time", clock)
+    monkeypatch.setattr(admission, "time", clock)
     return clock
 
 

@@ -6,6 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 
 import orjson
 import pytest
@@ -13,7 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from service.api.door import neighbours
-from service.api.door.metrics import SECONDS, TIMINGS_BEGUN, Metrics, Series, Timing
+from service.api.door.metrics import SECONDS, TIMINGS_BEGUN, Metrics, Series, Timing, read_live
 from service.api.door.neighbours import Neighbours, WorkerPlace, join_pages
 from service.api.door.request_log import SETTLE_SECONDS, RequestLog
 from service.api.door.request_timings import AnsweredBy, EndedRequest
@@ -27,7 +28,8 @@ ROUTE = "/v1/models/{model}/predict"
 
 def watched(open_versions: set[tuple[str, int]]) -> Metrics:
     metrics = Metrics()
-    metrics.watch(lambda: LiveStatus([], [], 0, None), lambda: True, lambda: open_versions)
+    metrics.open_versions = lambda: open_versions
+    metrics.report(partial(read_live, lambda: LiveStatus([], [], 0, None), lambda: True))
     return metrics
 
 

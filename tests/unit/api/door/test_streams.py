@@ -1,10 +1,8 @@
 """Threads that work for requests: so many at once, what they write in order, none left behind."""
 
 import asyncio
-import contextlib
 import gc
 import json
-import random
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +10,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from starlette.responses import Response
 from starlette.types import Message
 
-from service.api.door.responses import PIECES_MAX, ClosingStream, ThreadPipe
+from service.api.door.responses import ClosingStream, stream_of
 from service.api.door.streams import Streams
 from service.api.door.work import WorkPool
 from service.base.errors import DatabaseUnavailable, Overloaded, TimedOut
@@ -29,71 +28,52 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def write_numbers(n: int, pipe: ThreadPipe) -> None:
-    for number in range(n):
-        pipe.write(b"%d," % number)
+async def body_of(answer: Response) -> bytes:
+    """Return what is sent of an answer."""
+    sent: list[bytes] = []
+
+    async def connected() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message.get("body", b""))
+
+    await answer({"type": "http", "asgi": {"spec_version": "2.3"}}, connected, send)
+    return b"".join(sent)
 
 
-async def read_all(threads: ThreadPoolExecutor, n: int) -> bytes:
-    pipe = ThreadPipe()
-    try:
-        return await pipe.start(threads, partial(write_numbers, n)) + b"".join(
-            [piece async for piece in pipe]
-        )
-    finally:
-        pipe.close()
+@pytest.mark.parametrize("n", [0, 1, 500])
+async def test_all_pieces_come_in_order_from_a_thread(threads: ThreadPoolExecutor, n: int) -> None:
+    makers = set()
+
+    def pieces() -> Iterator[bytes]:
+        for number in range(n):
+            makers.add(threading.current_thread())
+            yield b"%d," % number
+
+    run = partial(asyncio.get_running_loop().run_in_executor, threads)
+    body = await body_of(await stream_of(pieces(), run, "text/plain"))
+    assert body == b"".join(b"%d," % number for number in range(n))
+    assert threading.main_thread() not in makers
 
 
-@pytest.mark.parametrize("n", [0, 1, PIECES_MAX, PIECES_MAX + 1, 500])
-def test_all_pieces_come_in_order(threads: ThreadPoolExecutor, n: int) -> None:
-    expected = b"".join(b"%d," % number for number in range(n))
-    assert asyncio.run(read_all(threads, n)) == expected
-
-
-@pytest.mark.parametrize("n", [0, 1, PIECES_MAX + 3])
-async def test_what_the_function_raises_comes_after_its_pieces(threads: ThreadPoolExecutor, n: int) -> None:
-    def fail(pipe: ThreadPipe) -> None:
-        write_numbers(n, pipe)
+@pytest.mark.parametrize("n", [0, 1, 3])
+async def test_a_first_piece_that_fails_is_a_refusal_a_later_one_ends_the_answer(
+    threads: ThreadPoolExecutor, n: int
+) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield from [b"x"] * n
         raise LookupError("no more")
 
-    pipe, found = ThreadPipe(), 0
+    run = partial(asyncio.get_running_loop().run_in_executor, threads)
+    if not n:
+        with pytest.raises(LookupError):
+            await stream_of(pieces(), run, "text/plain")
+        return
+    answer = await stream_of(pieces(), run, "text/plain")
     with pytest.raises(LookupError):
-        await pipe.start(threads, fail)
-        found += 1
-        async for _ in pipe:
-            found += 1
-    assert found == n
-
-
-async def test_a_reader_that_goes_at_any_moment_frees_the_thread(
-    threads: ThreadPoolExecutor, seed: int
-) -> None:
-    rng = random.Random(seed)
-
-    async def leave_early() -> None:
-        pipe = ThreadPipe()
-        reading = asyncio.create_task(pipe.start(threads, partial(write_numbers, 1000)))
-        for _ in range(rng.randrange(4)):
-            await asyncio.sleep(0)
-        if rng.random() < 0.5:
-            reading.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await reading
-            for _ in range(rng.randrange(20)):
-                await anext(pipe)
-        pipe.close()
-
-    for _ in range(200):
-        await leave_early()
-    assert await read_all(threads, 3) == b"0,1,2,"
-
-
-def test_a_loop_that_ends_frees_the_thread(threads: ThreadPoolExecutor) -> None:
-    async def main() -> None:
-        await ThreadPipe().start(threads, partial(write_numbers, 1000))
-
-    asyncio.run(main())
-    assert threads.submit(lambda: 1).result() == 1
+        await body_of(answer)
 
 
 async def test_an_answer_says_that_it_is_over_also_when_nobody_asks_for_it() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -484,7 +485,9 @@ def test_propensities_favour_labels_that_are_rare(shared_store: Path, in_process
     model = Store(shared_store).open("raw")
     predictor = Predictor(model)
     counts = np.arange(model.manifest.n_labels) * 1000
-    weights = LabelWeights(predictor, model.labels, counts, 100_000).prepare("propensity")
+    data = replace(model.manifest, data=model.manifest.data._replace(rows=100_000))
+    counted = replace(model, manifest=data, arrays={**model.arrays, "labels/counts": counts})
+    weights = LabelWeights(predictor, counted).prepare("propensity")
     rows = to_rows(
         [SparseInstance(**RAW)],
         load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features),
@@ -499,7 +502,7 @@ def test_propensities_favour_labels_that_are_rare(shared_store: Path, in_process
     body = {"instances": [RAW], "label_weights": "propensity"}
     assert in_process(post("/v1/models/raw/predict", body)).status_code == 200
     with pytest.raises(UnsupportedOption, match="how often its labels occur"):
-        LabelWeights(predictor, model.labels, None, 100_000).prepare("propensity")
+        LabelWeights(predictor, replace(counted, arrays={})).prepare("propensity")
 
 
 def test_statistics_are_told_when_asked_for(in_process: InProcess) -> None:

@@ -10,7 +10,7 @@ import pytest
 from model_store.store import Store
 from service.db.engine import Database
 from service.workflows.labelled import no_progress
-from service.workflows.tune import TuneRequest, tune_and_keep
+from service.workflows.tune import TuneRequest, keep, tune
 from tests.alias_helpers import deny
 from tests.combined_models import documents, publish_combined
 from tests.conftest import serving, settings_of
@@ -101,7 +101,8 @@ def test_batches_tensors_scores_and_annifs_clients_have_the_same_answers(store: 
 def test_thresholds_are_tuned_and_feedback_moves_them(store: Store, tmp_path: Path, method: Any) -> None:
     database = Database(url := f"sqlite:///{tmp_path}/xylem.db")
     wanted = TuneRequest((method,), write_lines(tmp_path / "more.jsonl", documents(80, 5)))
-    kept = tune_and_keep(store.open("both"), database, wanted, shadow=False, on_progress=no_progress)
+    opened = store.open("both")
+    kept = keep(opened, database, tune(opened, wanted, no_progress))
     database.close()
     assert kept["validation_macro_f"] > 60
     found = predict(store, threshold="tuned", database_url=url)

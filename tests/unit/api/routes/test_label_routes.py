@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ from sqlalchemy import select
 
 from model_store.alias import Alias
 from model_store.label_info import Subject, build_label_info
-from model_store.origin import REPORT, report_array
+from model_store.origin import REPORT, json_array
 from model_store.store import ModelInfo, Store
-from service.api.door.metrics import Metrics
+from service.api.door.metrics import Metrics, read_live
 from service.api.routes.models import summarize
 from service.db.engine import Database, default_url
 from service.db.tables import CHECKPOINTS
@@ -242,7 +243,9 @@ async def test_a_version_is_shown_with_its_figures(named: Store) -> None:
 async def test_figures_that_are_not_there_or_not_ours_are_null(
     report: dict[str, Any], tmp_path: Path
 ) -> None:
-    Store(tmp_path).publish("small", small_draft(features=UNSCALED, extra={REPORT: report_array(report)}))
+    Store(tmp_path).publish(
+        "small", small_draft(features=UNSCALED, extra={REPORT: json_array(REPORT, report)})
+    )
     async with serving(settings_of(tmp_path)) as (_, client):
         assert (await get(client, "/v1/models/small/versions/1"))["validation"] is None
 
@@ -302,7 +305,8 @@ async def test_a_refusal_of_one_request_too_many_reads_on_before_it_closes(share
 
 def test_swaps_are_a_counter() -> None:
     metrics = Metrics()
-    metrics.watch(lambda: LiveStatus([], [], 3, None), lambda: True, set)
+    metrics.open_versions = set
+    metrics.report(partial(read_live, lambda: LiveStatus([], [], 3, None), lambda: True))
     text = asyncio.run(metrics.page()).decode()
     assert "# TYPE xylem_model_swaps_total counter" in text
     assert "xylem_model_swaps_total 3.0" in text

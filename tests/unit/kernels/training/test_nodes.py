@@ -6,16 +6,15 @@ import pytest
 from model_store.compiled.decorators import kernel
 from service.kernels.training.cluster import GAIN_MIN, bisect, kmeans
 from service.kernels.training.problem import (
+    NO_ROOM,
     count_features,
     forget_rows,
     localise,
-    pack_tile,
-    place_tile,
     positives,
     rows_of,
 )
 from service.kernels.training.random import next_random, random_below, shuffle
-from service.trainers.classifiers import members_of
+from service.trainers.classifiers import chunk_of, members_of, solved_of
 from service.trainers.spec import rows_by_label
 from tests.oracles.problems import (
     dense_labels,
@@ -58,7 +57,7 @@ def test_localise_keeps_the_rows_and_orders_features_by_use(seed):
     dense = dense_rows(rows)
     chosen = np.sort(np.random.default_rng(seed).choice(50, 20, replace=False)).astype(np.int32)
     rank = np.zeros(30, np.int32)
-    problem = localise(*readonly(rows[:3]), chosen, rank)
+    problem = localise(*readonly(rows[:3]), chosen, rank, *NO_ROOM)
     assert not rank.any()
     found = np.zeros((20, 30))
     for i in range(20):
@@ -95,22 +94,17 @@ def test_packing_keeps_what_is_not_small(prune):
     tiles[1][2] = 0
     tiles[0][5, 3] = 0
     tiles[1][1, 0] = 0.5
-    ascending = rng.permutation(7)  # row 7 is the bias: not a feature
-    packed = []
-    for tile in tiles:
-        counts = np.empty(7, np.int32)
-        packed.append((counts, *pack_tile(tile, ascending, 13, prune, counts)))
-    dense = np.hstack([tile[ascending][:, :13] for tile in tiles])
+    used = rng.permutation(7).astype(np.int32)  # row 7 is the bias: not a feature
+    ascending = np.argsort(used)
+    found = chunk_of([solved_of(tile, used, ascending, 16, prune) for tile in tiles])
+    dense = np.hstack([tile[ascending] for tile in tiles])
     dense[(np.abs(dense) < prune)] = 0
-    counts = np.sum([p[0] for p in packed], axis=0)
-    assert counts.tolist() == (dense != 0).sum(axis=1).tolist()
-    following = np.cumsum(counts) - counts
-    child, weight = np.empty(counts.sum(), np.int32), np.empty(counts.sum(), np.float32)
-    for number, (tile_counts, lane, kept) in enumerate(packed):
-        place_tile(tile_counts, lane, kept, 13 * number, following, child, weight)
-    row, expected = np.nonzero(dense)
-    assert child.tolist() == expected.tolist()
-    assert weight.tolist() == dense[row, expected].tolist()
+    feature, child = np.nonzero(dense)
+    assert found.feature.tolist() == feature.tolist()
+    assert found.features.tolist() == np.unique(feature).tolist()
+    assert found.child.tolist() == child.tolist()
+    assert found.weight.tolist() == dense[feature, child].tolist()
+    assert found.bias.tolist() == np.concatenate([tile[7] for tile in tiles]).tolist()
 
 
 @kernel

@@ -12,17 +12,17 @@ import numba
 import numpy as np
 import pytest
 
-from model_store.compiled import kernel_cache
 from model_store.compiled import sources as source_files
 from model_store.compiled.cache import cache_dir
+from model_store.compiled.kernel_files import KernelCacheLocator
 from model_store.compiled.processors import GENERIC
 from tests.kernel_processes import COMPILE, KERNELS, compiler
 
 
-def locator_of(file: Path) -> kernel_cache.KernelCacheLocator | None:
+def locator_of(file: Path) -> KernelCacheLocator | None:
     source_files._source.cache_clear()
     source_files.source_digest.cache_clear()
-    return kernel_cache.KernelCacheLocator.from_function(locator_of, str(file))
+    return KernelCacheLocator.from_function(locator_of, str(file))
 
 
 def test_two_states_of_a_file_have_directories_of_their_own(

@@ -16,7 +16,7 @@ from model_store.compiled.handles import (
     Kind,
     handle,
     handle_of,
-    set_array,
+    set_field,
     struct_at,
     word_of,
     write_struct,
@@ -71,7 +71,7 @@ def test_a_kernel_reads_and_writes_the_arrays(dtype):
     write_pair(pair_at, sample, 2, -7)
     assert pair.ints.tolist() == [0, 1, -7, 3, 4]
     other = np.full(2, 9, np.int32)
-    set_array(pair_at, Pair, "ints", other)
+    set_field(pair_at, Pair, "ints", other)
     pair_at[word_of(Pair, "number")] = 8
     assert read_pair(pair_at, sample, 1, 0, 0, 1) == (10.0, 8, 2, (2, 3, 4))
 

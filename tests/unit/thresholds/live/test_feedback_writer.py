@@ -15,12 +15,21 @@ from service.db import EVENT_KEY_BYTES
 from service.thresholds.live import feedback
 from service.thresholds.live import follower as follower_module
 from service.thresholds.live import served as live_module
-from service.thresholds.live.events import Event, as_columns, event_keys, join
+from service.thresholds.live.events import event_keys, join
 from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
 from service.thresholds.live.follower import Follower
 from service.thresholds.store.codec import DELTA_MAX
 from tests.conftest import together
-from tests.feedback_helpers import N_FEATURES, N_LABELS, Replica, columns, labels_of, token_event
+from tests.feedback_helpers import (
+    N_FEATURES,
+    N_LABELS,
+    Event,
+    Replica,
+    as_columns,
+    columns,
+    labels_of,
+    token_event,
+)
 
 
 @pytest.fixture

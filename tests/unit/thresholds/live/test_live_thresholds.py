@@ -12,7 +12,6 @@ from service.base.errors import DatabaseUnavailable
 from service.base.rows import SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.thresholds.live.events import as_columns
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import (
@@ -28,6 +27,7 @@ from tests.feedback_helpers import (
     N_FEATURES,
     N_LABELS,
     Replica,
+    as_columns,
     columns,
     instance_event,
     labels_of,
@@ -166,6 +166,6 @@ def test_a_block_is_counted_as_its_events_are_one_by_one(tmp_path: Path, kind: s
     found = moving.snapshot()
     assert found.thresholds.tobytes() == thresholds.tobytes()
     assert [c.tolist() for c in found.counters] == [c.tolist() for c in counters]
-    assert moving.prepared.log.tobytes() == engine.node_thresholds(thresholds).log.tobytes()
+    assert moving.prepared.tobytes() == engine.node_thresholds(thresholds).tobytes()
     moving.undo()
     assert moving.snapshot().thresholds.tobytes() == thresholds_of(no_counts(60), start, bounds).tobytes()

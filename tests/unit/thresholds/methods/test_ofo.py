@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model_store.arrays import group_of
 from model_store.checks import LABEL_COUNTS
 from model_store.ensemble import LINK_CODES
-from model_store.extras import calibration_arrays
+from model_store.manifest import CALIBRATION
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows
 from service.thresholds.live.events import ALL_COUNT
@@ -111,7 +112,7 @@ def test_every_link_has_a_power_to_start_with():
     assert {check_start(start_for(link, {}, ROWS)).power for link in POWERS} == {0.55, 1.0}
     reranked = random_rerank(0, 3, 4)
     assert {check_start(start_for(link, reranked, ROWS)).power for link in POWERS} == {RERANKED_POWER}
-    calibrated = {**reranked, **calibration_arrays(random_calibration(0))}
+    calibrated = {**reranked, **group_of(CALIBRATION, random_calibration(0))}
     assert {start_for(link, calibrated, ROWS).power for link in POWERS} == {1.0}
     assert counts_that_bound({**reranked, "labels/counts": np.ones(3, np.int64)}) is None
     assert counts_that_bound({**calibrated, "labels/counts": np.ones(3, np.int64)}) is not None

@@ -13,9 +13,10 @@ from service.base.rows import LabelRows, SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.trainers import estimate, parse_parameters, train
+from service.trainers import TrainingSet, estimate, parse_parameters, train
 from service.trainers.ldsm.trainer import LdsmParameters
 from service.trainers.spec import Trained
+from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
 from tests.oracles.problems import (
     dense_labels,
@@ -119,18 +120,23 @@ def test_trained_size_is_within_the_bound_when_nodes_have_fewer_children_than_ar
     parameters = parse_parameters("ldsm", items)
     trained = train("ldsm", parameters, rows, labels)
     assert (np.diff(trained.ensemble.child_ptr) == 3).sum() > 2, "otherwise this shows nothing"
-    assert trained.n_nonzeros <= estimate("ldsm", parameters, rows, labels)["nonzeros_bound"]
+    assert (
+        trained.n_nonzeros
+        <= estimate("ldsm", parameters, TrainingSet(rows, labels), Tools())["nonzeros_bound"]
+    )
 
 
 def test_trained_size_is_within_the_bound() -> None:
     data = _data(1)
     for items in ([], ["max_copies=4", "max_nodes=400"], ["max_depth=1"]):
         parameters = parse_parameters("ldsm", ["trees=3", "prune=0", *items])
-        bound = estimate("ldsm", parameters, *data)
+        bound = estimate("ldsm", parameters, TrainingSet(*data), Tools())
         trained = train("ldsm", parameters, *data)
         assert 0 < trained.n_nonzeros <= bound["nonzeros_bound"]
         assert bound["bytes_bound"] == 12 * bound["nonzeros_bound"]
-    one_split = estimate("ldsm", parse_parameters("ldsm", ["trees=7", "max_depth=1", "arity=3"]), *data)
+    one_split = estimate(
+        "ldsm", parse_parameters("ldsm", ["trees=7", "max_depth=1", "arity=3"]), TrainingSet(*data), Tools()
+    )
     assert one_split["nonzeros_bound"] == 7 * 3 * len(np.unique(data[0].indices))
 
 
@@ -260,5 +266,7 @@ def test_any_data_and_parameters_give_valid_trees(
     assert np.isfinite(e.dense).all()
     assert ((e.leaf_value > 0) & (e.leaf_value <= 1)).all()
     assert set(e.leaf_label.tolist()) == set(data[1].indices.tolist()), "no label is lost"
-    assert trained.n_nonzeros <= estimate("ldsm", parameters, *data, seed)["nonzeros_bound"]
+    assert (
+        trained.n_nonzeros <= estimate("ldsm", parameters, TrainingSet(*data), Tools(seed))["nonzeros_bound"]
+    )
     assert _same_bits(trained, train("ldsm", parameters, *data, seed, 2))

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.kernels.training.problem import localise, localise_labels
+from service.kernels.training.problem import NO_ROOM, localise, localise_labels
 from service.kernels.training.random import shuffle
 from service.trainers.ldsm.objective import Tally, best_directions, count_labels, empty_tally, split_quality
 from service.trainers.ldsm.regressors import NAG, SGD, Learning, begin_regressors, train_regressors
-from service.trainers.ldsm.split import Examples, route_rows, share_out, split_node
+from service.trainers.ldsm.split import Examples, route_rows, split_node
+from service.trainers.ldsm.trainer import LdsmParameters, _Growth
 from tests.oracles.ldsm_oracle import Means, best_set, quality, sigmoid, train
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels
 
@@ -38,7 +39,7 @@ def _of_node(labels):
 def _local(rows, labels):
     """The problem and the labels of a node with all rows."""
     e, everything = _examples(rows, labels), np.arange(rows.n_rows, dtype=np.int32)
-    problem = localise(*rows[:3], everything, e.feature_rank)
+    problem = localise(*rows[:3], everything, e.feature_rank, *NO_ROOM)
     of_node = localise_labels(*labels[:2], everything, e.label_rank)
     assert not e.feature_rank.any()
     assert not e.label_rank.any()
@@ -237,27 +238,31 @@ def test_children_get_their_rows_labels_and_weights(arity):
     here = np.flatnonzero(rng.random(40) < 0.7).astype(np.int32)
     learning = LEARNING._replace(n_children=arity, epochs=10, prune=0.2)
     split = split_node(_examples(rows, labels), here, learning, np.array([3], np.uint64), GO_ON)
-    children = share_out(here, split)
+    growth = _Growth(_examples(rows, labels), here, LdsmParameters(min_rows=2), 3)
+    growth.waiting.clear()
+    growth._add_children(growth.nodes[0], here, split)
     sent = (split.directions[:, None] >> np.arange(split.n_children)) & 1 == 1
-    carried = dense_labels(labels)
-    n_rows = np.cumsum(split.sizes[: split.n_children])
-    for m, child_rows in enumerate(np.split(children.rows, n_rows[:-1])):
-        assert child_rows.tolist() == here[sent[:, m]].tolist()
-        counts = carried[child_rows].sum(axis=0)
-        first, last = children.label_ptr[m : m + 2]
-        assert children.label[first:last].tolist() == np.flatnonzero(counts).tolist()
-        assert children.counts[first:last].tolist() == counts[counts > 0].tolist()
-        assert children.priorities[m] == counts.sum() - counts.max()
-    assert n_rows[-1] == len(children.rows)
-    assert children.label_ptr[-1] == len(children.label) == len(children.counts)
+    carried, waiting = dense_labels(labels), {n: [p, x.tolist()] for p, n, x in growth.waiting}
+    assert list(growth.nodes[0].children) == list(range(1, split.n_children + 1))
+    for m, child in enumerate(growth.nodes[1:]):
+        counts = carried[here[sent[:, m]]].sum(axis=0)
+        assert child.n_rows == sent[:, m].sum()
+        assert child.histogram[0].tolist() == np.flatnonzero(counts).tolist()
+        assert child.histogram[1].tolist() == counts[counts > 0].tolist()
+        priority = counts.sum() - counts.max()
+        assert (m + 1 in waiting) == (priority > 0 and child.n_rows > 1)
+        if m + 1 in waiting:
+            assert waiting[m + 1] == [-priority, here[sent[:, m]].tolist()]
+    assert waiting
+    chunk = growth.nodes[0].chunk
     found, expected = np.zeros((2, 60, split.n_children), np.float32)
     expected[split.features] = split.weights[:-1, : split.n_children]
-    at = np.repeat(children.features, np.diff(children.weight_ptr))
-    found[at, children.child] = children.weight
+    found[np.repeat(chunk.features, np.diff(chunk.row_ptr)), chunk.child] = chunk.weight
     assert np.array_equal(found, expected)
-    assert (np.diff(children.features) > 0).all()
-    assert children.weight.all()
-    assert len(children.features) < len(split.features), "some weights are left out"
+    assert chunk.bias.tolist() == split.weights[-1, : split.n_children].tolist()
+    assert (np.diff(chunk.features) > 0).all()
+    assert chunk.weight.all()
+    assert len(chunk.features) < len(split.features), "some weights are left out"
 
 
 def test_rows_that_are_alike_cannot_be_split():
@@ -287,7 +292,7 @@ def test_a_lopsided_split_is_trained_anew_and_then_kept():
     labels = to_labels(np.arange(2) == (np.arange(20) == 19)[:, None])
     here = np.arange(20, dtype=np.int32)
     examples, learning = _examples(rows, labels), LEARNING._replace(n_children=2, lambda1=1.0, epochs=10)
-    problem = localise(*rows[:3], here, examples.feature_rank)
+    problem = localise(*rows[:3], here, examples.feature_rank, *NO_ROOM)
     node_labels = localise_labels(*examples.labels[:2], here, examples.label_rank)
     state = np.array([3], np.uint64)
     first = train_regressors(problem, node_labels, learning, learning.lambda1, state, GO_ON)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from model_store.origin import report_array
+from model_store.origin import REPORT, json_array
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
@@ -18,6 +18,7 @@ from service.trainers.lomtree.learning import learn_rows
 from service.trainers.lomtree.trainer import LomtreeParameters, OnlineLomtree
 from service.trainers.source import MemorySource
 from service.trainers.state import Passes
+from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
 from tests.oracles.problems import to_labels, to_rows
 
@@ -85,7 +86,7 @@ def test_rare_labels_count_less_for_the_number_of_leaves() -> None:
     assert 1 < skewed_labels < 2
     for label, n_leaves in ((even, 4 * 6), (skewed, 4 * 2)):
         labels = LabelRows(np.arange(601), label, 20)
-        bound = estimate("lomtree", LomtreeParameters(), rows, labels)["nonzeros_bound"]
+        bound = estimate("lomtree", LomtreeParameters(), TrainingSet(rows, labels), Tools())["nonzeros_bound"]
         assert bound == (n_leaves - 1) * 20
 
 
@@ -106,7 +107,7 @@ def test_the_report_keeps_the_theory_and_fits_in_a_version() -> None:
     points = report["while_training"]
     assert [point["rows"] for point in points] == [64, 128, 256, 512, 1024, 2048, 3000]
     assert points[-1]["progressive_error"] < 0.2 < points[0]["progressive_error"]
-    assert len(report_array(report)) < 1 << 16
+    assert len(json_array(REPORT, report)) < 1 << 16
 
 
 @pytest.mark.parametrize("leaves", [20, 0])
@@ -201,7 +202,7 @@ def test_leaves_answer_with_their_commonest_labels_only() -> None:
 def test_estimate_bounds_what_is_trained() -> None:
     rows, labels = data()
     parameters = parse_parameters("lomtree", ["leaves=9"])
-    bound = estimate("lomtree", parameters, rows, labels)
+    bound = estimate("lomtree", parameters, TrainingSet(rows, labels), Tools())
     assert bound["nonzeros_bound"] == 8 * 20
     assert bound["bytes_bound"] == 12 * bound["nonzeros_bound"]
     assert bound["ratio_to_ovr"] == pytest.approx(12 * 8 / (8 * N_LABELS))
@@ -252,10 +253,16 @@ def test_the_estimate_of_a_state_is_near_it_where_most_features_are_rare(passes:
     rows = SparseRows(x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data, x.shape[1])
     labels = LabelRows(np.arange(4001), own.astype(np.int32), 30)
     parameters = LomtreeParameters(passes=passes, leaves=256)
-    trained = fit("lomtree", parameters, MemorySource(TrainingSet(rows, labels)), passes=Passes(keeps=True))
+    trained = fit(
+        "lomtree", parameters, MemorySource(TrainingSet(rows, labels)), Tools(passes=Passes(keeps=True))
+    )
     assert trained.state is not None
     written = sum(array.nbytes for array in trained.state.arrays.values())
-    assert 0.3 < written / estimate("lomtree", parameters, rows, labels)["state_bytes"] < 1.2
+    assert (
+        0.3
+        < written / estimate("lomtree", parameters, TrainingSet(rows, labels), Tools())["state_bytes"]
+        < 1.2
+    )
 
 
 @pytest.mark.parametrize("cuts", [[], [1], [3, 3, 70_000], list(range(0, 200_000, 997))])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from service.base.rows import LabelRows, SparseRows
-from service.trainers.lomtree.learning import learn_rows, make_scratch
-from service.trainers.lomtree.packing import pack_weights, route_rows
+from service.trainers.lomtree import finish
+from service.trainers.lomtree.learning import learn_rows, make_scratch, route_rows
 from service.trainers.lomtree.tables import (
     LINE_BYTES,
     N_VALUES,
@@ -162,21 +162,26 @@ def test_huge_and_tiny_values_give_finite_weights() -> None:
     assert np.isfinite(tree.score).all()
 
 
-def test_packed_weights_are_those_of_the_tables_by_feature() -> None:
+@pytest.mark.parametrize("piece", [1 << 16, 20])
+def test_weights_of_chunks_are_those_of_the_tables_by_feature(
+    piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finish, "_PIECE", piece)
     rows, labels = data(4, 300, 6, 0)
     tree = learnt(rows, labels, Budget(9, 4.0, 0.5))
-    nodes = np.arange(tree.state[N_NODES])
-    used = tree.weights.used[nodes].astype(np.int64)
-    room, n = np.cumsum(used) - used, np.empty(len(nodes), np.int64)
-    features, weights = np.empty(used.sum(), np.int32), np.empty(used.sum(), np.float32)
-    pack_weights(tree, nodes, room, n, features, weights)
-    assert (n > 0).sum() == 9
-    for node in nodes.tolist():
-        expected, values = items(tree.weights, node)
+    chunks = finish.chunks_of(tree, np.arange(tree.state[N_NODES]))
+    assert sum(chunk is not None and len(chunk.weight) > 0 for chunk in chunks) == 9
+    for node, chunk in enumerate(chunks):
+        if chunk is None:
+            assert tree.left[node] == LEAF
+            continue
+        features, values = items(tree.weights, node)
         kept = np.flatnonzero(values[:, WEIGHT])
-        found = slice(room[node], room[node] + n[node])
-        assert features[found].tolist() == expected[kept].tolist()
-        assert weights[found].tolist() == (values[kept, WEIGHT] / values[kept, SCALE]).tolist()
+        assert chunk.features.tolist() == features[kept].tolist()
+        assert chunk.weight.tolist() == (values[kept, WEIGHT] / values[kept, SCALE]).tolist()
+        assert chunk.bias.tolist() == [0.0, tree.bias[node, WEIGHT]]
+        assert chunk.row_ptr.tolist() == list(range(len(kept) + 1))
+        assert chunk.child.tolist() == [1] * len(kept)
 
 
 def test_what_is_known_of_a_node_and_of_a_feature_lies_in_its_cache_lines() -> None:

@@ -9,9 +9,10 @@ from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.inference.predictor import PredictOptions, Predictor
 from service.inference.predictors import make_predictor
-from service.trainers import estimate, parse_parameters, train
+from service.trainers import TrainingSet, estimate, parse_parameters, train
 from service.trainers.shape import huffman_shape, parents_of, random_shape
 from service.trainers.spec import Trained
+from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
 from tests.oracles.label_trees import depths, labels_below, least_weighted_depth
 from tests.oracles.problems import dense_labels, dense_rows, learnable, random_rows, to_labels, to_rows
@@ -94,7 +95,7 @@ def test_it_learns_and_its_probabilities_add_up(variant: str) -> None:
 def test_the_estimate_bounds_the_model(variant: str) -> None:
     data = learnable(3, 300, 40)
     trained = _train([*VARIANTS[variant], "prune=0"], data)
-    bound = estimate("plt", parse_parameters("plt", VARIANTS[variant]), *data)
+    bound = estimate("plt", parse_parameters("plt", VARIANTS[variant]), TrainingSet(*data), Tools())
     assert 0 < trained.n_nonzeros <= bound["nonzeros_bound"]
     assert bound["nonzeros_bound"] <= 2 * trained.n_nonzeros
 

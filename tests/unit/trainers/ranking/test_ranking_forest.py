@@ -168,14 +168,17 @@ def test_the_estimate_has_room_and_says_something(name):
     data = rows_and_labels(4, n_rows=500)
     parameters = parse_parameters(name, ["trees=6"])
     trained = train(name, parameters, *data, 3)
-    found = estimate(name, parameters, *data, 3)
+    found = estimate(name, parameters, TrainingSet(*data), Tools(3))
     assert trained.n_nonzeros <= found["nonzeros_bound"] <= 3 * trained.n_nonzeros
     assert found["bytes_bound"] == 12 * found["nonzeros_bound"]
     assert found["ratio_to_ovr"] == pytest.approx(found["bytes_bound"] / (8 * 40 * 19))
     assert len(found["alpha_per_depth"]) > 2
     assert all(0 < alpha <= 1 for alpha in found["alpha_per_depth"])
     alone = parse_parameters(name, ["trees=1"])
-    assert estimate(name, alone, *data)["nonzeros_bound"] == train(name, alone, *data).n_nonzeros
+    assert (
+        estimate(name, alone, TrainingSet(*data), Tools())["nonzeros_bound"]
+        == train(name, alone, *data).n_nonzeros
+    )
 
 
 def one_leaf(rows: SparseRows, labels: LabelRows, **chosen) -> None:

@@ -56,7 +56,7 @@ def test_a_topology_becomes_the_tree_that_it_came_from() -> None:
     topology = topology_of(shape, 4, 22)
     data = TrainingSet(to_rows(np.eye(3)), to_labels(np.eye(3) > 0))
     parameters: Any = parse_parameters("huffman-tree", ["dim=2", "arity=4"])
-    state = _start(count(data), parameters, topology, None, Tools(1))
+    state = _start(count(data), parameters, topology, Tools(1))
     state.network.weights[...] = np.arange(state.network.weights.size).reshape(state.network.weights.shape)
     tree = tree_of(topology, state.network, 2)
     np.testing.assert_array_equal(tree.child_ptr, shape.child_ptr)
@@ -75,7 +75,7 @@ def test_once_the_tree_is_learnt_nodes_begin_anew_and_embeddings_go_on() -> None
     data = TrainingSet(to_rows(np.eye(4)), to_labels(np.eye(4) > 0))
     parameters: Any = parse_parameters("learned-tree", ["dim=3", "arity=2", "optimiser=adagrad"])
     topology = topology_of(even_shape(np.arange(4, dtype=np.int32), 2), 2, 4)
-    state = _start(count(data), parameters, topology, None, Tools(1))
+    state = _start(count(data), parameters, topology, Tools(1))
     for part in (*state.network, *state.squares):
         part[...] = 2.0
     settle(state)

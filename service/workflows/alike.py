@@ -1,0 +1,51 @@
+"""Rows that are alike, which are held out together: one of them tells too much about another.
+
+Held-out rows stand for rows that come later, often from other sources than the training rows. If a row is
+held out while its like is not, a ranker learns to trust near rows more than it should.
+"""
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
+
+from model_store.compiled.handles import I64
+from service.base.rows import SparseRows
+from service.workflows.near_rows import largest_features, largest_rows
+
+ALIKE = 0.6
+"""Two rows are alike from this cosine on."""
+
+GROUP_ROWS = 50
+"""A larger group is divided."""
+
+_COMPARED = 1000
+"""So many rows are compared with all others at a time."""
+
+
+def group_alike(rows: SparseRows, most: int = GROUP_ROWS) -> I64:
+    """Return the group of each row, int64[n] from 0: a row is in the group of all rows that are alike to it.
+
+    A group of more than `most` rows is divided in the order of its rows. Cosines are of the features that
+    near rows keep (`largest_features`, `largest_rows`). Cost: for each row at most FEATURES_MAX *
+    POSTINGS_MAX products.
+    """
+    of_row, features, values, lengths = largest_features(rows)
+    weights = values / np.where(lengths > 0, lengths, 1)[of_row]
+    shape = (rows.n_rows, rows.n_features)
+    listed = largest_rows(of_row, features, weights)
+    whole = csr_array((weights, (of_row, features)), shape)
+    lists = csr_array((weights[listed], (features[listed], of_row[listed])), shape[::-1])
+    row, other = [], []
+    for first in range(0, rows.n_rows, _COMPARED):
+        cosines = (whole[first : first + _COMPARED] @ lists).tocoo()
+        is_alike = cosines.data >= ALIKE
+        row.append(first + cosines.row[is_alike])
+        other.append(cosines.col[is_alike])
+    pairs = np.concatenate(row), np.concatenate(other)
+    alike = coo_array((np.ones(len(pairs[0]), np.bool_), pairs), (rows.n_rows, rows.n_rows))
+    group = connected_components(alike, directed=False)[1]
+    order = np.argsort(group, kind="stable")
+    place = np.arange(len(order)) - np.searchsorted(group[order], group[order])
+    found = np.empty(len(order), np.int64)
+    found[order] = np.unique((group[order], place // most), axis=1, return_inverse=True)[1].ravel()
+    return found
