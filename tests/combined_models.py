@@ -1,12 +1,12 @@
 """A combined version of two members and seven names, on texts that have the names of their labels."""
 
-import json
 import random
 from pathlib import Path
 
 from model_store.store import Store
 from service.workflows.combine import CombineRequest, combine_and_publish
 from service.workflows.train import TrainRequest, train_and_publish
+from tests.datasets_helpers import write_lines
 
 NAMES = ["apple tree", "river boat", "steam engine", "honey bee", "paper mill", "snow owl", "salt mine"]
 WORDS = ["old", "new", "small", "tall", "quiet", "loud", "early", "late", "green", "brown", "near", "far"]
@@ -23,15 +23,10 @@ def documents(n: int, seed: int) -> list[dict[str, object]]:
     return found
 
 
-def write(path: Path, rows: list[dict[str, object]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def publish_combined(home: Path) -> Store:
     """Publish `both`, of two members and names, in a store below a directory: the label l6 is in no row."""
     made = Store(home / "store")
-    data = write(home / "train.jsonl", documents(150, 1))
+    data = write_lines(home / "train.jsonl", documents(150, 1))
     for model, kind in (("words", "tfidf"), ("chars", "chars")):
         train_and_publish(
             made, model, TrainRequest("label-tree", data, parameters=(f"features.kind={kind}",))
@@ -40,7 +35,10 @@ def publish_combined(home: Path) -> Store:
         "uri,label_en\n" + "".join(f"l{i},{name}\n" for i, name in enumerate(NAMES))
     )
     wanted = CombineRequest(
-        [("words", 1), ("chars", 1)], write(home / "valid.jsonl", documents(110, 2)), home / "names.csv", "en"
+        [("words", 1), ("chars", 1)],
+        write_lines(home / "valid.jsonl", documents(110, 2)),
+        home / "names.csv",
+        "en",
     )
     combine_and_publish(made, "both", wanted)
     return made

@@ -3,6 +3,7 @@
 import asyncio
 import builtins
 import contextlib
+import inspect
 import json
 import os
 import shutil
@@ -14,9 +15,9 @@ import tempfile
 import threading
 import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import hypothesis
@@ -28,6 +29,7 @@ from service import cli
 from service.base import logs
 from service.base.settings import Settings, read_settings
 from service.server.app import create_app
+from tests.databases import database, database_url, postgresql  # noqa: F401 - fixtures of all tests
 from tests.served_models import publish_all
 from tests.small_models import small_draft
 
@@ -55,6 +57,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=soak)
 
 
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Run a test that is a coroutine function in an event loop of its own."""
+    call = pyfuncitem.obj
+    if inspect.iscoroutinefunction(call):
+        pyfuncitem.obj = lambda **arguments: asyncio.run(call(**arguments))
+
+
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
     """The seed of a test's random numbers, printed: its own by default, drawn in a soak run, or $SEED."""
@@ -78,9 +87,9 @@ def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = tmp_path_factory.mktemp("store")
     publish_all(root)
     yield root
-    database = root / "xylem.db"  # of servers over the store
-    if database.exists():
-        with contextlib.closing(sqlite3.connect(database)) as connection:
+    file = root / "xylem.db"  # of servers over the store
+    if file.exists():
+        with contextlib.closing(sqlite3.connect(file)) as connection:
             n_events = connection.execute("SELECT count(*) FROM feedback_events").fetchone()[0]
         assert n_events == 0, "a test sent feedback to the shared store: others would see its thresholds"
 
@@ -158,6 +167,7 @@ def versions_of_m(tmp_path: Path) -> Store:
 
 
 Call = Callable[[httpx.AsyncClient], Coroutine[Any, Any, Any]]
+InProcess = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
@@ -183,7 +193,7 @@ def shared_service(shared_store: Path) -> Iterator[tuple[asyncio.AbstractEventLo
 @pytest.fixture
 def in_process(
     shared_store: Path, shared_service: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient]
-) -> Callable[..., Any]:
+) -> InProcess:
     """Run a coroutine function with a client of the service; with a store or limits, one of its own."""
 
     def run(call: Call, store: Path | None = None, **limits: Any) -> Any:
@@ -198,6 +208,34 @@ def in_process(
         return asyncio.run(main())
 
     return run
+
+
+R = TypeVar("R")
+
+
+def together(*calls: Callable[[], R]) -> list[R]:
+    """Call all at the same moment, each in a thread of its own; return what they return, or raise."""
+    gate = threading.Barrier(len(calls), timeout=60)
+
+    def begin(call: Callable[[], R]) -> R:
+        gate.wait()
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(begin, calls))
+
+
+def get(path: str, **headers: str) -> Call:
+    """What asks for a path, for `in_process`; of the names of headers, _ is -."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda client: client.get(path, headers=named)
+
+
+def post(path: str, content: Any, **headers: str) -> Call:
+    """What sends bytes, or a value as JSON, for `in_process`."""
+    data = json.dumps(content).encode() if isinstance(content, dict | list) else content
+    named = {"content-type": "application/json", **headers}
+    return lambda client: client.post(path, content=data, headers=named)
 
 
 def scope_of(

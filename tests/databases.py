@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
+from service.db.engine import Database
+
 _SERIAL = itertools.count(1)
 _STARTS = 4
 
@@ -82,6 +84,14 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     engine.dispose()
     base, _, query = server.partition("?")
     return f"{base.rpartition('/')[0]}/{name}?{query}"
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """A new database, open, once of each kind."""
+    made = Database(database_url)
+    yield made
+    made.close()
 
 
 def socket_path(url: str) -> Path:

@@ -1,11 +1,20 @@
 """What the tests of data sets share."""
 
 import itertools
+import json
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 
 from service.base.rows import Dataset, LabelRows, SparseRows
 from tests.oracles.data_files import Row
+
+
+def write_lines(path: Path, rows: Iterable[object]) -> Path:
+    """Write values as lines of JSON; return the file."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 def as_rows(rows: SparseRows, labels: LabelRows) -> list[Row]:

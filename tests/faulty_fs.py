@@ -11,22 +11,8 @@ from typing import Any
 from model_store.fs import FileSystem
 
 OPERATIONS = (
-    "create",
-    "append",
-    "write",
-    "fsync",
-    "close",
-    "fsync_dir",
-    "mkdir",
-    "rename",
-    "unlink",
-    "rmdir",
-    "entries",
-    "stamp",
-    "read",
-    "map",
-    "lock",
-    "free_bytes",
+    *("create", "append", "write", "fsync", "close", "fsync_dir", "mkdir", "rename", "unlink", "rmdir"),
+    *("entries", "stamp", "read", "map", "lock", "free_bytes"),
 )
 
 

@@ -1,7 +1,7 @@
 """Feedback for the tests: replicas over one database, requests, and what thresholds they move."""
 
-import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -145,13 +145,12 @@ def event(name: str, labels: list[str], **fields: Any) -> dict[str, Any]:
     return {"event_id": name, "labels": labels, **(fields or {"instance": RAW})}
 
 
-def with_client(store: Store, call: Callable[..., Any], **changes: Any) -> Any:
-    async def main() -> Any:
-        settings = settings_of(store.root, **{"threshold_refresh_ms": 50, **changes})
-        async with serving(settings) as (_, client):
-            return await call(client)
-
-    return asyncio.run(main())
+@contextlib.asynccontextmanager
+async def client_of(store: Store, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the service over a store, which reads thresholds that others moved at once."""
+    settings = settings_of(store.root, **{"threshold_refresh_ms": 50, **changes})
+    async with serving(settings) as (_, client):
+        yield client
 
 
 async def predict(client: httpx.AsyncClient, **options: Any) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from typing import Any
 
 from sqlalchemy import update
 
-from service.base.settings import Limits, Settings
+from service.base.settings import Settings
 from service.db.engine import Database, default_url
 from service.db.tables import JOBS
 from service.jobs.jobs import Jobs
-from service.jobs.leases import Leases
+from service.jobs.leases import Claim, Leases
 from service.jobs.worker import Worker
 from tests.conftest import settings_of
 
@@ -74,15 +74,16 @@ class Desk:
         """Add a job to the queue, its request not checked; return its id."""
         return self.jobs.add("training", model, request).id
 
+    def claim(self) -> Claim:
+        """Claim the oldest job that waits: there is one."""
+        claim = self.leases.claim("w")
+        assert claim is not None
+        return claim
+
     def end_lease(self, job_id: str) -> None:
         """Let the lease of a job have run out, as when its worker has died."""
         with self.database.write() as connection:
             connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(lease_until=0.0))
-
-
-def limits_of(**changes: Any) -> Limits:
-    """Limits with changes."""
-    return Limits().model_copy(update=changes)
 
 
 @contextlib.contextmanager

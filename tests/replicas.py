@@ -16,6 +16,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
+from tests.servers import exchange
+
 XYLEM = Path(sys.executable).with_name("xylem")
 WAIT_SECONDS = 110.0
 KEY = "correct-horse-battery-staple"
@@ -87,14 +89,10 @@ class Replica:
 
     def is_ready(self) -> bool:
         assert self._process.poll() is None
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == 200
+            return exchange(self.port, "GET", "/readyz")[0] == 200
         except OSError:
             return False
-        finally:
-            connection.close()
 
     def stop(self, how: signal.Signals) -> int:
         if self._process.poll() is None:
@@ -103,10 +101,7 @@ class Replica:
 
     def answered(self) -> int:
         """How many predict requests it has answered with 200."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-        connection.close()
+        text = exchange(self.port, "GET", "/metrics")[2].decode()
         counts = re.findall(r"^xylem_requests_total\{.*predict.*200.*\} ([0-9.]+)$", text, re.MULTILINE)
         return int(sum(map(float, counts)))
 

@@ -33,6 +33,20 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def exchange(
+    port: int, method: str, path: str, body: bytes | None = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """The status, the headers by their names in lower case, and the bytes of an answer, on a connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=STOP_SECONDS)
+    try:
+        connection.request(method, path, body, {"content-type": "application/json", **headers})
+        response = connection.getresponse()
+        given = {name.lower(): value for name, value in response.getheaders()}
+        return response.status, given, response.read()
+    finally:
+        connection.close()
+
+
 class ServerProcess:
     """A server over a store, on a port of its own; keywords are settings, as in XYLEM_ variables.
 
@@ -120,15 +134,8 @@ class ServerProcess:
     def exchange(
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        """The status, the headers by their names in lower case, and the bytes of an answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=STOP_SECONDS)
-        try:
-            connection.request(method, path, body, {"content-type": "application/json", **headers})
-            response = connection.getresponse()
-            given = {name.lower(): value for name, value in response.getheaders()}
-            return response.status, given, response.read()
-        finally:
-            connection.close()
+        """As `exchange` with the server's port."""
+        return exchange(self.port, method, path, body, **headers)
 
     def raw(self, data: bytes, seconds: float = STOP_SECONDS) -> bytes:
         """Everything that comes back for these bytes until the server closes the connection."""

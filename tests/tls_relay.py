@@ -12,18 +12,8 @@ from pathlib import Path
 def make_certificate(directory: Path) -> tuple[Path, Path]:
     """Make a certificate for `localhost` and its key, in files; openssl does."""
     certificate, key = directory / "certificate.pem", directory / "key.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=localhost"]
     made = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run([*command, *made], check=True, capture_output=True)
     return certificate, key

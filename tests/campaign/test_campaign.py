@@ -3,7 +3,6 @@
 `make faults` runs it for an hour, the suite each fault once.
 """
 
-import http.client
 import itertools
 import json
 import os
@@ -26,9 +25,10 @@ from tests.campaign.disturbed import Disturbance, why_not
 from tests.campaign.faults import Stage, possible
 from tests.campaign.load import BLOCK, FEEDBACK, MODEL, PREDICT, ROWS, Answers, Asker, Client, Feeder
 from tests.campaign.network import Network
-from tests.databases import database_url, postgresql, socket_path  # noqa: F401
+from tests.databases import socket_path
 from tests.replicas import reserved_ports, wait_until
 from tests.served_models import publish_model
+from tests.servers import exchange
 
 VERSIONS = (1, 2)
 N_ASKERS, N_FEEDERS = 2, 2
@@ -55,7 +55,7 @@ def database_pid(url: str) -> int:
 
 
 @pytest.fixture
-def stage(database_url: str, tmp_path: Path, seed: int) -> Iterator[Stage]:  # noqa: F811
+def stage(database_url: str, tmp_path: Path, seed: int) -> Iterator[Stage]:
     """Two replicas that serve version 1 and 2 of a model in turns, and all that can break."""
     if reason := why_not():
         pytest.skip(reason)
@@ -180,11 +180,8 @@ def check_account(stage: Stage, feeders: list[Feeder]) -> None:
 
 def counted(port: int) -> int:
     """How many events a replica's thresholds of version 1 rest on."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("GET", f"/v1/models/{MODEL}/versions/1/thresholds")
-    found = json.loads(connection.getresponse().read())
-    connection.close()
-    return int(found["n_events"])
+    _, _, found = exchange(port, "GET", f"/v1/models/{MODEL}/versions/1/thresholds")
+    return int(json.loads(found)["n_events"])
 
 
 def check(stage: Stage, rounds: int) -> None:

@@ -211,25 +211,7 @@ def test_commands_are_those_of_xylem() -> None:
     assert set(named) <= COMMANDS.keys()
 
 
-def test_a_pod_has_time_to_drain_and_no_links() -> None:
-    settings = (DEPLOY / "kubernetes" / "config.yaml").read_text()
-    drain, shutdown = (
-        int(re.findall(rf'{name}: "(\d+)"', settings)[0])
-        for name in ("XYLEM_DRAIN_SECONDS", "XYLEM_SHUTDOWN_SECONDS")
-    )
-    for name in ("replicas", "admin"):
-        text = (DEPLOY / "kubernetes" / f"{name}.yaml").read_text()
-        grace = int(re.findall(r"terminationGracePeriodSeconds: (\d+)", text)[0])
-        assert grace > drain + shutdown
-        period, threshold = re.findall(
-            r"readinessProbe:.*?periodSeconds: (\d+).*?failureThreshold: (\d+)", text, re.DOTALL
-        )[0]
-        assert drain > int(period) * int(threshold)
-    for file in KUBERNETES:
-        text = file.read_text()
-        n_pods = len(re.findall(r"^      containers:", text, re.MULTILINE))
-        for line in ("enableServiceLinks: false", "runAsNonRoot: true", "readOnlyRootFilesystem: true"):
-            assert text.count(line) == n_pods, (file.name, line)
+def test_a_unit_has_time_to_drain() -> None:
     environment = (DEPLOY / "systemd" / "xylem.env").read_text()
     told = dict(re.findall(r"^(XYLEM_\w+_SECONDS)=(\d+)$", environment, re.MULTILINE))
     stop = int(re.findall(r"TimeoutStopSec=(\d+)", (DEPLOY / "systemd" / "xylem.service").read_text())[0])

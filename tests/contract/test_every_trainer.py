@@ -4,7 +4,6 @@ It trains, publishes, verifies, serves and explains, alike for a seed on any num
 answer to every data set, be it a clear error.
 """
 
-import asyncio
 import dataclasses
 import itertools
 import json
@@ -122,30 +121,24 @@ def test_it_is_calibrated_or_refused(store: Store, name: str, tmp_path: Path) ->
     }
 
 
-def test_they_are_served_with_thresholds_and_explanations(store: Store) -> None:
+async def test_they_are_served_with_thresholds_and_explanations(store: Store) -> None:
     x, y = learnable(8, seed=6)
     instances = [{"indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()} for row in x]
     asked: dict[str, Any] = {"instances": instances, "top_r": N_LABELS}
-
-    streamed: dict[str, list[Any]] = {}
-
-    async def ask() -> dict[str, list[Any]]:
-        answers = {}
-        async with serving(settings_of(store.root)) as (_, client):
-            for name in TRAINERS:
-                path = f"/v1/models/{name}/predict"
-                ways = [asked, {**asked, "top_r": 2}, {**asked, "threshold": 0.3}, {**asked, "explain": True}]
-                responses = [await client.post(path, json=body) for body in ways]
-                assert [response.status_code for response in responses] == [200] * 4, responses
-                lines = "".join(json.dumps(instance) + "\n" for instance in instances)
-                path = f"/v1/models/{name}/batch?top_r={N_LABELS}"
-                batch = await client.post(path, content=lines, headers=NDJSON)
-                assert batch.status_code == 200, batch.text
-                streamed[name] = [json.loads(line)["labels"] for line in batch.text.splitlines()]
-                answers[name] = [response.json()["predictions"] for response in responses]
-        return answers
-
-    for name, (full, two, passing, explained) in asyncio.run(ask()).items():
+    answers, streamed = {}, {}
+    async with serving(settings_of(store.root)) as (_, client):
+        for name in TRAINERS:
+            path = f"/v1/models/{name}/predict"
+            ways = [asked, {**asked, "top_r": 2}, {**asked, "threshold": 0.3}, {**asked, "explain": True}]
+            responses = [await client.post(path, json=body) for body in ways]
+            assert [response.status_code for response in responses] == [200] * 4, responses
+            lines = "".join(json.dumps(instance) + "\n" for instance in instances)
+            path = f"/v1/models/{name}/batch?top_r={N_LABELS}"
+            batch = await client.post(path, content=lines, headers=NDJSON)
+            assert batch.status_code == 200, batch.text
+            streamed[name] = [json.loads(line)["labels"] for line in batch.text.splitlines()]
+            answers[name] = [response.json()["predictions"] for response in responses]
+    for name, (full, two, passing, explained) in answers.items():
         right = 0
         for i, truth in enumerate(y):
             labels = full[i]["labels"]
@@ -180,7 +173,9 @@ def test_fewer_bits_cost_little(name: str, weights: Any, store: Store, tmp_path:
     assert after > before - 10
 
 
-def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(tmp_path: Path, store: Store) -> None:
+async def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(
+    tmp_path: Path, store: Store
+) -> None:
     shutil.copytree(store.root, tmp_path / "store")  # feedback leaves a database beside the store
     (row,), _ = learnable(1, seed=6)
     instance = {"indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()}
@@ -201,12 +196,9 @@ def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(tmp_path:
         told = await client.post(f"/v1/models/{name}/feedback", json={"events": events})
         assert [each["result"] for each in told.json()["results"]] == ["applied"] * 3, told.text
 
-    async def ask_all() -> None:
-        async with serving(settings_of(tmp_path / "store")) as (_, client):
-            for name in TRAINERS:
-                await ask(name, client)
-
-    asyncio.run(ask_all())
+    async with serving(settings_of(tmp_path / "store")) as (_, client):
+        for name in TRAINERS:
+            await ask(name, client)
 
 
 @every_trainer

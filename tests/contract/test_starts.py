@@ -1,11 +1,16 @@
-"""What a command that begins must not import: it would answer later for nothing."""
+"""What a command that begins must not import, and that benchmarks find what they import."""
 
+import importlib
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import benchmarks
 from model_store.store import Store
 
 _TRAINING = {"service.trainers", "service.workflows", "service.importers", "scipy.sparse"}
@@ -63,3 +68,11 @@ def test_a_served_model_imports_nothing_that_trains(own_store: Store, tmp_path: 
 def test_help_imports_neither_numbers_nor_kernels(own_store: Store, tmp_path: Path) -> None:
     found = imported(_HELP, own_store.root, tmp_path)
     assert not found & {*_TRAINING, *_SERVER, *_FOR_PEOPLE, "numpy", "numba", "pydantic"}
+
+
+MODULES = sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.name[0] != "_")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_benchmark_finds_what_it_imports(name: str) -> None:
+    importlib.import_module(f"benchmarks.{name}")

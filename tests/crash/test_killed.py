@@ -12,7 +12,6 @@ from sqlalchemy import event
 
 from service.base.errors import DatabaseUnavailable
 from service.db.engine import Compiled
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import Replica, token_event
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -43,7 +42,7 @@ def test_publishers_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rounds", [50, pytest.param(1000, marks=pytest.mark.soak)], ids=["quick", "soak"])
-def test_killed_feeders(rounds: int, database_url: str, seed: int) -> None:  # noqa: F811
+def test_killed_feeders(rounds: int, database_url: str, seed: int) -> None:
     command = [sys.executable, "-W", "ignore", "-m", "tests.feeders", database_url, str(rounds), str(seed)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -53,8 +52,7 @@ def test_killed_feeders(rounds: int, database_url: str, seed: int) -> None:  # n
 
 
 def test_a_write_that_fails_leaves_nothing_counted(
-    database_url: str,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
+    database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Compiled.run
     replica = Replica(database_url)

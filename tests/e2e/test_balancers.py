@@ -42,6 +42,7 @@ from tests.replicas import (
     reserved_ports,
     wait_until,
 )
+from tests.servers import exchange
 from tests.tls_relay import make_certificate
 
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -54,17 +55,9 @@ RUNS = pytest.mark.parametrize(
 """So many requests are answered at least while replicas come and go."""
 
 HIDDEN_PATHS = [
-    "/metrics",
-    "/metrics/",
-    "//metrics",
-    "/%6Detrics",
-    "/v1/admin",
-    "/v1/admin/jobs",
-    "//v1//admin/keys",
-    "/v1/%61dmin/keys",
-    "/v1/admin/models/raw/thresholds/tune",
-    "/x/../metrics",
-    "/v1/x/../admin/audit",
+    *("/metrics", "/metrics/", "//metrics", "/%6Detrics", "/x/../metrics"),
+    *("/v1/admin", "/v1/admin/jobs", "//v1//admin/keys", "/v1/%61dmin/keys"),
+    *("/v1/admin/models/raw/thresholds/tune", "/v1/x/../admin/audit"),
 ]
 """Ways to name what is for those who run it."""
 
@@ -155,14 +148,10 @@ def test_a_batch_of_any_length_streams_both_ways(cluster: Cluster) -> None:
 def test_what_is_for_those_who_run_it_is_not_published(cluster: Cluster, path: str) -> None:
     """The balancer itself says so; haproxy resolves no path, and a replica has no such route."""
     by_replica = ".." in path and cluster.stream_port == cluster.port
-    connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=120)
     for method in ("GET", "POST"):
-        connection.request(method, path)
-        response = connection.getresponse()
-        assert response.status == 404
-        assert json.loads(response.read())["code"] == "route-not-found"
-        assert ("x-request-id" in response.headers) == by_replica
-    connection.close()
+        status, headers, content = exchange(cluster.port, method, path)
+        assert (status, json.loads(content)["code"]) == (404, "route-not-found")
+        assert ("x-request-id" in headers) == by_replica
 
 
 def test_an_upgrade_is_ignored_and_its_body_read(cluster: Cluster) -> None:
@@ -232,13 +221,10 @@ def test_a_request_is_repeated_however_its_client_sends_it(
 def test_without_a_replica_the_answer_is_a_problem_too(cluster: Cluster) -> None:
     for replica in cluster.replicas:
         replica.stop(signal.SIGKILL)
-    connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=120)
-    connection.request("GET", "/v1/models")
-    response = connection.getresponse()
-    assert response.status in (502, 503)
-    assert response.headers["retry-after"] == "1"
-    assert json.loads(response.read())["code"] == "unavailable"
-    connection.close()
+    status, headers, content = exchange(cluster.port, "GET", "/v1/models")
+    assert status in (502, 503)
+    assert headers["retry-after"] == "1"
+    assert json.loads(content)["code"] == "unavailable"
     for replica in cluster.replicas:
         replica.__enter__()
 
@@ -286,13 +272,9 @@ def test_a_batch_on_the_other_port_is_refused_at_once(cluster: Cluster) -> None:
 
 def feedback_on(port: int, body: bytes, headers: dict[str, str]) -> tuple[int, list[str]]:
     """Send feedback; return the status, and what became of the events."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    connection.request("POST", "/v1/models/raw/feedback", body, headers)
-    response = connection.getresponse()
-    found = response.read()
-    connection.close()
-    if response.status != 200:
-        return response.status, [json.loads(found)["code"]]
+    status, _, found = exchange(port, "POST", "/v1/models/raw/feedback", body, **headers)
+    if status != 200:
+        return status, [json.loads(found)["code"]]
     are_lines = headers is NDJSON
     results = map(json.loads, found.splitlines()) if are_lines else json.loads(found)["results"]
     return 200, [one["result"] for one in results]

@@ -81,13 +81,8 @@ def test_every_way_says_the_same(
                 assert np.allclose([s for _, s in found], [s for _, s in expected[i]], rtol=1e-4)
         lines = [json.dumps({"text": text}).encode() + b"\n" for text in texts]
         query = f"?top_r=4{'' if threshold is None else f'&threshold={threshold}'}"
-        _, _, content = server.exchange(
-            "POST",
-            f"/v1/models/{name}/batch{query}",
-            b"".join(lines),
-            **{"content-type": "application/x-ndjson"},
-        )
-        assert [pairs(json.loads(line)["labels"]) for line in content.splitlines()] == expected
+        answers = server.stream(f"/v1/models/{name}/batch{query}", lines)
+        assert [pairs(json.loads(line)["labels"]) for line in answers] == expected
         file = tmp_path / "texts.jsonl"
         file.write_bytes(b"".join(lines))
         given = [] if threshold is None else ["--threshold", threshold]

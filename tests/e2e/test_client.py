@@ -65,15 +65,8 @@ def test_predict_feedback_and_what_there_is(url: str) -> None:
         assert (page.n_labels, len(page.labels), page.next_offset) == (11, 3, 3)
         assert page.details["n_events"] == 2
         assert client.model("raw").version_details[0]["n_labels"] == 11
-        assert [model.name for model in client.models()] == [
-            "debtags",
-            "hashed",
-            "named",
-            "raw",
-            "softmax",
-            "text",
-            "words",
-        ]
+        names = [model.name for model in client.models()]
+        assert names == ["debtags", "hashed", "named", "raw", "softmax", "text", "words"]
         with pytest.raises(xylem.ProblemError) as caught:
             client.predict("raw", [RAW, {"indices": [1], "values": ["x"]}])
         assert caught.value.errors[0].path == "instances[1].values[0]"

@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from service.cli.feedback import RESULTS
 from service.db.engine import Database, default_url
 from service.thresholds.store.state import ThresholdDatabase
 from tests.conftest import Run
+from tests.datasets_helpers import write_lines
 from tests.servers import ServerProcess
 from tests.tls_relay import make_certificate
 
@@ -51,37 +52,12 @@ def test_a_file_is_sent_twice_and_counts_once(own_store: Store, tmp_path: Path) 
         assert server.terminate() == 0
 
 
-def write_lines(file: Path, lines: Iterable[object]) -> None:
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "127.0.0.1:8080",
-        "http://",
-        "https://",
-        "http://x:99999",
-        "https://x:abc",
-        "http://[::1",
-        "http://a b",
-        "ftp://x",
-        "http://user:secret@x",
-        "http://x?a=b",
-        "",
-    ],
-)
-def test_an_address_that_is_none_is_refused_by_name(
-    url: str, own_store: Store, tmp_path: Path, run_here: Run
-) -> None:
+def test_an_address_that_is_none_is_refused_by_name(own_store: Store, tmp_path: Path, run_here: Run) -> None:
     (tmp_path / "events.jsonl").touch()
-    given = ("raw", "--data", tmp_path / "events.jsonl", "--url", url)
+    given = ("raw", "--data", tmp_path / "events.jsonl", "--url", "http://user:secret@x")
     done = run_here("feedback", *given, store=own_store.root)
-    assert done.returncode == 2
-    assert (
-        done.stderr == f"xylem: --url: expected http://HOST:PORT or https://HOST:PORT, found "
-        f"{url.replace('user:secret', '...')!r}\n"
-    )
+    said = "xylem: --url: expected http://HOST:PORT or https://HOST:PORT, found 'http://...@x'\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
 def test_a_line_that_is_no_event_is_told_by_its_fault(

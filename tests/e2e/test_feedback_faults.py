@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import make_url
 
 from model_store.store import Store
-from tests.databases import forward, postgresql, socket_path  # noqa: F401
+from tests.databases import forward, socket_path
 from tests.servers import ServerProcess, wait_for
 
 INSTANCE = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
@@ -55,7 +55,7 @@ def test_a_full_disk_refuses_feedback_and_counts_nothing_of_it(own_store: Store)
         assert server.terminate() == 0
 
 
-def test_a_database_that_comes_later_is_used_then(own_store: Store, postgresql: str) -> None:  # noqa: F811
+def test_a_database_that_comes_later_is_used_then(own_store: Store, postgresql: str) -> None:
     """It starts without its PostgreSQL, predicts, refuses feedback, and goes on when it is there."""
     url, path = make_url(postgresql), socket_path(postgresql)
     with socket.socket() as listener:

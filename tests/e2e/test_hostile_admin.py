@@ -82,38 +82,19 @@ def files_below(*directories: Path) -> dict[str, bytes]:
 
 
 OUT = [
-    "..%2fcanary.jsonl",
-    "%2e%2e%2fcanary.jsonl",
-    "%2E%2E/canary.jsonl",
-    "../canary.jsonl",
-    "sub/../../canary.jsonl",
-    "sub%2f..%2f..%2fcanary.jsonl",
-    "..%5ccanary.jsonl",
-    "..%5C..%5Ccanary.jsonl",
-    "..%c0%afcanary.jsonl",
-    "..%252fcanary.jsonl",
-    "%00",
-    "train.jsonl%00.gz",
-    "..%2fcanary.jsonl%00",
-    "%2fetc%2fpasswd",
-    "/etc/passwd",
-    "{outside}/canary.jsonl",
-    "%2f{outside}%2fcanary.jsonl",
-    "door/canary.jsonl",
-    "door/new.jsonl",
-    "door%2fnew.jsonl",
-    "sub",
-    "sub/",
-    ".",
-    "..",
-    ".hidden",
-    ".upload-00",
-    "~root",
-    "-rf",
-    "%ff%fe",
-    "a%0d%0ab",
-    "x" * 600,
-    "a/" * 300 + "b",
+    *("..%2fcanary.jsonl", "%2e%2e%2fcanary.jsonl", "%2E%2E/canary.jsonl", "../canary.jsonl"),
+    *(
+        "sub/../../canary.jsonl",
+        "sub%2f..%2f..%2fcanary.jsonl",
+        "..%5ccanary.jsonl",
+        "..%5C..%5Ccanary.jsonl",
+    ),
+    *("..%c0%afcanary.jsonl", "..%252fcanary.jsonl"),  # coded as no server may read it
+    *("%00", "train.jsonl%00.gz", "..%2fcanary.jsonl%00"),
+    *("%2fetc%2fpasswd", "/etc/passwd", "{outside}/canary.jsonl", "%2f{outside}%2fcanary.jsonl"),
+    *("door/canary.jsonl", "door/new.jsonl", "door%2fnew.jsonl"),  # through a link
+    *("sub", "sub/", ".", "..", ".hidden", ".upload-00", "~root", "-rf", "%ff%fe", "a%0d%0ab"),
+    *("x" * 600, "a/" * 300 + "b"),
 ]
 
 
@@ -139,20 +120,9 @@ def test_no_name_in_a_request_for_a_job_leads_out_of_the_data_directory(
 ) -> None:
     before = asked(server, "GET", "/v1/admin/jobs")
     names = [
-        "../canary.jsonl",
-        f"{home}/outside/canary.jsonl",
-        "door/canary.jsonl",
-        "sub/../../canary.jsonl",
-        "..\\canary.jsonl",
-        "train.jsonl\0",
-        "\0",
-        "/etc/passwd",
-        "/dev/zero",
-        "/proc/self/environ",
-        ".",
-        "",
-        "x" * 513,
-        "\u2024\u2024/canary.jsonl",
+        *("../canary.jsonl", f"{home}/outside/canary.jsonl", "door/canary.jsonl", "sub/../../canary.jsonl"),
+        *("..\\canary.jsonl", "train.jsonl\0", "\0", "/etc/passwd", "/dev/zero", "/proc/self/environ"),
+        *(".", "", "x" * 513, "\u2024\u2024/canary.jsonl"),
     ]
     for name in names:
         training = {"model": "m", "trainer": "label-tree"}

@@ -1,6 +1,5 @@
 """Jobs with real workers: of a server, of `xylem worker`, and the commands that look after them."""
 
-import asyncio
 import json
 import os
 import signal
@@ -18,7 +17,6 @@ from model_store.store import Store
 from service.jobs.job import Job
 from service.jobs.messages import settings_as_json
 from tests.conftest import Run
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.jobs_helpers import TRAINING, Desk, settings_for
 from tests.servers import ServerProcess, wait_for
 
@@ -79,9 +77,7 @@ def has_begun(job: Job) -> bool:
 
 
 def test_a_job_whose_worker_is_killed_is_taken_over(
-    tmp_path: Path,
-    database_url: str,  # noqa: F811
-    start_worker: Start,
+    tmp_path: Path, database_url: str, start_worker: Start
 ) -> None:
     desk = Desk(settings_for(tmp_path, job_lease_seconds=1.0), database_url)
     job_id = desk.jobs.submit("training", SLOW).id
@@ -307,7 +303,7 @@ def test_feedback_shows_its_key(
         assert (done.returncode, said in done.stderr, key in done.stderr) == (2, True, False), done.stderr
 
 
-def test_both_clients_rotate_a_key(url: str) -> None:
+async def test_both_clients_rotate_a_key(url: str) -> None:
     with xylem.Client(url, KEY) as client:
         made = client.create_key("shop", ["predict"])
         following = client.rotate_key(made["id"], overlap_seconds=3600, lifetime_seconds=7200)
@@ -319,13 +315,9 @@ def test_both_clients_rotate_a_key(url: str) -> None:
             with pytest.raises(xylem.ProblemError) as refused:
                 shop.rotate_key(following["id"])
             assert refused.value.code == "scope-missing"
-
-    async def main() -> None:
-        async with xylem.AsyncClient(url, KEY) as there:
-            last = await there.rotate_key(following["id"], overlap_seconds=0)
-            await there.revoke_key(last["id"])
-            with pytest.raises(xylem.ProblemError) as gone:
-                await there.rotate_key(last["id"])
-            assert (gone.value.status, gone.value.code) == (404, "key-not-found")
-
-    asyncio.run(main())
+    async with xylem.AsyncClient(url, KEY) as there:
+        last = await there.rotate_key(following["id"], overlap_seconds=0)
+        await there.revoke_key(last["id"])
+        with pytest.raises(xylem.ProblemError) as gone:
+            await there.rotate_key(last["id"])
+        assert (gone.value.status, gone.value.code) == (404, "key-not-found")

@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import make_url
 
 from model_store.store import Store
-from tests.databases import database_url, postgresql, socket_path  # noqa: F401
+from tests.databases import socket_path
 from tests.jobs_helpers import TRAINING, Desk, settings_for, working
 from tests.served_models import publish_all
 from tests.servers import ServerProcess, wait_for
@@ -217,7 +217,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_database_that_goes_away_loses_no_job_and_comes_back(tmp_path: Path, database_url: str) -> None:  # noqa: F811
+def test_a_database_that_goes_away_loses_no_job_and_comes_back(tmp_path: Path, database_url: str) -> None:
     settings = settings_for(tmp_path)
     publish_all(settings.store)
     gate = Gate(socket_path(database_url))

@@ -13,6 +13,7 @@ import pytest
 from model_store.label_info import LABEL_INFO, LabelInfo, Subject, build_label_info
 from model_store.store import Store
 from tests.conftest import Run
+from tests.datasets_helpers import write_lines
 from tests.servers import ServerProcess, wait_for
 from xylem import Client
 
@@ -262,9 +263,7 @@ def test_the_command_line_attaches_shows_tells_and_removes(
 
 def test_training_attaches_a_vocabulary_or_warns(run_here: Run, tmp_path: Path) -> None:
     data, good, other = (tmp_path / name for name in ("train.jsonl", "v.tsv", "other.tsv"))
-    data.write_text(
-        "".join(json.dumps({"text": f"word{i}", "labels": [f"http://x/{i}"]}) + "\n" for i in range(4))
-    )
+    write_lines(data, ({"text": f"word{i}", "labels": [f"http://x/{i}"]} for i in range(4)))
     good.write_text("<http://x/1>\tone\n")
     other.write_text("<http://y/1>\tone\n")
     root = tmp_path / "store"

@@ -5,7 +5,6 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from model_store.manifest import manifest_digest
 from model_store.store import Store
 from service import cli
 from service.registry.follower import RemoteFollower
-from service.registry.remote import ATTEMPTS, RemoteStore
+from service.registry.remote import RemoteStore
 from service.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion
 from tests.alias_helpers import deny
 from tests.faulty_fs import QuickFileSystem
@@ -182,23 +181,6 @@ def test_conditions_are_the_servers(s3: S3) -> None:
     assert one._write(RemoteIndex(2, {"m": model}))
     assert not two._write(RemoteIndex(2, {"n": model}))
     assert two.index() == RemoteIndex(2, {"m": model})
-
-
-def test_no_push_of_many_at_once_is_lost(s3: S3, tmp_path: Path) -> None:
-    trained = Store(tmp_path / "trained")
-    publish_model(trained, "m", "raw")
-    pushed = RemoteStore(URL).push(trained, "m", 1)
-    names = [f"alias-{i}" for i in range(ATTEMPTS // 2)]
-    threads = [
-        threading.Thread(target=lambda name=name: RemoteStore(URL).change("m", {name: promoted(1)}, pushed))
-        for name in names
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    index = RemoteStore(URL).index()
-    assert (index.generation, index.models["m"].aliases.keys()) == (len(names), set(names))
 
 
 @pytest.mark.parametrize("n_models", [1, 200])

@@ -1,20 +1,18 @@
 """The service under a prefix of a real nginx, which cuts it off or leaves it: pages, jobs, streams."""
 
 import gzip
-import http.client
 import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.balanced import nginx_command, running
 from tests.browser import CHROMIUM, FLAGS
 from tests.replicas import reserved_ports
-from tests.servers import ServerProcess
+from tests.servers import ServerProcess, exchange
 
 ROOT = "/apps/xylem"
 KEY = "the-admin-key-of-this-test"
@@ -60,28 +58,17 @@ def port(
         yield port
 
 
-def ask(port: int, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    try:
-        connection.request(method, path, body, {"content-type": "application/json", **headers})
-        response = connection.getresponse()
-        given = {name.lower(): value for name, value in response.getheaders()}
-        return response.status, given, response.read()
-    finally:
-        connection.close()
-
-
 def test_predictions_and_refusals(port: int) -> None:
     body = json.dumps({"instances": [{"text": "a game of chess"}] * 4, "top_r": 10}).encode()
     for _ in range(3):  # by the route, and then from the bytes
         headers = {"accept-encoding": "gzip", "content-encoding": "gzip"}
         path = f"{ROOT}/v1/models/text/predict"
-        status, given, packed = ask(port, "POST", path, gzip.compress(body), **headers)
+        status, given, packed = exchange(port, "POST", path, gzip.compress(body), **headers)
         assert (status, given["content-encoding"]) == (200, "gzip")
         assert len(json.loads(gzip.decompress(packed))["predictions"]) == 4
-        status, given, plain = ask(port, "POST", path, body)
+        status, given, plain = exchange(port, "POST", path, body)
         assert len(json.loads(plain)["predictions"]) == 4
-        status, _, problem = ask(port, "POST", path, b'{"instances": 1}')
+        status, _, problem = exchange(port, "POST", path, b'{"instances": 1}')
         assert (status, json.loads(problem)["instance"]) == (422, path)
         assert json.loads(problem)["type"] == f"{ROOT}/docs#bad-request"
 
@@ -89,9 +76,9 @@ def test_predictions_and_refusals(port: int) -> None:
 def test_a_job_is_found_where_its_location_says(port: int) -> None:
     key = {"authorization": f"Bearer {KEY}"}
     job = json.dumps({"model": "text", "data": "rows.jsonl"}).encode()
-    status, given, _ = ask(port, "POST", f"{ROOT}/v1/admin/batch-jobs", job, **key)
+    status, given, _ = exchange(port, "POST", f"{ROOT}/v1/admin/batch-jobs", job, **key)
     assert status == 202
-    assert ask(port, "GET", given["location"], **key)[0] == 200
+    assert exchange(port, "GET", given["location"], **key)[0] == 200
 
 
 @pytest.mark.parametrize(

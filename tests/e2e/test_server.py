@@ -224,16 +224,8 @@ def test_a_hangup_does_not_end_a_server_that_starts(shared_store: Path, seconds:
 
     The time counts from the first line of ours: before that, Python itself has not started.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "service.cli.entry",
-        "serve",
-        "--store",
-        str(shared_store),
-        "--port",
-        "0",
-    ]
+    command = [sys.executable, "-m", "service.cli.entry", "serve"]
+    command += ["--store", str(shared_store), "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: ignores_hangup(process.pid))
         time.sleep(seconds)
@@ -259,7 +251,7 @@ def test_an_unknown_variable_keeps_it_from_starting(variable: str, says: str) ->
     assert says in done.stderr
 
 
-def test_a_port_in_use_is_said(shared_store: Path, server: ServerProcess) -> None:
+def test_a_port_in_use_is_said(server: ServerProcess) -> None:
     code = (
         "from service.server.serve import run; from service.base.settings import read_settings;"
         f"run(read_settings(port={server.port}))"
@@ -273,15 +265,8 @@ def test_a_port_in_use_is_said(shared_store: Path, server: ServerProcess) -> Non
 
 
 def request_bytes(body: bytes, *headers: bytes, path: bytes = PREDICT.encode()) -> bytes:
-    lines = [
-        b"POST " + path + b" HTTP/1.1",
-        b"host: x",
-        b"content-type: application/json",
-        *headers,
-        b"",
-        b"",
-    ]
-    return b"\r\n".join(lines) + body
+    lines = [b"POST " + path + b" HTTP/1.1", b"host: x", b"content-type: application/json", *headers]
+    return b"\r\n".join([*lines, b"", body])
 
 
 def status_of(received: bytes) -> int:

@@ -19,6 +19,7 @@ pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel 
 PREDICT = "/v1/models/raw/predict"
 ROW = {"indices": [1, 5], "values": [1.0, 0.5]}
 BODY = {"instances": [ROW]}
+SHORT = b'{"instances":[{"indices":[1,5],"values":[1,0.5]}]}'
 SERVER, CONSUMER = 2, 5
 KEY = "an admin key of the tests"
 
@@ -64,13 +65,7 @@ def test_requests_of_a_server_are_spans(own_store: Store, receiver: Receiver) ->
         route = "POST /v1/models/{model}/predict"
         for i in range(4):  # the third goes the short way: its head has been seen before
             trace_id, parent_id, headers = new_parent()
-            status, given, _ = server.exchange(
-                "POST",
-                PREDICT,
-                b'{"instances":[{"indices":[1,5],"values":[1,0.5]}]}',
-                **headers,
-                tracestate="a=1,b=2",
-            )
+            status, given, _ = server.exchange("POST", PREDICT, SHORT, **headers, tracestate="a=1,b=2")
             assert status == 200
             found = spans_of(receiver, trace_id, 4)
             check_parts(found, route, "read", "search", "write")
@@ -129,14 +124,10 @@ def test_what_is_not_sampled_is_not_sent(
     with ServerProcess(shared_store, traces=True) as server:
         for i in range(4):
             trace_id, _, headers = new_parent("00")
-            _, given, _ = server.exchange(
-                "POST", PREDICT, b'{"instances":[{"indices":[1],"values":[1]}]}', **headers
-            )
+            _, given, _ = server.exchange("POST", PREDICT, SHORT, **headers)
             assert server.requests([given["x-request-id"]])[0]["trace_id"] == trace_id, i
         for bad in ("00-0-0-01", f"ff{new_parent()[2]['traceparent'][2:]}", "", "\u00ff"):
-            status, given, _ = server.exchange(
-                "POST", PREDICT, b'{"instances":[{"indices":[1],"values":[1]}]}', traceparent=bad
-            )
+            status, given, _ = server.exchange("POST", PREDICT, SHORT, traceparent=bad)
             assert status == 200
             assert "trace_id" not in server.requests([given["x-request-id"]])[0]
         twice = b"traceparent: %b\r\n" % new_parent()[2]["traceparent"].encode()
@@ -154,9 +145,7 @@ def test_nothing_is_sent_or_imported_that_was_not_asked_for(shared_store: Path, 
     with ServerProcess(shared_store) as server:
         _, _, headers = new_parent()
         for _ in range(3):
-            _, given, _ = server.exchange(
-                "POST", PREDICT, b'{"instances":[{"indices":[1],"values":[1]}]}', **headers
-            )
+            _, given, _ = server.exchange("POST", PREDICT, SHORT, **headers)
         assert "trace_id" not in server.requests([given["x-request-id"]])[0]
         maps = Path(f"/proc/{server.process.pid}/maps").read_text()
         assert "google/_upb" not in maps  # of protobuf, which nothing else needs

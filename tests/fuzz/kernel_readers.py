@@ -187,19 +187,8 @@ READERS = readers()
 _NUMBERS = re.compile(rb"-?\d+(\.\d+)?(e-?\d+)?")
 _ODD = [str(claim).encode() for claim in CLAIMS] + [b"1e400", b"-0", b"01", b"1.", b"9" * 40, b"3e38"]
 _ODD += [
-    b'"',
-    b"\\",
-    b"\\u12",
-    b'"\\ud800"',
-    b"{",
-    b"[",
-    b"]",
-    b"}",
-    b",",
-    b"\n",
-    b"\0",
-    b"\xff",
-    b"\xf4\x90",
+    *(b'"', b"\\", b"\\u12", b'"\\ud800"', b"\0", b"\xff", b"\xf4\x90"),
+    *(b"{", b"[", b"]", b"}", b",", b"\n"),
 ]
 
 

@@ -46,30 +46,12 @@ ODD: list[Any] = [
     ["a"], [None],
 ]  # fmt: skip
 ODD_TEXTS = [
-    b"NaN",
-    b"1e400",
-    b'"\\ud800"',
-    b"\xff",
-    b"[" * 1500,
-    b"{}",
-    b"-",
-    b'"\\u12"',
-    b"\x00",
-    b"1" * 400,
+    *(b"NaN", b"1e400", b"-", b"1" * 400, b"{}", b"[" * 1500),
+    *(b'"\\ud800"', b'"\\u12"', b"\xff", b"\x00"),
 ]
 METHODS = [
-    "POST",
-    "POST",
-    "POST",
-    "POST",
-    "GET",
-    "PUT",
-    "DELETE",
-    "PATCH",
-    "OPTIONS",
-    "HEAD",
-    "TRACE",
-    "BREW",
+    *["POST"] * 4,
+    *("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "BREW"),
 ]
 PATHS = [
     "/v1/models/{m}/predict", "/v1/models/{m}/versions/{r}/predict", "/v1/models/{m}/aliases/{r}/predict",
@@ -79,19 +61,8 @@ PATHS = [
 ]  # fmt: skip
 NAMES = ["none", "RAW", "..", "%2e%2e", "a" * 300, "%00", "é", "raw@1", " ", "-", "%ff", "1", "latest"]
 REFS = [
-    "1",
-    "2",
-    "3",
-    "0",
-    "-1",
-    "01",
-    "99999999999999999999",
-    "latest",
-    "stable",
-    "LATEST",
-    "%2F",
-    "1.0",
-    "é",
+    *("1", "2", "3", "0", "-1", "01", "99999999999999999999", "1.0"),
+    *("latest", "stable", "LATEST", "%2F", "é"),
 ]
 HEADERS = [
     {"content-type": "text/plain"}, {"content-type": "application/json;charset=utf-16"},

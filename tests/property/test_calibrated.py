@@ -52,7 +52,7 @@ def calibrations(draw):
     return found if rises else random_calibration(len(steps))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(calibration=calibrations(), seed=st.integers(0, 2**32))
 def test_the_map_rises_and_thresholds_go_back_through_it(calibration, seed):
     check_calibration(calibration)

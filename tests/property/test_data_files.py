@@ -75,19 +75,19 @@ def agrees(
 blocks = st.sampled_from([1, 3, 16, 1 << 20])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(edits, blocks)
 def test_an_edited_repository_file(changes: list[tuple[int, float, int]], block_bytes: int) -> None:
     agrees("a.txt", edited(TXT, changes), block_bytes, parse_txt)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(edits, blocks)
 def test_an_edited_libsvm_file(changes: list[tuple[int, float, int]], block_bytes: int) -> None:
     agrees("a.svm", edited(SVM, changes), block_bytes, parse_svm)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from(ALPHABET), max_size=40).map(bytes), blocks)
 def test_random_bytes(data: bytes, block_bytes: int) -> None:
     agrees("a.txt", b"2 9 7\n" + data, block_bytes, parse_txt)
@@ -104,7 +104,7 @@ row = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(row, min_size=1, max_size=8), blocks)
 def test_rows_written_are_rows_read(
     rows: list[tuple[list[int], list[tuple[int, str]]]], block_bytes: int
@@ -116,7 +116,7 @@ def test_rows_written_are_rows_read(
     agrees("a.svm", body, block_bytes, parse_svm)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.sampled_from([TEXTS, NAMED]), edits, st.binary(max_size=3), st.floats(0, 1), blocks)
 def test_an_edited_jsonl_file(
     data: bytes, changes: list[tuple[int, float, int]], more: bytes, where: float, block_bytes: int
@@ -136,7 +136,7 @@ X = packed(np.array([[0, 1.5, 0, 2], [0, 0, 0, 0], [3, 0, 0, -1]]))
 Y = packed(np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0]], np.int8))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=4),
     st.booleans(),
@@ -160,7 +160,7 @@ def test_an_edited_npz_pair(changes: list[tuple[float, int]], of_labels: bool, c
         check_dataset(dataset)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.integers(0), st.integers(0, 255))
 def test_an_edited_gzip_file(where: int, byte: int) -> None:
     data = bytearray(gzip.compress(TXT, mtime=0))

@@ -10,7 +10,6 @@ from service.base.errors import BadParameter
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import N_LABELS, Replica, instance_event, predicted_at, predictor, token_event
 
 
@@ -60,7 +59,7 @@ def check(replica: Replica, oracle: Oracle) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_replicas_against_a_dictionary(database_url: str, seed: int) -> None:  # noqa: F811
+def test_replicas_against_a_dictionary(database_url: str, seed: int) -> None:
     rng, oracle = random.Random(seed), Oracle()
     replicas = [Replica(database_url) for _ in range(3)]
     base = 0
@@ -96,10 +95,7 @@ def test_replicas_against_a_dictionary(database_url: str, seed: int) -> None:  #
         replica.close()
 
 
-def test_the_order_of_predictions_made_before_does_not_matter(
-    database_url: str,  # noqa: F811
-    tmp_path: object,
-) -> None:
+def test_the_order_of_predictions_made_before_does_not_matter(database_url: str, tmp_path: object) -> None:
     rng = random.Random(5)
     events = [token_event(f"e{i}", some_labels(rng), some_labels(rng)) for i in range(80)]
     found = set()
@@ -115,7 +111,7 @@ def test_the_order_of_predictions_made_before_does_not_matter(
     assert len(found) == 1
 
 
-def test_a_stream_of_instances_ends_where_the_offline_run_does(database_url: str) -> None:  # noqa: F811
+def test_a_stream_of_instances_ends_where_the_offline_run_does(database_url: str) -> None:
     rng = random.Random(9)
     events = [instance_event(f"e{i}", some_labels(rng), i) for i in range(150)]
     start = Tuned("ofo", "one", Start(2.0, 9.0), np.full(N_LABELS, 2 / 9, np.float32), no_counts(N_LABELS))

@@ -53,7 +53,7 @@ def scores_of(model: Model, rows: tuple[Any, ...]) -> list[dict[int, float]]:
     ]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(forests, st.sampled_from(sorted(MAKERS)), st.sampled_from(["float32", "bfloat16", "int8"]), st.data())
 def test_they_have_the_bits_of_what_is_built_of_them_alone(forest, kind, weights, data):
     trees, ensemble = MAKERS[kind](**forest, weights=weights)
@@ -67,7 +67,7 @@ def test_they_have_the_bits_of_what_is_built_of_them_alone(forest, kind, weights
         assert taken.flags.c_contiguous, name
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(forests)
 def test_one_label_tree_answers_as_the_oracle_over_it(forest):
     trees, ensemble = random_forest(**forest)
@@ -80,7 +80,7 @@ def test_one_label_tree_answers_as_the_oracle_over_it(forest):
         assert set(np.flatnonzero(expected > 1e-6)) <= set(answer)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(forests, st.booleans(), st.data())
 def test_the_first_decision_trees_answer_as_the_oracle_over_them(forest, is_reranked, data):
     trees, ensemble = random_decision_forest(**forest)
@@ -99,7 +99,7 @@ def test_the_first_decision_trees_answer_as_the_oracle_over_them(forest, is_rera
         np.testing.assert_allclose(list(answer.values()), expected[list(answer)], rtol=1e-3, atol=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(forests, st.sampled_from(sorted(MAKERS)))
 def test_all_trees_answer_with_the_bits_of_the_whole(forest, kind):
     _, ensemble = MAKERS[kind](**forest)

@@ -197,4 +197,4 @@ class RegistryMachine(RuleBasedStateMachine):
 
 
 TestRegistryMachine = RegistryMachine.TestCase
-TestRegistryMachine.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestRegistryMachine.settings = settings(max_examples=25, stateful_step_count=20)

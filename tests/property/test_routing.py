@@ -87,7 +87,7 @@ def check_answer(answer: dict[int, float], expected: np.ndarray, rtol: float) ->
     assert order == sorted(order)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(forests, links, st.sampled_from(["float32", "bfloat16"]))
 def test_rows_reach_the_oracles_leaves(forest, link, weights):
     trees, ensemble = random_decision_forest(**forest, weights=weights)
@@ -97,7 +97,7 @@ def test_rows_reach_the_oracles_leaves(forest, link, weights):
         check_answer(answer, routed_scores(trees, link, row, forest["n_labels"]), 1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(forests, links, st.integers(1, 9), st.booleans(), st.sampled_from(["float32", "bfloat16"]))
 def test_blocks_and_their_room_change_no_bit(forest, link, block_rows, is_tight, weights):
     _, ensemble = random_decision_forest(**forest, weights=weights)
@@ -117,7 +117,7 @@ def test_blocks_and_their_room_change_no_bit(forest, link, block_rows, is_tight,
     assert (costs[:, 0] <= len(ensemble.directory)).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(forests, links, st.integers(0, 2**31), st.integers(1, 5), st.booleans())
 def test_weights_rank_labels_by_score_times_weight(forest, link, seed, top_r, is_reranked):
     _, ensemble = random_decision_forest(**forest)
@@ -134,7 +134,7 @@ def test_weights_rank_labels_by_score_times_weight(forest, link, seed, top_r, is
         assert list(other.items()) == best
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(forests, links, st.integers(0, 2**31), st.sampled_from([0.0, 1.0, 30.0]))
 def test_reranking_equals_the_oracle(forest, link, seed, gamma):
     trees, ensemble = random_decision_forest(**forest)
@@ -149,7 +149,7 @@ def test_reranking_equals_the_oracle(forest, link, seed, gamma):
         assert list(first_two.items()) == list(answer.items())[:2]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(forests, links, st.integers(0, 2**31), st.integers(1, 5), st.booleans())
 def test_thresholds_masks_and_top_r_choose_from_the_full_answer(forest, link, seed, top_r, is_one):
     _, ensemble = random_decision_forest(**forest)
@@ -180,7 +180,7 @@ def test_thresholds_masks_and_top_r_choose_from_the_full_answer(forest, link, se
         assert list(answer.items()) == kept[:top_r]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(forests, links, st.integers(1, 5), st.booleans())
 def test_a_row_stopped_on_its_way_has_what_it_reached_or_nothing(forest, link, block_rows, is_sure):
     """The flag is the first leaf reached, or its tree: set at some point of most searches, and it stays."""

@@ -19,7 +19,6 @@ from service.thresholds.store.codec import (
     encode_scores,
 )
 from service.thresholds.store.state import ThresholdDatabase
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import (
     N_LABELS,
     Event,
@@ -89,10 +88,7 @@ def shadow_bits(replica: Replica) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("halve_events", [None, 10])
-def test_a_candidate_is_scored_and_switched_on(
-    database_url: str,  # noqa: F811
-    halve_events: int | None,
-) -> None:
+def test_a_candidate_is_scored_and_switched_on(database_url: str, halve_events: int | None) -> None:
     replicas = [Replica(database_url, halve_events) for _ in range(2)]
     one, other = replicas
     ThresholdDatabase(one.database).save("m", 1, state(1, 2))
@@ -149,7 +145,7 @@ def test_a_candidate_is_scored_and_switched_on(
         replica.close()
 
 
-def test_a_candidate_is_dropped_and_the_thresholds_in_force_stay(database_url: str) -> None:  # noqa: F811
+def test_a_candidate_is_dropped_and_the_thresholds_in_force_stay(database_url: str) -> None:
     one, other = Replica(database_url), Replica(database_url)
     with pytest.raises(NotTuned, match="in force"):
         put_candidate(one.database, 1, state(1, 9))
@@ -179,10 +175,7 @@ def test_a_candidate_is_dropped_and_the_thresholds_in_force_stay(database_url: s
     other.close()
 
 
-def test_the_log_that_a_candidate_needs_is_kept(
-    database_url: str,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_log_that_a_candidate_needs_is_kept(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.thresholds.live.feedback.CHECKPOINT_EPOCHS", 5)
     monkeypatch.setattr("service.thresholds.store.state.CHECKPOINTS_MAX", 3)
     one = Replica(database_url, halve_events=4)

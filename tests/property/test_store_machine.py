@@ -227,4 +227,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStoreMachine = StoreMachine.TestCase
-TestStoreMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestStoreMachine.settings = settings(max_examples=60, stateful_step_count=25)

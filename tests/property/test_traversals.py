@@ -109,7 +109,7 @@ def weighted(forest, ensemble):
     return weights, greatest_below(ensemble, np.log(weights).astype(np.float32), -np.inf)
 
 
-@settings(max_examples=180, deadline=None)
+@settings(max_examples=180)
 @given(
     forests,
     st.sampled_from(LINKS["label-tree"]),
@@ -127,7 +127,7 @@ def test_the_best_labels_by_probability_times_weight(forest, link, top_r, kernel
         check_top(answer, expected, top_r, all_labels(trees))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 4))
 @example({"seed": 2487740, "n_trees": 1, "n_labels": 9, "n_features": 1500, "arity": 40}, "logistic", 1)
 def test_beam_search_equals_the_oracle(forest, link, beam_width):
@@ -160,7 +160,7 @@ def thresholds_for(forest, ensemble, threshold, per_label):
     return thresholds, log_threshold
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     forests,
     st.sampled_from(LINKS["label-tree"]),
@@ -199,7 +199,7 @@ def check_same(found, expected, are_weighted):
     assert apart[0] == apart[1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     forests,
     st.sampled_from(LINKS["label-tree"]),
@@ -244,7 +244,7 @@ def test_a_beam_with_thresholds_keeps_to_nodes_that_lead_to_labels_that_pass(
             check_same(found[row], dict(list(whole[row].items())[:top_r]), are_weighted)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(*beams)
 def test_a_beam_that_says_so_is_exact(forest, link, top_r, beam_width, are_weighted):
     _, ensemble, rows = made(forest)
@@ -273,7 +273,7 @@ def test_a_beam_is_not_always_exact_and_knows_it():
     assert {(True, True), (False, False)} <= set(said)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(forests, st.integers(1, 5), st.sampled_from(["beam", "exact", "threshold"]))
 def test_a_mask_hides_labels_and_nothing_else(forest, top_r, mode):
     trees, ensemble, rows = made(forest)
@@ -327,7 +327,7 @@ def test_small_weights_are_float32_rounded(weights, rounded, n_trees):
             check_top(answer, label_probabilities(trees, "hinge2", row, 50), 5, all_labels(trees))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     forests,
     st.sampled_from(LINKS["label-tree"]),
@@ -353,7 +353,7 @@ def test_a_block_gives_the_bits_of_single_rows(forest, link, weights, top_r, bea
     np.testing.assert_array_equal(costs, costs_together)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     forests,
     st.sampled_from(LINKS["label-tree"]),
@@ -374,7 +374,7 @@ def test_weights_do_not_change_what_passes_a_threshold(forest, link, threshold, 
             assert key == pytest.approx(one[label] * weights[label], rel=1e-4, abs=1e-30)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(forests, st.integers(1, 12), st.integers(1, 6))
 def test_a_beam_costs_no_more_than_its_width_a_level_and_tree(forest, top_r, beam_width):
     trees, ensemble, rows = made(forest)
@@ -398,7 +398,7 @@ def test_a_beam_costs_no_more_than_its_width_a_level_and_tree(forest, top_r, bea
     assert (costs[:, 1] <= ensemble.sparse.nbytes + ensemble.dense.nbytes + ensemble.node_bias.nbytes).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(*beams)
 @example({"seed": 0, "n_trees": 2, "n_labels": 5, "n_features": 1500, "arity": 2}, "hinge2", 3, 1, False)
 def test_fewer_labels_are_the_first_of_all(forest, link, top_r, beam_width, are_weighted):
@@ -470,7 +470,7 @@ def stopped_at(node):
     return lambda _, queue: queue.node_stamp[node:]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(forests, st.integers(1, 60), st.floats(0, 1), st.sampled_from(LINKS["label-tree"]))
 def test_a_stopped_best_first_search_gives_the_first_labels_of_its_answer(forest, top_r, where, link):
     _, ensemble = random_forest(**forest)
@@ -481,7 +481,7 @@ def test_a_stopped_best_first_search_gives_the_first_labels_of_its_answer(forest
     assert part == whole[: len(part)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(forests, st.floats(0.001, 0.5), st.floats(0, 1), st.sampled_from(LINKS["label-tree"]))
 def test_a_stopped_threshold_search_gives_labels_of_its_answer(forest, threshold, where, link):
     _, ensemble = random_forest(**forest)

@@ -55,7 +55,7 @@ def ratio_of_the_paper(arity: int, depth: int, alpha: float) -> float:
     return arity * (k_alpha ** (depth - 1) - 1) / (n_labels * (k_alpha - 1)) + alpha ** (depth - 1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.sampled_from([(4, 2), (4, 3), (5, 3), (8, 2)]),
     st.sampled_from([0.5, 0.75, 1.0]),
@@ -161,7 +161,7 @@ def test_the_deepest_balanced_tree_has_two_labels_in_its_lowest_parts(n_labels, 
     assert n_labels / arity ** (deepest - 1) >= 2 > n_labels / arity**deepest
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from([(2, 3), (3, 2), (4, 2)]), st.floats(0.02, 0.6), st.integers(0, 2**31))
 def test_a_node_has_at_least_the_share_1_over_k_of_its_parents_features(tree, density, seed):
     """Theorem 3, of any rows: the children of a node have all of its features between them."""
@@ -189,7 +189,7 @@ settings_of_trees = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data_sets, settings_of_trees, st.integers(0, 2**63 - 1))
 def test_trees_are_valid_and_do_not_depend_on_threads(
     data: tuple[SparseRows, LabelRows], items: list[str], seed: int

@@ -46,7 +46,7 @@ def sparse(scores, truth, floor):
     return keeper.all(), LabelRows(indptr, labels.astype(np.int32), K)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(case=cases, empty=st.sampled_from(["one", "zero"]))
 def test_sto_is_the_best_of_all_cuts(case, empty):
     scores, truth = dense(**case)
@@ -62,7 +62,7 @@ def test_sto_is_the_best_of_all_cuts(case, empty):
             assert found[j] == one[j]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(case=cases, empty=st.sampled_from(["one", "zero"]), power=st.sampled_from([0.5, 1.0, 2.0]))
 def test_fta_is_the_best_of_the_grid(case, empty, power):
     scores, truth = dense(**case)
@@ -86,7 +86,7 @@ def test_fta_is_the_best_of_the_grid(case, empty, power):
             assert f(j, own[j]) == pytest.approx(max(f(j, t[j]) for t in grid))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(case=cases, power=st.sampled_from([0.5, 1.0]))
 def test_the_replay_is_the_papers_loop(case, power):
     scores, truth = dense(**case)
@@ -183,7 +183,7 @@ def made(ensemble, thresholds):
     return -greatest_below(ensemble, -logs, -np.inf)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     seed=st.integers(0, 2**31),
     n_trees=st.integers(1, 3),

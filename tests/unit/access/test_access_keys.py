@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,16 +21,9 @@ from service.access.scopes import AccessScope
 from service.base.errors import BadParameter, KeyNotFound, LimitExceeded
 from service.db.engine import Database
 from service.db.tables import ACCESS_KEYS
-from tests.databases import database_url, postgresql  # noqa: F401
+from tests.conftest import together
 
 PREDICT, ADMIN = frozenset({AccessScope.PREDICT}), frozenset({AccessScope.ADMIN})
-
-
-@pytest.fixture
-def database(database_url: str) -> Any:  # noqa: F811
-    found = Database(database_url)
-    yield found
-    found.close()
 
 
 def test_keys_differ_and_show_nothing_of_their_secret() -> None:
@@ -143,22 +136,10 @@ def test_keys_are_bounded_and_the_newest_admin_key_stays(
         keys.create("web", PREDICT)
 
 
-def test_of_several_first_starts_one_makes_the_admin_key(database_url: str) -> None:  # noqa: F811
+def test_of_several_first_starts_one_makes_the_admin_key(database_url: str) -> None:
     databases = [Database(database_url) for _ in range(8)]
-    made: list[str | None] = []
-    gate = threading.Barrier(len(databases))
-
-    def begin(database: Database) -> None:
-        gate.wait()
-        made.append(ensure_admin_key(database))
-
-    threads = [threading.Thread(target=begin, args=(one,)) for one in databases]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    made = together(*(partial(ensure_admin_key, one) for one in databases))
     (text,) = [one for one in made if one is not None]
-    assert len(made) == 8
     (key,) = AccessKeys(databases[0]).list()
     assert (key.id, key.scopes) == (id_of(text), ADMIN)
     AccessKeys(databases[0]).revoke(key.id)
@@ -182,8 +163,7 @@ def test_of_several_processes_one_shows_the_admin_key(tmp_path: Any) -> None:
     assert said.count("\n") == 1
 
 
-def test_entries_come_back_in_pages_the_newest_first(database_url: str) -> None:  # noqa: F811
-    database = Database(database_url)
+def test_entries_come_back_in_pages_the_newest_first(database: Database) -> None:
     audit = AuditLog(database)
     alice = Principal("abcdefgh2345", "alice")
     for number in range(25):
@@ -202,11 +182,9 @@ def test_entries_come_back_in_pages_the_newest_first(database_url: str) -> None:
     assert targets == [f"m@{number} stable" for number in reversed(range(25))]
     assert audit.page(before=third[-1].id) == []
     assert len(audit.page(limit=10**9)) == 26
-    database.close()
 
 
-def test_no_secret_and_no_control_character_comes_in(database_url: str) -> None:  # noqa: F811
-    database = Database(database_url)
+def test_no_secret_and_no_control_character_comes_in(database: Database) -> None:
     audit = AuditLog(database)
     secret = make_secret()
     told = f"{secret}\n\x00{'x' * 1000}"
@@ -216,14 +194,11 @@ def test_no_secret_and_no_control_character_comes_in(database_url: str) -> None:
         assert secret not in str(text)
         assert str(text).startswith(f"xk_{id_of(secret)}  x")
         assert len(str(text)) <= 256
-    database.close()
 
 
-def test_the_oldest_go(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_the_oldest_go(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_module, "ROWS_MAX", 7)
-    database = Database(database_url)
     audit = AuditLog(database)
     for number in range(20):
         audit.append(ENVIRONMENT, "promote", str(number))
     assert [entry.target for entry in audit.page()] == [str(number) for number in range(19, 12, -1)]
-    database.close()

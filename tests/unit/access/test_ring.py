@@ -1,4 +1,4 @@
-"""KeyRing: who may, who may not, and what holds while the database is gone."""
+"""KeyRing: who may, who may not, what holds while the database is gone, and what is open to all."""
 
 import hashlib
 from collections.abc import Iterator
@@ -11,18 +11,18 @@ from pydantic import SecretStr
 from service.access import ring as ring_module
 from service.access.keys import AccessKeys
 from service.access.ring import ANYBODY, ENVIRONMENT, KeyRing
-from service.access.scopes import AccessScope
+from service.access.scopes import AccessScope, describe_access, is_loopback, open_scopes, parse_scopes
 from service.base.errors import (
     AccessRefused,
+    BadParameter,
     DatabaseUnavailable,
     KeyExpired,
     KeyRevoked,
     ScopeMissing,
     XylemError,
 )
-from service.base.settings import Settings
+from service.base.settings import OPENABLE, Settings, read_settings
 from service.db.engine import Database
-from tests.databases import database_url, postgresql  # noqa: F401
 
 ADMIN_KEY = "an admin key of the environment"
 
@@ -63,7 +63,7 @@ class Site:
 
 
 @pytest.fixture
-def site(database_url: str) -> Iterator[Site]:  # noqa: F811
+def site(database_url: str) -> Iterator[Site]:
     found = Site(database_url)
     yield found
     found.database.close()
@@ -246,3 +246,61 @@ def test_nothing_ends_the_thread_that_reads_keys(tmp_path: Path, capsys: pytest.
     assert [key.name for key in site.keys.list()] == ["first admin key"]
     assert site.answer("xk_nobody", AccessScope.PREDICT) == "unauthorized"
     site.database.close()
+
+
+NAMES = ["predict", "feedback", "metrics"]
+
+
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [
+        *((host, True) for host in ("127.0.0.1", "127.3.2.1", "::1", "localhost", "LOCALHOST")),
+        *((host, False) for host in ("0.0.0.0", "::", "", "10.0.0.1")),
+        *((host, False) for host in ("localhost.example.org", "127.0.0.1.example.org")),
+    ],
+)
+def test_what_is_open_follows_the_address(host: str, is_own: bool) -> None:
+    assert is_loopback(host) == is_own
+    settings = Settings(host=host)
+    assert open_scopes(settings) == (set(NAMES) if is_own else set())
+    facts = describe_access(settings)
+    assert sorted(facts["open"] + facts["keys"]) == sorted(AccessScope)
+    assert host in facts["because"]
+
+
+@pytest.mark.parametrize(
+    ("text", "scopes"),
+    [
+        ("predict", {"predict"}),
+        ("metrics, predict", {"predict", "metrics"}),
+        ("none", set()),
+        ("predict,feedback,metrics", set(NAMES)),
+    ],
+)
+def test_the_setting_wins_over_the_address(
+    monkeypatch: pytest.MonkeyPatch, text: str, scopes: set[str]
+) -> None:
+    monkeypatch.setenv("XYLEM_OPEN_SCOPES", text)
+    for host in ("127.0.0.1", "0.0.0.0"):
+        settings = read_settings(host=host)
+        assert open_scopes(settings) == scopes
+        assert describe_access(settings)["because"] == "XYLEM_OPEN_SCOPES"
+
+
+@pytest.mark.parametrize(
+    "text", ["admin", "predict,admin", "all", "*", "none,predict", "predict;metrics", ","]
+)
+def test_admin_is_never_open_and_misspelt_scopes_are_refused(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("XYLEM_OPEN_SCOPES", text)
+    with pytest.raises(BadParameter, match=r"XYLEM_OPEN_SCOPES: .*expected none, or some of predict"):
+        read_settings()
+
+
+def test_names_of_scopes() -> None:
+    assert set(OPENABLE) | {"admin"} == set(AccessScope)
+    assert parse_scopes(["admin", "predict", "admin"]) == {"admin", "predict"}
+    for bad in ([], ["Admin"], ["predict", ""]):
+        with pytest.raises(BadParameter, match="scopes: expected some of predict"):
+            parse_scopes(bad)

@@ -1,4 +1,4 @@
-"""`xylem keys` and the history of `xylem models`, in this process, over a real store and database."""
+"""`xylem keys`, the history of `xylem models`, and what lists or looks without making a database."""
 
 import getpass
 import json
@@ -12,6 +12,7 @@ from service.access.audit import AuditLog
 from service.access.ring import KeyRing
 from service.access.scopes import AccessScope
 from service.base.settings import Settings
+from service.db import FILE_NAME
 from service.db.engine import Database, default_url
 from tests.conftest import Command, answer
 
@@ -93,3 +94,28 @@ def test_where_there_is_no_store_none_is_made(command: Command, tmp_path: Path) 
         status, _, err = command("models", *arguments, store=place)
         assert (status, "expected a model, found none named 'm'" in err) == (2, True)
     assert not place.exists()
+
+
+@pytest.mark.parametrize(("name", "found"), [("jobs", {"jobs": []}), ("schedules", {"schedules": []})])
+def test_a_listing_makes_no_database(
+    command: Command, versions_of_m: Store, name: str, found: dict[str, object]
+) -> None:
+    assert answer(command(name, "list", "--json")) == found
+    assert not (versions_of_m.root / FILE_NAME).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("jobs", "show", "0123456789ab"), "expected the id of a job, found '0123456789ab'"),
+        (("schedules", "delete", "0123456789ab"), "expected the id of a schedule, found '0123456789ab'"),
+        (("schedules", "create", "--job", "no.json", "--rows", "5"), "no.json: expected a readable file"),
+        (("feedback", "delete", "none", "--day", "2026-11-23"), "none"),
+    ],
+)
+def test_what_is_not_there_makes_no_database(
+    command: Command, versions_of_m: Store, arguments: tuple[str, ...], expected: str
+) -> None:
+    status, _, err = command(*arguments)
+    assert (status, expected in err) == (2, True), err
+    assert not (versions_of_m.root / FILE_NAME).exists()

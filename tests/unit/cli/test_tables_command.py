@@ -12,14 +12,8 @@ from tests.conftest import Run
 from tests.jobs_helpers import write_data
 
 OPTIONS = (
-    "--text-column",
-    "title",
-    "--text-column",
-    "body",
-    "--label-column",
-    "tags",
-    "--label-separator",
-    "|",
+    *("--text-column", "title", "--text-column", "body"),
+    *("--label-column", "tags", "--label-separator", "|"),
 )
 
 

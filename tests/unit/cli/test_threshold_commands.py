@@ -11,7 +11,6 @@ from service.db.engine import Database, default_url
 from service.db.tables import CHECKPOINTS, EVENTS, LOG, SHADOWS, VERSIONS
 from service.thresholds.store.state import ThresholdDatabase
 from tests.conftest import Command, Run, answer
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import Replica, put_candidate, token_event
 from tests.jobs_helpers import write_data
 
@@ -23,7 +22,7 @@ def counts(database: Database) -> list[int]:
         return [len(connection.execute(select(table)).all()) for table in tables]
 
 
-def test_all_of_a_version_goes_and_nothing_of_another(database_url: str) -> None:  # noqa: F811
+def test_all_of_a_version_goes_and_nothing_of_another(database_url: str) -> None:
     one, other = Replica(database_url), Replica(database_url)
     other.live.version = 2
     for replica in (one, other):

@@ -5,6 +5,7 @@ import random
 import socket
 import threading
 import time
+from functools import partial
 
 import pytest
 from sqlalchemy import Connection, inspect, make_url, text
@@ -16,32 +17,19 @@ from service.db.engine import Database
 from service.thresholds.live.feedback import FORGET_EVENTS
 from service.thresholds.store.known_events import add_events, forget_events
 from service.thresholds.store.state import all_heads, lock_head, shared_secret
-from tests.databases import database_url, forward, postgresql, socket_path  # noqa: F401
+from tests.conftest import together
+from tests.databases import forward, socket_path
 from tests.feedback_helpers import Replica, token_event
 
 
-def test_several_begin_at_once(database_url: str) -> None:  # noqa: F811
+def test_several_begin_at_once(database_url: str) -> None:
     databases = [Database(database_url) for _ in range(6)]
-    secrets: list[bytes] = []
-    faults: list[Exception] = []
-    gate = threading.Barrier(len(databases))
 
-    def begin(database: Database) -> None:
-        gate.wait()
-        try:
-            with database.write() as connection:
-                secrets.append(shared_secret(connection, "token-key", 32))
-        except Exception as error:
-            faults.append(error)
+    def begin(database: Database) -> bytes:
+        with database.write() as connection:
+            return shared_secret(connection, "token-key", 32)
 
-    threads = [threading.Thread(target=begin, args=(database,)) for database in databases]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not faults
-    assert len(secrets) == 6
-    assert len(set(secrets)) == 1
+    assert len(set(together(*(partial(begin, database) for database in databases)))) == 1
     with databases[0].read() as connection:
         assert all_heads(connection) == []
         assert connection.execute(text("SELECT count(*) FROM schema_version")).scalar_one() == 1
@@ -49,10 +37,7 @@ def test_several_begin_at_once(database_url: str) -> None:  # noqa: F811
         database.close()
 
 
-def test_a_database_gets_the_steps_that_it_lacks(
-    database_url: str,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_database_gets_the_steps_that_it_lacks(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     database = Database(database_url)
     key = os.urandom(16)
     with database.write() as connection:
@@ -71,8 +56,7 @@ def test_a_database_gets_the_steps_that_it_lacks(
         newer.close()
 
 
-def test_events_are_remembered_once(database_url: str) -> None:  # noqa: F811
-    database = Database(database_url)
+def test_events_are_remembered_once(database: Database) -> None:
     rng = random.Random(3)
     pool = [rng.randbytes(16) for _ in range(200)]
     known: set[bytes] = set()
@@ -87,11 +71,9 @@ def test_events_are_remembered_once(database_url: str) -> None:  # noqa: F811
     with database.write() as connection:
         assert add_events(connection, pool, 7) == set(pool) - known
         assert add_events(connection, pool, 7) == set()
-    database.close()
 
 
-def test_old_events_are_forgotten_in_turn(database_url: str) -> None:  # noqa: F811
-    database = Database(database_url)
+def test_old_events_are_forgotten_in_turn(database: Database) -> None:
     days = {os.urandom(16): day for day in (1, 2, 3, 4) for _ in range(50)}
     with database.write() as connection:
         for day in (1, 2, 3, 4):
@@ -107,10 +89,9 @@ def test_old_events_are_forgotten_in_turn(database_url: str) -> None:  # noqa: F
     with database.write() as connection:
         assert add_events(connection, list(days), 9) == {key for key, day in days.items() if day < 3}
         assert forget_events(connection, 3, b"", 1000) == (0, b"")
-    database.close()
 
 
-def test_a_newer_schema_is_refused(database_url: str) -> None:  # noqa: F811
+def test_a_newer_schema_is_refused(database_url: str) -> None:
     database = Database(database_url)
     with database.write() as connection:
         connection.execute(text("UPDATE schema_version SET number = 99"))
@@ -121,17 +102,15 @@ def test_a_newer_schema_is_refused(database_url: str) -> None:  # noqa: F811
     newer.close()
 
 
-def test_what_raises_is_rolled_back(database_url: str) -> None:  # noqa: F811
-    database = Database(database_url)
+def test_what_raises_is_rolled_back(database: Database) -> None:
     with pytest.raises(ZeroDivisionError), database.write() as connection:
         shared_secret(connection, "other", 8)
         _ = 1 // 0
     with database.read() as connection:
         assert connection.execute(text("SELECT count(*) FROM secrets")).scalar_one() == 0
-    database.close()
 
 
-def test_a_reader_sees_one_state(database_url: str) -> None:  # noqa: F811
+def test_a_reader_sees_one_state(database_url: str) -> None:
     database, other = Database(database_url), Database(database_url)
     with database.read() as connection:
         assert all_heads(connection) == []
@@ -144,9 +123,8 @@ def test_a_reader_sees_one_state(database_url: str) -> None:  # noqa: F811
     other.close()
 
 
-def test_what_the_driver_raises_is_said_to_be_the_database(database_url: str) -> None:  # noqa: F811
+def test_what_the_driver_raises_is_said_to_be_the_database(database: Database) -> None:
     """Statements that go past SQLAlchemy's execution fail as all do, and what was done is undone."""
-    database = Database(database_url)
     with database.write() as connection:
         connection.execute(text("ALTER TABLE threshold_versions RENAME TO elsewhere"))
     with pytest.raises(DatabaseUnavailable, match="threshold_versions"), database.write() as connection:
@@ -156,12 +134,11 @@ def test_what_the_driver_raises_is_said_to_be_the_database(database_url: str) ->
         connection.execute(text("ALTER TABLE elsewhere RENAME TO threshold_versions"))
         assert lock_head(connection, "m", 1).epoch == 0
         assert add_events(connection, [b"k" * 16], 1) == {b"k" * 16}
-    database.close()
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("most", [2, 7])
-def test_a_process_has_so_many_connections_and_no_more(database_url: str, most: int) -> None:  # noqa: F811
+def test_a_process_has_so_many_connections_and_no_more(database_url: str, most: int) -> None:
     database, watching = Database(database_url, most), Database(database_url)
     mine = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
     before = threading.Barrier(most + 1)
@@ -199,7 +176,7 @@ def test_a_process_has_so_many_connections_and_no_more(database_url: str, most: 
     watching.close()
 
 
-def test_a_connection_that_the_server_ends_is_replaced(postgresql: str) -> None:  # noqa: F811
+def test_a_connection_that_the_server_ends_is_replaced(postgresql: str) -> None:
     database, other = Database(postgresql), Database(postgresql)
     with pytest.raises(DatabaseUnavailable), database.write() as connection:
         number = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
@@ -214,32 +191,20 @@ def test_a_connection_that_the_server_ends_is_replaced(postgresql: str) -> None:
     other.close()
 
 
-def test_versions_that_take_the_same_events_do_not_wait_for_each_other(
-    database_url: str,  # noqa: F811
-) -> None:
+def test_versions_that_take_the_same_events_do_not_wait_for_each_other(database_url: str) -> None:
     """An event counts once for a model: what two of its versions are sent at once, one of them has."""
     keys = [os.urandom(16) for _ in range(4000)]
     databases = [Database(database_url), Database(database_url)]
     news: list[set[bytes]] = []
-    faults: list[Exception] = []
-    gate = threading.Barrier(len(databases))
+    gate = threading.Barrier(len(databases), timeout=60)
 
     def add(database: Database, step: int) -> None:
-        try:
-            for first in range(0, len(keys), 1000):
-                gate.wait()
-                with database.write() as connection:
-                    news.append(add_events(connection, keys[first : first + 1000][::step], 1))
-        except Exception as error:
-            faults.append(error)
-            gate.abort()
+        for first in range(0, len(keys), 1000):
+            gate.wait()
+            with database.write() as connection:
+                news.append(add_events(connection, keys[first : first + 1000][::step], 1))
 
-    threads = [threading.Thread(target=add, args=pair) for pair in zip(databases, (1, -1), strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not faults
+    together(partial(add, databases[0], 1), partial(add, databases[1], -1))
     assert sum(map(len, news)) == len(keys)
     for database in databases:
         database.close()
@@ -274,7 +239,7 @@ def test_a_server_that_is_not_there() -> None:
     database.close()
 
 
-def test_the_writer_forgets_faster_than_events_come(database_url: str) -> None:  # noqa: F811
+def test_the_writer_forgets_faster_than_events_come(database_url: str) -> None:
     replica = Replica(database_url)
     n_old = 3 * FORGET_EVENTS
     with replica.database.write() as connection:
@@ -290,10 +255,7 @@ def test_the_writer_forgets_faster_than_events_come(database_url: str) -> None: 
     replica.database.close()
 
 
-def test_a_server_that_stands_still_is_given_up(
-    postgresql: str,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_stands_still_is_given_up(postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     goes = threading.Event()
     goes.set()
     with socket.create_server(("127.0.0.1", 0)) as listener:

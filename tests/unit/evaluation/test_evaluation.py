@@ -58,7 +58,7 @@ def split(case: list[tuple[list[int], list[int], int]]) -> tuple[list[list[int]]
     return [p for p, _, _ in case], [t for _, t, _ in case], [u for _, _, u in case]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(cases, counts, st.integers(1, 10_000))
 def test_ranking_is_its_definition(
     case: list[tuple[list[int], list[int], int]], label_counts: list[int], n_rows: int
@@ -77,7 +77,7 @@ def test_ranking_is_its_definition(
         assert 0 <= found[name] <= 100 + 1e-9
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(cases, st.sampled_from(["one", "zero"]))
 def test_f_measures_are_their_definition(case: list[tuple[list[int], list[int], int]], empty: str) -> None:
     predicted, true, unknown = split(case)
@@ -89,7 +89,7 @@ def test_f_measures_are_their_definition(case: list[tuple[list[int], list[int], 
     assert found.empty_label_convention == empty
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(label_sets, label_sets), min_size=1, max_size=8))
 def test_f_measures_are_scikit_learns(case: list[tuple[list[int], list[int]]]) -> None:
     dense = np.zeros((2, len(case), K), np.int8)
@@ -217,7 +217,7 @@ def pooled(scores, are_true):
     return [(float(total / n), hits / n) for total, hits, n in blocks]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(pairs=PAIRS)
 def test_knots_are_the_blocks_of_the_isotonic_fit(pairs):
     scores = np.array([place / 40 for place, _ in pairs], np.float32)
@@ -232,7 +232,7 @@ def test_knots_are_the_blocks_of_the_isotonic_fit(pairs):
     assert np.allclose(np.stack(found).T[1:-1], np.array(expected).reshape(-1, 2), atol=1e-6)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), n=st.integers(1, 3000), power=st.sampled_from([0.1, 1.0, 8.0]))
 def test_every_fit_is_a_calibration(seed, n, power):
     rng = np.random.default_rng(seed)

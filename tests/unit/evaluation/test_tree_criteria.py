@@ -4,7 +4,7 @@ from math import e, log, log2, sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
@@ -60,7 +60,6 @@ def random_tree(seed: int, arity: int, n_inner: int, n_labels: int) -> tuple[np.
 
 
 @given(seeds, st.integers(1, 9), st.integers(1, 12), st.floats(2.01, 8.0))
-@settings(deadline=None)
 def test_criteria_of_nodes_follow_their_definitions(seed: int, n: int, k: int, c: float) -> None:
     matrix = np.random.default_rng(seed).integers(0, 4, (n, k))
     found = criteria_of(counts_of_matrix(matrix), c)
@@ -78,7 +77,6 @@ def test_criteria_of_nodes_follow_their_definitions(seed: int, n: int, k: int, c
 
 
 @given(seeds, st.integers(1, 9), st.integers(1, 12))
-@settings(deadline=None)
 def test_the_error_of_leaves_is_bounded_by_their_shannon_entropy(seed: int, n: int, k: int) -> None:
     matrix = np.random.default_rng(seed).integers(0, 4, (n, k))
     found = leaf_criteria(counts_of_matrix(matrix))
@@ -92,7 +90,6 @@ def test_the_error_of_leaves_is_bounded_by_their_shannon_entropy(seed: int, n: i
 
 
 @given(seeds, st.integers(2, 5), st.integers(0, 12), st.integers(1, 7))
-@settings(deadline=None)
 def test_growing_a_tree_again_never_raises_an_entropy_and_ends_at_its_leaves(
     seed: int, arity: int, n_inner: int, k: int
 ) -> None:
@@ -117,7 +114,6 @@ def objective(children: np.ndarray) -> float:
 
 
 @given(seeds, st.integers(2, 5), st.integers(1, 12), st.integers(1, 7))
-@settings(deadline=None)
 def test_objective_balance_and_purity_follow_their_definitions_and_lemmas(
     seed: int, arity: int, n_inner: int, k: int
 ) -> None:
@@ -146,7 +142,6 @@ def test_objective_balance_and_purity_follow_their_definitions_and_lemmas(
 
 
 @given(seeds, st.integers(1, 12), st.integers(2, 7))
-@settings(deadline=None)
 def test_a_split_lowers_the_entropies_by_what_lemma_4_says(seed: int, n_inner: int, k: int) -> None:
     child_ptr, counts = random_tree(seed, 2, n_inner, k)
     alone, total, found = criteria_of(counts), counts.total, splits_of(child_ptr, counts)

@@ -87,7 +87,7 @@ def test_real_texts_as_scikit_learn(chosen: dict[str, Any]) -> None:
     assert_same(featurizer.transform_texts(TEXTS_UNSEEN), vectorizer.transform(TEXTS_UNSEEN))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.one_of(
         st.text(alphabet="ab é\u0301日 \t\n\x00\x85\u3000", max_size=15),
@@ -239,7 +239,7 @@ def found_in(names: list[str], wanted: list[str]) -> list[int]:
     return ids
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(NAMES, unique=True, max_size=40), st.lists(NAMES, max_size=20))
 def test_any_names_as_a_dict_finds_them(names: list[str], others: list[str]) -> None:
     ids = {name: i for i, name in enumerate(names)}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model_store.errors import Corrupt
@@ -214,7 +214,6 @@ def slow_hashed(words: list[str], n_features: int, signed: bool) -> dict[int, fl
     return dict(sorted(row.items()))
 
 
-@settings(deadline=None)
 @given(st.lists(st.text("abcä_1", min_size=2, max_size=4), max_size=12), st.booleans())
 def test_hashing_is_its_definition(words: list[str], signed: bool) -> None:
     given = {"n_features": 256, "signed": signed, "norm": "none", "ngram_max": 2}

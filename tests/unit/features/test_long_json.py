@@ -37,7 +37,6 @@ def counted(value: Any, *, is_outer: bool = True) -> JsonSize:
     )
 
 
-@settings(deadline=None)
 @given(values)
 def test_as_python_counts(value: Any) -> None:
     for separators in ((",", ":"), (" ,\n", " : ")):
@@ -88,7 +87,6 @@ def large(value: Any, n: int) -> Any:
     return value
 
 
-@settings(deadline=None)
 @given(values, st.integers(0, 1000), st.booleans())
 def test_what_is_read_in_pieces_is_what_is_read_at_once(value: Any, n: int, is_ascii: bool) -> None:
     values = [large(value, n)] * (n % 9)
@@ -101,7 +99,7 @@ def test_what_is_read_in_pieces_is_what_is_read_at_once(value: Any, n: int, is_a
 _ROWS = json.dumps({"a": 1, "rows": [{"features": {f"f{i}": 0.5 for i in range(4000)}}, [1.5] * 9000] * 2})
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.integers(0, len(_ROWS)), st.integers(0, 2), st.text('[]{},:" \\1\x00é', max_size=2))
 def test_what_is_no_json_is_refused_as_orjson_refuses_it(at: int, n_cut: int, more: str) -> None:
     body = (_ROWS[:at] + more + _ROWS[at + n_cut :]).encode()

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.base.errors import BadInput
@@ -95,7 +95,6 @@ requests = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(requests, st.sampled_from(["l2", "l1", "none"]), st.booleans(), st.booleans())
 def test_bodies_become_the_rows_of_the_general_way(
     request: dict[str, object], norm: str, tight: bool, is_sorted: bool
@@ -104,7 +103,6 @@ def test_bodies_become_the_rows_of_the_general_way(
     assert_the_same(json.dumps(request, separators=separators, sort_keys=is_sorted).encode(), norm)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_changed_bodies_are_never_taken_for_others(data: st.DataObject) -> None:
     body = data.draw(st.sampled_from([PLAIN, PLAIN_TUNED, PLAIN_NUMBER]))

@@ -59,7 +59,6 @@ def written(pairs: list[tuple[int, float]], **style: object) -> bytes:
     return json.dumps(instance, **style).encode()  # type: ignore[arg-type]
 
 
-@settings(deadline=None)
 @given(st.lists(pairs, min_size=1, max_size=4), st.booleans())
 def test_instances_are_read_as_the_parser_reads_them(
     rows: list[list[tuple[int, float]]], tight: bool
@@ -68,7 +67,6 @@ def test_instances_are_read_as_the_parser_reads_them(
     assert_the_same([written(row, **style) for row in rows])
 
 
-@settings(deadline=None)
 @given(pairs, st.data())
 def test_changed_lines_are_never_taken_for_others(row: list[tuple[int, float]], data: st.DataObject) -> None:
     line = written(row)
@@ -106,24 +104,14 @@ def test_what_is_plain(line: bytes) -> None:
         b'{"values":[1],"indices":[1]}',
         b'{"indices":[1],"values":[1],"id":3}',
         b'{"indices":[1,2],"values":[1]}',
-        b'{"indices":[true],"values":[1]}',
-        b'{"indices":[01],"values":[1]}',
-        b'{"indices":[-1],"values":[1]}',
-        b'{"indices":[1.0],"values":[1]}',
-        b'{"indices":[2147483648],"values":[1]}',
-        b'{"indices":[1,],"values":[1]}',
-        b'{"indices":[,1],"values":[1]}',
-        b'{"indices":[1],"values":[NaN]}',
-        b'{"indices":[1],"values":[1e400]}',
-        b'{"indices":[1],"values":[1e39]}',
-        b'{"indices":[1],"values":[-0]}',
-        b'{"indices":[1],"values":[+1]}',
-        b'{"indices":[1],"values":[01]}',
-        b'{"indices":[1],"values":[1.]}',
-        b'{"indices":[1],"values":[.5]}',
-        b'{"indices":[1],"values":[1.e5]}',
-        b'{"indices":[1],"values":[1e]}',
-        b'{"indices":[1],"values":["1"]}',
+        *(
+            b'{"indices":[%b],"values":[1]}' % odd
+            for odd in (b"true", b"01", b"-1", b"1.0", b"2147483648", b"1,", b",1")
+        ),
+        *(
+            b'{"indices":[1],"values":[%b]}' % odd
+            for odd in (b"NaN", b"1e400", b"1e39", b"-0", b"+1", b"01", b"1.", b".5", b"1.e5", b"1e", b'"1"')
+        ),
         b'{"indices":[1],"values":[1]',
         b'{"indices":[1],"values":[1}',
         b'{"indices":[1]"values":[1]}',
@@ -176,7 +164,7 @@ def is_the_same(lines: list[bytes], kind: str = "words") -> bool:
     return True
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(texts, min_size=1, max_size=6), st.sampled_from(sorted(KINDS)), st.booleans(), st.booleans())
 def test_texts_become_the_rows_of_the_general_way(
     found: list[str], kind: str, is_ascii: bool, tight: bool
@@ -186,7 +174,7 @@ def test_texts_become_the_rows_of_the_general_way(
     is_the_same([line.encode(errors="surrogatepass") for line in lines], kind)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.data())
 def test_changed_texts_are_never_taken_for_others(data: st.DataObject) -> None:
     line = PLAIN_TEXT

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.base.errors import BadInput
@@ -130,7 +130,6 @@ def not_taken(body: bytes, n_json: int | None) -> bool:
     return False
 
 
-@settings(deadline=None)
 @given(
     st.lists(instances, min_size=1, max_size=5),
     members,
@@ -148,7 +147,6 @@ def test_bodies_become_what_the_models_make_of_them(
         taken(request, norm, binary=style == "binary", **styles.get(style, {}))
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_changed_bodies_are_never_taken_for_others(data: st.DataObject) -> None:
     request = {"id": "a", "inputs": csr(ROWS), "outputs": [{"name": "scores"}], "parameters": {"top_r": 3}}

@@ -54,7 +54,7 @@ def both_ways(request: dict[str, Any], kind: str = "words", **style: Any) -> tup
     return in_json, is_the_same(body, int(headers[HEADER]), kind)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(texts, max_size=5), st.sampled_from(sorted(KINDS)), st.booleans(), st.booleans())
 def test_texts_become_the_rows_of_the_general_way(
     found: list[str], kind: str, is_ascii: bool, is_wide: bool
@@ -64,7 +64,7 @@ def test_texts_become_the_rows_of_the_general_way(
     both_ways(request, kind, ensure_ascii=is_ascii)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.data())
 def test_changed_bodies_are_never_taken_for_others(data: st.DataObject) -> None:
     request = {"inputs": [tensor("text", ['Café "editor"\x01', "debug\tit 😀"])]}

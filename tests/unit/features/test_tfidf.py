@@ -137,7 +137,7 @@ word = st.text(st.characters(codec=None), max_size=8)
 text = st.lists(word, max_size=6).map(" ".join)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.lists(text, min_size=1, max_size=6),
     text,

@@ -1,7 +1,7 @@
 """Stems, lemmas and stop words: the same tokens in training and serving, in every kind that has words."""
 
 import sys
-import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from service.features.languages import LEMMAS, STEMMERS, STOP_LISTS
 from service.features.parameters import TfidfParameters
 from service.features.word_forms import WORD_BYTES_MAX, WordForms, forms_of_list
 from service.features.words import split_words
+from tests.conftest import together
 from tests.oracles.text_tokens import word_runs
 from tests.real_texts import TEXTS, TEXTS_UNSEEN
 
@@ -54,7 +55,7 @@ ALPHABET = ["the", "cats", "running", "a", "ja", "北京", "大", "ไม่", "
 STOPS = ["the", "of", "大", "cats"]
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80, derandomize=True)
 @given(st.lists(st.sampled_from([*ALPHABET, "", ","]), max_size=12), st.sampled_from([" ", ""]))
 def test_forms_are_those_of_the_words_one_by_one(parts: list[str], between: str) -> None:
     text = between.join(parts)
@@ -169,24 +170,18 @@ def test_inflected_words_are_one_feature() -> None:
         assert rows.indices.tolist() == [0, 0]
 
 
-def test_many_threads_read_the_same(tmp_path: Path) -> None:
+def test_many_threads_read_the_same() -> None:
     libraries()
     featurizer, _ = fit_featurizer(dataset(TEXTS[:200]), parameters_of({"kind": "tfidf", "stem": "de"}))
     expected = [featurizer.transform_texts([text]).indices for text in TEXTS_UNSEEN]
     fresh = load_featurizer(featurizer.config(), featurizer.arrays(), featurizer.n_features)
-    wrong: list[str] = []
 
     def read(seed: int) -> None:
         for i in np.random.default_rng(seed).permutation(len(TEXTS_UNSEEN)).tolist():
-            if not np.array_equal(fresh.transform_texts([TEXTS_UNSEEN[i]]).indices, expected[i]):
-                wrong.append(TEXTS_UNSEEN[i])
+            found = fresh.transform_texts([TEXTS_UNSEEN[i]]).indices
+            assert np.array_equal(found, expected[i]), TEXTS_UNSEEN[i]
 
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    together(*(partial(read, seed) for seed in range(4)))
 
 
 def test_every_language_of_the_tables_is_in_its_library() -> None:

@@ -189,9 +189,7 @@ def npy(array: Any) -> bytes:
     return data.getvalue()
 
 
-def test_what_is_too_large_is_refused_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_too_large_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     file = FOLDER / "plain.skops"
     size = len(members_of("plain")["schema.json"])
     monkeypatch.setattr(skops, "MEMBER_BYTES_MAX", size)

@@ -107,7 +107,7 @@ _TEXTS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(name=st.sampled_from(sorted(VECTORIZERS)), texts=_TEXTS)
 def test_any_text_makes_the_same_row(
     pairs: dict[str, tuple[Any, Featurizer]], name: str, texts: list[str]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model_store.names import build_names
@@ -130,7 +130,6 @@ instances = st.lists(
 thresholds = st.sampled_from([None, None, "tuned"]) | st.floats(0.001, 0.9)
 
 
-@settings(deadline=None)
 @given(instances, st.integers(1, 11), st.integers(1, 33), thresholds, st.booleans())
 def test_the_predictions_of_the_general_way(
     both: Both, instances: list[dict[str, Any]], top_r: int, beam_width: int, threshold: Any, exact: bool

@@ -36,29 +36,11 @@ def root(tmp_path: Path) -> Path:
 
 
 HOSTILE = [
-    "",
-    ".",
-    "..",
-    "../secret.jsonl",
-    "sub/../../secret.jsonl",
-    "../root-beside/x.jsonl",
-    "/etc/passwd",
-    "//etc/passwd",
-    "outside.jsonl",
-    "up/secret.jsonl",
-    "up/root-beside/x.jsonl",
-    "circle",
-    "gone.jsonl",
-    "pipe.jsonl",
-    "sub",
-    "a.jsonl\0",
-    "\0",
-    "a.jsonl/x",
-    "none.jsonl",
-    "x" * 300,
-    "sub/" * 1000 + "b.jsonl",
-    "\udcff",
-    "~/x",
+    *("", ".", "..", "../secret.jsonl", "sub/../../secret.jsonl", "../root-beside/x.jsonl"),
+    *("/etc/passwd", "//etc/passwd", "~/x"),
+    *("outside.jsonl", "up/secret.jsonl", "up/root-beside/x.jsonl", "circle", "gone.jsonl"),  # links
+    *("pipe.jsonl", "sub", "a.jsonl/x", "none.jsonl"),  # no files
+    *("a.jsonl\0", "\0", "\udcff", "x" * 300, "sub/" * 1000 + "b.jsonl"),  # no names
 ]
 
 
@@ -151,20 +133,8 @@ def test_an_upload_at_the_limit_is_taken_and_one_beyond_it_is_not(root: Path) ->
 @pytest.mark.parametrize(
     "name",
     [
-        ".hidden",
-        "-x",
-        "sub/.x",
-        "a b",
-        "ü",
-        "x/y",
-        "sub//x",
-        "sub/x/",
-        "../x",
-        "a.jsonl/x",
-        "up/x",
-        "sub",
-        "/x",
-        "\0",
+        *(".hidden", "-x", "sub/.x", "a b", "ü", "\0"),
+        *("x/y", "sub//x", "sub/x/", "../x", "a.jsonl/x", "up/x", "sub", "/x"),
     ],
 )
 def test_an_upload_has_a_plain_name_in_a_directory_that_is_there(root: Path, name: str) -> None:

@@ -17,14 +17,12 @@ from pydantic import SecretStr
 from service.access.keys import add_key
 from service.access.scopes import AccessScope
 from service.jobs.figures import FiguresPage, JobFigures
-from service.jobs.leases import Claim
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.jobs_helpers import Desk, settings_for
 from tests.servers import wait_for
 
 
 @pytest.fixture
-def desk(tmp_path: Path, database_url: str) -> Iterator[Desk]:  # noqa: F811
+def desk(tmp_path: Path, database_url: str) -> Iterator[Desk]:
     made = Desk(settings_for(tmp_path, job_attempts_max=2), database_url)
     yield made
     made.database.close()
@@ -43,12 +41,6 @@ def figures(desk: Desk) -> dict[tuple[str, str, str], float]:
     }
 
 
-def claimed(desk: Desk) -> Claim:
-    claim = desk.leases.claim("w")
-    assert claim is not None
-    return claim
-
-
 def test_what_waits_runs_and_has_ended_is_counted(desk: Desk) -> None:
     assert figures(desk) == {}
     ids = [desk.add() for _ in range(6)]
@@ -62,7 +54,7 @@ def test_what_waits_runs_and_has_ended_is_counted(desk: Desk) -> None:
         "cancelled",
     }
     assert not any(value for (name, _, _), value in found.items() if "ended" in name or "total" in name)
-    claims = [claimed(desk) for _ in ids]
+    claims = [desk.claim() for _ in ids]
     desk.leases.succeed(claims[0], {})
     desk.leases.fail(claims[1], "no", "bad-data")
     desk.leases.cancel(claims[2])
@@ -80,7 +72,7 @@ def test_what_waits_runs_and_has_ended_is_counted(desk: Desk) -> None:
     assert found["xylem_jobs_ended_total", "threshold-tuning", "cancelled"] == 1
     assert found["xylem_job_seconds_total", "threshold-tuning", "cancelled"] == 0
     desk.jobs.retry(ids[1])  # it may end again
-    desk.leases.succeed(claimed(desk), {})
+    desk.leases.succeed(desk.claim(), {})
     assert figures(desk)["xylem_jobs_ended_total", "training", "succeeded"] == 2
     assert figures(desk)["xylem_jobs_ended_total", "training", "failed"] == 1
 
@@ -89,7 +81,7 @@ def test_totals_outlive_the_jobs(desk: Desk) -> None:
     few = desk.limited(jobs_kept_max=2)
     for _ in range(5):
         few.add()
-        few.leases.succeed(claimed(few), {})
+        few.leases.succeed(few.claim(), {})
     assert len(few.jobs.list()) == 2
     assert figures(few)["xylem_jobs_ended_total", "training", "succeeded"] == 5
     few.database.close()

@@ -21,12 +21,11 @@ from service.base.errors import (
 )
 from service.jobs.job import Job, JobProgress, PromotionVerdict
 from service.jobs.leases import Claim, ClaimLost
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.jobs_helpers import TRAINING, Desk, settings_for
 
 
 @pytest.fixture
-def desk(tmp_path: Path, database_url: str) -> Iterator[Desk]:  # noqa: F811
+def desk(tmp_path: Path, database_url: str) -> Iterator[Desk]:
     made = Desk(settings_for(tmp_path), database_url)
     yield made
     made.database.close()
@@ -127,8 +126,8 @@ def test_of_many_workers_each_job_is_claimed_by_one(desk: Desk) -> None:
 
 def test_the_oldest_job_comes_first_and_tells_how_far_it_is(desk: Desk) -> None:
     ids = [desk.add(n=n) for n in range(3)]
-    claim = desk.leases.claim("w")
-    assert claim is not None and claim.job.id == ids[0] and claim.job.state == "running"
+    claim = desk.claim()
+    assert claim.job.id == ids[0] and claim.job.state == "running"
     progress = JobProgress("read", 5, 10, 2.0, 2.5)
     assert desk.leases.renew(claim, progress) == "go on"
     verdict = PromotionVerdict(False, ("P@5 fell",), "latest", 3)
@@ -171,8 +170,7 @@ def test_a_job_whose_worker_died_is_taken_over_and_the_dead_change_nothing(desk:
 
 def test_a_renewal_that_tells_nothing_new_is_no_change_of_the_job(desk: Desk) -> None:
     job_id = desk.add(n=1)
-    claim = desk.leases.claim("w")
-    assert claim is not None
+    claim = desk.claim()
     progress = JobProgress("train", 1, 2)
     desk.leases.renew(claim, progress)
     revision = desk.jobs.get(job_id).revision
@@ -185,8 +183,7 @@ def test_a_renewal_that_tells_nothing_new_is_no_change_of_the_job(desk: Desk) ->
 
 def test_a_lease_that_was_renewed_late_is_kept_while_nobody_took_the_job(desk: Desk) -> None:
     job_id = desk.add()
-    claim = desk.leases.claim("w")
-    assert claim is not None
+    claim = desk.claim()
     desk.end_lease(job_id)  # the database was away
     assert desk.leases.renew(claim, None) == "go on"
     assert desk.leases.claim("other") is None
@@ -206,8 +203,7 @@ def test_a_job_that_workers_die_of_fails_with_the_reason(desk: Desk) -> None:
 def test_a_stopping_worker_gives_its_job_back(desk: Desk) -> None:
     job_id = desk.add()
     for is_counted, attempts in ((False, 0), (True, 1)):
-        claim = desk.leases.claim("w")
-        assert claim is not None
+        claim = desk.claim()
         desk.leases.give_back(claim, is_counted=is_counted)
         job = desk.jobs.get(job_id)
         assert (job.state, job.attempts, job.progress) == ("queued", attempts, None)
@@ -217,8 +213,8 @@ def test_cancelling_at_once_while_running_twice_and_too_late(desk: Desk) -> None
     waits, runs = desk.add(n=1), desk.add(n=2)
     assert desk.jobs.cancel(waits).state == "cancelled"
     assert desk.jobs.cancel(waits).state == "cancelled"
-    claim = desk.leases.claim("w")
-    assert claim is not None and claim.job.id == runs
+    claim = desk.claim()
+    assert claim.job.id == runs
     asked = desk.jobs.cancel(runs)
     assert (asked.state, asked.cancel_asked) == ("running", True)
     assert desk.jobs.cancel(runs) == asked
@@ -226,8 +222,7 @@ def test_cancelling_at_once_while_running_twice_and_too_late(desk: Desk) -> None
     desk.leases.cancel(claim)
     assert desk.jobs.cancel(runs).state == "cancelled"
     done = desk.add(n=3)
-    claim = desk.leases.claim("w")
-    assert claim is not None
+    claim = desk.claim()
     desk.leases.succeed(claim, {})
     with pytest.raises(JobConflict, match="succeeded"):
         desk.jobs.cancel(done)
@@ -246,8 +241,7 @@ def test_only_jobs_that_failed_or_were_cancelled_are_tried_again(desk: Desk) -> 
     job_id = desk.add()
     with pytest.raises(JobConflict, match="queued"):
         desk.jobs.retry(job_id)
-    claim = desk.leases.claim("w")
-    assert claim is not None
+    claim = desk.claim()
     with pytest.raises(JobConflict, match="running"):
         desk.jobs.retry(job_id)
     desk.leases.fail(claim, "why", "bad-data")
@@ -256,8 +250,7 @@ def test_only_jobs_that_failed_or_were_cancelled_are_tried_again(desk: Desk) -> 
     again = desk.jobs.retry(job_id)
     assert (again.state, again.attempts, again.error, again.ended) == ("queued", 0, None, None)
     assert again.revision > failed.revision
-    claim = desk.leases.claim("w")
-    assert claim is not None
+    claim = desk.claim()
     desk.leases.succeed(claim, {})
     with pytest.raises(JobConflict, match="succeeded"):
         desk.jobs.retry(job_id)
@@ -276,8 +269,7 @@ def test_what_a_database_cannot_hold_is_no_fault_of_the_database(desk: Desk) -> 
             call("\0" * 24)
     desk.add()
     assert desk.jobs.list(model="m\0") == [] == desk.jobs.list(kind="\0")
-    claim = desk.leases.claim("worker")
-    assert claim is not None
+    claim = desk.claim()
     desk.leases.fail(claim, "expected text, found \0 and \ud800", "bad-data")
     job = desk.jobs.get(claim.job.id)
     assert (job.state, job.error) == ("failed", "expected text, found   and ?")
@@ -288,8 +280,7 @@ def test_the_history_is_finite(desk: Desk) -> None:
     ids = []
     for number in range(6):
         ids.append(few.add(n=number))
-        claim = few.leases.claim("w")
-        assert claim is not None
+        claim = few.claim()
         few.leases.succeed(claim, {})
     waiting = few.add(n=7)
     assert [job.id for job in few.jobs.list()] == [waiting, *ids[:2:-1]]
@@ -309,8 +300,7 @@ def test_who_follows_a_job_hears_of_every_state_and_of_its_end(
         async for job in desk.jobs.follow(job_id, after):
             heard.append(job)
             if job.state == "queued":
-                claim = desk.leases.claim("w")
-                assert claim is not None
+                claim = desk.claim()
                 claims.append(claim)
             elif job.progress is None:
                 desk.leases.renew(claims[0], JobProgress("read", 1, 2))

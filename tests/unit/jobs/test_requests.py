@@ -147,21 +147,10 @@ def test_all_faults_of_a_training_are_told_at_once(data: DataRoot) -> None:
         data,
     )
     assert found.keys() == {
-        "model",
-        "data",
-        "valid",
-        "parameters.trees",
-        "parameters.none",
-        "parameters.loss",
-        "parameters.features.ngram_max",
-        "parameters.features.none",
-        "weights",
-        "seed",
-        "split",
-        "thresholds.method",
-        "thresholds.kappa",
-        "promotion.if[1].least_change",
-        "unknown",
+        *("model", "data", "valid", "weights", "seed", "split", "unknown"),
+        *("parameters.trees", "parameters.none", "parameters.loss"),
+        *("parameters.features.ngram_max", "parameters.features.none"),
+        *("thresholds.method", "thresholds.kappa", "promotion.if[1].least_change"),
     }
     assert found["parameters.trees"] == "expected an integer from 1 to 100, found -3"
     assert found["seed"] == "expected at least 0, found -1"

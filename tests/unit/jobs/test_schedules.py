@@ -1,6 +1,5 @@
 """Schedules: by a cron line and by rows of feedback, each run once whatever happens, and what is refused."""
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from service.db.tables import SCHEDULES
 from service.jobs import schedules as module
 from service.jobs.schedules import Schedules, next_time
 from service.thresholds.store.feedback_rows import add_rows
-from tests.databases import database_url, postgresql  # noqa: F401
+from tests.conftest import together
 from tests.jobs_helpers import TRAINING, Desk, settings_for
 from tests.small_models import small_draft
 
@@ -44,13 +43,12 @@ class Place:
             connection.execute(update(SCHEDULES).values(next_at=SCHEDULES.c.next_at - seconds))
 
     def end_job(self) -> None:
-        claim = self.desk.leases.claim("w")
-        assert claim is not None
+        claim = self.desk.claim()
         self.desk.leases.succeed(claim, None)
 
 
 @pytest.fixture
-def place(tmp_path: Path, database_url: str) -> Iterator[Place]:  # noqa: F811
+def place(tmp_path: Path, database_url: str) -> Iterator[Place]:
     made = Place(tmp_path, database_url)
     yield made
     made.desk.database.close()
@@ -86,21 +84,7 @@ def test_times_that_were_missed_are_one_run_and_of_many_workers_one_submits_it(p
     assert place.schedules.run_due() == 0
     place.pass_time(30 * 86_400)
     workers = [Schedules(place.desk.database, place.desk.settings) for _ in range(6)]
-    gate, faults = threading.Barrier(len(workers)), []
-
-    def look(worker: Schedules) -> None:
-        gate.wait()
-        try:
-            worker.run_due()
-        except Exception as error:
-            faults.append(error)
-
-    threads = [threading.Thread(target=look, args=(worker,)) for worker in workers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert faults == []
+    together(*(worker.run_due for worker in workers))
     assert len(place.desk.jobs.list()) == 1
     (found,) = place.schedules.schedules()
     assert found["runs"] == 1 and found["next"] > made["created"]

@@ -1,8 +1,8 @@
 """Aliases: one document each, what is refused of it, what ends with a move and what stays, and the moves."""
 
 import json
-import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from model_store.migrating import OldStore
 from model_store.moves import MOVES_BYTES_MAX, SPLIT, Cause, Move, parse_moves, render_move
 from model_store.store import Store
 from tests.alias_helpers import deny, file_of, split
+from tests.conftest import together
 from tests.faulty_fs import QuickFileSystem
 from tests.small_models import small_draft
 
@@ -286,12 +287,7 @@ def test_of_many_who_change_an_alias_at_once_none_is_lost(tmp_path: Path) -> Non
         Store(tmp_path).change_alias("m", "latest", "denied", denying(lambda before: {*before, name}))
 
     names = [f"label {i}" for i in range(8)]
-    threads = [threading.Thread(target=add, args=(name,)) for name in names]
-    threads.append(threading.Thread(target=lambda: split(Store(tmp_path), "m", (1, 10))))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*(partial(add, name) for name in names), lambda: split(Store(tmp_path), "m", (1, 10)))
     alias = store.alias("m")
     assert (alias.denied, alias.canary) == (tuple(names), Beside(1, 10))
     assert [move.id for move in store.moves("m")] == list(range(1, 12))

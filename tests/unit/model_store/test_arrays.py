@@ -37,7 +37,7 @@ def written(directory: Path, array: Any) -> ArrayInfo:
     return write_array(FS, directory, "g/x", array)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     array=st.sampled_from(sorted(DESCRIPTORS)).flatmap(
         lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
@@ -286,7 +286,7 @@ def test_a_map_ends_with_its_last_view(tmp_path: Path) -> None:
     assert not is_mapped(file)
 
 
-def test_what_cannot_be_mapped_is_an_error_of_the_system(tmp_path: Path) -> None:
+def test_what_cannot_be_mapped_is_an_error_of_the_system() -> None:
     reading, writing = os.pipe()
     try:
         with pytest.raises(OSError, match="No such device"):

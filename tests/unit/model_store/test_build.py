@@ -1,4 +1,4 @@
-"""From trees to arrays: the numbering, the rows' places, weights in fewer bits, and what is refused."""
+"""From trees to arrays and back: numbering, places of rows, weights in fewer bits, what is refused."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_store.build import CHILDREN_MAX, DENSE_SHARE, build_ensemble, padded, store_weights, to_bfloat16
-from model_store.ensemble import LANES, Chunk, Tree, TreeEnsemble
+from model_store.compiled.handles import F32, I32
+from model_store.decoding import chunk_of
+from model_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights
+from service.trainers.classifiers import merge_chunks
 from tests.oracles.trees import random_forest
 from tests.small_models import small_draft
 
@@ -39,7 +42,7 @@ def weights_of(ensemble: TreeEnsemble, node: int, n_features: int) -> np.ndarray
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 2**31),
     st.integers(1, 3),
@@ -151,7 +154,7 @@ def test_int8_keeps_each_childs_largest_weight_and_rounds_the_others():
 def test_no_trees_and_unknown_weights_are_refused():
     with pytest.raises(ValueError, match="at least one tree"):
         build_ensemble([], 3, 4)
-    with pytest.raises(ValueError, match="found 'float64'"):
+    with pytest.raises(ValueError, match="float32, bfloat16, int8, found 'float64'"):
         build_ensemble([stump(3, np.array([0]))], 3, 4, "float64")  # type: ignore[arg-type]
 
 
@@ -170,6 +173,7 @@ def test_storing_weights_changes_nothing_else(weights):
             assert before is after
     assert len(stored.sparse) == len(ensemble.sparse)
     assert len(stored.dense) == len(ensemble.dense)
+    assert len(stored.node_scale) == (len(ensemble.parent) if weights == "int8" else 0)
     assert np.count_nonzero(stored.dense) <= np.count_nonzero(ensemble.dense)
 
 
@@ -180,7 +184,6 @@ def as_float32(halves: np.ndarray) -> np.ndarray:
     return (halves.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-(2.0**126), 2.0**126, width=32), min_size=1, max_size=20))
 def test_bfloat16_is_the_nearest_and_of_two_the_even_one(numbers: list[float]) -> None:
     weights = np.array(numbers, np.float32)
@@ -250,26 +253,70 @@ def _width(n_children: int) -> int:
     return -(-n_children // 16) * 16 if n_children > 16 else 1 << (int(n_children) - 1).bit_length()
 
 
-@pytest.mark.parametrize("weights", ["bfloat16", "int8"])
-def test_everything_else_is_shared(weights: str) -> None:
-    stored = store_weights(ENSEMBLE, weights)  # type: ignore[arg-type]
-    for name in set(TreeEnsemble._fields) - {"sparse", "dense", "node_scale"}:
-        assert getattr(stored, name) is getattr(ENSEMBLE, name)
-    assert len(stored.node_scale) == (len(ENSEMBLE.parent) if weights == "int8" else 0)
+N_FEATURES = 3000
 
 
-@pytest.mark.parametrize(("n_children", "fits"), [(256, True), (257, False)])
-def test_as_many_children_as_a_word_can_tell_apart_and_one_more(n_children: int, fits: bool) -> None:
-    assert CHILDREN_MAX["int8"] == 256
-    wide = ENSEMBLE._replace(child_ptr=np.array([1, 1 + n_children], np.int32))
-    if fits:
-        narrow = small_draft(1, n_labels=256, n_features=20, n_trees=1).ensemble
-        assert store_weights(narrow, "int8").dense.dtype == np.int8
-    else:
-        with pytest.raises(ValueError, match=f"at most 256 children for int8, found {n_children}"):
-            store_weights(wide, "int8")
+def _dense(seed: int, n_children: int, density: float) -> F32:
+    """Weights of whole numbers, which every type of weights keeps: some features have none, some all."""
+    random = np.random.default_rng(seed)
+    weights = random.integers(1, 127, (N_FEATURES, n_children)).astype(np.float32)
+    weights[random.random((N_FEATURES, n_children)) >= density * random.random((N_FEATURES, 1))] = 0
+    weights[random.random(N_FEATURES) < 0.5] = 0
+    weights[7] = 127
+    return weights
 
 
-def test_a_type_that_there_is_not() -> None:
-    with pytest.raises(ValueError, match="float32, bfloat16, int8"):
-        store_weights(ENSEMBLE, "float64")  # type: ignore[arg-type]
+def _chunk(weights: F32) -> Chunk:
+    feature, child = np.nonzero(weights)
+    return Chunk.of(
+        feature, child, weights[feature, child], np.arange(1, len(weights[0]) + 1).astype(np.float32)
+    )
+
+
+def _as_dense(chunk: Chunk) -> F32:
+    weights = np.zeros((N_FEATURES, len(chunk.bias)), np.float32)
+    weights[chunk.feature, chunk.child] = chunk.weight
+    assert len(chunk.weight) == np.count_nonzero(weights), "each once, none of 0"
+    assert np.all(np.diff(chunk.features) > 0) and np.all(np.diff(chunk.row_ptr) > 0)
+    keys = chunk.feature.astype(np.int64) * len(chunk.bias) + chunk.child
+    assert np.all(np.diff(keys) > 0), "in order"
+    return weights
+
+
+@pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("n_children", [1, 5, 40])
+def test_a_chunk_is_read_as_it_was_built(n_children: int, weights: Weights) -> None:
+    dense = _dense(n_children, n_children, 0.6)
+    child_ptr = np.append([1], np.full(n_children + 1, n_children + 1)).astype(np.int32)
+    label = np.append([-1], np.arange(n_children)).astype(np.int32)
+    tree = Tree(child_ptr, label, [_chunk(dense), *[None] * n_children])
+    found = chunk_of(build_ensemble([tree], n_children, N_FEATURES, weights), 0)
+    assert np.array_equal(_as_dense(found), dense)
+    assert np.array_equal(found.bias, np.arange(1, n_children + 1))
+
+
+def test_chunks_are_merged_by_the_places_of_their_children() -> None:
+    first, second, third = _dense(1, 6, 0.5), _dense(2, 3, 0.5), _dense(3, 2, 0.5)
+    third[first[:, 1] != 0] = 0  # its first child goes on in the features that the first one's has none of
+    places: list[I32] = [np.array(of, np.int32) for of in ([0, 4, -1, 5, -1, 7], [1, -1, 6], [4, 2])]
+    merged = merge_chunks(list(zip(map(_chunk, (first, second, third)), places, strict=True)), 9)
+    expected, bias = np.zeros((N_FEATURES, 9), np.float32), np.zeros(9, np.float32)
+    for weights, place in zip((first, second, third), places, strict=True):
+        for child, at in enumerate(place.tolist()):
+            if at >= 0:
+                expected[:, at] += weights[:, child]
+                bias[at] = bias[at] or child + 1  # of what comes first
+    assert np.array_equal(_as_dense(merged), expected)
+    assert np.array_equal(merged.bias, bias)
+
+
+@pytest.mark.parametrize("n_parts", [0, 1, 2, 5, 8, 11])
+def test_any_number_of_chunks_is_merged_as_they_are_side_by_side(n_parts: int) -> None:
+    parts = [_dense(number, 3, 0.5) for number in range(n_parts)]
+    order = np.random.default_rng(n_parts).permutation(3 * n_parts).astype(np.int32).reshape(n_parts, 3)
+    merged = merge_chunks(list(zip(map(_chunk, parts), order, strict=True)), 3 * n_parts)
+    expected = np.zeros((N_FEATURES, 3 * n_parts), np.float32)
+    for weights, place in zip(parts, order, strict=True):
+        expected[:, place] = weights
+    assert np.array_equal(_as_dense(merged), expected)
+    assert np.array_equal(merged.bias[order.ravel()], np.tile([1.0, 2.0, 3.0], n_parts))

@@ -77,7 +77,7 @@ def vocabularies(draw: st.DrawFn) -> list[Subject]:
     return [Subject(uri, draw(st.none() | TEXT), draw(names), draw(above)) for uri in uris]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(vocabularies())
 def test_any_table_is_read_as_it_was_given(tmp_path: Path, subjects: list[Subject]) -> None:
     path = tmp_path / "f"

@@ -160,7 +160,7 @@ def found(names: list[str], part: str) -> list[bool]:
     return names_with(table.offsets, table.utf8, part).tolist()  # type: ignore[no-any-return]
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(
     names=st.lists(st.text(LETTERS, min_size=1, max_size=8), min_size=1, max_size=20, unique=True),
     part=st.text(LETTERS, max_size=3),

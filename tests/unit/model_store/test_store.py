@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import io
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from model_store.errors import (
 )
 from model_store.identifiers import VERSION_MAX
 from model_store.store import ModelInfo, Store
+from tests.conftest import together
 from tests.faulty_fs import QuickFileSystem
 from tests.small_models import small_draft
 
@@ -77,22 +77,8 @@ def test_what_is_not_there(store: Store) -> None:
 
 
 BAD_NAMES = [
-    "",
-    ".",
-    "..",
-    "../m",
-    "a/b",
-    "/etc",
-    "A",
-    "a b",
-    "-a",
-    "_a",
-    "a\x00",
-    "a\n",
-    "é",
-    "a" * 64,
-    7,
-    None,
+    *("", ".", "..", "../m", "a/b", "/etc"),
+    *("A", "a b", "-a", "_a", "a\x00", "a\n", "é", "a" * 64, 7, None),
 ]
 
 
@@ -301,15 +287,7 @@ def test_an_alias_that_moves_while_its_version_is_deleted(store: Store) -> None:
 
 
 def test_threads_publish_at_once(store: Store) -> None:
-    def publish() -> None:
-        found.append(store.publish("m", DRAFT).version)
-
-    found: list[int] = []
-    threads = [threading.Thread(target=publish) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = together(*[lambda: store.publish("m", DRAFT).version] * 8)
     assert sorted(found) == list(range(1, 9))
     assert store.resolve("m") == 8
 

@@ -1,6 +1,5 @@
 """A verb of aliases that is not there: a change, a route and a command make it, and nothing else."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -90,7 +89,7 @@ def store(tmp_path: Path) -> Store:
     return made
 
 
-def test_over_http_it_is_served_and_told(store: Store) -> None:
+async def test_over_http_it_is_served_and_told(store: Store) -> None:
     path, headers = "/v1/admin/models/raw/aliases/latest/swap", {"authorization": f"Bearer {KEY}"}
 
     async def call(client: httpx.AsyncClient) -> None:
@@ -108,12 +107,9 @@ def test_over_http_it_is_served_and_told(store: Store) -> None:
         refused = await client.post(path, json={}, headers=headers)
         assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
 
-    async def main() -> None:
-        settings = settings_of(store.root, admin_key=SecretStr(KEY))
-        async with serving(settings) as (_, client):
-            await call(client)
-
-    asyncio.run(main())
+    settings = settings_of(store.root, admin_key=SecretStr(KEY))
+    async with serving(settings) as (_, client):
+        await call(client)
 
 
 def test_on_the_command_line(store: Store, run_here: Run) -> None:

@@ -2,9 +2,9 @@
 
 import json
 import shutil
-import threading
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,7 @@ from service.registry.follower import RemoteFollower
 from service.registry.remote import ATTEMPTS, INDEX, RemoteStore
 from service.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion, parse_index, render_index
 from service.server.serve import follow_remote
+from tests.conftest import together
 from tests.small_models import small_draft
 
 
@@ -89,14 +90,7 @@ def test_no_change_of_many_at_once_is_lost(store: Store, tmp_path: Path) -> None
     url = f"file://{tmp_path}/remote"
     pushed = RemoteStore(url).push(store, "m", 1)
     aliases = [f"alias-{i}" for i in range(ATTEMPTS // 2)]
-    threads = [
-        threading.Thread(target=lambda alias=alias: move(RemoteStore(url), alias, pushed))
-        for alias in aliases
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*(partial(move, RemoteStore(url), alias, pushed) for alias in aliases))
     found = RemoteStore(url).index()
     assert found.generation == len(aliases)
     assert found.models["m"].aliases.keys() == set(aliases)

@@ -26,7 +26,6 @@ from service.db.engine import Database
 from service.db.tables import VERSIONS
 from service.registry.facts import move_facts, provenance
 from service.registry.registry import Registry
-from tests.databases import database_url, postgresql  # noqa: F401
 from tests.faulty_fs import QuickFileSystem
 from tests.small_models import small_draft
 
@@ -69,7 +68,7 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path, database_url: str) -> Iterator[House]:  # noqa: F811
+def house(tmp_path: Path, database_url: str) -> Iterator[House]:
     found = House(tmp_path, database_url)
     yield found
     found.database.close()

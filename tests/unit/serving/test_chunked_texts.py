@@ -103,7 +103,7 @@ def test_a_batch_answers_as_predict(served: ServedVersion) -> None:
     assert found[2]["error"]["code"] == "bad-request"
 
 
-def test_what_is_short_or_no_text_is_not_divided(store: Store, served: ServedVersion) -> None:
+def test_what_is_short_or_no_text_is_not_divided(store: Store) -> None:
     raw = serve_model(store.open("raw"))
     rows = [{"indices": [1, 5], "values": [1.0, 2.0]}]
     assert labels_of(raw, body(rows, chunk_characters=MOST)) == labels_of(raw, body(rows))
@@ -178,9 +178,7 @@ def measured(store: Store, rows: Path, **options: Any) -> dict[str, Any]:
     return report
 
 
-def test_an_evaluation_is_of_the_means(
-    store: Store, rows: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_evaluation_is_of_the_means(store: Store, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = [json.loads(line) for line in rows.read_text().splitlines()]
     answers = xylem.load(store.root, "m").predict(
         [row["text"] for row in given], N_LABELS, chunk_characters=MOST

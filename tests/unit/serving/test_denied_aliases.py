@@ -18,7 +18,7 @@ from service.serving.live import LiveModels
 from service.serving.opening import serve_model
 from service.serving.served import ServedVersion
 from tests.alias_helpers import deny, file_of, split
-from tests.feedback_helpers import RAW, event, send, with_client
+from tests.feedback_helpers import RAW, client_of, event, send
 from tests.oip_requests import csr
 from tests.served_models import at_once, in_thread, publish_model
 from tests.small_models import small_draft, softmax_draft
@@ -161,7 +161,7 @@ async def body_of(response: httpx.Response) -> Any:
     return response.json()
 
 
-def test_every_route_of_an_alias_keeps_to_it_and_a_number_does_not(own_store: Store) -> None:
+async def test_every_route_of_an_alias_keeps_to_it_and_a_number_does_not(own_store: Store) -> None:
     deny(own_store, "raw", DENIED)
     deny(own_store, "text", DENIED)
 
@@ -189,7 +189,7 @@ def test_every_route_of_an_alias_keeps_to_it_and_a_number_does_not(own_store: St
             {one["label"] for one in (await body_of(several))[0]["results"]},
         ]
 
-    async def call(client: httpx.AsyncClient) -> None:
+    async with client_of(own_store) as client:
         every = {f"label::{i}" for i in range(11)}
         for names in await labels_of(client, "/v1/models/raw", "text"):
             assert names == every - set(DENIED)
@@ -200,8 +200,6 @@ def test_every_route_of_an_alias_keeps_to_it_and_a_number_does_not(own_store: St
         assert (refused.status_code, refused.json()["code"]) == (422, "unknown-label")
         assert "instances[0].labels[1]" in refused.text and "neither denied nor deprecated" in refused.text
         assert (await client.post("/v1/models/raw/versions/2/score", json=score)).status_code == 200
-
-    with_client(own_store, call)
 
 
 def test_a_canary_and_a_shadow_of_the_alias_keep_to_it(own_store: Store) -> None:
@@ -280,12 +278,12 @@ def test_a_damaged_alias_serves_on_what_was_served_and_nothing_at_a_start(own_st
     assert [failure.detail for failure in late.status().failures] == ["the alias's file is damaged"]
 
 
-def test_feedback_passes_over_what_the_alias_denies(own_store: Store) -> None:
+async def test_feedback_passes_over_what_the_alias_denies(own_store: Store) -> None:
     async def marks(client: httpx.AsyncClient) -> dict[str, int]:
         found = await body_of(await client.get("/v1/models/raw/versions/2/labels"))
         return {label["label"]: label["marks"] for label in found["labels"]}
 
-    async def call(client: httpx.AsyncClient) -> None:
+    async with client_of(own_store, store_poll_seconds=0.05) as client:
         true = ["label::1", "label::3"]
         await send(client, event("a", true))
         before = await marks(client)
@@ -299,5 +297,3 @@ def test_feedback_passes_over_what_the_alias_denies(own_store: Store) -> None:
         assert after["label::1"] == before["label::1"] + 1
         await send(client, event("c", true), path="/v1/models/raw/versions/2/feedback")
         assert (await marks(client))["label::3"] == before["label::3"] + 1
-
-    with_client(own_store, call, store_poll_seconds=0.05)

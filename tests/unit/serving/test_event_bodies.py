@@ -112,7 +112,7 @@ text_events = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.lists(events, max_size=5), st.sampled_from(["l2", "none"]), st.booleans(), st.booleans(), st.booleans()
 )
@@ -122,7 +122,7 @@ def test_events_become_what_the_general_way_makes_of_them(
     compare_all(some, norm, tight=tight, is_sorted=is_sorted, is_ascii=is_ascii)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(text_events, max_size=5), st.booleans(), st.booleans(), st.booleans())
 def test_events_of_texts_too(
     some: list[dict[str, object]], tight: bool, is_sorted: bool, is_ascii: bool
@@ -217,7 +217,7 @@ def test_an_event_is_not_made_of_two_lines() -> None:
     assert plainly(f"{_EVENT}\n".encode(), are_lines=True) is None
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.data())
 def test_no_damage_is_read_otherwise(data: st.DataObject) -> None:
     body = bytearray(data.draw(st.sampled_from([GOOD, _BY_TOKEN.encode(), _EVENT.encode()])))

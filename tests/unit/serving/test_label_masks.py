@@ -3,9 +3,9 @@
 import gc
 import json
 import random
-import threading
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ from service.serving.rows import to_options
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
 from service.workflows.train import TrainRequest, train_and_publish
+from tests.conftest import together
 from tests.served_models import at_once, in_thread, publish_model
 
 N_LABELS = 11
@@ -99,7 +100,7 @@ def test_an_alias_that_denies_labels_has_masks_of_its_own(served: ServedVersion)
 
 
 def test_threads_get_the_masks_they_ask_for(served: ServedVersion, monkeypatch: pytest.MonkeyPatch) -> None:
-    masks, faults = LabelMasks(served.predictor), []
+    masks = LabelMasks(served.predictor)
     some = masks.mask_of(NAMES[:1], None)
     assert some is not None
     monkeypatch.setattr(module, "KEPT_BYTES_MAX", 20 * (some.nbytes + 200))
@@ -108,15 +109,9 @@ def test_threads_get_the_masks_they_ask_for(served: ServedVersion, monkeypatch: 
         draw = random.Random(seed)
         for _ in range(400):
             lists = some_lists(draw)
-            if not np.array_equal(masks.mask_of(*lists), served.predictor.label_mask(*lists)):
-                faults.append(lists)
+            assert np.array_equal(masks.mask_of(*lists), served.predictor.label_mask(*lists)), lists
 
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert faults == []
+    together(*(partial(ask, seed) for seed in range(4)))
 
 
 def test_a_list_that_is_kept_is_searched_at_once_however_many_labels_there_are(

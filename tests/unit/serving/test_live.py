@@ -283,19 +283,15 @@ def test_a_failure_is_tried_again_after_a_while(own_store: Store, monkeypatch: p
     assert live.status().failures == []
 
 
-def test_versions_asked_for_are_kept_up_to_the_limit(own_store: Store) -> None:
+async def test_versions_asked_for_are_kept_up_to_the_limit(own_store: Store) -> None:
     opened = Opened()
     for seed in range(3, 7):
         publish_model(own_store, "raw", "raw", seed=seed)
     live = live_over(own_store, opened, versions_max=2)
     live.look()
     opened.clear()
-
-    async def ask() -> None:
-        for ref in ("2", "3", "2", "4", "2", "3"):
-            assert await live.find("raw", ref) == f"raw@{ref}"
-
-    run(ask)
+    for ref in ("2", "3", "2", "4", "2", "3"):
+        assert await live.find("raw", ref) == f"raw@{ref}"
     assert opened == ["raw@2", "raw@3", "raw@4", "raw@3"]
 
 
@@ -313,43 +309,35 @@ def test_a_version_is_opened_once_for_many_requests(own_store: Store) -> None:
     assert opened == ["raw@2"]
 
 
-def test_a_version_asked_for_and_then_promoted_is_not_opened_again(own_store: Store) -> None:
+async def test_a_version_asked_for_and_then_promoted_is_not_opened_again(own_store: Store) -> None:
     opened = Opened()
     publish_model(own_store, "raw", "raw", seed=3)
     live = live_over(own_store, opened)
-
-    async def main() -> None:
-        first = asyncio.Event()
-        following = asyncio.create_task(live.follow(0.01, first.set))
-        await first.wait()
-        opened.clear()
-        assert await live.find("raw", "2") == "raw@2"
-        own_store.promote("raw", 2)
-        async with asyncio.timeout(60):
-            while live.aliases["raw", "latest"].version != 2 or live._asked:
-                await asyncio.sleep(0.01)
-        assert await live.find("raw", "latest") == "raw@2"
-        following.cancel()
-
-    run(main)
+    first = asyncio.Event()
+    following = asyncio.create_task(live.follow(0.01, first.set))
+    await first.wait()
+    opened.clear()
+    assert await live.find("raw", "2") == "raw@2"
+    own_store.promote("raw", 2)
+    async with asyncio.timeout(60):
+        while live.aliases["raw", "latest"].version != 2 or live._asked:
+            await asyncio.sleep(0.01)
+    assert await live.find("raw", "latest") == "raw@2"
+    following.cancel()
     assert opened == ["raw@2"]
 
 
-def test_an_unknown_model_does_not_wait_for_one_that_is_being_opened(own_store: Store) -> None:
+async def test_an_unknown_model_does_not_wait_for_one_that_is_being_opened(own_store: Store) -> None:
     gate = threading.Event()
     own_store.promote("raw", 1)
     live = live_over(own_store, held_by(gate))
     live.look()
-
-    async def ask() -> None:
-        opening = asyncio.create_task(live.find("raw", "2"))
-        await asyncio.sleep(0.01)
-        with pytest.raises(ModelNotFound):
-            await asyncio.wait_for(live.find("none", "1"), 60)
-        gate.set()
-        await opening
-
-    run(ask)
+    opening = asyncio.create_task(live.find("raw", "2"))
+    await asyncio.sleep(0.01)
+    with pytest.raises(ModelNotFound):
+        await asyncio.wait_for(live.find("none", "1"), 60)
+    gate.set()
+    await opening
 
 
 @pytest.mark.parametrize(("limit", "resident"), [(5, 5), (4, 4), (1, 1)])
@@ -384,27 +372,23 @@ def test_a_request_does_not_wait_for_ever(own_store: Store) -> None:
     assert run(ask) == "raw@2"
 
 
-def test_deleted_versions_are_let_go(own_store: Store) -> None:
+async def test_deleted_versions_are_let_go(own_store: Store) -> None:
     publish_model(own_store, "raw", "raw", seed=3)
     live = live_over(own_store)
-
-    async def main() -> None:
-        first = asyncio.Event()
-        following = asyncio.create_task(live.follow(0.01, first.set))
-        await first.wait()
-        assert await live.find("raw", "2") == "raw@2"
-        own_store.delete("raw", 2)
-        async with asyncio.timeout(60):
-            while 2 in live.models["raw"].versions or ("raw", 2) in live._asked:
-                await asyncio.sleep(0.01)
-        with pytest.raises(VersionNotFound):
-            await live.find("raw", "2")
-        following.cancel()
-
-    run(main)
+    first = asyncio.Event()
+    following = asyncio.create_task(live.follow(0.01, first.set))
+    await first.wait()
+    assert await live.find("raw", "2") == "raw@2"
+    own_store.delete("raw", 2)
+    async with asyncio.timeout(60):
+        while 2 in live.models["raw"].versions or ("raw", 2) in live._asked:
+            await asyncio.sleep(0.01)
+    with pytest.raises(VersionNotFound):
+        await live.find("raw", "2")
+    following.cancel()
 
 
-def test_waking_looks_at_once_and_tries_failures_again(own_store: Store) -> None:
+async def test_waking_looks_at_once_and_tries_failures_again(own_store: Store) -> None:
     broken = True
 
     def prepare(model: Model) -> str:
@@ -413,26 +397,21 @@ def test_waking_looks_at_once_and_tries_failures_again(own_store: Store) -> None
         return name_of(model)
 
     live = live_over(own_store, prepare)
-
-    async def main() -> None:
-        nonlocal broken
-        first = asyncio.Event()
-        following = asyncio.create_task(live.follow(3600, first.set))
-        await first.wait()
-        publish_model(own_store, "raw", "raw", seed=3)
-        live.wake()
-        async with asyncio.timeout(60):
-            while not live.status().failures:
-                await asyncio.sleep(0.005)
-        assert await live.find("raw", "latest") == "raw@2"
-        broken = False
-        live.wake()
-        async with asyncio.timeout(60):
-            while await live.find("raw", "latest") != "raw@3":
-                await asyncio.sleep(0.005)
-        following.cancel()
-
-    run(main)
+    first = asyncio.Event()
+    following = asyncio.create_task(live.follow(3600, first.set))
+    await first.wait()
+    publish_model(own_store, "raw", "raw", seed=3)
+    live.wake()
+    async with asyncio.timeout(60):
+        while not live.status().failures:
+            await asyncio.sleep(0.005)
+    assert await live.find("raw", "latest") == "raw@2"
+    broken = False
+    live.wake()
+    async with asyncio.timeout(60):
+        while await live.find("raw", "latest") != "raw@3":
+            await asyncio.sleep(0.005)
+    following.cancel()
 
 
 def test_an_unreadable_store_keeps_what_is_served(own_store: Store, tmp_path: Path) -> None:

@@ -49,37 +49,25 @@ def limited(**limits: int) -> Limits:
 
 
 def test_a_request_with_everything() -> None:
-    data = body(
-        instances=[{"text": "é"}, RAW, {"features": {"w": 0.5, "v": 2}}],
-        top_r=7,
-        threshold="tuned",
-        beam_width=3,
-        exact=True,
-        allow_labels=["a"],
-        deny_labels=[],
-        explain=True,
-        deadline_ms=20,
-        label_weights={"a": 2, "b": 0.5},
-        statistics=True,
-    )
+    options: dict[str, Any] = {
+        "top_r": 7,
+        "threshold": "tuned",
+        "beam_width": 3,
+        "exact": True,
+        "allow_labels": ["a"],
+        "deny_labels": [],
+        "explain": True,
+        "deadline_ms": 20,
+        "label_weights": {"a": 2, "b": 0.5},
+        "statistics": True,
+    }
+    data = body(instances=[{"text": "é"}, RAW, {"features": {"w": 0.5, "v": 2}}], **options)
     instances = [
         TextInstance(text="é"),
         SparseInstance(indices=[3, 17], values=[0.5, 1]),
         NamedInstance(features={"w": 0.5, "v": 2}),
     ]
-    assert parse_predict(data, LIMITS) == PredictRequest(
-        instances=instances,
-        top_r=7,
-        threshold="tuned",
-        beam_width=3,
-        exact=True,
-        allow_labels=["a"],
-        deny_labels=[],
-        explain=True,
-        deadline_ms=20,
-        label_weights={"a": 2, "b": 0.5},
-        statistics=True,
-    )
+    assert parse_predict(data, LIMITS) == PredictRequest(instances=instances, **options)
 
 
 def test_defaults() -> None:
@@ -197,6 +185,7 @@ def test_a_wrong_field_is_named_by_its_path(data: bytes, path: str, says: str) -
         ("label_list_max", 2, lambda n: body(allow_labels=["a"] * n), "allow_labels"),
         ("label_list_max", 2, lambda n: body(deny_labels=["a"] * n), "deny_labels"),
         ("answer_labels_max", 8, lambda n: body(top_r=n), "top_r"),
+        ("answer_labels_max", 10, lambda n: body(instances=[{"text": "a"}] * n, top_r=1), "top_r"),
     ],
 )
 def test_each_limit_at_n_and_one_more(limit: str, most: int, make: Any, path: str) -> None:
@@ -257,12 +246,6 @@ def test_items_of_long_bodies_are_counted_before_they_are_read() -> None:
         parse_predict(json.dumps({"instances": [{"text": "a" * 1_048_577}]}).encode(), limits)
     long = {"indices": [1] * 60_000, "values": [1] * 60_000}
     assert parse_predict(json.dumps({"instances": [long]}).encode(), limits).instances
-
-
-def test_answers_are_limited_by_instances_times_top_r() -> None:
-    limits = limited(answer_labels_max=10)
-    parse_predict(body(instances=[{"text": "a"}] * 2, top_r=5), limits)
-    assert fault(body(instances=[{"text": "a"}] * 3, top_r=5), limits).path == "top_r"
 
 
 def test_explained_labels_are_limited_by_instances_times_top_r() -> None:

@@ -1,6 +1,5 @@
 """Requests that are answered from their bytes get what the general way answers."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -59,29 +58,25 @@ def parsed(answer: bytes) -> tuple[int, dict[str, str], Any]:
     return int(status.split()[1]), dict(line.split(": ", 1) for line in lines), json.loads(body)
 
 
-def test_short_requests_get_the_general_answer_and_long_ones_none(own_store: Store) -> None:
+async def test_short_requests_get_the_general_answer_and_long_ones_none(own_store: Store) -> None:
     publish_model(own_store, "tree", "tfidf", seed=6, n_labels=60, n_trees=1)
-
-    async def main() -> None:
-        async with serving(settings_of(own_store.root)) as (app, client):
-            plain = app.state.whole_requests
-            for model, asked in SHORT + REFUSED + LONG:
-                path, body = f"/v1/models/{model}/predict", json.dumps(asked).encode()
-                general = await client.post(path, content=body, headers={"content-type": "application/json"})
-                message, scope = whole_request(path, body)
-                assert plain.answer(message, b"") is None
-                plain.learn(message, scope)
-                found = plain.answer(message, b"")
-                if (model, asked) in LONG:
-                    assert found is None, asked
-                    continue
-                status, headers, answer = parsed(found)
-                assert int(headers["content-length"]) == len(found.partition(b"\r\n\r\n")[2])
-                if (model, asked) in REFUSED:
-                    expected = refusal(general.status_code, general.headers, general.json())
-                    assert refusal(status, headers, answer) == expected, asked
-                else:
-                    assert status == 200
-                    assert content(answer) == content(general.json()), asked
-
-    asyncio.run(main())
+    async with serving(settings_of(own_store.root)) as (app, client):
+        plain = app.state.whole_requests
+        for model, asked in SHORT + REFUSED + LONG:
+            path, body = f"/v1/models/{model}/predict", json.dumps(asked).encode()
+            general = await client.post(path, content=body, headers={"content-type": "application/json"})
+            message, scope = whole_request(path, body)
+            assert plain.answer(message, b"") is None
+            plain.learn(message, scope)
+            found = plain.answer(message, b"")
+            if (model, asked) in LONG:
+                assert found is None, asked
+                continue
+            status, headers, answer = parsed(found)
+            assert int(headers["content-length"]) == len(found.partition(b"\r\n\r\n")[2])
+            if (model, asked) in REFUSED:
+                expected = refusal(general.status_code, general.headers, general.json())
+                assert refusal(status, headers, answer) == expected, asked
+            else:
+                assert status == 200
+                assert content(answer) == content(general.json()), asked

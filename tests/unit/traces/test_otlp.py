@@ -61,7 +61,7 @@ def exporter() -> Exporter:
     return Exporter(Resource({"service.name": "x", "process.pid": 7}))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(ended=st.lists(traces(), max_size=3))
 def test_they_are_what_the_sdk_writes(exporter: Exporter, ended: list[EndedTrace]) -> None:
     ours = ExportTraceServiceRequest.FromString(encode_request(*exporter.encoded, ended))

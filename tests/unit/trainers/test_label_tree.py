@@ -159,28 +159,15 @@ def test_data_and_settings_that_cannot_be_used_are_refused():
         train("label-tree", parameters, rows, labels, threads=0)
     with pytest.raises(BadParameter, match="seed >= 0"):
         estimate("label-tree", parameters, TrainingSet(rows, labels), Tools(-1))
-
-
-def test_parameters_of_another_trainer_are_refused():
-    rows, labels = _data(0)
     with pytest.raises(BadParameter, match="expected parameters of label-tree, found OvrParameters"):
         train("label-tree", parse_parameters("ovr", []), rows, labels)
 
 
-def test_rows_of_few_features_lose_weights_below_a_tenth() -> None:
-    for n_features in (0, 1, 40, 300):
-        assert prune_of("auto", n_features) == 0.1
-
-
-def test_rows_of_many_features_keep_smaller_ones() -> None:
-    assert prune_of("auto", 1200) == pytest.approx(0.05)
-    assert prune_of("auto", 30_000) == pytest.approx(0.01)
-
-
-@pytest.mark.parametrize("n_features", [40, 1200])
-def test_what_is_said_is_taken(n_features: int) -> None:
+def test_rows_of_few_features_lose_weights_below_a_tenth_and_rows_of_many_keep_smaller_ones() -> None:
+    assert [prune_of("auto", n) for n in (0, 1, 40, 300)] == [0.1] * 4
+    assert [prune_of("auto", n) for n in (1200, 30_000)] == pytest.approx([0.05, 0.01])
     for said in (0, 0.0, 0.1, 0.3, 100):
-        assert prune_of(said, n_features) == said
+        assert prune_of(said, 40) == prune_of(said, 1200) == said
 
 
 @pytest.mark.parametrize("name", ["label-tree", "ovr"])

@@ -174,7 +174,7 @@ def dense_means(rows: SparseRows, labels: LabelRows) -> np.ndarray:
     return means
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**31), st.integers(1, 30), st.integers(1, 20), st.sampled_from([0.0, 0.2, 0.9]))
 def test_means_and_norms_are_those_of_dense_rows(seed: int, n_rows: int, n_labels: int, density: float):
     rng = np.random.default_rng(seed)

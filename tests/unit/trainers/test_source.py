@@ -18,7 +18,7 @@ from service.trainers.windows import dealt
 from service.trainers.work import Tools
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_rows
 
-few = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class _Parts:

@@ -69,7 +69,7 @@ def test_rows_without_features_stay(idf: str, rows: SparseRows) -> None:
     assert weigh(rows, idf).scale is None
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 10.0))
 def test_a_common_factor_changes_nothing(seed: int, factor: float) -> None:
     x = presence(seed)

@@ -26,8 +26,9 @@ from service.workflows.combined_parts import NamesToMatch, combined_parts, no_ra
 from service.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.alias_helpers import split
-from tests.combined_models import NAMES, documents, publish_combined, write
+from tests.combined_models import NAMES, documents, publish_combined
 from tests.conftest import serving, settings_of
+from tests.datasets_helpers import write_lines
 
 TEXTS = [str(row["text"]) for row in documents(40, 8)] + ["salt mine", ""]
 
@@ -37,7 +38,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a store: version 1 of `both`, 2 is it calibrated, 3 has another vocabulary besides."""
     home = tmp_path_factory.mktemp("lives")
     store = publish_combined(home)
-    calibrate_and_publish(store, "both", "1", write(home / "more.jsonl", documents(300, 11)))
+    calibrate_and_publish(store, "both", "1", write_lines(home / "more.jsonl", documents(300, 11)))
     (home / "others.csv").write_text(
         "uri,label_en\n" + "".join(f"l{i},{name}\n" for i, name in enumerate([*NAMES, "lime kiln"]) if i)
     )
@@ -145,8 +146,8 @@ def test_circles_letters_and_thousands_of_names_are_taken(home: Path) -> None:
         for row in documents(60, 3)
     ]
     store = Store(home / "odd")
-    data = write(home / "odd.jsonl", rows)
-    train_and_publish(store, "tree", TrainRequest("label-tree", write(home / "t.jsonl", rows[:40])))
+    data = write_lines(home / "odd.jsonl", rows)
+    train_and_publish(store, "tree", TrainRequest("label-tree", write_lines(home / "t.jsonl", rows[:40])))
     told = combine_and_publish(store, "odd", CombineRequest([("tree", 1)], data, home / "odd.ttl", "en"))
     assert told["warnings"][0] == "the vocabulary lacks 4 of the members' labels: they are kept"
     store.verify("odd", 1)

@@ -21,10 +21,11 @@ from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.workflows.charts import label_lines
 from service.workflows.compare import CompareRequest, Contender, compare
-from service.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate_rows, list_unknown, valid_figures
+from service.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate_rows, list_unknown
 from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Run
+from tests.datasets_helpers import write_lines
 from tests.measured import evaluate
 
 WORDS = ("red", "green", "blue")
@@ -40,8 +41,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 def write(path: Path, rows: list[tuple[str, list[str]]]) -> Path:
-    path.write_text("".join(json.dumps({"text": text, "labels": labels}) + "\n" for text, labels in rows))
-    return path
+    return write_lines(path, ({"text": text, "labels": labels} for text, labels in rows))
 
 
 def test_figures_worked_out_by_hand(model: Model, tmp_path: Path) -> None:
@@ -101,19 +101,12 @@ def test_labels_that_the_model_does_not_know_are_counted_and_some_are_named(
     rows = [("red", ["red", f"new{i % 30}"]) for i in range(60)]
     report = evaluate(model, write(tmp_path / "rows.jsonl", rows))
     assert report["unknown_labels"] == 30
+    assert (report["P@1"], report["R@5"]) == (100, 50)
     assert report["unknown_label_names"] == [f"new{i}" for i in range(NAMES_MAX)]
     assert list_unknown(report).startswith("30: new0, new1, ") and list_unknown(report).endswith(", ...")
     of_known = evaluate(model, write(tmp_path / "rows.jsonl", [("red", ["red"])]))
     assert (of_known["unknown_labels"], list_unknown(of_known)) == (0, "")
     assert report["macro_f"] == pytest.approx(of_known["macro_f"] * 3 / 33)
-
-
-def test_threads_change_no_figure_and_a_manifest_keeps_percentages(model: Model, tmp_path: Path) -> None:
-    file = write(tmp_path / "rows.jsonl", [(f"{word} {n}x", [word]) for word in WORDS for n in range(50)])
-    valid = read_labelled(model, file, no_progress)
-    one, three = (valid_figures(model, valid, threads, no_progress).metrics for threads in (1, 3))
-    assert one == three
-    assert all(0 <= value <= 100 for value in one.values()) and "us_per_row" not in one
 
 
 @pytest.mark.parametrize("content", ["", "{}\n", '{"features": {"red": 1}, "labels": ["red"]}\n'])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,10 @@ from service.workflows.extend import carry_thresholds, extend_and_publish
 from service.workflows.kept_rows import join_rows
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
 from tests.conftest import Command
+from tests.datasets_helpers import write_lines
 from tests.foreign_models import save_pecos
 
 WORDS = [f"word{i}" for i in range(12)]
-
-
-def _write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def _rows(n: int, *more: str) -> list[dict[str, Any]]:
@@ -52,10 +47,10 @@ def _rows(n: int, *more: str) -> list[dict[str, Any]]:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with versions of several trainers, and data. Not to be changed but by new versions."""
     home = tmp_path_factory.mktemp("extending")
-    old = _write(home / "old.jsonl", _rows(300))
-    _write(home / "new.jsonl", [{"text": f"fresh {WORDS[0]}", "labels": ["l0", "monday"]}] * 5)
-    _write(home / "other.jsonl", [{"features": {"a": 1.0}, "labels": ["monday"]}])
-    _write(home / "many.jsonl", [{"text": "word1", "labels": [f"n{i}" for i in range(2000)]}])
+    old = write_lines(home / "old.jsonl", _rows(300))
+    write_lines(home / "new.jsonl", [{"text": f"fresh {WORDS[0]}", "labels": ["l0", "monday"]}] * 5)
+    write_lines(home / "other.jsonl", [{"features": {"a": 1.0}, "labels": ["monday"]}])
+    write_lines(home / "many.jsonl", [{"text": "word1", "labels": [f"n{i}" for i in range(2000)]}])
     store = Store(home / "store")
     for name, trainer, parameters in (
         ("tree", "label-tree", ("leaf_size=4",)),
@@ -78,9 +73,11 @@ def _extend(store: Store, model: str, data: Path, version: int | str = "latest",
 
 def test_a_new_label_is_answered_and_the_next_one_too(home: Path) -> None:
     store = Store(home / "store")
-    calibrate_and_publish(store, "kept", "latest", _write(home / "valid.jsonl", _rows(150)))
+    calibrate_and_publish(store, "kept", "latest", write_lines(home / "valid.jsonl", _rows(150)))
     first = _extend(store, "kept", home / "new.jsonl")
-    more = _write(home / "more.jsonl", [{"text": "newer word3", "labels": ["tuesday", "a first one"]}] * 3)
+    more = write_lines(
+        home / "more.jsonl", [{"text": "newer word3", "labels": ["tuesday", "a first one"]}] * 3
+    )
     second = _extend(store, "kept", more)
     assert first.grown is not None and second.grown is not None
     assert (first.grown["labels_added"], second.grown["labels_added"]) == (1, 2)
@@ -99,7 +96,7 @@ def test_a_new_label_is_answered_and_the_next_one_too(home: Path) -> None:
 
 
 def test_thresholds_of_calibrated_scores_are_not_for_scores_that_are_not(home: Path) -> None:
-    store, valid = Store(home / "store"), _write(home / "valid.jsonl", _rows(150))
+    store, valid = Store(home / "store"), write_lines(home / "valid.jsonl", _rows(150))
     calibrate_and_publish(store, "tree", 1, valid)
     base = store.open("tree")
     tuned = Tuned("ofo", "zero", Start(1.0, 2.0), np.full(12, 0.25, np.float32), no_counts(12))
@@ -117,7 +114,7 @@ def test_the_rows_may_come_from_files(home: Path, tmp_path: Path) -> None:
     store = Store(home / "store")
     report = _extend(store, "tree", home / "new.jsonl", 1, home / "old.jsonl")
     assert store.manifest("tree", report.version).data.rows == 305 and not report.warnings
-    other = _write(tmp_path / "elsewhere.jsonl", _rows(30))
+    other = write_lines(tmp_path / "elsewhere.jsonl", _rows(30))
     report = _extend(store, "tree", home / "new.jsonl", 1, other)
     assert report.warnings == ["elsewhere.jsonl: not what tree@1 was trained on"]
 
@@ -201,7 +198,7 @@ def test_a_new_row_that_is_an_old_one_gives_it_its_labels() -> None:
 @pytest.mark.parametrize("name", ["kept", "tree"])
 def test_a_training_goes_on_from_a_version(home: Path, command: Command, name: str) -> None:
     store = Store(home / "store")
-    _write(home / "next.jsonl", _rows(400))
+    write_lines(home / "next.jsonl", _rows(400))
     options = ["--data", home / "next.jsonl", "--model", name, "--from", f"{name}@1"]
     status, _, told = command("train", "label-tree", *options, store=home / "store")
     assert (status, told) == (0, "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from service.vocabulary.featurizers import featurizer_of
 from service.workflows.estimate import estimate_size
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Command
+from tests.datasets_helpers import write_lines
 
 WORDS = [f"word{i}" for i in range(12)]
 LEARNERS: dict[str, tuple[str, ...]] = {
@@ -40,8 +40,7 @@ def _write(path: Path, n: int, *more: str) -> Path:
     rows: list[dict[str, Any]] = [
         {"text": f"{WORDS[i % 12]} {WORDS[i * 5 % 7]}", "labels": [f"l{i % 12}", *more]} for i in range(n)
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_lines(path, rows)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +127,7 @@ def test_a_state_of_another_release_or_trainer_is_refused(home: Path, field: str
 
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_numbers_that_nobody_wrote_are_refused_or_trained_on_but_never_crash(
-    home: Path, learner: str, tmp_path: Path
+    home: Path, learner: str
 ) -> None:
     store, refused = Store(home / "store"), 0
     arrays = {

@@ -20,7 +20,7 @@ from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thres
 from service.thresholds.methods.starts import C_GRID
 from service.thresholds.store.codec import METHODS, Tuned
 from service.thresholds.store.state import Head, ThresholdDatabase
-from service.workflows.labelled import Labelled, read_labelled
+from service.workflows.labelled import Labelled, no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn, tune
 from tests.oracles.metrics import f_measures, ofo_thresholds
@@ -28,10 +28,6 @@ from tests.small_models import random_rerank, small_draft
 
 N_ROWS, K, D = 120, 11, 70
 RAW = {"kind": "raw", "norm": "none"}
-
-
-def quiet(phase: str, done: int, total: int) -> None:
-    """Report nothing."""
 
 
 def scores_of(model: Model, labelled: Labelled) -> np.ndarray:
@@ -89,7 +85,7 @@ def file(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for _ in range(N_ROWS)
     ]
     write(path, [(values, []) for values in features])
-    scores = scores_of(model, read_labelled(model, path, quiet))
+    scores = scores_of(model, read_labelled(model, path, no_progress))
     drawn = rng.random(scores.shape) < scores
     drawn[:, 5] = False
     return write(path, [(v, np.flatnonzero(d).tolist()) for v, d in zip(features, drawn, strict=True)])
@@ -97,12 +93,12 @@ def file(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def labelled(model: Model, file: Path) -> Labelled:
-    return read_labelled(model, file, quiet)
+    return read_labelled(model, file, no_progress)
 
 
 @pytest.mark.parametrize("empty", ["one", "zero"])
 def test_every_method_reports_the_f_measures_of_its_decisions(model, file, labelled, empty):
-    outcomes = tune(model, TuneRequest(METHODS, file, file, empty), quiet)
+    outcomes = tune(model, TuneRequest(METHODS, file, file, empty), no_progress)
     assert [outcome.tuned.method for outcome in outcomes] == list(METHODS)
     scores, truth = scores_of(model, labelled), truth_of(labelled)
     true = [np.flatnonzero(row).tolist() for row in truth]
@@ -138,11 +134,11 @@ def test_scores_that_re_ranking_made_small_are_not_lost(tmp_path):
         for _ in range(N_ROWS)
     ]
     file = write(tmp_path / "valid.txt", [(row, []) for row in rows])
-    scores = scores_of(model, read_labelled(model, file, quiet))
+    scores = scores_of(model, read_labelled(model, file, no_progress))
     assert 0 < scores.max() < 0.01
     true = scores > np.quantile(scores, 0.9, axis=0)
     write(file, [(row, np.flatnonzero(some).tolist()) for row, some in zip(rows, true, strict=True)])
-    [sto] = tune(model, TuneRequest(("sto",), file), quiet)
+    [sto] = tune(model, TuneRequest(("sto",), file), no_progress)
     assert sto.validation.macro_f > 99
 
 
@@ -150,7 +146,7 @@ def test_ofo_over_a_file_is_the_papers_loop(model, labelled):
     label_counts, start = model.arrays["labels/counts"], Start(1.0, 3.0, 0.7)
     bounds = lower_bounds(label_counts, 100, K)
     counters, thresholds = learn(
-        make_predictor(model), labelled.rows, labelled.labels, start, label_counts, 100, quiet
+        make_predictor(model), labelled.rows, labelled.labels, start, label_counts, 100, no_progress
     )
     expected, hits, marks = ofo_thresholds(scores_of(model, labelled), truth_of(labelled), *start, bounds)
     np.testing.assert_allclose(thresholds, expected, rtol=2e-7)
@@ -160,19 +156,19 @@ def test_ofo_over_a_file_is_the_papers_loop(model, labelled):
 def test_ofo_goes_on_from_what_rows_before_have_added_up_to(model, labelled):
     predictor, labels, start = make_predictor(model), labelled.labels, Start(1.0, 3.0, 0.7)
     counted = model.arrays["labels/counts"], model.manifest.data.rows
-    whole = learn(predictor, labelled.rows, labels, start, *counted, quiet)
+    whole = learn(predictor, labelled.rows, labels, start, *counted, no_progress)
     counters = None
     for first, last in ((0, 1), (1, 37), (37, N_ROWS)):
         own = slice(labels.indptr[first], labels.indptr[last])
         some = LabelRows(labels.indptr[first : last + 1] - own.start, labels.indices[own], K)
         rows = labelled.rows.cut(first, last)
-        counters, thresholds = learn(predictor, rows, some, start, *counted, quiet, counters)
+        counters, thresholds = learn(predictor, rows, some, start, *counted, no_progress, counters)
     np.testing.assert_array_equal(counters, whole[0])
     assert thresholds.tobytes() == whole[1].tobytes()
 
 
 def test_ofo_over_a_file_leaves_the_bits_that_feedback_leaves(model, file, labelled):
-    (outcome,) = tune(model, TuneRequest(("ofo",), file), quiet)
+    (outcome,) = tune(model, TuneRequest(("ofo",), file), no_progress)
     start, counts, n_rows = outcome.tuned.start, model.arrays["labels/counts"], model.manifest.data.rows
     live = ServedThresholds("small", 1, K, make_predictor(model), counts, n_rows)
     begun = thresholds_of(no_counts(K), start, lower_bounds(counts, n_rows, K))
@@ -187,7 +183,9 @@ def test_ofo_over_a_file_leaves_the_bits_that_feedback_leaves(model, file, label
 
 
 def test_threads_and_start_values_that_are_given(model, file):
-    one, two = (tune(model, TuneRequest(METHODS, file, start=Start(2, 9), threads=n), quiet) for n in (1, 3))
+    one, two = (
+        tune(model, TuneRequest(METHODS, file, start=Start(2, 9), threads=n), no_progress) for n in (1, 3)
+    )
     for a, b in zip(one, two, strict=True):
         assert a.tuned.thresholds.tobytes() == b.tuned.thresholds.tobytes()
     assert one[0].tuned.start[:2] == (2, 9)
@@ -196,7 +194,7 @@ def test_threads_and_start_values_that_are_given(model, file):
 
 def test_few_estimates_raise_the_thresholds_but_do_not_stop_the_tuning(model, file):
     roomy, tight = (
-        tune(model, TuneRequest(("fta", "sto"), file, estimates_max=n), quiet) for n in (1 << 20, 200)
+        tune(model, TuneRequest(("fta", "sto"), file, estimates_max=n), no_progress) for n in (1 << 20, 200)
     )
     for some, few in zip(roomy, tight, strict=True):
         assert few.tuned.thresholds.min() > some.tuned.thresholds.min()
@@ -204,15 +202,15 @@ def test_few_estimates_raise_the_thresholds_but_do_not_stop_the_tuning(model, fi
 
 
 def test_a_higher_kappa_leaves_no_lower_threshold(model, file):
-    for outcome in tune(model, TuneRequest(("fta", "fta-one", "sto"), file, kappa=0.4), quiet):
+    for outcome in tune(model, TuneRequest(("fta", "fta-one", "sto"), file, kappa=0.4), no_progress):
         assert np.all(outcome.tuned.thresholds**outcome.tuned.start.power >= 0.4 * (1 - 1e-5))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_chosen_kappa_is_told_and_then_as_if_it_had_been_given(model, file, method):
-    chosen = tune(model, TuneRequest((method,), file, kappa=AUTO), quiet)[0]
+    chosen = tune(model, TuneRequest((method,), file, kappa=AUTO), no_progress)[0]
     assert chosen.kappa in [1 / c for c in C_GRID]
-    given = tune(model, TuneRequest((method,), file, kappa=chosen.kappa), quiet)[0]
+    given = tune(model, TuneRequest((method,), file, kappa=chosen.kappa), no_progress)[0]
     assert given.kappa is None
     assert (given.tuned.start, given.validation) == (chosen.tuned.start, chosen.validation)
     np.testing.assert_array_equal(given.tuned.thresholds, chosen.tuned.thresholds)
@@ -222,7 +220,7 @@ def test_a_chosen_kappa_is_told_and_then_as_if_it_had_been_given(model, file, me
 @pytest.mark.parametrize("method", METHODS)
 def test_a_kappa_can_be_chosen_on_one_row(model, tmp_path, method):
     one = write(tmp_path / "one.txt", [({1: 1.0}, [2])])
-    assert tune(model, TuneRequest((method,), one, kappa=AUTO), quiet)[0].kappa is not None
+    assert tune(model, TuneRequest((method,), one, kappa=AUTO), no_progress)[0].kappa is not None
 
 
 def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
@@ -231,7 +229,7 @@ def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
     store.publish("foreign", draft)
     foreign = store.open("foreign", "latest")
     assert "labels/counts" not in foreign.arrays
-    assert len(tune(foreign, TuneRequest(METHODS, file), quiet)) == len(METHODS)
+    assert len(tune(foreign, TuneRequest(METHODS, file), no_progress)) == len(METHODS)
 
 
 @pytest.mark.parametrize(
@@ -260,14 +258,14 @@ def test_files_without_rows_or_labels_are_refused(model, tmp_path):
     empty = tmp_path / "empty.txt"
     empty.write_text("")
     with pytest.raises(BadData, match=r"empty\.txt"):
-        tune(model, TuneRequest(("ofo",), empty), quiet)
+        tune(model, TuneRequest(("ofo",), empty), no_progress)
     unlabelled = write(tmp_path / "unlabelled.txt", [({1: 1.0}, [])])
     with pytest.raises(BadData, match=r"unlabelled\.txt: expected rows with labels of the model, found none"):
-        tune(model, TuneRequest(("ofo",), unlabelled), quiet)
+        tune(model, TuneRequest(("ofo",), unlabelled), no_progress)
     texts = tmp_path / "texts.jsonl"
     texts.write_text('{"text": "a", "labels": []}\n')
     with pytest.raises(BadData, match=r"texts\.jsonl: expected ids and values, which this"):
-        tune(model, TuneRequest(("ofo",), texts), quiet)
+        tune(model, TuneRequest(("ofo",), texts), no_progress)
 
 
 def test_labels_that_the_model_lacks_count_as_missed(tmp_path):
@@ -280,7 +278,7 @@ def test_labels_that_the_model_lacks_count_as_missed(tmp_path):
         file.write_text("".join(json.dumps({**row, "labels": row["labels"] + more}) + "\n" for row in rows))
         if not more:
             train_and_publish(store, "colours", TrainRequest("label-tree", file))
-        found += tune(store.open("colours", "latest"), TuneRequest(("ofo",), file), quiet)
+        found += tune(store.open("colours", "latest"), TuneRequest(("ofo",), file), no_progress)
     known, unknown = (outcome.validation for outcome in found)
     assert unknown.macro_f == pytest.approx(known.macro_f * 4 / 5)
     assert unknown.micro_f < known.micro_f

@@ -14,16 +14,12 @@ from service.inference.predictors import make_predictor
 from service.serving.opening import live_thresholds
 from service.thresholds.live.events import instances_of
 from service.thresholds.methods.ofo import Start, start_for
-from service.workflows.labelled import read_labelled
+from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import TuneRequest, keep, learn, tune
 
 N_LABELS, N_WORDS, A_ROW = 30, 6, 3
 ALWAYS = "always"
-
-
-def quiet(phase: str, done: int, total: int) -> None:
-    """Report nothing."""
 
 
 def write(path: Path, n_rows: int, seed: int, *, always: float = 0.0) -> Path:
@@ -58,18 +54,18 @@ def test_ofo_finds_thresholds_among_shares_as_the_fixed_grid_does(
 ) -> None:
     model = trained(trainer, files["train"], tmp_path)
     request = TuneRequest(["ofo", "fta"], files["valid"], files["test"])
-    ofo, fta = tune(model, request, quiet)
+    ofo, fta = tune(model, request, no_progress)
     assert ofo.tuned.start.scale == pytest.approx(A_ROW)
     assert ofo.test is not None
     assert fta.test is not None
     assert ofo.test.macro_f >= max(fta.test.macro_f - 1, 95)
     assert ofo.test.micro_f >= fta.test.micro_f - 1
     # what OFO itself ends with, whether it was kept or not
-    labelled = read_labelled(model, files["valid"], quiet)
+    labelled = read_labelled(model, files["valid"], no_progress)
     start = start_for("softmax", model.arrays, model.manifest.data.rows)
     counts, n_rows = model.arrays["labels/counts"], model.manifest.data.rows
     counters, thresholds = learn(
-        make_predictor(model), labelled.rows, labelled.labels, start, counts, n_rows, quiet
+        make_predictor(model), labelled.rows, labelled.labels, start, counts, n_rows, no_progress
     )
     f = 2 * counters.hits / counters.marks
     assert f.mean() > 0.85
@@ -78,7 +74,7 @@ def test_ofo_finds_thresholds_among_shares_as_the_fixed_grid_does(
 
 def test_a_label_of_nearly_every_row_is_predicted_by_feedback_alone(tmp_path: Path) -> None:
     model = trained("huffman-tree", write(tmp_path / "train.jsonl", 3000, 3, always=0.95), tmp_path)
-    labelled = read_labelled(model, write(tmp_path / "new.jsonl", 200, 4, always=0.95), quiet)
+    labelled = read_labelled(model, write(tmp_path / "new.jsonl", 200, 4, always=0.95), no_progress)
     predictor = make_predictor(model)
     live = live_thresholds(model, predictor)
     label = find_name(model.labels, ALWAYS)
@@ -112,9 +108,10 @@ def test_a_method_below_one_threshold_for_all_labels_gives_way_and_says_so(
 ) -> None:
     model = trained("huffman-tree", files["train"], tmp_path)
     stuck = Start(2e6, 1e8)  # its thresholds stay at 0.02, whatever it sees
-    outcomes = tune(model, TuneRequest(["ofo", "fta-one"], files["valid"], start=stuck), quiet)
+    outcomes = tune(model, TuneRequest(["ofo", "fta-one"], files["valid"], start=stuck), no_progress)
     database = Database(default_url(tmp_path))
-    report = keep(model, database, tune(model, TuneRequest(["ofo"], files["valid"], start=stuck), quiet))
+    request = TuneRequest(["ofo"], files["valid"], start=stuck)
+    report = keep(model, database, tune(model, request, no_progress))
     database.close()
     kept, one = outcomes
     assert one.rejected is None

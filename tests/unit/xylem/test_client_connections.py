@@ -99,15 +99,12 @@ def label_of(answer: xylem.Predictions) -> str:
     return answer[0].labels[0].label
 
 
-def test_many_calls_at_once_take_turns_on_kept_connections(server: EchoServer) -> None:
-    async def main() -> None:
-        async with xylem.AsyncClient(server.url, retries=0) as client:
-            for _ in range(2):
-                calls = (client.predict("m", [f"t{i}"]) for i in range(N_CALLS))
-                found = await asyncio.gather(*calls)
-                assert [label_of(one) for one in found] == [f"t{i}" for i in range(N_CALLS)]
-
-    asyncio.run(main())
+async def test_many_calls_at_once_take_turns_on_kept_connections(server: EchoServer) -> None:
+    async with xylem.AsyncClient(server.url, retries=0) as client:
+        for _ in range(2):
+            calls = (client.predict("m", [f"t{i}"]) for i in range(N_CALLS))
+            found = await asyncio.gather(*calls)
+            assert [label_of(one) for one in found] == [f"t{i}" for i in range(N_CALLS)]
     assert server.opened == 64 and 1 < server.at_once <= 64
 
 
@@ -118,31 +115,25 @@ def test_threads_share_a_client(server: EchoServer) -> None:
     assert server.opened <= 8
 
 
-def test_a_call_that_is_given_up_leaves_no_answer_to_another(server: EchoServer) -> None:
-    async def main() -> None:
-        async with xylem.AsyncClient(server.url, retries=0) as client:
-            await client.predict("m", ["first"])
-            for _ in range(70):  # more than may be under way: each lets go of its turn
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(0.02):
-                        await client.predict("m", ["held"])
-            server.release()
-            assert label_of(await client.predict("m", ["next"])) == "next"
-
-    asyncio.run(main())
+async def test_a_call_that_is_given_up_leaves_no_answer_to_another(server: EchoServer) -> None:
+    async with xylem.AsyncClient(server.url, retries=0) as client:
+        await client.predict("m", ["first"])
+        for _ in range(70):  # more than may be under way: each lets go of its turn
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await client.predict("m", ["held"])
+        server.release()
+        assert label_of(await client.predict("m", ["next"])) == "next"
 
 
-def test_a_call_waits_for_its_turn_no_longer_than_it_may(server: EchoServer) -> None:
-    async def main() -> None:
-        async with xylem.AsyncClient(server.url, retries=0, timeout=0.5) as client:
-            slow = [asyncio.create_task(client.predict("m", ["slow"])) for _ in range(64)]
-            await asyncio.sleep(0.1)
-            with pytest.raises(xylem.ConnectionFailed, match="expected a turn"):
-                await client.predict("m", ["next"])
-            answers = await asyncio.gather(*slow)
-            assert {answer.predictions[0].labels[0].label for answer in answers} == {"slow"}
-
-    asyncio.run(main())
+async def test_a_call_waits_for_its_turn_no_longer_than_it_may(server: EchoServer) -> None:
+    async with xylem.AsyncClient(server.url, retries=0, timeout=0.5) as client:
+        slow = [asyncio.create_task(client.predict("m", ["slow"])) for _ in range(64)]
+        await asyncio.sleep(0.1)
+        with pytest.raises(xylem.ConnectionFailed, match="expected a turn"):
+            await client.predict("m", ["next"])
+        answers = await asyncio.gather(*slow)
+        assert {answer.predictions[0].labels[0].label for answer in answers} == {"slow"}
 
 
 def test_a_connection_that_the_server_closed_is_not_used(server: EchoServer) -> None:

@@ -73,15 +73,11 @@ def test_received_bytes_at_the_limit_and_one_more(most: int | None, fits: bool) 
 
 
 @pytest.mark.parametrize("closing", [False, True])
-def test_every_answer_has_the_requests_id_and_the_last_one_closes(closing: bool) -> None:
+async def test_every_answer_has_the_requests_id_and_the_last_one_closes(closing: bool) -> None:
     wire = Wire(b"0123456789")
     found = exchange(wire, (b"content-length", b"10"), closing=closing)
-
-    async def main() -> None:
-        await found.receive()
-        await answer(found, 200)
-
-    asyncio.run(main())
+    await found.receive()
+    await answer(found, 200)
     assert found.status == 200
     assert wire.headers[b"x-request-id"] == b"the-id"
     assert wire.headers[b"content-type"] == b"x"

@@ -85,37 +85,33 @@ def test_refusals_are_problems(own_store: Store, headers: dict[str, str], found:
     assert answer.json()["detail"].startswith("CORS: expected an origin of XYLEM_CORS_ORIGINS")
 
 
-def test_every_header_of_an_answer_can_be_read_and_every_refusal(own_store: Store) -> None:
+async def test_every_header_of_an_answer_can_be_read_and_every_refusal(own_store: Store) -> None:
     body = {"instances": [{"indices": [1], "values": [1.0]}]}
-
-    async def main() -> None:
-        settings = settings_of(own_store.root, cors_origins=("https://shop.example",), requests_max=1)
-        async with serving(settings) as (app, client):
-            answers = [
-                await client.get("/v1/models", headers=ORIGIN),
-                await client.post("/v1/models/raw/predict", json=body, headers=ORIGIN),
-                await client.post("/v1/models/raw/predict", content=b"x", headers=ORIGIN),
-                await client.post(
-                    "/v1/models/raw/predict", content=b"x", headers={**ORIGIN, "content-encoding": "br"}
-                ),
-                await client.post(
-                    "/v1/models/raw/batch",
-                    content=b"{}\n",
-                    headers={**ORIGIN, "content-type": "application/x-ndjson"},
-                ),
-                await client.get("/v1/models/raw/predict", headers=ORIGIN),
-                await client.get("/v1/admin/jobs", headers=ORIGIN),
-            ]
-            app.state.services.metrics.settle()
-            statuses = [answer.status_code for answer in answers]
-            assert statuses == [200, 200, 415, 415, 200, 405, 401]
-            for answer in answers:
-                assert answer.headers["access-control-allow-origin"] == "https://shop.example"
-                exposed = set(answer.headers["access-control-expose-headers"].lower().split(", "))
-                others = {name for name in answer.headers if not name.startswith("access-control-")}
-                assert others - SAFE - {"vary"} <= exposed
-
-    asyncio.run(main())
+    settings = settings_of(own_store.root, cors_origins=("https://shop.example",), requests_max=1)
+    async with serving(settings) as (app, client):
+        answers = [
+            await client.get("/v1/models", headers=ORIGIN),
+            await client.post("/v1/models/raw/predict", json=body, headers=ORIGIN),
+            await client.post("/v1/models/raw/predict", content=b"x", headers=ORIGIN),
+            await client.post(
+                "/v1/models/raw/predict", content=b"x", headers={**ORIGIN, "content-encoding": "br"}
+            ),
+            await client.post(
+                "/v1/models/raw/batch",
+                content=b"{}\n",
+                headers={**ORIGIN, "content-type": "application/x-ndjson"},
+            ),
+            await client.get("/v1/models/raw/predict", headers=ORIGIN),
+            await client.get("/v1/admin/jobs", headers=ORIGIN),
+        ]
+        app.state.services.metrics.settle()
+        statuses = [answer.status_code for answer in answers]
+        assert statuses == [200, 200, 415, 415, 200, 405, 401]
+        for answer in answers:
+            assert answer.headers["access-control-allow-origin"] == "https://shop.example"
+            exposed = set(answer.headers["access-control-expose-headers"].lower().split(", "))
+            others = {name for name in answer.headers if not name.startswith("access-control-")}
+            assert others - SAFE - {"vary"} <= exposed
 
 
 def test_others_are_not_told(own_store: Store) -> None:

@@ -5,11 +5,9 @@ import functools
 import gzip
 import json
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,9 +15,8 @@ from hypothesis import strategies as st
 from service.api.door.encodings import PACKED_FROM, PIECE_BYTES, Unpacking, codings_of, takes_gzip
 from service.api.door.problems import BodyTooLarge, BrokenEncoding, UnsupportedEncoding
 from service.base.errors import BadInput
-from tests.conftest import scope_of, serving, settings_of, whole_request
+from tests.conftest import InProcess, post, scope_of, serving, settings_of, whole_request
 
-Run = Callable[..., Any]
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 GZIP = {"content-encoding": "gzip"}
 PREDICT = "/v1/models/raw/predict"
@@ -92,16 +89,11 @@ def test_what_is_no_gzip_says_so(body: bytes, found: str) -> None:
 @pytest.mark.parametrize(
     ("value", "takes"),
     [
-        (b"gzip", True),
-        (b"br, GZIP;q=0.5, *;q=0", True),
-        (b"x-gzip", True),
-        (b"gzip;q=1.0", True),
-        (b"gzip; q=0.05", True),
-        (b"gzip;q=0", False),
-        (b"gzip ; q=0.000", False),
-        (b"identity", False),
-        (b"notgzip", False),
-        (b"", False),
+        *(
+            (value, True)
+            for value in (b"gzip", b"br, GZIP;q=0.5, *;q=0", b"x-gzip", b"gzip;q=1.0", b"gzip; q=0.05")
+        ),
+        *((value, False) for value in (b"gzip;q=0", b"gzip ; q=0.000", b"identity", b"notgzip", b"")),
     ],
 )
 def test_who_takes_gzip(value: bytes, takes: bool) -> None:
@@ -116,15 +108,7 @@ def test_codings_that_are_not_taken() -> None:
             codings_of([(b"content-encoding", value) for value in values])
 
 
-def post(path: str, body: bytes, **headers: str) -> Callable[..., Any]:
-    async def call(client: httpx.AsyncClient) -> httpx.Response:
-        named = {"content-type": "application/json", **headers}
-        return await client.post(path, content=body, headers=named)
-
-    return call
-
-
-def test_a_packed_request_is_answered_as_any(in_process: Run) -> None:
+def test_a_packed_request_is_answered_as_any(in_process: InProcess) -> None:
     body = json.dumps({"instances": [RAW]}).encode()
     plain, packed = in_process(post(PREDICT, body)), in_process(post(PREDICT, pack(body), **GZIP))
     assert packed.status_code == 200
@@ -132,7 +116,7 @@ def test_a_packed_request_is_answered_as_any(in_process: Run) -> None:
     assert labels[0] == labels[1]
 
 
-def test_packed_lines_are_answered_as_any(in_process: Run) -> None:
+def test_packed_lines_are_answered_as_any(in_process: InProcess) -> None:
     lines = b"".join(b"%b\n" % json.dumps({**RAW, "n": i}).encode() for i in range(5)) + b"x" * 5000 + b"\n"
     named = {"content-type": "application/x-ndjson"}
     plain = in_process(post("/v1/models/raw/batch", lines, **named))
@@ -151,7 +135,7 @@ def test_packed_lines_are_answered_as_any(in_process: Run) -> None:
         ("/v2/models/raw/infer", "application/json"),
     ],
 )
-def test_a_bomb_and_what_is_no_gzip_are_problems(in_process: Run, path: str, media: str) -> None:
+def test_a_bomb_and_what_is_no_gzip_are_problems(in_process: InProcess, path: str, media: str) -> None:
     bomb = in_process(post(path, BOMB, **{**GZIP, "content-type": media}))
     assert (bomb.status_code, bomb.json()["code"]) == (413, "body-too-large")
     assert "when the body is unpacked" in bomb.json()["detail"]
@@ -161,31 +145,26 @@ def test_a_bomb_and_what_is_no_gzip_are_problems(in_process: Run, path: str, med
     assert (other.status_code, other.json()["code"]) == (415, "unsupported-content-encoding")
 
 
-def test_a_bomb_of_a_batch_is_one_long_line(in_process: Run) -> None:
+def test_a_bomb_of_a_batch_is_one_long_line(in_process: InProcess) -> None:
     named = {**GZIP, "content-type": "application/x-ndjson"}
     (line,) = in_process(post("/v1/models/raw/batch", BOMB, **named)).text.splitlines()
     assert json.loads(line)["error"]["code"] == "limit-exceeded"
 
 
-def test_lines_that_are_no_gzip_end_a_batch(shared_store: Path) -> None:
+async def test_lines_that_are_no_gzip_end_a_batch(shared_store: Path) -> None:
     """The lines before are answered; the answer does not end as one that is whole."""
+    sent: list[Any] = []
 
-    async def main() -> list[Any]:
-        sent: list[Any] = []
+    async def receive() -> Any:
+        body = pack(json.dumps(RAW).encode() + b"\n") + b"rest"
+        return {"type": "http.request", "body": body, "more_body": False}
 
-        async def receive() -> Any:
-            body = pack(json.dumps(RAW).encode() + b"\n") + b"rest"
-            return {"type": "http.request", "body": body, "more_body": False}
+    async def send(message: Any) -> None:
+        sent.append(message)
 
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        named = {"host": "x", "content-type": "application/x-ndjson", **GZIP}
-        async with serving(settings_of(shared_store)) as (app, _):
-            await app(scope_of("POST", "/v1/models/raw/batch", named), receive, send)
-        return sent
-
-    sent = asyncio.run(main())
+    named = {"host": "x", "content-type": "application/x-ndjson", **GZIP}
+    async with serving(settings_of(shared_store)) as (app, _):
+        await app(scope_of("POST", "/v1/models/raw/batch", named), receive, send)
     first, last = b"".join(message.get("body", b"") for message in sent).splitlines()
     assert "labels" in json.loads(first)
     assert json.loads(last)["error"]["code"] == "broken-content-encoding"
@@ -196,84 +175,72 @@ def test_lines_that_are_no_gzip_end_a_batch(shared_store: Path) -> None:
 
 
 @pytest.mark.parametrize(("n_rows", "top_r", "is_packed"), [(1, 3, False), (4, 10, True)])
-def test_long_answers_are_packed_on_both_ways(
+async def test_long_answers_are_packed_on_both_ways(
     shared_store: Path, n_rows: int, top_r: int, is_packed: bool
 ) -> None:
     """By the route and, its head seen before, from the bytes of the request."""
     body = json.dumps({"instances": [RAW] * n_rows, "top_r": top_r}).encode()
-
-    async def main() -> None:
-        async with serving(settings_of(shared_store)) as (app, client):
-            named = {"content-type": "application/json"}
-            plain = await client.post(PREDICT, content=body, headers={**named, "accept-encoding": "identity"})
-            assert "content-encoding" not in plain.headers
-            assert (len(plain.content) >= PACKED_FROM) is is_packed
-            routed = await client.post(PREDICT, content=body, headers={**named, "accept-encoding": "gzip"})
-            assert ("content-encoding" in routed.headers) is is_packed
-            assert ("Accept-Encoding" in routed.headers.get("vary", "")) is is_packed
-            wholes = app.state.whole_requests
-            for takes in (True, False):
-                message, scope = whole_request(PREDICT, body, **{"accept-encoding": "gzip"} if takes else {})
-                wholes.learn(message, scope)
-                head, _, content = wholes.answer(message, b"").partition(b"\r\n\r\n")
-                assert (b"\r\ncontent-encoding: gzip" in head) is (takes and is_packed)
-                assert (b"\r\nvary: Accept-Encoding" in head) is (takes and is_packed)
-                assert b"content-length: %d\r\n" % len(content) in head
-                found = json.loads(gzip.decompress(content) if takes and is_packed else content)
-                for answer in (plain.json(), routed.json()):
-                    for one, other in zip(found["predictions"], answer["predictions"], strict=True):
-                        assert one["labels"] == other["labels"]
-
-    asyncio.run(main())
+    async with serving(settings_of(shared_store)) as (app, client):
+        named = {"content-type": "application/json"}
+        plain = await client.post(PREDICT, content=body, headers={**named, "accept-encoding": "identity"})
+        assert "content-encoding" not in plain.headers
+        assert (len(plain.content) >= PACKED_FROM) is is_packed
+        routed = await client.post(PREDICT, content=body, headers={**named, "accept-encoding": "gzip"})
+        assert ("content-encoding" in routed.headers) is is_packed
+        assert ("Accept-Encoding" in routed.headers.get("vary", "")) is is_packed
+        wholes = app.state.whole_requests
+        for takes in (True, False):
+            message, scope = whole_request(PREDICT, body, **{"accept-encoding": "gzip"} if takes else {})
+            wholes.learn(message, scope)
+            head, _, content = wholes.answer(message, b"").partition(b"\r\n\r\n")
+            assert (b"\r\ncontent-encoding: gzip" in head) is (takes and is_packed)
+            assert (b"\r\nvary: Accept-Encoding" in head) is (takes and is_packed)
+            assert b"content-length: %d\r\n" % len(content) in head
+            found = json.loads(gzip.decompress(content) if takes and is_packed else content)
+            for answer in (plain.json(), routed.json()):
+                for one, other in zip(found["predictions"], answer["predictions"], strict=True):
+                    assert one["labels"] == other["labels"]
 
 
-def test_a_packed_head_is_not_remembered(shared_store: Path) -> None:
+async def test_a_packed_head_is_not_remembered(shared_store: Path) -> None:
     body = pack(json.dumps({"instances": [RAW]}).encode())
-
-    async def main() -> None:
-        async with serving(settings_of(shared_store)) as (app, _):
-            message, scope = whole_request(PREDICT, body, **GZIP)
-            app.state.whole_requests.learn(message, scope)
-            assert app.state.whole_requests.answer(message, b"") is None
-
-    asyncio.run(main())
+    async with serving(settings_of(shared_store)) as (app, _):
+        message, scope = whole_request(PREDICT, body, **GZIP)
+        app.state.whole_requests.learn(message, scope)
+        assert app.state.whole_requests.answer(message, b"") is None
 
 
-def test_answers_of_a_packed_batch_come_while_it_is_sent(shared_store: Path) -> None:
+async def test_answers_of_a_packed_batch_come_while_it_is_sent(shared_store: Path) -> None:
     """Each line is answered, and its answer can be unpacked, before the next is sent."""
+    app_answers: asyncio.Queue[bytes] = asyncio.Queue()
+    sent: asyncio.Queue[Any] = asyncio.Queue()
+    headers: dict[bytes, bytes] = {}
 
-    async def main() -> None:
-        app_answers: asyncio.Queue[bytes] = asyncio.Queue()
-        sent: asyncio.Queue[Any] = asyncio.Queue()
-        headers: dict[bytes, bytes] = {}
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            headers.update(message["headers"])
+        else:
+            await app_answers.put(message.get("body", b""))
 
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                headers.update(message["headers"])
-            else:
-                await app_answers.put(message.get("body", b""))
-
-        named = {"host": "x", "content-type": "application/x-ndjson", "accept-encoding": "gzip", **GZIP}
-        packing = zlib.compressobj(wbits=31)
-        unpacking = zlib.decompressobj(wbits=31)
-        async with serving(settings_of(shared_store)) as (app, _):
-            scope = scope_of("POST", "/v1/models/raw/batch", named)
-            running = asyncio.create_task(app(scope, sent.get, send))
-            for _ in range(3):
-                line = packing.compress(json.dumps(RAW).encode() + b"\n") + packing.flush(zlib.Z_SYNC_FLUSH)
-                await sent.put({"type": "http.request", "body": line, "more_body": True})
-                found = b""
-                while not found.endswith(b"\n"):
-                    found += unpacking.decompress(await asyncio.wait_for(app_answers.get(), 60))
-                assert len(json.loads(found)["labels"]) == 5
-            await sent.put({"type": "http.request", "body": packing.flush(), "more_body": False})
-            await running
-            while not app_answers.empty():
-                unpacking.decompress(app_answers.get_nowait())
-            assert unpacking.eof
-            assert headers[b"content-encoding"] == b"gzip"
-
-    asyncio.run(main())
+    named = {"host": "x", "content-type": "application/x-ndjson", "accept-encoding": "gzip", **GZIP}
+    packing = zlib.compressobj(wbits=31)
+    unpacking = zlib.decompressobj(wbits=31)
+    async with serving(settings_of(shared_store)) as (app, _):
+        scope = scope_of("POST", "/v1/models/raw/batch", named)
+        running = asyncio.create_task(app(scope, sent.get, send))
+        for _ in range(3):
+            line = packing.compress(json.dumps(RAW).encode() + b"\n") + packing.flush(zlib.Z_SYNC_FLUSH)
+            await sent.put({"type": "http.request", "body": line, "more_body": True})
+            found = b""
+            while not found.endswith(b"\n"):
+                found += unpacking.decompress(await asyncio.wait_for(app_answers.get(), 60))
+            assert len(json.loads(found)["labels"]) == 5
+        await sent.put({"type": "http.request", "body": packing.flush(), "more_body": False})
+        await running
+        while not app_answers.empty():
+            unpacking.decompress(app_answers.get_nowait())
+        assert unpacking.eof
+        assert headers[b"content-encoding"] == b"gzip"
 
 
 def test_faults_of_a_body_are_bad_input() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
@@ -52,7 +52,6 @@ def lines_of(blocks: list[LineBlock]) -> list[bytes | None]:
     return [line for block in blocks for line in block.lines]
 
 
-@settings(deadline=None)
 @example([codecs.BOM_UTF8 + b"a\n", codecs.BOM_UTF8 + b"b\n"], 2, 20, 4)
 @given(st.lists(st.binary(max_size=6)), st.integers(1, 5), st.integers(1, 20), st.integers(1, 4))
 def test_lines_are_those_of_the_whole_body(
@@ -81,7 +80,7 @@ def test_a_line_at_the_limit_and_one_byte_longer(length: int, kept: bool) -> Non
     assert found == [line if kept else None, b"next"]
 
 
-def test_reading_stops_while_nobody_takes() -> None:
+async def test_reading_stops_while_nobody_takes() -> None:
     received = 0
 
     async def receive() -> Any:
@@ -89,14 +88,11 @@ def test_reading_stops_while_nobody_takes() -> None:
         received += 1
         return {"type": "http.request", "body": b"0123456789\n", "more_body": True}
 
-    async def main() -> None:
-        reader = LineReader(receive, limited(block_bytes_max=100), 1000)
-        task = asyncio.create_task(reader.read())
-        for _ in range(200):
-            await asyncio.sleep(0)
-        task.cancel()
-
-    asyncio.run(main())
+    reader = LineReader(receive, limited(block_bytes_max=100), 1000)
+    task = asyncio.create_task(reader.read())
+    for _ in range(200):
+        await asyncio.sleep(0)
+    task.cancel()
     assert received == 10  # ten lines of 11 bytes are more than 100
 
 

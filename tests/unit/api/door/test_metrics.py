@@ -119,49 +119,38 @@ async def two_workers(page: bytes) -> AsyncIterator[tuple[Neighbours, WorkerPlac
         answering.close()
 
 
-def test_the_page_of_another_worker_comes_whole() -> None:
-    async def main() -> None:
-        for page in (PAGE, b"x" * (1 << 20)):
-            async with two_workers(page) as (asking, _):
-                assert await asking.pages(is_openmetrics=False) == [b"ours", page]
-
-    asyncio.run(main())
+async def test_the_page_of_another_worker_comes_whole() -> None:
+    for page in (PAGE, b"x" * (1 << 20)):
+        async with two_workers(page) as (asking, _):
+            assert await asking.pages(is_openmetrics=False) == [b"ours", page]
 
 
 @pytest.mark.parametrize("n_bytes", [0, 1, 8, 100, len(PAGE)])
-def test_a_worker_that_dies_while_it_answers_has_not_answered(n_bytes: int) -> None:
+async def test_a_worker_that_dies_while_it_answers_has_not_answered(n_bytes: int) -> None:
     """What it has sent by then could pass for a page of fewer figures."""
+    async with two_workers(PAGE) as (_, place):
+        reader, writer = await asyncio.open_unix_connection(place.socket_name(1))
+        writer.write(b"p")
+        sent = (await reader.read())[:n_bytes]
+        writer.close()
 
-    async def main() -> None:
-        async with two_workers(PAGE) as (_, place):
-            reader, writer = await asyncio.open_unix_connection(place.socket_name(1))
-            writer.write(b"p")
-            sent = (await reader.read())[:n_bytes]
-            writer.close()
+    async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(sent)
+        writer.close()
 
-        async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(1)
-            writer.write(sent)
-            writer.close()
-
-        dying = WorkerPlace(secrets.token_hex(16), 1, 2)
-        server = await asyncio.start_unix_server(die, dying.socket_name(1))
-        asking = Neighbours(WorkerPlace(dying.name, 0, 2), returning(b"ours"))
-        pages = await asking.pages(is_openmetrics=False)
-        server.close()
-        assert pages == [b"ours", None]
-
-    asyncio.run(main())
+    dying = WorkerPlace(secrets.token_hex(16), 1, 2)
+    server = await asyncio.start_unix_server(die, dying.socket_name(1))
+    asking = Neighbours(WorkerPlace(dying.name, 0, 2), returning(b"ours"))
+    pages = await asking.pages(is_openmetrics=False)
+    server.close()
+    assert pages == [b"ours", None]
 
 
-def test_a_page_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "PAGE_BYTES_MAX", len(PAGE) - 1)
-
-    async def main() -> None:
-        async with two_workers(PAGE) as (asking, _):
-            assert await asking.pages(is_openmetrics=False) == [b"ours", None]
-
-    asyncio.run(main())
+    async with two_workers(PAGE) as (asking, _):
+        assert await asking.pages(is_openmetrics=False) == [b"ours", None]
 
 
 def test_a_worker_that_is_not_there_is_told_as_down() -> None:
@@ -175,18 +164,14 @@ def test_a_worker_that_is_not_there_is_told_as_down() -> None:
     assert b'xylem_worker_up{worker="1"} 0.0\n' in join_pages(pages)
 
 
-def test_a_worker_without_a_socket_serves_on(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_worker_without_a_socket_serves_on(capsys: pytest.CaptureFixture[str]) -> None:
     """Another process may have the name, and some sandboxes have no such sockets."""
-
-    async def main() -> None:
-        async with two_workers(PAGE) as (asking, place):
-            late = Neighbours(place, returning(b"late"))
-            await late.start()
-            assert await late.pages(is_openmetrics=False) == [None, b"late"]
-            late.close()
-            assert await asking.pages(is_openmetrics=False) == [b"ours", PAGE]
-
-    asyncio.run(main())
+    async with two_workers(PAGE) as (asking, place):
+        late = Neighbours(place, returning(b"late"))
+        await late.start()
+        assert await late.pages(is_openmetrics=False) == [None, b"late"]
+        late.close()
+        assert await asking.pages(is_openmetrics=False) == [b"ours", PAGE]
     assert '"event":"figures_not_shared"' in capsys.readouterr().err
 
 
@@ -258,17 +243,13 @@ def test_requests_are_counted_logged_and_traced_when_they_are_settled(
     assert timing.counts[place] == 1
 
 
-def test_a_span_that_is_not_sampled_is_in_the_log_line_alone(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_span_that_is_not_sampled_is_in_the_log_line_alone(capfd: pytest.CaptureFixture[str]) -> None:
     kept, metrics = Kept(), Metrics()
     tracer = Tracer(Sampling(0, True), kept.send, kept.close)
     requests = RequestLog(metrics, access_log=True, tracer=tracer)
     trace = tracer.begin(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")
-
-    async def answer() -> None:
-        requests.record("first", requests.outcome(ENDED, is_traced=True), time.perf_counter_ns(), trace)
-        requests.settle()
-
-    asyncio.run(answer())
+    requests.record("first", requests.outcome(ENDED, is_traced=True), time.perf_counter_ns(), trace)
+    requests.settle()
     assert orjson.loads(capfd.readouterr().err)["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
     assert not kept.traces
     assert not metrics.timings[Series(ROUTE, 200, "tags", "2")].exemplars

@@ -1,4 +1,3 @@
-import asyncio
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -52,7 +51,7 @@ def test_an_error_says_where() -> None:
         ("/nothing", 404, "route-not-found"),
     ],
 )
-def test_every_error_of_an_app_is_a_problem(path: str, status: int, code: str) -> None:
+async def test_every_error_of_an_app_is_a_problem(path: str, status: int, code: str) -> None:
     errors = [
         Overloaded("full"),
         VersionNotFound("no"),
@@ -78,12 +77,9 @@ def test_every_error_of_an_app_is_a_problem(path: str, status: int, code: str) -
     async def typed(n: Annotated[int, Query()]) -> int:
         return n
 
-    async def main() -> httpx.Response:
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await client.get(path)
-
-    response = asyncio.run(main())
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        response = await client.get(path)
     assert (response.status_code, response.json()["code"]) == (status, code)
     assert response.headers["content-type"] == "application/problem+json"
     assert (response.headers.get("retry-after") == "1") == (status == 503)
@@ -101,7 +97,5 @@ def test_every_error_of_an_app_is_a_problem(path: str, status: int, code: str) -
 def test_a_route_that_is_not_there_is_told_by_what_was_expected(
     in_process: Callable[..., Any], method: str, path: str, detail: str
 ) -> None:
-    async def call(client: httpx.AsyncClient) -> httpx.Response:
-        return await client.request(method, path)
-
-    assert in_process(call).json()["detail"] == detail
+    response = in_process(lambda client: client.request(method, path))
+    assert response.json()["detail"] == detail

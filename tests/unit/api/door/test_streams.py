@@ -44,7 +44,7 @@ async def body_of(answer: Response) -> bytes:
 
 
 @pytest.mark.parametrize("n", [0, 1, 500])
-def test_all_pieces_come_in_order_from_a_thread(threads: ThreadPoolExecutor, n: int) -> None:
+async def test_all_pieces_come_in_order_from_a_thread(threads: ThreadPoolExecutor, n: int) -> None:
     makers = set()
 
     def pieces() -> Iterator[bytes]:
@@ -52,53 +52,45 @@ def test_all_pieces_come_in_order_from_a_thread(threads: ThreadPoolExecutor, n: 
             makers.add(threading.current_thread())
             yield b"%d," % number
 
-    async def main() -> bytes:
-        run = partial(asyncio.get_running_loop().run_in_executor, threads)
-        return await body_of(await stream_of(pieces(), run, "text/plain"))
-
-    assert asyncio.run(main()) == b"".join(b"%d," % number for number in range(n))
+    run = partial(asyncio.get_running_loop().run_in_executor, threads)
+    body = await body_of(await stream_of(pieces(), run, "text/plain"))
+    assert body == b"".join(b"%d," % number for number in range(n))
     assert threading.main_thread() not in makers
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])
-def test_a_first_piece_that_fails_is_a_refusal_a_later_one_ends_the_answer(
+async def test_a_first_piece_that_fails_is_a_refusal_a_later_one_ends_the_answer(
     threads: ThreadPoolExecutor, n: int
 ) -> None:
     def pieces() -> Iterator[bytes]:
         yield from [b"x"] * n
         raise LookupError("no more")
 
-    async def main() -> None:
-        run = partial(asyncio.get_running_loop().run_in_executor, threads)
-        if not n:
-            with pytest.raises(LookupError):
-                await stream_of(pieces(), run, "text/plain")
-            return
-        answer = await stream_of(pieces(), run, "text/plain")
+    run = partial(asyncio.get_running_loop().run_in_executor, threads)
+    if not n:
         with pytest.raises(LookupError):
-            await body_of(answer)
+            await stream_of(pieces(), run, "text/plain")
+        return
+    answer = await stream_of(pieces(), run, "text/plain")
+    with pytest.raises(LookupError):
+        await body_of(answer)
 
-    asyncio.run(main())
 
-
-def test_an_answer_says_that_it_is_over_also_when_nobody_asks_for_it() -> None:
+async def test_an_answer_says_that_it_is_over_also_when_nobody_asks_for_it() -> None:
     async def content() -> AsyncIterator[bytes]:
         yield b"never sent"
 
     async def gone() -> Message:
         return {"type": "http.disconnect"}
 
-    async def main() -> None:
-        ended = []
+    ended = []
 
-        async def send(message: Message) -> None:
-            await asyncio.sleep(0)
+    async def send(message: Message) -> None:
+        await asyncio.sleep(0)
 
-        answer = ClosingStream(content(), lambda: ended.append(True), {}, "text/plain")
-        await answer({"type": "http", "asgi": {"spec_version": "2.3"}}, gone, send)
-        assert ended == [True]
-
-    asyncio.run(main())
+    answer = ClosingStream(content(), lambda: ended.append(True), {}, "text/plain")
+    await answer({"type": "http", "asgi": {"spec_version": "2.3"}}, gone, send)
+    assert ended == [True]
 
 
 BLOCK_SECONDS = 0.01
@@ -140,71 +132,59 @@ def test_a_failure_is_told_once_however_many_blocks_are_under_way() -> None:
     assert "db.internal" not in error["detail"]
 
 
-def test_it_returns_and_raises_what_the_call_does() -> None:
-    async def main() -> None:
-        pool = WorkPool(1, 1, 300.0)
-        assert await pool.run(max, 1, 2) == 2
-        with pytest.raises(ZeroDivisionError):
-            await pool.run(divmod, 1, 0)
-        assert pool.pending == 0
-        pool.close()
-
-    asyncio.run(main())
+async def test_it_returns_and_raises_what_the_call_does() -> None:
+    pool = WorkPool(1, 1, 300.0)
+    assert await pool.run(max, 1, 2) == 2
+    with pytest.raises(ZeroDivisionError):
+        await pool.run(divmod, 1, 0)
+    assert pool.pending == 0
+    pool.close()
 
 
-def test_a_long_body_is_read_in_a_thread() -> None:
+async def test_a_long_body_is_read_in_a_thread() -> None:
     def thread_of(body: bytes, more: str) -> tuple[str, int, str]:
         return threading.current_thread().name, len(body), more
 
-    async def main() -> None:
-        pool = WorkPool(1, 1, 300.0)
-        here = threading.current_thread().name
-        assert await pool.read(thread_of, bytes(LONG_BYTES), "more") == (here, LONG_BYTES, "more")
-        name, n_bytes, more = await pool.read(thread_of, bytes(LONG_BYTES + 1), "more")
-        assert name.startswith("xylem-work")
-        assert (n_bytes, more) == (LONG_BYTES + 1, "more")
-        pool.close()
-
-    asyncio.run(main())
+    pool = WorkPool(1, 1, 300.0)
+    here = threading.current_thread().name
+    assert await pool.read(thread_of, bytes(LONG_BYTES), "more") == (here, LONG_BYTES, "more")
+    name, n_bytes, more = await pool.read(thread_of, bytes(LONG_BYTES + 1), "more")
+    assert name.startswith("xylem-work")
+    assert (n_bytes, more) == (LONG_BYTES + 1, "more")
+    pool.close()
 
 
-def test_the_queue_at_its_limit_and_one_more() -> None:
-    async def main() -> None:
-        gate = threading.Event()
-        pool = WorkPool(2, 3, 300.0)
-        calls = [asyncio.create_task(pool.run(gate.wait)) for _ in range(5)]
-        await asyncio.sleep(0)
-        assert pool.pending == 5
-        with pytest.raises(Overloaded):
-            await pool.run(gate.wait)
-        gate.set()
-        assert await asyncio.gather(*calls) == [True] * 5
-        assert pool.pending == 0
-        pool.close()
-
-    asyncio.run(main())
+async def test_the_queue_at_its_limit_and_one_more() -> None:
+    gate = threading.Event()
+    pool = WorkPool(2, 3, 300.0)
+    calls = [asyncio.create_task(pool.run(gate.wait)) for _ in range(5)]
+    await asyncio.sleep(0)
+    assert pool.pending == 5
+    with pytest.raises(Overloaded):
+        await pool.run(gate.wait)
+    gate.set()
+    assert await asyncio.gather(*calls) == [True] * 5
+    assert pool.pending == 0
+    pool.close()
 
 
-def test_a_call_that_is_late_holds_its_thread_and_its_place() -> None:
-    async def main() -> None:
-        begun, gate = threading.Event(), threading.Event()
+async def test_a_call_that_is_late_holds_its_thread_and_its_place() -> None:
+    begun, gate = threading.Event(), threading.Event()
 
-        def held() -> None:
-            begun.set()
-            gate.wait()
+    def held() -> None:
+        begun.set()
+        gate.wait()
 
-        pool = WorkPool(1, 1, 0.02)
-        while not begun.is_set():  # a thread may be slow to begin: the call is then one that waits
-            with pytest.raises(TimedOut):
-                await pool.run(held)
-        pending = [pool.pending]
+    pool = WorkPool(1, 1, 0.02)
+    while not begun.is_set():  # a thread may be slow to begin: the call is then one that waits
         with pytest.raises(TimedOut):
-            await pool.run(gate.wait)
-        pending.append(pool.pending)
-        gate.set()
-        assert pending == [1, 1]  # the one that waited was dropped
-        while pool.pending:
-            await asyncio.sleep(0.001)
-        pool.close()
-
-    asyncio.run(main())
+            await pool.run(held)
+    pending = [pool.pending]
+    with pytest.raises(TimedOut):
+        await pool.run(gate.wait)
+    pending.append(pool.pending)
+    gate.set()
+    assert pending == [1, 1]  # the one that waited was dropped
+    while pool.pending:
+        await asyncio.sleep(0.001)
+    pool.close()

@@ -70,29 +70,26 @@ async def keys_for(app: FastAPI) -> dict[str, tuple[str, frozenset[AccessScope]]
     return await asyncio.to_thread(make)
 
 
-def test_every_route_with_every_key(own_store: Store) -> None:
-    async def main() -> None:
-        async with serving(keyed(own_store)) as (app, client):
-            keys = await keys_for(app)
-            seen: set[tuple[str, str]] = set()
-            for method, path, scope in requests():
-                if path.endswith("/events"):
-                    continue
-                answer = await client.request(method, path)
-                assert_refused(answer, scope, 401 if scope else None, "unauthorized", path)
-                for kind, (text, opens) in keys.items():
-                    answer = await client.request(method, path, headers={"authorization": f"Bearer {text}"})
-                    expected = None if scope is None or scope in opens else 401 if not opens else 403
-                    assert_refused(answer, scope, expected, None, f"{method} {path} {kind}")
-                    seen.add((kind, answer.json()["code"] if expected else "let in"))
-            assert {
-                ("revoked", "key-revoked"),
-                ("expired", "key-expired"),
-                ("unknown", "unauthorized"),
-            } <= seen
-            assert {("predict", "scope-missing"), ("predict", "let in"), ("admin", "let in")} <= seen
-
-    asyncio.run(main())
+async def test_every_route_with_every_key(own_store: Store) -> None:
+    async with serving(keyed(own_store)) as (app, client):
+        keys = await keys_for(app)
+        seen: set[tuple[str, str]] = set()
+        for method, path, scope in requests():
+            if path.endswith("/events"):
+                continue
+            answer = await client.request(method, path)
+            assert_refused(answer, scope, 401 if scope else None, "unauthorized", path)
+            for kind, (text, opens) in keys.items():
+                answer = await client.request(method, path, headers={"authorization": f"Bearer {text}"})
+                expected = None if scope is None or scope in opens else 401 if not opens else 403
+                assert_refused(answer, scope, expected, None, f"{method} {path} {kind}")
+                seen.add((kind, answer.json()["code"] if expected else "let in"))
+        assert {
+            ("revoked", "key-revoked"),
+            ("expired", "key-expired"),
+            ("unknown", "unauthorized"),
+        } <= seen
+        assert {("predict", "scope-missing"), ("predict", "let in"), ("admin", "let in")} <= seen
 
 
 def assert_refused(
@@ -106,68 +103,57 @@ def assert_refused(
     assert answer.headers["www-authenticate"].startswith("Bearer"), where
 
 
-def test_what_is_open_needs_no_key_and_admin_never_is(own_store: Store) -> None:
-    async def main() -> None:
-        settings = settings_of(own_store.root, open_scopes=("predict", "metrics"))
-        async with serving(settings) as (_, client):
-            assert (await client.get("/v1/models")).status_code == 200
-            assert (await client.get("/metrics")).status_code == 200
-            assert (await client.post("/v1/models/raw/feedback", json={})).status_code == 401
-            assert (await client.get("/v1/admin/jobs")).status_code == 401
-
-    asyncio.run(main())
+async def test_what_is_open_needs_no_key_and_admin_never_is(own_store: Store) -> None:
+    settings = settings_of(own_store.root, open_scopes=("predict", "metrics"))
+    async with serving(settings) as (_, client):
+        assert (await client.get("/v1/models")).status_code == 200
+        assert (await client.get("/metrics")).status_code == 200
+        assert (await client.post("/v1/models/raw/feedback", json={})).status_code == 401
+        assert (await client.get("/v1/admin/jobs")).status_code == 401
 
 
-def test_the_key_is_looked_at_before_the_body(own_store: Store) -> None:
-    async def main() -> None:
-        async with serving(keyed(own_store)) as (_, client):
-            answer = await client.post("/v1/admin/keys", content=b"{", headers={"content-type": "text/html"})
-            assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
-
-    asyncio.run(main())
+async def test_the_key_is_looked_at_before_the_body(own_store: Store) -> None:
+    async with serving(keyed(own_store)) as (_, client):
+        answer = await client.post("/v1/admin/keys", content=b"{", headers={"content-type": "text/html"})
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
 
 
-def test_whole_requests_whose_head_is_remembered_lose_their_right_with_the_key(own_store: Store) -> None:
+async def test_whole_requests_whose_head_is_remembered_lose_their_right_with_the_key(
+    own_store: Store,
+) -> None:
     body = b'{"instances": [{"indices": [1], "values": [1.0]}]}'
-
-    async def main() -> None:
-        async with serving(keyed(own_store)) as (app, _):
-            services, wholes = app.state.services, app.state.whole_requests
-            keys = AccessKeys(services.learning.database)
-            made = await asyncio.to_thread(keys.create, "shop", [AccessScope.PREDICT])
-            await asyncio.to_thread(services.ring.refresh)
-            path = "/v1/models/raw/predict"
-            message, scope = whole_request(path, body, authorization=f"Bearer {made.text}")
-            wholes.learn(message, scope)
-            assert wholes.answer(message, b"").startswith(b"HTTP/1.1 200")
-            await asyncio.to_thread(keys.revoke, made.key.id)
-            await asyncio.to_thread(services.ring.refresh)
-            refused = wholes.answer(message, b"")
-            assert refused.startswith(b"HTTP/1.1 401")
-            assert b"key-revoked" in refused
-            assert b"www-authenticate: Bearer" in refused
-
-    asyncio.run(main())
+    async with serving(keyed(own_store)) as (app, _):
+        services, wholes = app.state.services, app.state.whole_requests
+        keys = AccessKeys(services.learning.database)
+        made = await asyncio.to_thread(keys.create, "shop", [AccessScope.PREDICT])
+        await asyncio.to_thread(services.ring.refresh)
+        path = "/v1/models/raw/predict"
+        message, scope = whole_request(path, body, authorization=f"Bearer {made.text}")
+        wholes.learn(message, scope)
+        assert wholes.answer(message, b"").startswith(b"HTTP/1.1 200")
+        await asyncio.to_thread(keys.revoke, made.key.id)
+        await asyncio.to_thread(services.ring.refresh)
+        refused = wholes.answer(message, b"")
+        assert refused.startswith(b"HTTP/1.1 401")
+        assert b"key-revoked" in refused
+        assert b"www-authenticate: Bearer" in refused
 
 
-def test_the_audit_log_has_what_admins_changed_and_what_was_refused_them(own_store: Store) -> None:
-    async def main() -> None:
-        async with serving(keyed(own_store)) as (app, client):
-            keys = await keys_for(app)
-            admin = {"authorization": f"Bearer {keys['admin'][0]}"}
-            done = await client.post(
-                "/v1/admin/models/raw/promote", json={"version": 1, "alias": "old"}, headers=admin
-            )
-            assert done.json()["version"] == 1
-            await client.post("/v1/admin/models/raw/promote", json={"version": 99}, headers=admin)
-            await client.post("/v1/admin/models/raw/promote", json={"version": 1})
-            await client.get("/v1/admin/keys", headers=admin)
-            page = (await client.get("/v1/admin/audit", headers=admin)).json()["entries"]
-            found = [(one["who"], one["action"], one["target"], one["outcome"]) for one in page]
-            assert found == [
-                ("admin", "promote", "models/raw/promote", "version-not-found"),
-                ("admin", "promote", "models/raw/promote", "done"),
-            ]
-            assert not any(text in str(page) for text, _ in keys.values())
-
-    asyncio.run(main())
+async def test_the_audit_log_has_what_admins_changed_and_what_was_refused_them(own_store: Store) -> None:
+    async with serving(keyed(own_store)) as (app, client):
+        keys = await keys_for(app)
+        admin = {"authorization": f"Bearer {keys['admin'][0]}"}
+        done = await client.post(
+            "/v1/admin/models/raw/promote", json={"version": 1, "alias": "old"}, headers=admin
+        )
+        assert done.json()["version"] == 1
+        await client.post("/v1/admin/models/raw/promote", json={"version": 99}, headers=admin)
+        await client.post("/v1/admin/models/raw/promote", json={"version": 1})
+        await client.get("/v1/admin/keys", headers=admin)
+        page = (await client.get("/v1/admin/audit", headers=admin)).json()["entries"]
+        found = [(one["who"], one["action"], one["target"], one["outcome"]) for one in page]
+        assert found == [
+            ("admin", "promote", "models/raw/promote", "version-not-found"),
+            ("admin", "promote", "models/raw/promote", "done"),
+        ]
+        assert not any(text in str(page) for text, _ in keys.values())

@@ -1,6 +1,5 @@
 """An option of predict, a header of all requests and a dialect that are not there: what each touches."""
 
-import asyncio
 import json
 import re
 from pathlib import Path
@@ -48,27 +47,23 @@ def to_lonely_options(
     return found._replace(top_r=1) if getattr(options, "lonely", False) else found
 
 
-def test_an_option_of_predict(shared_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_option_of_predict(shared_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predict, "PredictRequest", LonelyRequest)
     monkeypatch.setattr(answer, "to_options", to_lonely_options)
+    async with serving(settings_of(shared_store)) as (_, client):
 
-    async def main() -> None:
-        async with serving(settings_of(shared_store)) as (_, client):
+        async def labels(**options: Any) -> list[str]:
+            found = await client.post(PATH, json={"instances": INSTANCES, **options})
+            assert found.status_code == 200, found.text
+            return [label["label"] for label in found.json()["predictions"][0]["labels"]]
 
-            async def labels(**options: Any) -> list[str]:
-                found = await client.post(PATH, json={"instances": INSTANCES, **options})
-                assert found.status_code == 200, found.text
-                return [label["label"] for label in found.json()["predictions"][0]["labels"]]
-
-            usual = await labels()
-            assert len(usual) == 5
-            assert await labels(lonely=False) == usual
-            assert await labels(lonely=True) == await labels(lonely=True, explain=True) == usual[:1]
-            assert await labels(lonely=True, deadline_ms=1000) == usual[:1]  # in a thread
-            refused = await client.post(PATH, json={"instances": INSTANCES, "lonely": 1})
-            assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "lonely")
-
-    asyncio.run(main())
+        usual = await labels()
+        assert len(usual) == 5
+        assert await labels(lonely=False) == usual
+        assert await labels(lonely=True) == await labels(lonely=True, explain=True) == usual[:1]
+        assert await labels(lonely=True, deadline_ms=1000) == usual[:1]  # in a thread
+        refused = await client.post(PATH, json={"instances": INSTANCES, "lonely": 1})
+        assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "lonely")
 
 
 # 1. service/api/door/heads.py
@@ -103,23 +98,20 @@ def tenants(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
     return found
 
 
-def test_a_header_of_all_requests(shared_store: Path, tenants: list[bytes | None]) -> None:
-    async def main() -> None:
-        async with serving(settings_of(shared_store)) as (app, client):
-            tenants.clear()
-            for tenant in ("a", "b"):
-                found = await client.post(PATH, json={"instances": INSTANCES}, headers={"tenant": tenant})
-                assert found.status_code == 200
-            assert (await client.get("/v1/models")).status_code == 200
-            assert tenants == [b"a", b"b", None]
-            whole, body = app.state.whole_requests, json.dumps({"instances": INSTANCES}).encode()
-            whole.learn(*whole_request(PATH, body, tenant="c"))
-            for tenant in ("d", "e"):  # heads that are alike but for what is their own
-                message, _ = whole_request(PATH, body, tenant=tenant)
-                assert whole.answer(message, b"").startswith(b"HTTP/1.1 200 OK")
-            assert tenants[3:] == [b"d", b"e"]
-
-    asyncio.run(main())
+async def test_a_header_of_all_requests(shared_store: Path, tenants: list[bytes | None]) -> None:
+    async with serving(settings_of(shared_store)) as (app, client):
+        tenants.clear()
+        for tenant in ("a", "b"):
+            found = await client.post(PATH, json={"instances": INSTANCES}, headers={"tenant": tenant})
+            assert found.status_code == 200
+        assert (await client.get("/v1/models")).status_code == 200
+        assert tenants == [b"a", b"b", None]
+        whole, body = app.state.whole_requests, json.dumps({"instances": INSTANCES}).encode()
+        whole.learn(*whole_request(PATH, body, tenant="c"))
+        for tenant in ("d", "e"):  # heads that are alike but for what is their own
+            message, _ = whole_request(PATH, body, tenant=tenant)
+            assert whole.answer(message, b"").startswith(b"HTTP/1.1 200 OK")
+        assert tenants[3:] == [b"d", b"e"]
 
 
 class Measures(Dialect[int]):
@@ -147,31 +139,28 @@ async def measure(request: Request, services: Wired) -> Response:
     return await reply_in(MEASURES, request, services)
 
 
-def test_its_requests_are_answered_by_route_and_from_their_bytes(shared_store: Path) -> None:
-    async def main() -> None:
-        async with serving(settings_of(shared_store)) as (app, client):
-            services: Services = app.state.services
-            app.router.routes[:0] = router.routes
-            none = re.compile("none")
-            admission = Admission(Limits(), none, none, lambda: False)
-            routes = [(MEASURES, route) for route in router.routes]
-            whole = WholeRequests(routes, services.answering, admission)
-            for body, status in ((b"{}", 200), (b"", 422), (b"[]" * 100, 200)):
-                headers = {"content-type": "application/json"}
-                answer = await client.post("/v1/models/raw/measure", content=body, headers=headers)
-                assert answer.status_code == status
-                message, scope = whole_request("/v1/models/raw/measure", body)
-                whole.learn(message, scope)
-                found = whole.answer(message, b"")
-                if len(body) >= 100:
-                    assert found is None  # it is for a thread
-                    continue
-                assert found is not None
-                first, _, content = found.partition(b"\r\n\r\n")
-                assert int(first.split()[1]) == status
-                ours, theirs = json.loads(content), answer.json()
-                assert ours.pop("request_id", None) != theirs.pop("request_id", "")
-                assert ours == theirs
-            assert services.metrics.rows["raw"] == 3
-
-    asyncio.run(main())
+async def test_its_requests_are_answered_by_route_and_from_their_bytes(shared_store: Path) -> None:
+    async with serving(settings_of(shared_store)) as (app, client):
+        services: Services = app.state.services
+        app.router.routes[:0] = router.routes
+        none = re.compile("none")
+        admission = Admission(Limits(), none, none, lambda: False)
+        routes = [(MEASURES, route) for route in router.routes]
+        whole = WholeRequests(routes, services.answering, admission)
+        for body, status in ((b"{}", 200), (b"", 422), (b"[]" * 100, 200)):
+            headers = {"content-type": "application/json"}
+            answer = await client.post("/v1/models/raw/measure", content=body, headers=headers)
+            assert answer.status_code == status
+            message, scope = whole_request("/v1/models/raw/measure", body)
+            whole.learn(message, scope)
+            found = whole.answer(message, b"")
+            if len(body) >= 100:
+                assert found is None  # it is for a thread
+                continue
+            assert found is not None
+            first, _, content = found.partition(b"\r\n\r\n")
+            assert int(first.split()[1]) == status
+            ours, theirs = json.loads(content), answer.json()
+            assert ours.pop("request_id", None) != theirs.pop("request_id", "")
+            assert ours == theirs
+        assert services.metrics.rows["raw"] == 3

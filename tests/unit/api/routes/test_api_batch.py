@@ -9,27 +9,19 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import READY_SECONDS, scope_of, serving, settings_of
+from tests.conftest import READY_SECONDS, InProcess, post, scope_of, serving, settings_of
 
-Run = Callable[..., Any]
 NDJSON = {"content-type": "application/x-ndjson"}
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 GOOD = json.dumps(RAW).encode()
 
 
 def batch(content: Any, model: str = "raw", query: str = "", **headers: str) -> Callable[..., Any]:
-    async def call(client: httpx.AsyncClient) -> httpx.Response:
-        path = f"/v1/models/{model}/batch{query}"
-        return await client.post(path, content=content, headers={**NDJSON, **headers})
-
-    return call
+    return post(f"/v1/models/{model}/batch{query}", content, **{**NDJSON, **headers})
 
 
 def predict(model: str, body: dict[str, Any]) -> Callable[..., Any]:
-    async def call(client: httpx.AsyncClient) -> httpx.Response:
-        return await client.post(f"/v1/models/{model}/predict", json=body)
-
-    return call
+    return post(f"/v1/models/{model}/predict", body)
 
 
 def lines_of(response: httpx.Response) -> list[dict[str, Any]]:
@@ -42,23 +34,19 @@ def without_id(prediction: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in prediction.items() if key not in ("prediction_id", "id")}
 
 
-def test_lines_are_answered_as_predict_answers(in_process: Run) -> None:
+def test_lines_are_answered_as_predict_answers(in_process: InProcess) -> None:
     lines = [{"indices": [i, i + 1], "values": [1, 2]} for i in range(40)]
     content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
-    async def call(client: httpx.AsyncClient) -> tuple[httpx.Response, httpx.Response]:
-        body = {"instances": lines, "top_r": 3, "beam_width": 2}
-        predicted = await client.post("/v1/models/raw/predict", json=body)
-        return await batch(content, query="?top_r=3&beam_width=2")(client), predicted
-
-    batched, predicted = in_process(call, block_rows_max=7)
+    predicted = in_process(predict("raw", {"instances": lines, "top_r": 3, "beam_width": 2}))
+    batched = in_process(batch(content, query="?top_r=3&beam_width=2"), block_rows_max=7)
     expected = [without_id(p) for p in predicted.json()["predictions"]]
     assert [without_id(line) for line in lines_of(batched)] == expected
     assert (batched.headers["xylem-model"], batched.headers["xylem-version"]) == ("raw", "2")
     assert len({line["prediction_id"] for line in lines_of(batched)}) == 40
 
 
-def test_a_bad_line_is_answered_in_its_place(in_process: Run) -> None:
+def test_a_bad_line_is_answered_in_its_place(in_process: InProcess) -> None:
     content = b"\n".join(
         [
             GOOD,
@@ -98,12 +86,12 @@ def test_a_bad_line_is_answered_in_its_place(in_process: Run) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", GOOD, GOOD + b"\n"])
-def test_the_ends_of_a_body(in_process: Run, content: bytes) -> None:
+def test_the_ends_of_a_body(in_process: InProcess, content: bytes) -> None:
     lines = lines_of(in_process(batch(content)))
     assert len(lines) == len(content.splitlines())
 
 
-def test_what_the_model_knows_nothing_of_is_told(in_process: Run) -> None:
+def test_what_the_model_knows_nothing_of_is_told(in_process: InProcess) -> None:
     known, unknown = b'{"text": "chess"}\n', b'{"text": "\xe4\xb8\xad\xe6\x96\x87"}\n'
     lines = lines_of(in_process(batch(known + unknown + b"{}\n" + unknown, model="text")))
     assert ["no_known_features" in line for line in lines] == [False, True, False, True]
@@ -114,13 +102,13 @@ def test_what_the_model_knows_nothing_of_is_told(in_process: Run) -> None:
         assert ["no_known_features" in prediction for prediction in predictions] == [True, False]
 
 
-def test_a_labelled_file_can_be_predicted(in_process: Run) -> None:
+def test_a_labelled_file_can_be_predicted(in_process: InProcess) -> None:
     with_labels = b'{"labels": ["x"], ' + GOOD[1:]
     found, expected = (lines_of(in_process(batch(line)))[0]["labels"] for line in (with_labels, GOOD))
     assert found == expected
 
 
-def test_named_features_and_text(in_process: Run) -> None:
+def test_named_features_and_text(in_process: InProcess) -> None:
     named = lines_of(
         in_process(batch(b'{"features": {"red": 1}}\n{"indices": [0], "values": [1]}\n', "named"))
     )
@@ -129,7 +117,7 @@ def test_named_features_and_text(in_process: Run) -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_a_line_at_the_limit_and_one_byte_longer(in_process: Run, extra: int) -> None:
+def test_a_line_at_the_limit_and_one_byte_longer(in_process: InProcess, extra: int) -> None:
     content = GOOD + b"\n" + GOOD + b" " * extra + b"\n" + GOOD
     lines = lines_of(in_process(batch(content), line_bytes_max=len(GOOD)))
     assert [line.get("error", {}).get("code") for line in lines] == [
@@ -153,7 +141,7 @@ def test_a_line_at_the_limit_and_one_byte_longer(in_process: Run, extra: int) ->
     ],
 )
 def test_bad_options_are_refused_before_the_first_line(
-    in_process: Run, query: str, status: int, code: str
+    in_process: InProcess, query: str, status: int, code: str
 ) -> None:
     response = in_process(batch(GOOD, query=query))
     assert (response.status_code, response.json()["code"]) == (status, code)
@@ -166,12 +154,12 @@ def test_bad_options_are_refused_before_the_first_line(
         ({"content-encoding": "br"}, "unsupported-content-encoding"),
     ],
 )
-def test_media_types(in_process: Run, headers: dict[str, str], code: str) -> None:
+def test_media_types(in_process: InProcess, headers: dict[str, str], code: str) -> None:
     response = in_process(batch(GOOD, **headers))
     assert (response.status_code, response.json()["code"]) == (415, code)
 
 
-def test_options_of_the_query_string(in_process: Run) -> None:
+def test_options_of_the_query_string(in_process: InProcess) -> None:
     query = "?top_r=11&exact=true&deny_labels=label::1&deny_labels=label::2"
     (line,) = lines_of(in_process(batch(GOOD, query=query)))
     assert line["exact"] is True
@@ -251,7 +239,7 @@ def test_a_stalled_body_is_answered_and_cut(shared_store: Path) -> None:
 
 
 @pytest.mark.parametrize(("most", "codes"), [(2, [200, 200]), (1, [200, 503])])
-def test_batches_at_the_limit_and_one_more(in_process: Run, most: int, codes: list[int]) -> None:
+def test_batches_at_the_limit_and_one_more(in_process: InProcess, most: int, codes: list[int]) -> None:
     async def call(client: httpx.AsyncClient) -> list[int]:
         begun, gate = asyncio.Event(), asyncio.Event()
 

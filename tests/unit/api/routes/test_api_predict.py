@@ -4,7 +4,6 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,28 +25,10 @@ from service.serving.predict import PredictQuery
 from service.serving.rows import to_chunked_rows, to_rows
 from service.serving.schemas.instances import SparseInstance
 from service.serving.schemas.predict import PredictRequest
-from tests.conftest import READY_SECONDS, serving, settings_of
+from tests.conftest import READY_SECONDS, InProcess, get, post, serving, settings_of
 from tests.served_models import TEXTS
 
-Run = Callable[..., Any]
-JSON = {"content-type": "application/json"}
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
-
-
-def post(path: str, content: bytes | dict[str, Any], **headers: str) -> Callable[..., Any]:
-    data = content if isinstance(content, bytes) else json.dumps(content).encode()
-
-    async def call(client: httpx.AsyncClient) -> httpx.Response:
-        return await client.post(path, content=data, headers={**JSON, **headers})
-
-    return call
-
-
-def get(path: str, **headers: str) -> Callable[..., Any]:
-    async def call(client: httpx.AsyncClient) -> httpx.Response:
-        return await client.get(path, headers=headers)
-
-    return call
 
 
 def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
@@ -88,7 +69,9 @@ def labels_of(response: httpx.Response, i: int = 0) -> list[Any]:
         ("/v1/models/raw/aliases/latest/predict", 2),
     ],
 )
-def test_the_answer_is_the_engines(in_process: Run, shared_store: Path, path: str, version: int) -> None:
+def test_the_answer_is_the_engines(
+    in_process: InProcess, shared_store: Path, path: str, version: int
+) -> None:
     response = in_process(post(path, {"instances": [RAW], "top_r": 4}))
     body = response.json()
     assert labels_of(response) == in_process_answer(shared_store, "raw", version, 4)
@@ -108,7 +91,7 @@ def test_the_answer_is_the_engines(in_process: Run, shared_store: Path, path: st
     ],
 )
 def test_options_reach_the_engine(
-    in_process: Run, shared_store: Path, wire: dict[str, Any], engine: dict[str, Any]
+    in_process: InProcess, shared_store: Path, wire: dict[str, Any], engine: dict[str, Any]
 ) -> None:
     response = in_process(post("/v1/models/raw/predict", {"instances": [RAW], "top_r": 11, **wire}))
     assert labels_of(response) == in_process_answer(shared_store, "raw", 2, 11, **engine)
@@ -123,13 +106,10 @@ def test_options_reach_the_engine(
         ("text", {"text": TEXTS[3]}, set(TEXTS[3].split())),
     ],
 )
-def test_explanations(in_process: Run, model: str, instance: dict[str, Any], names: set[str]) -> None:
-    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
-        body = {"instances": [instance] * 2, "top_r": 3, "exact": True}
-        path = f"/v1/models/{model}/predict"
-        return [await post(path, {**body, **more})(client) for more in ({}, {"explain": True})]
-
-    plain, explained = in_process(call)
+def test_explanations(in_process: InProcess, model: str, instance: dict[str, Any], names: set[str]) -> None:
+    body = {"instances": [instance] * 2, "top_r": 3, "exact": True}
+    path = f"/v1/models/{model}/predict"
+    plain, explained = (in_process(post(path, {**body, **more})) for more in ({}, {"explain": True}))
     assert labels_of(explained, 1) == labels_of(plain)
     assert all("explanation" not in label for label in plain.json()["predictions"][0]["labels"])
     found = set()
@@ -145,7 +125,7 @@ def test_explanations(in_process: Run, model: str, instance: dict[str, Any], nam
     assert found <= names
 
 
-def test_explained_labels_at_the_limit_and_one_more(in_process: Run) -> None:
+def test_explained_labels_at_the_limit_and_one_more(in_process: InProcess) -> None:
     def ask(n: int) -> httpx.Response:
         body = {"instances": [RAW] * n, "top_r": 1, "explain": True}
         return in_process(post("/v1/models/raw/predict", body), explained_labels_max=2)  # type: ignore[no-any-return]
@@ -155,7 +135,9 @@ def test_explained_labels_at_the_limit_and_one_more(in_process: Run) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"exact": True}, {"threshold": 0.01}])
-def test_a_deadline_that_does_not_strike_changes_nothing(in_process: Run, options: dict[str, Any]) -> None:
+def test_a_deadline_that_does_not_strike_changes_nothing(
+    in_process: InProcess, options: dict[str, Any]
+) -> None:
     body = {"instances": [RAW] * 2, "top_r": 5, **options}
     plain, timed = (
         in_process(post("/v1/models/raw/predict", {**body, **more})) for more in ({}, {"deadline_ms": 30_000})
@@ -164,7 +146,7 @@ def test_a_deadline_that_does_not_strike_changes_nothing(in_process: Run, option
     assert timed.json()["predictions"][0]["exact"] is plain.json()["predictions"][0]["exact"]
 
 
-def test_a_deadline_that_has_struck_says_so(in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deadline_that_has_struck_says_so(in_process: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     def late(*arguments: Any) -> Any:
         time.sleep(0.1)
         return to_chunked_rows(*arguments)
@@ -175,7 +157,7 @@ def test_a_deadline_that_has_struck_says_so(in_process: Run, monkeypatch: pytest
     assert (prediction["labels"], prediction["exact"]) == ([], False)
 
 
-def test_a_search_that_nobody_waits_for_is_stopped(
+async def test_a_search_that_nobody_waits_for_is_stopped(
     shared_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer is given up after a while; its thread sees the flag, and answers the next request."""
@@ -187,77 +169,54 @@ def test_a_search_that_nobody_waits_for_is_stopped(
             time.sleep(0.001)
         stopped.set()
 
-    async def main() -> httpx.Response:
-        limits = {"request_seconds_max": 0.1, "threads_max": 1}
-        async with serving(settings_of(shared_store, **limits)) as (_, client):
-            monkeypatch.setattr("service.serving.answer.SearchDialect.answer_fully", search)
-            ask = post("/v1/models/raw/predict", {"instances": [RAW] * 9, "explain": True})
+    limits = {"request_seconds_max": 0.1, "threads_max": 1}
+    async with serving(settings_of(shared_store, **limits)) as (_, client):
+        monkeypatch.setattr("service.serving.answer.SearchDialect.answer_fully", search)
+        ask = post("/v1/models/raw/predict", {"instances": [RAW] * 9, "explain": True})
+        answer = await ask(client)
+        while not begun.is_set():  # its thread was slow to begin: it is dropped then, and not stopped
+            assert_problem(answer, 503, "timed-out")
             answer = await ask(client)
-            while not begun.is_set():  # its thread was slow to begin: it is dropped then, and not stopped
-                assert_problem(answer, 503, "timed-out")
-                answer = await ask(client)
-            return answer
-
-    assert_problem(asyncio.run(main()), 503, "timed-out")
+    assert_problem(answer, 503, "timed-out")
     assert stopped.wait(READY_SECONDS)
 
 
-def test_every_kind_of_instance_in_one_request(in_process: Run) -> None:
-    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
-        mixed = [{"text": TEXTS[0]}, RAW_SMALL, {"text": TEXTS[1]}, RAW_SMALL]
-        named = [{"features": {"red": 1.0, "unseen": 3}}, RAW_SMALL]
-        requests = [("text", mixed), ("text", [mixed[0]]), ("text", [RAW_SMALL]), ("named", named)]
-        path = "/v1/models/{}/predict"
-        return [await post(path.format(m), {"instances": x})(client) for m, x in requests]
+def test_every_kind_of_instance_in_one_request(in_process: InProcess) -> None:
+    def predict(model: str, *instances: dict[str, Any]) -> httpx.Response:
+        return in_process(post(f"/v1/models/{model}/predict", {"instances": instances}))  # type: ignore[no-any-return]
 
-    mixed, text, raw, named = in_process(call)
-    assert labels_of(mixed, 0) == labels_of(text)
-    assert labels_of(mixed, 1) == labels_of(mixed, 3) == labels_of(raw)
+    mixed = predict("text", {"text": TEXTS[0]}, RAW_SMALL, {"text": TEXTS[1]}, RAW_SMALL)
+    assert labels_of(mixed, 0) == labels_of(predict("text", {"text": TEXTS[0]}))
+    assert labels_of(mixed, 1) == labels_of(mixed, 3) == labels_of(predict("text", RAW_SMALL))
+    named = predict("named", {"features": {"red": 1.0, "unseen": 3}}, RAW_SMALL)
     assert len(named.json()["predictions"]) == 2
 
 
 RAW_SMALL = {"indices": [2, 0], "values": [1.0, 1.0]}
 
 
-def test_allow_and_deny_lists(in_process: Run) -> None:
-    async def call(client: httpx.AsyncClient) -> list[list[str]]:
-        found = []
-        for lists in (
-            {"allow_labels": ["label::3", "label::4"]},
-            {"deny_labels": ["label::3"]},
-            {"allow_labels": ["label::3", "label::4"], "deny_labels": ["label::4"]},
-            {"allow_labels": []},
-        ):
-            body = {"instances": [RAW], "top_r": 11, "exact": True, **lists}
-            response = await post("/v1/models/raw/predict", body)(client)
-            found.append(sorted(name for name, _, _ in labels_of(response)))
-        return found
+def test_allow_and_deny_lists(in_process: InProcess) -> None:
+    def found(**lists: list[str]) -> set[str]:
+        body = {"instances": [RAW], "top_r": 11, "exact": True, **lists}
+        return {name for name, _, _ in labels_of(in_process(post("/v1/models/raw/predict", body)))}
 
-    allowed, denied, both, none = in_process(call)
-    assert allowed == ["label::3", "label::4"]
-    assert denied == sorted(f"label::{i}" for i in range(11) if i != 3)
-    assert (both, none) == (["label::3"], [])
+    assert found(allow_labels=["label::3", "label::4"]) == {"label::3", "label::4"}
+    assert found(deny_labels=["label::3"]) == {f"label::{i}" for i in range(11) if i != 3}
+    assert found(allow_labels=["label::3", "label::4"], deny_labels=["label::4"]) == {"label::3"}
+    assert found(allow_labels=[]) == set()
 
 
-def test_prediction_ids_are_unique(in_process: Run) -> None:
-    async def call(client: httpx.AsyncClient) -> list[str]:
-        ids = []
-        for _ in range(3):
-            response = await post("/v1/models/raw/predict", {"instances": [RAW] * 5})(client)
-            ids += [p["prediction_id"] for p in response.json()["predictions"]]
-        return ids
-
-    ids = in_process(call)
-    assert len(set(ids)) == 15
+def test_prediction_ids_are_unique(in_process: InProcess) -> None:
+    ids = set()
+    for _ in range(3):
+        response = in_process(post("/v1/models/raw/predict", {"instances": [RAW] * 5}))
+        ids |= {prediction["prediction_id"] for prediction in response.json()["predictions"]}
+    assert len(ids) == 15
 
 
-def test_a_long_request_gives_the_same_answers_as_short_ones(in_process: Run) -> None:
-    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
-        one = await post("/v1/models/raw/predict", {"instances": [RAW]})(client)
-        many = await post("/v1/models/raw/predict", {"instances": [RAW] * 300})(client)
-        return [one, many]
-
-    one, many = in_process(call)
+def test_a_long_request_gives_the_same_answers_as_short_ones(in_process: InProcess) -> None:
+    one = in_process(post("/v1/models/raw/predict", {"instances": [RAW]}))
+    many = in_process(post("/v1/models/raw/predict", {"instances": [RAW] * 300}))
     assert len(many.json()["predictions"]) == 300
     assert labels_of(many, 299) == labels_of(one)
 
@@ -288,7 +247,7 @@ def test_a_long_request_gives_the_same_answers_as_short_ones(in_process: Run) ->
         ("/v1/models/text/predict", {"instances": [{"features": {}}]}, 422, "bad-instance"),
     ],
 )
-def test_refusals(in_process: Run, path: str, body: Any, status: int, code: str) -> None:
+def test_refusals(in_process: InProcess, path: str, body: Any, status: int, code: str) -> None:
     assert_problem(in_process(post(path, body)), status, code)
 
 
@@ -304,7 +263,7 @@ def test_refusals(in_process: Run, path: str, body: Any, status: int, code: str)
     ],
 )
 def test_an_instance_that_the_model_does_not_take_is_named(
-    in_process: Run, instances: list[Any], path: str
+    in_process: InProcess, instances: list[Any], path: str
 ) -> None:
     body = assert_problem(
         in_process(post("/v1/models/raw/predict", {"instances": instances})), 422, "bad-instance"
@@ -312,7 +271,7 @@ def test_an_instance_that_the_model_does_not_take_is_named(
     assert body["errors"][0]["path"].startswith(path)
 
 
-def test_an_unknown_label_is_named_and_untuned_thresholds_say_what_to_do(in_process: Run) -> None:
+def test_an_unknown_label_is_named_and_untuned_thresholds_say_what_to_do(in_process: InProcess) -> None:
     body = {"instances": [RAW], "allow_labels": ["label::1", "label::none"]}
     assert "label::none" in in_process(post("/v1/models/raw/predict", body)).json()["detail"]
     body = {"instances": [RAW], "threshold": "tuned"}
@@ -329,18 +288,18 @@ def test_an_unknown_label_is_named_and_untuned_thresholds_say_what_to_do(in_proc
         ({"content-encoding": "br"}, "unsupported-content-encoding"),
     ],
 )
-def test_media_types(in_process: Run, headers: dict[str, str], code: str) -> None:
+def test_media_types(in_process: InProcess, headers: dict[str, str], code: str) -> None:
     response = in_process(post("/v1/models/raw/predict", {"instances": [RAW]}, **headers))
     assert_problem(response, 415, code)
 
 
 @pytest.mark.parametrize("value", ["application/json; charset=utf-8", "APPLICATION/JSON ; Charset=UTF-8"])
-def test_media_types_that_are_taken(in_process: Run, value: str) -> None:
+def test_media_types_that_are_taken(in_process: InProcess, value: str) -> None:
     response = in_process(post("/v1/models/raw/predict", {"instances": [RAW]}, **{"content-type": value}))
     assert response.status_code == 200
 
 
-def test_methods(in_process: Run) -> None:
+def test_methods(in_process: InProcess) -> None:
     response = in_process(get("/v1/models/raw/predict"))
     assert_problem(response, 405, "method-not-allowed")
     assert response.headers["allow"] == "POST"
@@ -349,14 +308,14 @@ def test_methods(in_process: Run) -> None:
 @pytest.mark.parametrize(
     ("value", "kept"), [("a-B_9.x", True), ("x" * 128, True), ("x" * 129, False), ("a b", False)]
 )
-def test_request_ids(in_process: Run, value: str, kept: bool) -> None:
+def test_request_ids(in_process: InProcess, value: str, kept: bool) -> None:
     found = in_process(get("/livez", **{"x-request-id": value})).headers["x-request-id"]
     assert (found == value) is kept
     assert found
 
 
 @pytest.mark.parametrize(("most", "refused"), [(3, 0), (2, 1)])
-def test_requests_in_flight_at_the_limit_and_one_more(in_process: Run, most: int, refused: int) -> None:
+def test_requests_in_flight_at_the_limit_and_one_more(in_process: InProcess, most: int, refused: int) -> None:
     async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
         gate = asyncio.Event()
         seen = 0
@@ -369,7 +328,7 @@ def test_requests_in_flight_at_the_limit_and_one_more(in_process: Run, most: int
 
         async def ask() -> httpx.Response:
             nonlocal seen
-            response = await client.post("/v1/models/raw/predict", content=chunks(), headers=JSON)
+            response = await post("/v1/models/raw/predict", chunks())(client)
             seen += response.status_code != 200
             return response
 
@@ -388,18 +347,14 @@ def test_requests_in_flight_at_the_limit_and_one_more(in_process: Run, most: int
         assert_problem(response, 503, "overloaded")
 
 
-def test_what_nobody_foresaw_is_a_problem_too(shared_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> httpx.Response:
-        async with serving(settings_of(shared_store)) as (_, client):
-            monkeypatch.setattr("service.serving.predict.to_chunked_rows", lambda *_: 1 / 0)
-            body = {"instances": [{"text": "chess"}], "explain": True}  # kernels do not read it
-            return await post("/v1/models/text/predict", body)(client)
-
-    body = assert_problem(asyncio.run(main()), 500, "internal-error")
-    assert "division" not in json.dumps(body)
+def test_what_nobody_foresaw_is_a_problem_too(in_process: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.serving.predict.to_chunked_rows", lambda *_: 1 / 0)
+    body = {"instances": [{"text": "chess"}], "explain": True}  # kernels do not read it
+    problem = assert_problem(in_process(post("/v1/models/text/predict", body)), 500, "internal-error")
+    assert "division" not in json.dumps(problem)
 
 
-def test_health_and_metrics(in_process: Run) -> None:
+def test_health_and_metrics(in_process: InProcess) -> None:
     async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
         await post("/v1/models/raw/predict", {"instances": [RAW] * 3})(client)
         await post("/v1/models/raw/predict", b"{")(client)
@@ -425,51 +380,35 @@ def test_health_and_metrics(in_process: Run) -> None:
     assert "xylem_requests_in_flight 1.0" in lines
 
 
-def test_draining_says_not_ready_and_closes_connections(shared_store: Path) -> None:
-    async def main() -> list[httpx.Response]:
-        async with serving(settings_of(shared_store)) as (app, client):
-            app.state.draining.set()
-            ready = await client.get("/readyz")
-            return [ready, await post("/v1/models/raw/predict", {"instances": [RAW]})(client)]
-
-    ready, predicted = asyncio.run(main())
+async def test_draining_says_not_ready_and_closes_connections(shared_store: Path) -> None:
+    async with serving(settings_of(shared_store)) as (app, client):
+        app.state.draining.set()
+        ready = await client.get("/readyz")
+        predicted = await post("/v1/models/raw/predict", {"instances": [RAW]})(client)
     assert (ready.status_code, ready.json()["status"]) == (503, "draining")
     assert predicted.status_code == 200
     assert predicted.headers["connection"] == "close"
 
 
-def test_models(in_process: Run) -> None:
-    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
-        paths = ("/v1/models", "/v1/models/raw", "/v1/models/none")
-        return [await client.get(path) for path in paths]
-
-    all_models, raw, none = in_process(call)
-    assert [model["name"] for model in all_models.json()["models"]] == ["hashed", "named", "raw", "text"]
-    body = raw.json()
+def test_models(in_process: InProcess) -> None:
+    models = in_process(get("/v1/models")).json()["models"]
+    assert [model["name"] for model in models] == ["hashed", "named", "raw", "text"]
+    body = in_process(get("/v1/models/raw")).json()
     assert body["aliases"] == {"latest": 2, "stable": 1}
     assert [details["version"] for details in body["version_details"]] == [2, 1]
     assert body["version_details"][0]["n_labels"] == 11
-    assert_problem(none, 404, "model-not-found")
+    assert_problem(in_process(get("/v1/models/none")), 404, "model-not-found")
 
 
-def test_an_empty_store_is_ready(in_process: Run, tmp_path: Path) -> None:
-    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
-        return [
-            await client.get("/v1/models"),
-            await post("/v1/models/raw/predict", {"instances": [RAW]})(client),
-        ]
-
-    models, predicted = in_process(call, store=tmp_path)
-    assert models.json() == {"models": []}
+def test_an_empty_store_is_ready(in_process: InProcess, tmp_path: Path) -> None:
+    assert in_process(get("/v1/models"), store=tmp_path).json() == {"models": []}
+    predicted = in_process(post("/v1/models/raw/predict", {"instances": [RAW]}), store=tmp_path)
     assert_problem(predicted, 404, "model-not-found")
 
 
-def test_the_documentation_needs_nothing_from_elsewhere(in_process: Run) -> None:
-    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
-        paths = ("/docs", "/docs/docs.js", "/docs/docs.css", "/openapi.json")
-        return [await client.get(path) for path in paths]
-
-    page, script, style, document = in_process(call)
+def test_the_documentation_needs_nothing_from_elsewhere(in_process: InProcess) -> None:
+    paths = ("/docs", "/docs/docs.js", "/docs/docs.css", "/openapi.json")
+    page, script, style, document = (in_process(get(path)) for path in paths)
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "unsafe" not in page.headers["content-security-policy"]
@@ -483,7 +422,7 @@ def test_the_documentation_needs_nothing_from_elsewhere(in_process: Run) -> None
     assert document.json()["openapi"].startswith("3.1")
 
 
-def test_short_requests_are_told_from_long_ones(in_process: Run, shared_store: Path) -> None:
+def test_short_requests_are_told_from_long_ones(shared_store: Path) -> None:
     from service.serving.opening import serve_model
 
     served = serve_model(Store(shared_store).open("raw"))
@@ -530,7 +469,7 @@ def test_many_names_of_many_labels_are_told_by_a_thread(shared_store: Path) -> N
     assert is_short_with(64)
 
 
-def test_weights_change_the_order_and_the_scores(in_process: Run) -> None:
+def test_weights_change_the_order_and_the_scores(in_process: InProcess) -> None:
     path = "/v1/models/raw/predict"
     plain = in_process(post(path, {"instances": [RAW]})).json()["predictions"][0]["labels"]
     last = plain[-1]
@@ -542,7 +481,7 @@ def test_weights_change_the_order_and_the_scores(in_process: Run) -> None:
     assert "'nobody'" in assert_problem(problem, 422, "unknown-label")["detail"]
 
 
-def test_propensities_favour_labels_that_are_rare(shared_store: Path, in_process: Run) -> None:
+def test_propensities_favour_labels_that_are_rare(shared_store: Path, in_process: InProcess) -> None:
     model = Store(shared_store).open("raw")
     predictor = Predictor(model)
     counts = np.arange(model.manifest.n_labels) * 1000
@@ -566,7 +505,7 @@ def test_propensities_favour_labels_that_are_rare(shared_store: Path, in_process
         LabelWeights(predictor, replace(counted, arrays={})).prepare("propensity")
 
 
-def test_statistics_are_told_when_asked_for(in_process: Run) -> None:
+def test_statistics_are_told_when_asked_for(in_process: InProcess) -> None:
     path = "/v1/models/raw/predict"
     prediction = in_process(post(path, {"instances": [RAW], "statistics": True})).json()["predictions"][0]
     assert prediction["statistics"]["nodes"] >= 1

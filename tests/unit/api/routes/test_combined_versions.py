@@ -9,10 +9,12 @@ import pytest
 
 from model_store.store import Store
 from service.db.engine import Database
+from service.workflows.labelled import no_progress
 from service.workflows.tune import TuneRequest, keep, tune
 from tests.alias_helpers import deny
-from tests.combined_models import documents, publish_combined, write
+from tests.combined_models import documents, publish_combined
 from tests.conftest import serving, settings_of
+from tests.datasets_helpers import write_lines
 from tests.measured import evaluate
 
 TEXT = "an old salt mine above a river boat"
@@ -98,9 +100,9 @@ def test_batches_tensors_scores_and_annifs_clients_have_the_same_answers(store: 
 @pytest.mark.parametrize("method", ["sto", "fta", "ofo"])
 def test_thresholds_are_tuned_and_feedback_moves_them(store: Store, tmp_path: Path, method: Any) -> None:
     database = Database(url := f"sqlite:///{tmp_path}/xylem.db")
-    wanted = TuneRequest((method,), write(tmp_path / "more.jsonl", documents(80, 5)))
+    wanted = TuneRequest((method,), write_lines(tmp_path / "more.jsonl", documents(80, 5)))
     opened = store.open("both")
-    kept = keep(opened, database, tune(opened, wanted, quiet))
+    kept = keep(opened, database, tune(opened, wanted, no_progress))
     database.close()
     assert kept["validation_macro_f"] > 60
     found = predict(store, threshold="tuned", database_url=url)
@@ -110,12 +112,8 @@ def test_thresholds_are_tuned_and_feedback_moves_them(store: Store, tmp_path: Pa
     assert result["result"] == "applied"
 
 
-def quiet(phase: str, done: int, total: int) -> None:
-    """Hear of progress, and say nothing."""
-
-
 def test_figures_are_those_of_any_version(store: Store, tmp_path: Path) -> None:
-    found = evaluate(store.open("both"), write(tmp_path / "test.jsonl", documents(60, 6)))
+    found = evaluate(store.open("both"), write_lines(tmp_path / "test.jsonl", documents(60, 6)))
     assert found["P@1"] > 90
 
 

@@ -5,17 +5,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from zipfile import ZipFile
 
-import httpx
 import pytest
 
 from service.api.routes.pages import CONSOLE, static_files
-
-InProcess = Callable[..., Any]
+from tests.conftest import InProcess, get
 
 PACKED_BYTES_MAX = 150_000
 SCRIPTS = sorted(CONSOLE.glob("*.js"))
@@ -34,20 +30,11 @@ def test_all_of_it_is_small() -> None:
 
 
 def test_the_page_and_its_files_are_cached_by_their_tags(in_process: InProcess) -> None:
-    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
-        page = await client.get("/")
-        script = await client.get("/console/main.js")
-        again = await client.get("/console/main.js", headers={"if-none-match": script.headers["etag"]})
-        other = await client.get("/console/main.js", headers={"if-none-match": page.headers["etag"]})
-        return [page, script, again, other]
-
-    page, script, again, other = in_process(call)
-    assert (page.status_code, script.status_code, again.status_code, other.status_code) == (
-        200,
-        200,
-        304,
-        200,
-    )
+    page, script = in_process(get("/")), in_process(get("/console/main.js"))
+    again = in_process(get("/console/main.js", **{"if-none-match": script.headers["etag"]}))
+    other = in_process(get("/console/main.js", **{"if-none-match": page.headers["etag"]}))
+    statuses = [response.status_code for response in (page, script, again, other)]
+    assert statuses == [200, 200, 304, 200]
     assert page.headers["content-type"].startswith("text/html")
     assert script.headers["content-type"].startswith("text/javascript")
     assert again.content == b""
@@ -64,10 +51,7 @@ def test_the_page_and_its_files_are_cached_by_their_tags(in_process: InProcess) 
     "name", ["none.js", "%2e%2e%2fdocs.py", "..%2f..%2fapp.py", "%2fetc%2fpasswd", "a%09b", "a" * 5000]
 )
 def test_no_other_file_is_answered(in_process: InProcess, name: str) -> None:
-    async def call(client: httpx.AsyncClient) -> httpx.Response:
-        return await client.get(f"/console/{name}")
-
-    response = in_process(call)
+    response = in_process(get(f"/console/{name}"))
     assert response.status_code == 404
     assert response.json()["code"] == "route-not-found"
 

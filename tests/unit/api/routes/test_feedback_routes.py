@@ -7,19 +7,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from pydantic import SecretStr
 
 from model_store.store import Store
 from service.thresholds.live.tokens import Tokens
 from tests.conftest import serving, settings_of
-from tests.feedback_helpers import PATH, RAW, event, predict, send, signed, with_client
+from tests.feedback_helpers import PATH, RAW, client_of, event, predict, send, signed
 
 KEY = "0123456789abcdef0123456789abcdef"
 
 
-def test_an_event_counts_once_and_moves_its_thresholds(own_store: Store) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_an_event_counts_once_and_moves_its_thresholds(own_store: Store) -> None:
+    async with client_of(own_store) as client:
         refused = await client.post("/v1/models/raw/predict", json={"instances": [RAW], "threshold": "tuned"})
         assert (refused.status_code, refused.json()["code"]) == (409, "thresholds-not-tuned")
         assert await send(client, event("a", ["label::3"]), event("a", []), event("b", [])) == [
@@ -43,11 +43,9 @@ def test_an_event_counts_once_and_moves_its_thresholds(own_store: Store) -> None
         assert 'xylem_feedback_events_total{model="raw",result="duplicate",version="2"} 2.0' in figures
         assert 'xylem_threshold_epoch{model="raw",version="2"} 33.0' in figures
 
-    with_client(own_store, call)
 
-
-def test_a_prediction_id_stands_for_what_was_predicted(own_store: Store) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_a_prediction_id_stands_for_what_was_predicted(own_store: Store) -> None:
+    async with client_of(own_store) as client:
         await send(client, event("begin", []))
         answer = (await predict(client))["predictions"][0]
         token = answer["prediction_id"]
@@ -65,40 +63,31 @@ def test_a_prediction_id_stands_for_what_was_predicted(own_store: Store) -> None
         other = await send(client, event("t5", [], prediction_id=token), path="/v1/models/named/feedback")
         assert (other[0]["result"], other[0]["reason"]) == ("rejected", "prediction-other-model")
 
-    with_client(own_store, call)
 
-
-def test_an_empty_prediction_id_is_forged_whether_others_are_beside_it_or_not(own_store: Store) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_an_empty_prediction_id_is_forged_whether_others_are_beside_it_or_not(own_store: Store) -> None:
+    async with client_of(own_store) as client:
         empty = event("empty", ["label::1"], prediction_id="")
         for beside in [], [event("beside", [])]:
             found = (await send(client, empty, *beside))[0]
             assert (found["result"], found.get("reason")) == ("rejected", "prediction-forged")
-
-    with_client(own_store, call)
 
 
 @pytest.mark.parametrize(
     ("seconds", "result", "reason"),
     [(-31 * 86_400, "late", "prediction-expired"), (2 * 86_400, "rejected", "prediction-future")],
 )
-def test_clocks(own_store: Store, monkeypatch: Any, seconds: float, result: str, reason: str) -> None:
+async def test_clocks(own_store: Store, monkeypatch: Any, seconds: float, result: str, reason: str) -> None:
     tokens = Tokens([KEY.encode()], 30 * 86_400)
     now = time.time()
     monkeypatch.setattr("service.thresholds.live.tokens.time.time", lambda: now + seconds)
     token = signed(tokens, "raw", 2, 0, [0])
     monkeypatch.undo()
-
-    async def call(client: httpx.AsyncClient) -> list[dict[str, Any]]:
-        return await send(client, event("x", [], prediction_id=token))
-
-    from pydantic import SecretStr
-
-    found = with_client(own_store, call, token_key=SecretStr(f"new-key,{KEY}"))
+    async with client_of(own_store, token_key=SecretStr(f"new-key,{KEY}")) as client:
+        found = await send(client, event("x", [], prediction_id=token))
     assert (found[0]["result"], found[0]["reason"]) == (result, reason)
 
 
-def test_bad_events_are_rejected_one_by_one(own_store: Store) -> None:
+async def test_bad_events_are_rejected_one_by_one(own_store: Store) -> None:
     bad: list[Any] = [
         7,
         {},
@@ -111,8 +100,7 @@ def test_bad_events_are_rejected_one_by_one(own_store: Store) -> None:
         event("x", [], instance={"indices": [-1], "values": [1]}),
         {"event_id": 3, "labels": [], "instance": RAW},
     ]
-
-    async def call(client: httpx.AsyncClient) -> None:
+    async with client_of(own_store) as client:
         results = await send(client, *bad, event("good", ["label::1"]))
         assert [one["result"] for one in results] == ["rejected"] * len(bad) + ["applied"]
         assert [one["reason"] for one in results[:6]] == [
@@ -134,13 +122,11 @@ def test_bad_events_are_rejected_one_by_one(own_store: Store) -> None:
         over = await client.post(PATH, json={"events": [event(str(i), []) for i in range(1025)]})
         assert (over.status_code, over.json()["code"]) == (422, "limit-exceeded")
 
-    with_client(own_store, call)
 
-
-def test_without_a_database_predictions_go_on_and_feedback_is_refused(
+async def test_without_a_database_predictions_go_on_and_feedback_is_refused(
     own_store: Store, tmp_path: Path
 ) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+    async with client_of(own_store, database_url=f"sqlite:///{tmp_path}/no/such/directory.db") as client:
         answer = await client.post("/v1/models/raw/predict", json={"instances": [RAW]})
         assert answer.status_code == 200
         tuned = await client.post("/v1/models/raw/predict", json={"instances": [RAW], "threshold": "tuned"})
@@ -151,10 +137,8 @@ def test_without_a_database_predictions_go_on_and_feedback_is_refused(
             assert refused.headers["retry-after"]
         assert "xylem_database_failed 1.0" in (await client.get("/metrics")).text
 
-    with_client(own_store, call, database_url=f"sqlite:///{tmp_path}/no/such/directory.db")
 
-
-def test_a_stream_of_any_length_is_answered_in_order(own_store: Store) -> None:
+async def test_a_stream_of_any_length_is_answered_in_order(own_store: Store) -> None:
     n = 300
     lines = [json.dumps(event(f"s{i % 250}", [f"label::{i % 11}"])).encode() + b"\n" for i in range(n)]
 
@@ -162,20 +146,17 @@ def test_a_stream_of_any_length_is_answered_in_order(own_store: Store) -> None:
         for line in lines:
             yield line
 
-    async def call(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    async with client_of(own_store) as client:
         response = await client.post(PATH, content=chunks(), headers={"content-type": "application/x-ndjson"})
-        return [json.loads(line) for line in response.text.splitlines()]
-
-    found = with_client(own_store, call)
+    found = [json.loads(line) for line in response.text.splitlines()]
     assert [one["event_id"] for one in found] == [f"s{i % 250}" for i in range(n)]
     assert [one["result"] for one in found] == ["applied"] * 250 + ["duplicate"] * 50
 
 
-def test_the_database_goes_and_comes_back(own_store: Store, tmp_path: Path) -> None:
+async def test_the_database_goes_and_comes_back(own_store: Store, tmp_path: Path) -> None:
     directory = tmp_path / "database"
     directory.mkdir()
-
-    async def call(client: httpx.AsyncClient) -> None:
+    async with client_of(own_store, database_url=f"sqlite:///{directory}/xylem.db") as client:
         await send(client, event("a", ["label::3"]))
         before = await client.post("/v1/models/raw/predict", json={"instances": [RAW], "threshold": "tuned"})
         assert "xylem-thresholds" not in before.headers
@@ -199,23 +180,18 @@ def test_the_database_goes_and_comes_back(own_store: Store, tmp_path: Path) -> N
             "applied",
         ]
 
-    with_client(own_store, call, database_url=f"sqlite:///{directory}/xylem.db")
 
-
-def test_replicas_follow_each_other(own_store: Store) -> None:
-    async def main() -> None:
-        settings = settings_of(own_store.root, threshold_refresh_ms=50)
-        async with serving(settings) as (_, one), serving(settings) as (_, other):
-            await send(one, *(event(f"e{i}", [f"label::{i}"]) for i in range(5)))
-            shown = (await one.get("/v1/models/raw/thresholds")).json()
-            async with asyncio.timeout(60):
-                while (await other.get("/v1/models/raw/thresholds")).status_code == 409:
-                    await asyncio.sleep(0.01)
-                while (await other.get("/v1/models/raw/thresholds")).json()["threshold_epoch"] != 2:
-                    await asyncio.sleep(0.01)
-            assert (await other.get("/v1/models/raw/thresholds")).json() == shown
-            token = (await predict(one))["predictions"][0]["prediction_id"]
-            results = await send(other, event("t", [], prediction_id=token), event("e0", []))
-            assert [result["result"] for result in results] == ["applied", "duplicate"]
-
-    asyncio.run(main())
+async def test_replicas_follow_each_other(own_store: Store) -> None:
+    settings = settings_of(own_store.root, threshold_refresh_ms=50)
+    async with serving(settings) as (_, one), serving(settings) as (_, other):
+        await send(one, *(event(f"e{i}", [f"label::{i}"]) for i in range(5)))
+        shown = (await one.get("/v1/models/raw/thresholds")).json()
+        async with asyncio.timeout(60):
+            while (await other.get("/v1/models/raw/thresholds")).status_code == 409:
+                await asyncio.sleep(0.01)
+            while (await other.get("/v1/models/raw/thresholds")).json()["threshold_epoch"] != 2:
+                await asyncio.sleep(0.01)
+        assert (await other.get("/v1/models/raw/thresholds")).json() == shown
+        token = (await predict(one))["predictions"][0]["prediction_id"]
+        results = await send(other, event("t", [], prediction_id=token), event("e0", []))
+        assert [result["result"] for result in results] == ["applied", "duplicate"]

@@ -16,8 +16,8 @@ from service.db.engine import Database
 from service.thresholds.live.events import event_keys
 from service.thresholds.store.feedback_rows import FeedbackRows, add_rows
 from tests.conftest import Command, answer, settings_of
-from tests.databases import database_url, postgresql  # noqa: F401
-from tests.feedback_helpers import RAW, event, predict, send, with_client
+from tests.datasets_helpers import write_lines
+from tests.feedback_helpers import RAW, client_of, event, predict, send
 
 ADMIN = {"authorization": "Bearer admin-key-of-the-tests"}
 ROWS = "/v1/admin/models/raw/feedback-rows"
@@ -30,11 +30,10 @@ async def exported(client: httpx.AsyncClient, query: str = "") -> list[dict[str,
     return [json.loads(line) for line in response.text.splitlines()]
 
 
-def test_a_row_is_kept_of_each_event_that_counts_and_has_an_instance(
-    own_store: Store,
-    database_url: str,  # noqa: F811
+async def test_a_row_is_kept_of_each_event_that_counts_and_has_an_instance(
+    own_store: Store, database_url: str
 ) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+    async with client_of(own_store, database_url=database_url, **KEPT) as client:
         token = (await predict(client, threshold=None))["predictions"][0]["prediction_id"]
         both = {"event_id": "both", "labels": ["label::2"], "instance": RAW, "prediction_id": token}
         named = {"event_id": "n", "labels": ["label::1"], "instance": {"indices": [3], "values": [1]}}
@@ -80,20 +79,18 @@ def test_a_row_is_kept_of_each_event_that_counts_and_has_an_instance(
             assert (await asked).status_code == status, path
         assert (await client.get(ROWS)).status_code == 401
 
-    with_client(own_store, call, database_url=database_url, **KEPT)
 
-
-def test_nothing_is_kept_unless_it_is_asked_for(own_store: Store) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_nothing_is_kept_unless_it_is_asked_for(own_store: Store) -> None:
+    async with client_of(own_store, admin_key=KEPT["admin_key"]) as client:
         await send(client, event("a", ["label::1"]))
         assert await exported(client) == []
 
-    with_client(own_store, call, admin_key=KEPT["admin_key"])
-
 
 @pytest.mark.parametrize("open_scopes", [("predict", "feedback"), ()])
-def test_a_key_says_of_which_models_no_rows_are_kept(own_store: Store, open_scopes: tuple[str, ...]) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_a_key_says_of_which_models_no_rows_are_kept(
+    own_store: Store, open_scopes: tuple[str, ...]
+) -> None:
+    async with client_of(own_store, open_scopes=open_scopes, **KEPT) as client:
         made = {}
         for name, models in (("none", ["*"]), ("others", ["texts"]), ("raw", ["raw", "texts"])):
             body = {"name": name, "scopes": ["feedback"], "no_rows": models}
@@ -114,8 +111,6 @@ def test_a_key_says_of_which_models_no_rows_are_kept(own_store: Store, open_scop
         bad = {"name": "x", "scopes": ["feedback"], "no_rows": ["No Model"]}
         assert (await client.post("/v1/admin/keys", json=bad, headers=ADMIN)).status_code == 422
 
-    with_client(own_store, call, open_scopes=open_scopes, **KEPT)
-
 
 def response_id(key: str) -> str:
     return key.split("_")[1]
@@ -127,7 +122,7 @@ def rows_of(url: str, **changes: Any) -> tuple[Database, FeedbackRows]:
     return database, FeedbackRows(database, settings)
 
 
-def test_the_oldest_rows_go_first_and_are_counted(database_url: str) -> None:  # noqa: F811
+def test_the_oldest_rows_go_first_and_are_counted(database_url: str) -> None:
     database, rows = rows_of(database_url, feedback_rows_max=1500, feedback_row_days_max=7)
     names = [str(i) for i in range(3500)]
     lines = [(key, name.encode()) for key, name in zip(event_keys("m", names), names, strict=True)]
@@ -153,9 +148,8 @@ def test_the_command_exports_and_deletes(
     own_store: Store, command: Command, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("XYLEM_FEEDBACK_ROWS", "1")
-    (tmp_path / "events.jsonl").write_text(
-        "".join(json.dumps(event(name, ["label::1"])) + "\n" for name in ("a", "b-and-no-other", "c"))
-    )
+    events = (event(name, ["label::1"]) for name in ("a", "b-and-no-other", "c"))
+    write_lines(tmp_path / "events.jsonl", events)
     sent = answer(command("feedback", "raw", "--data", tmp_path / "events.jsonl", "--json"))
     assert sent["applied"] == 3
     assert (

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,9 @@ from service.serving.split import LiveStatus
 from service.thresholds.store import label_history
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.feedback_helpers import event, send, with_client
+from tests.conftest import InProcess, serving, settings_of
+from tests.feedback_helpers import client_of, event, send
 from tests.small_models import small_draft
-
-Run = Callable[..., Any]
 
 LABELS = "/v1/models/raw/labels"
 HISTORY = "/v1/models/raw/threshold-history"
@@ -56,8 +54,8 @@ async def get(client: httpx.AsyncClient, path: str, **query: Any) -> Any:
     return response.json() if response.status_code == 200 else (response.status_code, response.json()["code"])
 
 
-def test_labels_are_searched_ordered_and_shown_in_pages(named: Store, in_process: Run) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_labels_are_searched_ordered_and_shown_in_pages(named: Store) -> None:
+    async with serving(settings_of(named.root)) as (_, client):
         path = "/v1/models/named/labels"
         whole = await get(client, path)
         names = [label["label"] for label in whole["labels"]]
@@ -81,10 +79,8 @@ def test_labels_are_searched_ordered_and_shown_in_pages(named: Store, in_process
         assert pages[0]["labels"] + pages[1]["labels"] == whole["labels"]
         assert (await get(client, path, offset=99))["next_offset"] is None
 
-    in_process(call, named.root)
 
-
-def test_labels_are_found_and_told_by_their_names(named: Store, in_process: Run) -> None:
+async def test_labels_are_found_and_told_by_their_names(named: Store) -> None:
     subjects = [
         Subject(
             "a/b", "1", {"fi": "Puu", "en": "tree"}, others=[("en", True, "oak"), ("en", False, "Ash tree")]
@@ -95,8 +91,7 @@ def test_labels_are_found_and_told_by_their_names(named: Store, in_process: Run)
         Subject("of no label", None, {"fi": "koirat"}),
     ]
     named.put_label_info("named", build_label_info(subjects))
-
-    async def call(client: httpx.AsyncClient) -> None:
+    async with serving(settings_of(named.root)) as (_, client):
         path = "/v1/models/named/labels"
 
         async def found(search: str, **query: Any) -> set[str]:
@@ -126,11 +121,9 @@ def test_labels_are_found_and_told_by_their_names(named: Store, in_process: Run)
         assert await found("a/b", language="en") == {"a/b"}
         assert await get(client, path, language="de") == (422, "unsupported-option")
 
-    in_process(call, named.root)
 
-
-def test_labels_know_their_thresholds_and_which_rest_on_little(own_store: Store) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_labels_know_their_thresholds_and_which_rest_on_little(own_store: Store) -> None:
+    async with client_of(own_store) as client:
         assert (await get(client, LABELS))["threshold_epoch"] is None
         assert len((await get(client, LABELS, marks_below=1, order="marks"))["labels"]) == 11
         await send(client, event("a", ["label::3"]), event("b", ["label::3", "label::4"]))
@@ -145,13 +138,10 @@ def test_labels_know_their_thresholds_and_which_rest_on_little(own_store: Store)
         marks = [label["marks"] for label in few["labels"]]
         assert marks == sorted((label["marks"] for label in known if label["marks"] < 2), reverse=True)
 
-    with_client(own_store, call)
 
-
-def test_what_speaks_for_a_label_is_what_the_command_line_tells(named: Store, in_process: Run) -> None:
+async def test_what_speaks_for_a_label_is_what_the_command_line_tells(named: Store) -> None:
     model = named.open("named")
-
-    async def call(client: httpx.AsyncClient) -> None:
+    async with serving(settings_of(named.root)) as (_, client):
         for name in NAMES:
             found = await get(client, FEATURES, label=name, top=3)
             expected = label_features(model, name, 3)
@@ -164,21 +154,16 @@ def test_what_speaks_for_a_label_is_what_the_command_line_tells(named: Store, in
             assert await get(client, FEATURES, **query) == (422, "bad-request")
         assert await get(client, "/v1/models/none/label-features", id=0) == (404, "model-not-found")
 
-    in_process(call, named.root)
 
-
-def test_trees_whose_labels_have_no_weights_are_refused(tmp_path: Path, in_process: Run) -> None:
+async def test_trees_whose_labels_have_no_weights_are_refused(tmp_path: Path) -> None:
     Store(tmp_path).publish("forest", small_draft(kind="decision-tree", features=UNSCALED))
-
-    async def call(client: httpx.AsyncClient) -> None:
+    async with serving(settings_of(tmp_path)) as (_, client):
         path = "/v1/models/forest/label-features"
         assert await get(client, path, id=0) == (422, "unsupported-option")
 
-    in_process(call, tmp_path)
 
-
-def test_a_threshold_over_time_is_what_it_was_after_each_event(own_store: Store) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_a_threshold_over_time_is_what_it_was_after_each_event(own_store: Store) -> None:
+    async with client_of(own_store) as client:
         assert await get(client, HISTORY, id=3) == (409, "thresholds-not-tuned")
         seen: dict[int, list[tuple[int, float]]] = {label: [] for label in range(11)}
         for i in range(6):
@@ -196,13 +181,11 @@ def test_a_threshold_over_time_is_what_it_was_after_each_event(own_store: Store)
             times = [point["at"] for point in history["points"]]
             assert times == sorted(times)
 
-    with_client(own_store, call)
 
-
-def test_a_long_history_is_bounded_and_keeps_its_ends(
+async def test_a_long_history_is_bounded_and_keeps_its_ends(
     own_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+    async with client_of(own_store) as client:
         for i in range(12):
             await send(client, event(f"e{i}", ["label::1"]))
         whole = (await get(client, HISTORY, id=1))["points"]
@@ -219,11 +202,9 @@ def test_a_long_history_is_bounded_and_keeps_its_ends(
         monkeypatch.setattr(label_history, "PAYLOAD_BYTES_MAX", 0)
         assert (await get(client, HISTORY, id=1))["points"] == whole[:1]
 
-    with_client(own_store, call)
 
-
-def test_of_many_states_the_newest_are_read(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_of_many_states_the_newest_are_read(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with client_of(own_store) as client:
         await send(client, event("a", ["label::1"]))
         database = Database(default_url(own_store.root))
         try:
@@ -242,11 +223,9 @@ def test_of_many_states_the_newest_are_read(own_store: Store, monkeypatch: pytes
         newest = (await get(client, HISTORY, id=1))["points"]
         assert [(point["epoch"], point["kind"]) for point in newest] == [(max(epochs), "tuned")]
 
-    with_client(own_store, call)
 
-
-def test_a_version_is_shown_with_its_figures(named: Store, in_process: Run) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_a_version_is_shown_with_its_figures(named: Store) -> None:
+    async with serving(settings_of(named.root)) as (_, client):
         found = await get(client, "/v1/models/named/versions/1")
         assert (found["model"], found["version"], found["n_labels"]) == ("named", 1, 6)
         figures = found["validation"]
@@ -259,28 +238,23 @@ def test_a_version_is_shown_with_its_figures(named: Store, in_process: Run) -> N
             assert await get(client, f"/v1/models/named/versions/{version}") == (404, "version-not-found")
         assert await get(client, "/v1/models/none/versions/1") == (404, "model-not-found")
 
-    in_process(call, named.root)
-
 
 @pytest.mark.parametrize("report", [{}, {"validation": 7}, {"validation": {"rows": 1}}])
-def test_figures_that_are_not_there_or_not_ours_are_null(
-    report: dict[str, Any], tmp_path: Path, in_process: Run
+async def test_figures_that_are_not_there_or_not_ours_are_null(
+    report: dict[str, Any], tmp_path: Path
 ) -> None:
     Store(tmp_path).publish(
         "small", small_draft(features=UNSCALED, extra={REPORT: json_array(REPORT, report)})
     )
-
-    async def call(client: httpx.AsyncClient) -> None:
+    async with serving(settings_of(tmp_path)) as (_, client):
         assert (await get(client, "/v1/models/small/versions/1"))["validation"] is None
-
-    in_process(call, tmp_path)
 
 
 async def show(client: httpx.AsyncClient) -> httpx.Response:
     return await client.get("/v1/models/raw")
 
 
-def test_a_damaged_old_version_does_not_hide_the_others(own_store: Store, in_process: Run) -> None:
+def test_a_damaged_old_version_does_not_hide_the_others(own_store: Store, in_process: InProcess) -> None:
     manifest = next((own_store.root / "models" / "raw" / "versions" / "1").glob("manifest.json"))
     manifest.chmod(0o644)
     manifest.write_bytes(b"{")
@@ -292,7 +266,7 @@ def test_a_damaged_old_version_does_not_hide_the_others(own_store: Store, in_pro
     assert (old["version"], old["error"]["code"]) == (1, "model-corrupt")
 
 
-def test_manifests_are_read_once(own_store: Store, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_manifests_are_read_once(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[tuple[str, int]] = []
     manifest = Store.manifest
 
@@ -300,13 +274,10 @@ def test_manifests_are_read_once(own_store: Store, in_process: Run, monkeypatch:
         read.append((name, version))
         return manifest(store, name, version)
 
-    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
-        monkeypatch.setattr(Store, "manifest", reading)
-        read.clear()
-        return [await show(client) for _ in range(3)]
-
     monkeypatch.setattr(Store, "manifest", reading)
-    assert [response.status_code for response in in_process(call, own_store.root)] == [200] * 3
+    async with serving(settings_of(own_store.root)) as (_, client):
+        read.clear()
+        assert [(await show(client)).status_code for _ in range(3)] == [200] * 3
     assert sorted(read) == [("raw", 1), ("raw", 2)]
 
 
@@ -315,22 +286,19 @@ def test_an_alias_that_no_look_has_settled_yet_is_as_the_store_has_it() -> None:
     assert summarize(info, {("raw", "latest"): Alias(1)}).aliases == {"latest": 1, "new": 1}
 
 
-def test_a_refusal_of_one_request_too_many_reads_on_before_it_closes(in_process: Run) -> None:
-    async def call(client: httpx.AsyncClient) -> httpx.Response:
-        headers = {"content-type": "application/json", "content-length": "1000000"}
-        inner: httpx.Response | None = None
+async def test_a_refusal_of_one_request_too_many_reads_on_before_it_closes(shared_store: Path) -> None:
+    headers = {"content-type": "application/json", "content-length": "1000000"}
+    inner: list[httpx.Response] = []
 
-        async def body() -> Any:
-            nonlocal inner
-            yield b"{"
-            inner = await client.post("/v1/models/raw/predict", content=b" " * 1_000_000, headers=headers)
-            yield b" " * 999_999
+    async def body() -> Any:
+        yield b"{"
+        inner.append(await client.post(path, content=b" " * 1_000_000, headers=headers))
+        yield b" " * 999_999
 
-        await client.post("/v1/models/raw/predict", content=body(), headers=headers)
-        assert inner is not None
-        return inner
-
-    refused = in_process(call, requests_max=1)
+    async with serving(settings_of(shared_store, requests_max=1)) as (_, client):
+        path = "/v1/models/raw/predict"
+        await client.post(path, content=body(), headers=headers)
+    (refused,) = inner
     assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
     assert refused.headers["connection"] == "close"
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,52 +33,47 @@ HEADERS = {"content-type": "application/json"}
 
 
 @pytest.mark.parametrize(("path", "body", "status"), BODIES)
-def test_long_bodies_are_read_in_a_thread(shared_store: Path, path: str, body: bytes, status: int) -> None:
+async def test_long_bodies_are_read_in_a_thread(
+    shared_store: Path, path: str, body: bytes, status: int
+) -> None:
     """While all threads are busy a long body waits, and a short one is refused nevertheless."""
+    async with serving(settings_of(shared_store, threads_max=1)) as (app, client):
+        pool = app.state.services.work
 
-    async def main() -> None:
-        async with serving(settings_of(shared_store, threads_max=1)) as (app, client):
-            pool = app.state.services.work
+        async def asks_a_thread(content: bytes) -> bool:
+            """Ask while no thread is free; return whether the request waits for one."""
+            gate = threading.Event()
+            busy = [asyncio.create_task(pool.run(gate.wait)) for _ in range(pool._n_threads)]
+            asked = asyncio.create_task(client.post(path, content=content, headers=HEADERS))
+            while pool.pending <= len(busy) and not asked.done():
+                await asyncio.sleep(0)
+            waits = not asked.done()
+            gate.set()
+            answer = await asked
+            assert answer.status_code == status, answer.text
+            await asyncio.gather(*busy)
+            return waits
 
-            async def asks_a_thread(content: bytes) -> bool:
-                """Ask while no thread is free; return whether the request waits for one."""
-                gate = threading.Event()
-                busy = [asyncio.create_task(pool.run(gate.wait)) for _ in range(pool._n_threads)]
-                asked = asyncio.create_task(client.post(path, content=content, headers=HEADERS))
-                while pool.pending <= len(busy) and not asked.done():
-                    await asyncio.sleep(0)
-                waits = not asked.done()
-                gate.set()
-                answer = await asked
-                assert answer.status_code == status, answer.text
-                await asyncio.gather(*busy)
-                return waits
-
-            assert await asks_a_thread(LONG + body)
-            assert not await asks_a_thread(body)
-
-    asyncio.run(main())
+        assert await asks_a_thread(LONG + body)
+        assert not await asks_a_thread(body)
 
 
-def test_long_feedback_too(shared_store: Path) -> None:
-    async def main() -> None:
-        async with serving(settings_of(shared_store)) as (_, client):
-            names = []
-            for content in (b'{"events":1}', LONG + b'{"events":1}'):
-                answer = await client.post("/v1/models/text/feedback", content=content, headers=HEADERS)
-                assert answer.status_code == 422
-                names.append({thread.name.rpartition("_")[0] for thread in threading.enumerate()})
-            assert "xylem-events" not in names[0]
-            assert "xylem-events" in names[1]
-
-    asyncio.run(main())
+async def test_long_feedback_too(shared_store: Path) -> None:
+    async with serving(settings_of(shared_store)) as (_, client):
+        names = []
+        for content in (b'{"events":1}', LONG + b'{"events":1}'):
+            answer = await client.post("/v1/models/text/feedback", content=content, headers=HEADERS)
+            assert answer.status_code == 422
+            names.append({thread.name.rpartition("_")[0] for thread in threading.enumerate()})
+        assert "xylem-events" not in names[0]
+        assert "xylem-events" in names[1]
 
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
-def test_a_long_form_is_not_read_on_the_event_loop(
-    tmp_path: Path, in_process: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+async def test_a_long_form_is_not_read_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of 8 MB, percent-encoded, takes more than a second to read."""
     read_in: list[threading.Thread] = []
@@ -92,8 +86,7 @@ def test_a_long_form_is_not_read_on_the_event_loop(
     monkeypatch.setattr(annif, "split_fields", noted)
     store = Store(tmp_path)
     publish_model(store, "text", "hashing")
-
-    async def call(client: httpx.AsyncClient) -> None:
+    async with serving(settings_of(store.root)) as (_, client):
         loop = threading.current_thread()
         path = "/v1/projects/text/suggest"
         for limit, status in (("1", 200), ("no", 422)):
@@ -102,10 +95,8 @@ def test_a_long_form_is_not_read_on_the_event_loop(
         assert len(read_in) == 2
         assert loop not in read_in
 
-    in_process(call, store.root)
 
-
-def test_the_stages_of_suggestions_are_counted(tmp_path: Path, in_process: Callable[..., Any]) -> None:
+async def test_the_stages_of_suggestions_are_counted(tmp_path: Path) -> None:
     store = Store(tmp_path)
     publish_model(store, "text", "hashing")
 
@@ -115,7 +106,7 @@ def test_the_stages_of_suggestions_are_counted(tmp_path: Path, in_process: Calla
         found = [line[len(begin) :].split('"}') for line in lines if line.startswith(begin)]
         return {stage: float(count) for stage, count in found}
 
-    async def call(client: httpx.AsyncClient) -> None:
+    async with serving(settings_of(store.root)) as (_, client):
         stages = ("queue", "read", "features", "search", "write")
         for path, body, headers in (
             ("suggest", b"text=a&limit=1", FORM),
@@ -127,5 +118,3 @@ def test_the_stages_of_suggestions_are_counted(tmp_path: Path, in_process: Calla
             assert answer.status_code == 200, answer.text
             after = await counted(client)
             assert {stage: after[stage] - before[stage] for stage in stages} == dict.fromkeys(stages, 1)
-
-    in_process(call, store.root)

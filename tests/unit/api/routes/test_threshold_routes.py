@@ -16,7 +16,7 @@ from model_store.store import Store
 from service.api.routes import thresholds as threshold_routes
 from service.db.engine import Database
 from service.thresholds.live import follower as follower_module
-from tests.feedback_helpers import event, predict, send, with_client
+from tests.feedback_helpers import client_of, event, predict, send
 
 KEY = "correct horse battery staple"
 RESTORE = "/v1/admin/models/raw/thresholds/restore"
@@ -39,8 +39,8 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-def test_thresholds_are_shown_in_pages(own_store: Store) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_thresholds_are_shown_in_pages(own_store: Store) -> None:
+    async with client_of(own_store) as client:
         path = "/v1/models/raw/thresholds"
         none = await client.get(path)
         assert (none.status_code, none.json()["code"]) == (409, "thresholds-not-tuned")
@@ -58,19 +58,16 @@ def test_thresholds_are_shown_in_pages(own_store: Store) -> None:
         assert {label["label"] for label in few["labels"]} == {k for k, n in marks.items() if n < 2}
         assert "label::3" not in {label["label"] for label in few["labels"]}
 
-    with_client(own_store, call)
 
-
-def test_where_there_are_no_thresholds_none_are_restored(own_store: Store) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_where_there_are_no_thresholds_none_are_restored(own_store: Store) -> None:
+    async with client_of(own_store, admin_key=SecretStr(KEY)) as client:
         refused = await client.post(RESTORE, json={"epoch": 1}, headers=bearer(KEY))
         assert (refused.status_code, refused.json()["code"]) == (409, "thresholds-not-tuned")
 
-    with_client(own_store, call, admin_key=SecretStr(KEY))
 
+async def test_an_earlier_epoch_is_restored(own_store: Store) -> None:
+    async with client_of(own_store, admin_key=SecretStr(KEY)) as client:
 
-def test_an_earlier_epoch_is_restored(own_store: Store) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
         async def restore(body: Any) -> httpx.Response:
             return await client.post(RESTORE, json=body, headers=bearer(KEY))
 
@@ -92,19 +89,15 @@ def test_an_earlier_epoch_is_restored(own_store: Store) -> None:
             assert (refused.status_code, "expected" in says) == (422, True)
             assert found not in ("", "another value"), refused.text
 
-    with_client(own_store, call, admin_key=SecretStr(KEY))
 
-
-def test_queries_that_are_none_are_refused(own_store: Store) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_queries_that_are_none_are_refused(own_store: Store) -> None:
+    async with client_of(own_store) as client:
         for query in QUERIES_REFUSED:
             refused = await client.get(f"/v1/models/raw/thresholds?{query}")
             assert (refused.status_code, refused.json()["code"]) == (422, "bad-request"), query
 
-    with_client(own_store, call)
 
-
-def test_clients_are_not_told_where_the_database_is(
+async def test_clients_are_not_told_where_the_database_is(
     own_store: Store, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Their answers say only that it does not answer; the log has what it said."""
@@ -113,7 +106,13 @@ def test_clients_are_not_told_where_the_database_is(
     def fail() -> None:
         raise sqlite3.OperationalError(said)
 
-    async def call(client: httpx.AsyncClient) -> None:
+    @contextlib.contextmanager
+    def refuse(database: Database) -> Iterator[Connection]:
+        with database._errors():
+            fail()
+            yield database._reading.connect()
+
+    async with client_of(own_store, admin_key=SecretStr(KEY), threshold_refresh_ms=600_000) as client:
         await send(client, event("a", ["label::3"]))
         monkeypatch.setattr(Database, "_begin", lambda self: contextlib.nullcontext(fail()))
         monkeypatch.setattr(Database, "read", refuse)
@@ -127,26 +126,17 @@ def test_clients_are_not_told_where_the_database_is(
             assert "expected a database that answers, found that it does not" in answer.text
             assert "db.internal" not in answer.text
         assert [answer.status_code for answer in answers] == [503, 503, 503]
-
-    @contextlib.contextmanager
-    def refuse(database: Database) -> Iterator[Connection]:
-        with database._errors():
-            fail()
-            yield database._reading.connect()
-
-    with_client(own_store, call, admin_key=SecretStr(KEY), threshold_refresh_ms=600_000)
     logged = [line for line in capfd.readouterr().err.splitlines() if '"request_failed"' in line]
     assert len(logged) == 3
     assert all(said in line for line in logged)
 
 
-def test_showing_thresholds_does_not_keep_a_database_that_hangs_company(
+async def test_showing_thresholds_does_not_keep_a_database_that_hangs_company(
     own_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many ask while it hangs: they are refused in time, and nothing else waits for them."""
     gate = threading.Event()
-
-    async def call(client: httpx.AsyncClient) -> None:
+    async with client_of(own_store, request_seconds_max=0.5, queue_max=4) as client:
         path = "/v1/models/raw/thresholds"
         await send(client, event("a", ["label::3"]))
         monkeypatch.setattr(threshold_routes, "describe_thresholds", lambda *_: gate.wait())
@@ -158,13 +148,11 @@ def test_showing_thresholds_does_not_keep_a_database_that_hangs_company(
         assert set(codes) == {"timed-out", "overloaded"}
         gate.set()
 
-    with_client(own_store, call, request_seconds_max=0.5, queue_max=4)
 
-
-def test_thresholds_are_not_asked_for_while_the_database_is_known_to_hang(
+async def test_thresholds_are_not_asked_for_while_the_database_is_known_to_hang(
     own_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+    async with client_of(own_store, admin_key=SecretStr(KEY)) as client:
         await send(client, event("a", ["label::3"]))
         monkeypatch.setattr(follower_module, "HANG_SECONDS", -1000.0)
         for answer in (
@@ -174,5 +162,3 @@ def test_thresholds_are_not_asked_for_while_the_database_is_known_to_hang(
             assert (answer.status_code, answer.json()["code"]) == (503, "database-unavailable")
         monkeypatch.undo()
         assert (await client.get("/v1/models/raw/thresholds")).status_code == 200
-
-    with_client(own_store, call, admin_key=SecretStr(KEY))

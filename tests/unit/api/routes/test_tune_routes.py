@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from service.inference.predictors import make_predictor
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import ThresholdDatabase
+from service.workflows.labelled import no_progress
 from service.workflows.tune import TuneRequest, learn, read_labelled, tune
 from tests.conftest import settings_of
-from tests.databases import database_url, postgresql  # noqa: F401
-from tests.feedback_helpers import with_client
+from tests.feedback_helpers import client_of
 from tests.jobs_helpers import working
 from tests.schemas import fault_of, openapi
 from tests.small_models import small_draft
@@ -73,20 +73,17 @@ def data(tmp_path: Path) -> Path:
     return directory
 
 
-@contextlib.contextmanager
-def tuning(store: Store, data: Path) -> Iterator[None]:
-    """A worker that does the jobs of a store."""
+@contextlib.asynccontextmanager
+async def tuning(store: Store, data: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the service, beside a worker that does the jobs of its store."""
     settings = settings_of(store.root, data_dir=data, job_nice=0)
     with contextlib.closing(Database(default_url(store.root))) as database, working(settings, database):
-        yield
+        async with client_of(store, admin_key=SecretStr(KEY), data_dir=data) as client:
+            yield client
 
 
 async def post(client: httpx.AsyncClient, action: str, body: Any) -> httpx.Response:
     return await client.post(f"{ADMIN}/{action}", json=body, headers=HEADERS)
-
-
-def quiet(phase: str, done: int, total: int) -> None:
-    """Report nothing."""
 
 
 def conforms(name: str, value: Any) -> None:
@@ -95,8 +92,8 @@ def conforms(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
-def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Path) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
+async def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Path) -> None:
+    async with tuning(store, data) as client:
         body = {"data": "more/valid.txt", "method": "all", "test": "more/valid.txt", "empty_labels": "zero"}
         conforms("TuneThresholdsRequest", body)
         answer = await post(client, "tune", body)
@@ -109,7 +106,7 @@ def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Path) -> 
         conforms("Thresholds", shown)
         assert (shown["threshold_epoch"], shown["shadow"], shown["n_labels"]) == (1, None, N_LABELS)
         request = TuneRequest(("ofo",), data / "more" / "valid.txt", empty="zero")
-        (outcome,) = tune(store.open("small"), request, quiet)
+        (outcome,) = tune(store.open("small"), request, no_progress)
         assert found["validation_macro_f"] == found["test_macro_f"] == outcome.validation.macro_f
         thresholds = [np.float32(label["threshold"]) for label in shown["labels"]]
         assert thresholds == outcome.tuned.thresholds.tolist()
@@ -117,12 +114,9 @@ def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Path) -> 
         shown = [given.json()[name] for name in ("method", "start", "epoch")]
         assert shown == ["ofo", [2, 9], 2]
 
-    with tuning(store, data):
-        with_client(store, call, admin_key=SecretStr(KEY), data_dir=data)
-
 
 @pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
-def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
+async def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
     files = (
         "../outside.txt", "more/../../outside.txt", "link.txt", "circle.txt", "more", "", ".", "none.txt",
         "a\0b", "x" * 5000, str(data / ".." / "outside.txt"), "/etc/passwd", "/dev/zero", "..",
@@ -134,8 +128,8 @@ def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
         {**good, "start": [1]}, {**good, "start": [3, 4]}, {**good, "start": ["a", 4]}, {**good, "shadow": 1},
         {**good, "empty_labels": "two"}, {**good, "kappa": "0.1"}, {**good, "data": "damaged.txt"},
     ]  # fmt: skip
-
-    async def call(client: httpx.AsyncClient) -> None:
+    (data / "damaged.txt").write_text("no header")
+    async with tuning(store, data) as client:
         for body in (*bodies, *({**good, part: file} for file in files for part in ("data", "test"))):
             answer = await post(client, "tune", body)
             assert answer.status_code == 422, (body, answer.text)
@@ -145,23 +139,17 @@ def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
             assert str(data.parent) in str(body) or str(data.parent) not in answer.text
         assert (await post(client, "tune", {**good, "version": 7})).status_code == 404
         assert (await client.get("/v1/models/small/thresholds")).status_code == 409
-
-    (data / "damaged.txt").write_text("no header")
-
-    async def without(client: httpx.AsyncClient) -> None:
+    async with client_of(store, admin_key=SecretStr(KEY)) as client:
         answer = await post(client, "tune", good)
         assert (answer.status_code, "XYLEM_DATA_DIR" in answer.json()["detail"]) == (422, True)
 
-    with tuning(store, data):
-        with_client(store, call, admin_key=SecretStr(KEY), data_dir=data)
-    with_client(store, without, admin_key=SecretStr(KEY))
-
 
 @pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
-def test_who_waits_for_a_job_waits_so_long_and_not_longer(store: Store, data: Path) -> None:
+async def test_who_waits_for_a_job_waits_so_long_and_not_longer(store: Store, data: Path) -> None:
     body = {"data": "more/valid.txt", "method": "ofo"}
-
-    async def call(client: httpx.AsyncClient) -> None:
+    async with client_of(
+        store, admin_key=SecretStr(KEY), data_dir=data, tune_seconds_max=3.0, event_streams_max=1
+    ) as client:
         first = asyncio.create_task(post(client, "tune", body))
 
         async def jobs() -> list[dict[str, Any]]:
@@ -183,17 +171,13 @@ def test_who_waits_for_a_job_waits_so_long_and_not_longer(store: Store, data: Pa
         answer = await third
         assert (answer.status_code, answer.json()["code"]) == (409, "job-conflict")
 
-    with_client(
-        store, call, admin_key=SecretStr(KEY), data_dir=data, tune_seconds_max=3.0, event_streams_max=1
-    )
-
 
 @pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
-def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, data: Path) -> None:
+async def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, data: Path) -> None:
     events = [json.loads(line) for line in (data / "events.jsonl").read_text().splitlines()]
     shadow = {"data": "more/valid.txt", "method": "fta", "shadow": True}
+    async with tuning(store, data) as client:
 
-    async def call(client: httpx.AsyncClient) -> None:
         async def thresholds() -> dict[str, Any]:
             found: dict[str, Any] = (await client.get("/v1/models/small/thresholds")).json()
             conforms("Thresholds", found)
@@ -242,15 +226,8 @@ def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, data: P
         assert (await post(client, "drop", {})).json()["threshold_epoch"] == 7
         assert (await thresholds())["labels"] == after["labels"]
 
-    with tuning(store, data):
-        with_client(store, call, admin_key=SecretStr(KEY), data_dir=data)
 
-
-def test_a_stream_ends_with_the_bits_of_the_file(
-    store: Store,
-    data: Path,
-    database_url: str,  # noqa: F811
-) -> None:
+async def test_a_stream_ends_with_the_bits_of_the_file(store: Store, data: Path, database_url: str) -> None:
     """OFO over the validation rows through REST, in their order, is OFO over the file, exactly."""
     model = store.open("small")
     start, counts, n_rows = Start(2.0, 9.0, 0.7), model.arrays.get("labels/counts"), model.manifest.data.rows
@@ -259,19 +236,15 @@ def test_a_stream_ends_with_the_bits_of_the_file(
     database = Database(database_url)
     ThresholdDatabase(database).save("small", 1, begun)
     lines = (data / "events.jsonl").read_bytes()
-
-    async def call(client: httpx.AsyncClient) -> dict[str, Any]:
+    async with client_of(store, admin_key=SecretStr(KEY), database_url=database_url) as client:
         path = "/v1/models/small/feedback"
         answer = await client.post(path, content=lines, headers={"content-type": "application/x-ndjson"})
         results = [json.loads(line)["result"] for line in answer.text.splitlines()]
         assert results == ["applied"] * N_ROWS
         found: dict[str, Any] = (await client.get("/v1/models/small/thresholds")).json()
-        return found
-
-    found = with_client(store, call, admin_key=SecretStr(KEY), database_url=database_url)
-    labelled = read_labelled(model, data / "more" / "valid.txt", quiet)
+    labelled = read_labelled(model, data / "more" / "valid.txt", no_progress)
     counters, thresholds = learn(
-        make_predictor(model), labelled.rows, labelled.labels, start, counts, n_rows, quiet
+        make_predictor(model), labelled.rows, labelled.labels, start, counts, n_rows, no_progress
     )
     assert [np.float32(label["threshold"]) for label in found["labels"]] == thresholds.tolist()
     assert [label["hits"] for label in found["labels"]] == counters.hits.tolist()

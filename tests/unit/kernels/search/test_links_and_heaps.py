@@ -1,14 +1,19 @@
-"""Small parts of the traversals: links with their exponential and logarithm, and the two heaps."""
+"""Small parts of the traversals: links with exponential and logarithm, the two heaps, trees of a ranker."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model_store.compiled.decorators import nonallocating_kernel
+from model_store.compiled.decorators import nonallocating_kernel as kernel
+from model_store.compiled.handles import handle_of, struct_at
 from model_store.ensemble import LINK_CODES
+from model_store.members import NODES_MAX, Ranker
 from service.kernels.search.heaps import keep_best, pop_frontier, push_frontier, sort_best
+from service.kernels.search.ranker_trees import BLOCK, RankerTrees, add_trees, trees_of
 from service.kernels.search.scores import log_links
+from service.workflows.ranker import margins_of
 from tests.oracles.trees import LINKS
 
 links = st.sampled_from(list(LINKS))
@@ -26,7 +31,6 @@ def log_p(link, *margins):
     return padded[: len(margins)]
 
 
-@settings(deadline=None)
 @given(links, st.lists(st.floats(-60, 60, width=32), min_size=1, max_size=40))
 def test_they_are_the_logarithms_of_the_links(link, margins):
     found = log_p(link, *margins)
@@ -37,7 +41,6 @@ def test_they_are_the_logarithms_of_the_links(link, margins):
     np.testing.assert_allclose(found[finite], expected[finite], rtol=1e-4, atol=1e-6)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-60, 60, width=32), min_size=1, max_size=40), st.floats(-1e3, 1e3, width=32))
 def test_softmax_is_of_all_margins_of_a_node(margins, shift):
     found = log_p("softmax", *margins)
@@ -58,7 +61,6 @@ def test_softmax_of_margins_beyond_numbers():
     assert log_p("softmax", 5)[0] == 0
 
 
-@settings(deadline=None)
 @given(links, st.lists(st.floats(-90, 90, width=32), min_size=2, max_size=40))
 def test_a_larger_margin_is_never_less_probable(link, margins):
     found = log_p(link, *sorted(margins))
@@ -73,7 +75,6 @@ def test_the_ends(link):
     assert np.isnan(none), "a margin that is no number must not become a probability"
 
 
-@settings(deadline=None)
 @given(links, st.floats(-90, 90, width=32), st.integers(0, 20))
 def test_the_place_among_the_children_does_not_change_the_bits(link, margin, place):
     alone = log_p(link, margin)
@@ -90,7 +91,6 @@ def arrays(n: int) -> tuple[np.ndarray, np.ndarray]:
     return np.empty(n, np.float32), np.empty(n, np.int32)
 
 
-@settings(deadline=None)
 @given(entries, st.integers(1, 12))
 def test_keep_best_keeps_the_best_whatever_their_order(items, capacity):
     scores, ids = arrays(capacity)
@@ -102,7 +102,6 @@ def test_keep_best_keeps_the_best_whatever_their_order(items, capacity):
     assert list(zip(scores[:size].tolist(), ids[:size].tolist(), strict=True)) == best
 
 
-@settings(deadline=None)
 @given(entries, st.randoms())
 def test_the_frontier_gives_the_best_first(items, random):
     scores, ids = arrays(len(items) + 1)
@@ -121,3 +120,49 @@ def test_the_frontier_gives_the_best_first(items, random):
         model.remove(best)
         size = pop_frontier(scores, ids, size)
     assert size == 0
+
+
+N_FEATURES = 5
+
+
+@kernel
+def _add(n, trees_at, matrix, margin):
+    add_trees(n, struct_at(RankerTrees, trees_at), matrix, margin)
+
+
+def random_tree(rng: np.random.Generator, n_leaves: int, is_chain: bool) -> np.ndarray:
+    """Return the children of a tree's nodes, of a leaf the leaf itself; a chain has a leaf at each level."""
+    child = np.arange(2 * n_leaves - 1)
+    leaves, n = [0], 1
+    while n < len(child):
+        node = leaves.pop() if is_chain else leaves.pop(int(rng.integers(len(leaves))))
+        child[node] = n
+        leaves = [*leaves, n, n + 1] if rng.random() < 0.5 or not is_chain else [*leaves, n + 1, n]
+        n += 2
+    return np.where(child > np.arange(len(child)), child, np.arange(len(child)))
+
+
+def random_ranker(seed: int) -> Ranker:
+    rng = np.random.default_rng(seed)
+    most = (NODES_MAX + 1) // 2
+    sizes = [1, 2, 3, most, most, *rng.integers(1, most + 1, 20).tolist()]
+    trees = [random_tree(rng, size, i == 3) for i, size in enumerate(sizes)]
+    ptr = np.concatenate([[0], np.cumsum(list(map(len, trees)))])
+    child = np.concatenate([tree + first for tree, first in zip(trees, ptr, strict=False)]).astype(np.int32)
+    n = len(child)
+    feature = rng.integers(0, N_FEATURES, n).astype(np.int32)
+    threshold, value = rng.integers(-2, 3, n).astype(np.float32), rng.normal(size=n).astype(np.float32)
+    linear = np.zeros(N_FEATURES + 1, np.float32)
+    return Ranker(linear, ptr.astype(np.int32), feature, threshold, child, value)
+
+
+@pytest.mark.parametrize("n", [1, 16, 17, 33, BLOCK])
+def test_margins_are_those_of_walks(seed: int, n: int) -> None:
+    ranker = random_ranker(seed)
+    assert np.diff(ranker.tree_ptr).max() == NODES_MAX
+    x = np.random.default_rng(seed + 1).integers(-2, 3, (n, N_FEATURES)).astype(np.float32)  # ties, too
+    matrix, margin = np.full((N_FEATURES, BLOCK), np.nan, np.float32), np.zeros(BLOCK, np.float32)
+    matrix[:, :n] = x.T
+    trees = trees_of(ranker)
+    _add(n, handle_of(trees), matrix, margin)
+    np.testing.assert_allclose(margin[:n], margins_of(ranker, x), rtol=1e-5, atol=1e-5)

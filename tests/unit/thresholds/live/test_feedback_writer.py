@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from service.thresholds.live.events import event_keys, join
 from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
 from service.thresholds.live.follower import Follower
 from service.thresholds.store.codec import DELTA_MAX
-from tests.databases import database_url, postgresql  # noqa: F401
+from tests.conftest import together
 from tests.feedback_helpers import (
     N_FEATURES,
     N_LABELS,
@@ -32,8 +33,10 @@ from tests.feedback_helpers import (
 
 
 @pytest.fixture
-def replica(tmp_path: Path) -> Replica:
-    return Replica(f"sqlite:///{tmp_path}/xylem.db")
+def replica(tmp_path: Path) -> Iterator[Replica]:
+    made = Replica(f"sqlite:///{tmp_path}/xylem.db")
+    yield made
+    made.close()
 
 
 def test_a_block_for_which_nobody_waits_any_more_is_left_out(replica: Replica) -> None:
@@ -50,7 +53,6 @@ def test_a_block_for_which_nobody_waits_any_more_is_left_out(replica: Replica) -
         "applied",
     ]
     assert replica.writer._n_waiting == 0
-    replica.close()
 
 
 def test_the_queue_of_events_at_its_limit_and_one_more(replica: Replica) -> None:
@@ -70,7 +72,6 @@ def test_the_queue_of_events_at_its_limit_and_one_more(replica: Replica) -> None
         handed.append(submit("f", may_wait=True))  # a stream, which hands over one block after the other
     assert [len(one.result(300).results) for one in handed] == [1, 2, 1, 1]
     writer.close()
-    replica.close()
 
 
 def test_a_block_longer_than_the_queue_is_taken_when_nothing_waits(replica: Replica) -> None:
@@ -79,7 +80,6 @@ def test_a_block_longer_than_the_queue_is_taken_when_nothing_waits(replica: Repl
     events = columns(*(token_event(name, [1], []) for name in "abcdefgh"))
     assert len(writer.submit(replica.live, events, may_wait=False).result(300).results) == 8
     writer.close()
-    replica.close()
 
 
 def test_a_writer_that_is_closed_takes_nothing(replica: Replica) -> None:
@@ -87,7 +87,6 @@ def test_a_writer_that_is_closed_takes_nothing(replica: Replica) -> None:
     replica.writer.close()
     with pytest.raises(Unavailable, match="writer"):
         replica.send(token_event("b", [1], []))
-    replica.close()
 
 
 @pytest.mark.parametrize("halve_events", [None, 10_000])
@@ -120,7 +119,6 @@ def test_the_writer_goes_on_when_its_house_cannot_be_kept(
     for i in range(3):
         replica.writer._forget_at = 0.0
         assert replica.send(token_event(f"e{i}", [1], [2])).results == ["applied"]
-    replica.close()
 
 
 def test_thresholds_are_stale_while_the_database_neither_answers_nor_refuses(
@@ -140,7 +138,6 @@ def test_thresholds_are_stale_while_the_database_neither_answers_nor_refuses(
     assert replica.live.is_stale is True
     follower.look()
     assert replica.live.is_stale is False
-    replica.close()
 
 
 def test_a_database_that_fails_is_said_once_whoever_finds_it(
@@ -160,15 +157,9 @@ def test_a_database_that_fails_is_said_once_whoever_finds_it(
     monkeypatch.setattr(replica.database, "read", read)
     monkeypatch.setattr(follower_module, "log", log)
     follower = Follower(replica.database, 60.0, lambda: None)
-    threads = [threading.Thread(target=follower.look) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(follower.look, follower.look)
     assert said == ["database_failed"]
     assert follower.fault == "gone"
-    monkeypatch.undo()
-    replica.close()
 
 
 def test_versions_are_opened_and_the_service_stops_while_the_database_hangs(
@@ -189,7 +180,6 @@ def test_versions_are_opened_and_the_service_stops_while_the_database_hangs(
     closing.join(120.0)
     assert not closing.is_alive(), "the service does not stop"
     gate.set()
-    replica.close()
 
 
 def test_a_writer_is_closed_while_the_database_hangs(
@@ -204,7 +194,6 @@ def test_a_writer_is_closed_while_the_database_hangs(
         assert not closing.is_alive(), "the service does not stop"
         assert not waiting.done()
     assert waiting.result(300).results == ["applied"]
-    replica.close()
 
 
 def test_a_follower_goes_on_whatever_is_in_the_log(replica: Replica) -> None:
@@ -226,7 +215,7 @@ def test_a_follower_goes_on_whatever_is_in_the_log(replica: Replica) -> None:
         one.close()
 
 
-def test_thresholds_that_cannot_be_read_leave_the_others_alone(database_url: str) -> None:  # noqa: F811
+def test_thresholds_that_cannot_be_read_leave_the_others_alone(database_url: str) -> None:
     """Of a version whose log and checkpoints are gone the last thresholds stay, and are said to be stale."""
     one, other = Replica(database_url), Replica(database_url)
     other.live.version = 2

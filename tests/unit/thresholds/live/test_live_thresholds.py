@@ -1,6 +1,7 @@
 """Thresholds that move while predictions read them; what is undone; states of another model."""
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +38,10 @@ from tests.small_models import small_draft
 
 
 @pytest.fixture
-def replica(tmp_path: object) -> Replica:
-    return Replica(f"sqlite:///{tmp_path}/xylem.db")
+def replica(tmp_path: object) -> Iterator[Replica]:
+    made = Replica(f"sqlite:///{tmp_path}/xylem.db")
+    yield made
+    made.close()
 
 
 def test_no_label_is_lost_while_thresholds_move(replica: Replica) -> None:
@@ -72,7 +75,6 @@ def test_no_label_is_lost_while_thresholds_move(replica: Replica) -> None:
         stop.set()
         mover.join()
     replica.bits()
-    replica.close()
 
 
 @pytest.mark.parametrize("halved", [(), (0, 70), (199,)])
@@ -88,7 +90,6 @@ def test_what_is_undone_leaves_the_same_bits(replica: Replica, halved: tuple[int
         assert replica.bits() != before
         replica.live.served.undo()
     assert replica.bits() == before
-    replica.close()
 
 
 def test_a_state_of_another_model_is_refused(replica: Replica) -> None:
@@ -96,7 +97,6 @@ def test_a_state_of_another_model_is_refused(replica: Replica) -> None:
     tuned = Tuned("ofo", "one", Start(), np.full(n, 0.25, np.float32), no_counts(n))
     with pytest.raises(DatabaseUnavailable, match="another store's"):
         replica.live.replace(tuned, Head(1, "m", 1, 1, 1, 0))
-    replica.close()
 
 
 def test_states_and_deltas_come_back_as_they_were() -> None:

@@ -42,7 +42,7 @@ def count(counters, start, label_counts, thresholds, true, predicted):
     return journal[0, :n].tolist()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**31),
     start=st.sampled_from(

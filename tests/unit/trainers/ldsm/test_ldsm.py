@@ -249,7 +249,7 @@ settings_of_trees = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data_sets, settings_of_trees, st.integers(0, 2**63 - 1))
 def test_any_data_and_parameters_give_valid_trees(
     data: tuple[SparseRows, LabelRows], items: list[str], seed: int

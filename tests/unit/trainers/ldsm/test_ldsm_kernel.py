@@ -68,7 +68,7 @@ def test_labels_are_renumbered_to_those_that_occur():
     assert not rank.any()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.integers(0, 2**31),
     st.integers(2, 5),
@@ -91,7 +91,7 @@ def test_the_chosen_directions_have_the_least_objective(seed, n_children, lambda
         means.p, means.p_of = means.with_row(lists[i], rng.random(n_children))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 2**31), st.integers(2, 5), st.integers(0, 20), st.integers(0, 20))
 def test_of_equal_objectives_the_smallest_set_is_chosen(seed, n_children, quarters1, quarters2):
     """With weights that are quarters and nothing seen before, no sum is rounded."""
@@ -106,7 +106,7 @@ def test_of_equal_objectives_the_smallest_set_is_chosen(seed, n_children, quarte
     assert chosen == best_set(objectives)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 2**31), st.integers(2, 6), st.floats(1, 4), st.floats(0, 4))
 def test_quality_is_that_of_the_definitions_and_within_the_lemmas(seed, n_children, lambda1, more):
     rng = np.random.default_rng(seed)

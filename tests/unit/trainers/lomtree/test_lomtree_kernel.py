@@ -104,7 +104,7 @@ def assert_same(tree: OnlineTree, node: int, expected: Node) -> int:
 @given(
     seeds, st.integers(1, 9), st.integers(0, 12), st.sampled_from([1.0, 2.0, 4.0]), st.sampled_from([0, 0.2])
 )
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_the_tree_is_that_of_the_definition(
     seed: int, n_labels: int, splits: int, resistance: float, extra: float
 ) -> None:
@@ -211,7 +211,7 @@ operations = st.lists(
 
 
 @given(operations, st.sampled_from([16, 64, 4096]))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_tables_are_dicts_in_bounded_memory(found: list[tuple[int, int]], n_slots: int) -> None:
     pool: Pool = make_pool(np.empty(4, TABLE), n_slots, np.float64)
     expected: list[dict[int, float]] = [{} for _ in range(4)]

@@ -54,7 +54,7 @@ def _dense(tree, n_features):
     return found
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.integers(0, 2**31),
     st.sampled_from([0.05, 1.0, 4.0]),

@@ -159,7 +159,6 @@ def _check(shape, labels, arity):
         assert (np.diff(bounds) > 0).all()
 
 
-@settings(deadline=None)
 @given(st.integers(1, 80), st.integers(2, 90), st.integers(0, 2**62))
 def test_a_random_tree_is_complete(n_labels, arity, seed):
     labels = (3 * np.arange(n_labels)).astype(np.int32)
@@ -179,7 +178,7 @@ def test_random_trees_differ_by_seed():
     assert one != other
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(counts_of_labels, st.integers(2, 7))
 def test_a_huffman_tree_has_the_least_weighted_depth(counts, arity):
     labels = (2 * np.arange(len(counts)) + 1).astype(np.int32)

@@ -70,7 +70,7 @@ settings_of_trees = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data_sets, settings_of_trees, st.integers(0, 2**63 - 1))
 def test_leaves_hold_the_rows_that_the_separators_send_there(data, parameters, seed):
     x, carried = dense_rows(data[0]), dense_labels(data[1])
@@ -96,7 +96,7 @@ def test_leaves_hold_the_rows_that_the_separators_send_there(data, parameters, s
             assert 0 < len(grown.weight[here]) <= grown.n_used[node]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data_sets, st.sampled_from(NAMES), st.integers(0, 2**63 - 1))
 def test_any_data_gives_the_same_bits_for_any_number_of_threads(data, name, seed):
     parameters = parse_parameters(name, ["trees=3", "max_leaf=2"])

@@ -66,7 +66,7 @@ problems = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(problems)
 def test_the_sum_of_ndcgs_never_falls_and_is_that_of_the_best_rankings(problem):
     labels, weight, start = problem
@@ -77,7 +77,7 @@ def test_the_sum_of_ndcgs_never_falls_and_is_that_of_the_best_rankings(problem):
     assert served(gains, side) >= totals[-1] - 1e-9
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problems)
 def test_sides_and_totals_of_all_rounds_are_those_of_dense_rows(problem):
     labels, weight, start = problem
