@@ -134,10 +134,8 @@ def change_of(names: Collection[str], *, allow_again: bool) -> LabelChange:
 
 def print_denial(found: Denial, json: bool) -> None:
     """Print what an alias denies."""
-    from service.registry.facts import denial_facts
-
     if json:
-        print_json(denial_facts(found))
+        print_json(found._asdict())
         return
     n_labels, n_unknown = len(found.labels), len(found.unknown)
     unknown = f", {n_unknown:,} of them not in version {found.version}" if n_unknown else ""
