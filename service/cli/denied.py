@@ -51,8 +51,13 @@ def deny(
     Without labels, these are listed. Running servers follow without a restart. Requests that name a version
     by its number are not affected. --url is for servers that follow an object store.
     """
-    name, alias = parse_alias(model)
-    names = names_of(label, labels)
+    from model_store.identifiers import is_version
+    from service.datasets.sparse_text import read_label_names
+
+    name, alias = parse_reference(model)
+    if is_version(alias):
+        raise BadParameter(f"expected NAME[@ALIAS], an alias that denies labels, found version {alias}")
+    names = [*(label or ()), *(() if labels is None else read_label_names(labels))]
     if clear and (names or allow_again):
         raise BadParameter("--clear: expected no label beside it, found some")
     if allow_again and not names:
@@ -104,23 +109,6 @@ def deny_there(
             check_known([table], set(names).difference(found.denied), f"{name}@{found.version}")
         found = remote.change(name, {alias: denying(change)}).aliases[alias]
     return Denial(name, alias, found.version, found.denied, unknown_in(table, found.denied))
-
-
-def parse_alias(text: str) -> tuple[str, str]:
-    """Return the model and the alias that NAME[@ALIAS] refers to. Raises BadParameter for a number."""
-    from model_store.identifiers import is_version
-
-    name, alias = parse_reference(text)
-    if is_version(alias):
-        raise BadParameter(f"expected NAME[@ALIAS], an alias that denies labels, found version {alias}")
-    return name, alias
-
-
-def names_of(label: Collection[str] | None, labels: Path | None) -> list[str]:
-    """Return the labels that were given by name and in a file. Raises BadData."""
-    from service.datasets.sparse_text import read_label_names
-
-    return [*(label or ()), *(() if labels is None else read_label_names(labels))]
 
 
 def change_of(names: Collection[str], *, allow_again: bool) -> LabelChange:

@@ -107,20 +107,15 @@ def publish(context: JobContext, request: R, make: Callable[[Publication, R], An
         patiently(lambda: carry_thresholds(store, context.job.model, version, thresholds))
     if rule is not None and rule.alias is not None:
         promote_if(context, rule, version, valid, request.columns())
+    report = read_report(context.store.open(context.job.model, version, verify=False).arrays)
     return {
         "trainer": manifest.trainer.name,
         "model_bytes": manifest.model_bytes,
         "rows": manifest.data.rows,
         "labels": manifest.n_labels,
         "metrics": dict(manifest.metrics),
-        **_notes(context, version),
+        **{name: report[name] for name in ("warnings", "features", "rerank", "combined") if name in report},
     }
-
-
-def _notes(context: JobContext, version: int) -> dict[str, Any]:
-    """Return what the version's report says besides its figures: warnings, and what was tried."""
-    report = read_report(context.store.open(context.job.model, version, verify=False).arrays)
-    return {name: report[name] for name in ("warnings", "features", "rerank", "combined") if name in report}
 
 
 def _rule(request: PublishingJob) -> PromotionRule | None:
