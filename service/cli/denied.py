@@ -12,6 +12,7 @@ from service.base.errors import BadParameter
 from service.cli.aliases import Reason, cause_of, registry_of
 from service.cli.console import print_json, print_line
 from service.cli.options import DEFAULT_STORE, Json, StoreDir, parse_reference
+from service.cli.places import store_at
 
 if TYPE_CHECKING:
     from model_store.alias import LabelChange
@@ -68,10 +69,9 @@ def deny(
         print_denial(deny_there(url, store, (name, alias), names, clear=clear, allow_again=allow_again), json)
         return
     from model_store.moves import DENIED
-    from model_store.store import Store
     from service.registry.denials import denial_of, denying_known
 
-    opened = Store(store)
+    opened = store_at(store)
     if names or clear:
         change = denying_known(opened, name, alias, change_of(names, allow_again=allow_again))
         after = registry_of(store).change(name, alias, DENIED, change, cause_of(reason)).after
@@ -95,14 +95,13 @@ def deny_there(
     is not there, and what the store raises.
     """
     from model_store.alias import denying
-    from model_store.store import Store
     from service.cli.remote import alias_there
     from service.registry.denials import Denial, check_known, unknown_in
     from service.registry.remote import RemoteStore
 
     (name, alias), remote = of, RemoteStore(url)
     found = alias_there(remote, name, alias)
-    table = Store(store).open(name, found.version).labels
+    table = store_at(store).open(name, found.version).labels
     if names or clear:
         change = change_of(names, allow_again=allow_again)
         if not allow_again:
