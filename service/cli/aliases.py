@@ -10,7 +10,7 @@ import typer
 from service.base.errors import BadParameter
 from service.cli.console import print_list, print_result
 from service.cli.options import DEFAULT_STORE, LATEST, Json, ModelName, StoreDir, parse_version
-from service.cli.places import user_name
+from service.cli.places import store_at, user_name
 from service.db.of_store import opened_database
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from model_store.alias_writing import AliasChange
     from model_store.moves import Cause
     from model_store.store import Store
+    from service.db.engine import Database
     from service.registry.registry import Registry
 
 app = typer.Typer(help="Aliases and deletions: a part of `xylem models`.")
@@ -31,12 +32,11 @@ Reason = Annotated[str, typer.Option(metavar="TEXT", help="The reason, for the h
 Ends = Annotated[bool, typer.Option("--end", help="Only end the one there is.")]
 
 
-def registry_of(store: Path) -> Registry:
-    """Return the registry of a store, which asks no database."""
-    from model_store.store import Store
+def registry_of(store: Path, database: Database | None = None) -> Registry:
+    """Return the registry of a store; without a database it asks none."""
     from service.registry.registry import Registry
 
-    return Registry(Store(store), None)
+    return Registry(store_at(store), database)
 
 
 def store_to_publish(store: Path, why: str) -> Store:
@@ -205,15 +205,12 @@ def delete(
     json: Json = False,
 ) -> None:
     """Remove a version that no alias names, or a whole model, with its thresholds in the database."""
-    from model_store.store import Store
-    from service.registry.registry import Registry
-
     forgets = not keep_thresholds
     if whole:
         if "@" in model:
             raise BadParameter(f"--all: expected the name of a model, found {model!r}")
         with opened_database(store) as database:
-            registry = Registry(Store(store), database)
+            registry = registry_of(store, database)
             gone = registry.delete_model(model, cause_of(reason), confirm=model, thresholds=forgets)
         line = f"{model} deleted, with {len(gone.versions)} version{'' if len(gone.versions) == 1 else 's'}"
         facts = {"versions": list(gone.versions), "deleted": True, "thresholds_deleted": gone.thresholds}
@@ -221,7 +218,7 @@ def delete(
         return
     name, version = _version_of(model, store)
     with opened_database(store) as database:
-        gone = Registry(Store(store), database).delete_version(
+        gone = registry_of(store, database).delete_version(
             name, version, cause_of(reason), with_aliases=with_aliases, thresholds=forgets
         )
     line = f"{name}@{version} deleted{', and its thresholds' if gone.thresholds else ''}"
@@ -231,11 +228,10 @@ def delete(
 def _version_of(model: str, store: Path) -> tuple[str, int]:
     """Return the model and number of NAME@VERSION; a number need not be there: it may have been deleted."""
     from model_store.identifiers import parse_ref
-    from model_store.store import Store
 
     name, reference = parse_version(model)
     parsed = parse_ref(reference)
-    return name, parsed if isinstance(parsed, int) else Store(store).resolve(name, parsed)
+    return name, parsed if isinstance(parsed, int) else store_at(store).resolve(name, parsed)
 
 
 @app.command()

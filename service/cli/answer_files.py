@@ -13,7 +13,7 @@ from service.base.errors import BadData, BadParameter
 from service.base.files import absolute, file_path
 from service.cli.console import print_facts, print_json, progress
 from service.cli.options import RayAddress, in_panel, parse_reference
-from service.cli.places import opened_learning
+from service.cli.places import opened_learning, store_at
 from service.serving.line_files import STDIN
 
 if TYPE_CHECKING:
@@ -95,7 +95,6 @@ def step_of(
 ) -> AnswerParts:
     """Return the step that answers parts. Raises BadInput for a version or options that cannot be used."""
     from model_store.manifest import manifest_digest
-    from model_store.store import Store
     from service.base.settings import read_settings
     from service.serving.blocks import answers_of
     from service.serving.denied import denied_by
@@ -109,7 +108,7 @@ def step_of(
     model, query, explain = wanted
     options = parse_options(query.encode(), limits)
     name, reference = parse_reference(model)
-    opened, is_tuned = Store(store), options.threshold == TUNED
+    opened, is_tuned = store_at(store), options.threshold == TUNED
     with opened_learning(store, create=False) if is_tuned else nullcontext() as learning:
         served = open_named(opened, name, reference, learning, is_tuned=is_tuned)
     live, manifest, tuned = served.thresholds, served.opened.manifest, None

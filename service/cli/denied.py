@@ -12,6 +12,7 @@ from service.base.errors import BadParameter
 from service.cli.aliases import Reason, cause_of, registry_of
 from service.cli.console import print_json, print_line
 from service.cli.options import DEFAULT_STORE, Json, StoreDir, parse_reference
+from service.cli.places import store_at
 
 if TYPE_CHECKING:
     from model_store.alias import LabelChange
@@ -51,8 +52,13 @@ def deny(
     Without labels, these are listed. Running servers follow without a restart. Requests that name a version
     by its number are not affected. --url is for servers that follow an object store.
     """
-    name, alias = parse_alias(model)
-    names = names_of(label, labels)
+    from model_store.identifiers import is_version
+    from service.datasets.sparse_text import read_label_names
+
+    name, alias = parse_reference(model)
+    if is_version(alias):
+        raise BadParameter(f"expected NAME[@ALIAS], an alias that denies labels, found version {alias}")
+    names = [*(label or ()), *(() if labels is None else read_label_names(labels))]
     if clear and (names or allow_again):
         raise BadParameter("--clear: expected no label beside it, found some")
     if allow_again and not names:
@@ -63,10 +69,9 @@ def deny(
         print_denial(deny_there(url, store, (name, alias), names, clear=clear, allow_again=allow_again), json)
         return
     from model_store.moves import DENIED
-    from model_store.store import Store
     from service.registry.denials import denial_of, denying_known
 
-    opened = Store(store)
+    opened = store_at(store)
     if names or clear:
         change = denying_known(opened, name, alias, change_of(names, allow_again=allow_again))
         after = registry_of(store).change(name, alias, DENIED, change, cause_of(reason)).after
@@ -90,37 +95,19 @@ def deny_there(
     is not there, and what the store raises.
     """
     from model_store.alias import denying
-    from model_store.store import Store
     from service.cli.remote import alias_there
     from service.registry.denials import Denial, check_known, unknown_in
     from service.registry.remote import RemoteStore
 
     (name, alias), remote = of, RemoteStore(url)
     found = alias_there(remote, name, alias)
-    table = Store(store).open(name, found.version).labels
+    table = store_at(store).open(name, found.version).labels
     if names or clear:
         change = change_of(names, allow_again=allow_again)
         if not allow_again:
             check_known([table], set(names).difference(found.denied), f"{name}@{found.version}")
         found = remote.change(name, {alias: denying(change)}).aliases[alias]
     return Denial(name, alias, found.version, found.denied, unknown_in(table, found.denied))
-
-
-def parse_alias(text: str) -> tuple[str, str]:
-    """Return the model and the alias that NAME[@ALIAS] refers to. Raises BadParameter for a number."""
-    from model_store.identifiers import is_version
-
-    name, alias = parse_reference(text)
-    if is_version(alias):
-        raise BadParameter(f"expected NAME[@ALIAS], an alias that denies labels, found version {alias}")
-    return name, alias
-
-
-def names_of(label: Collection[str] | None, labels: Path | None) -> list[str]:
-    """Return the labels that were given by name and in a file. Raises BadData."""
-    from service.datasets.sparse_text import read_label_names
-
-    return [*(label or ()), *(() if labels is None else read_label_names(labels))]
 
 
 def change_of(names: Collection[str], *, allow_again: bool) -> LabelChange:
@@ -134,10 +121,8 @@ def change_of(names: Collection[str], *, allow_again: bool) -> LabelChange:
 
 def print_denial(found: Denial, json: bool) -> None:
     """Print what an alias denies."""
-    from service.registry.facts import denial_facts
-
     if json:
-        print_json(denial_facts(found))
+        print_json(found._asdict())
         return
     n_labels, n_unknown = len(found.labels), len(found.unknown)
     unknown = f", {n_unknown:,} of them not in version {found.version}" if n_unknown else ""

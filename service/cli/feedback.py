@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from service.base.errors import BadData, BadInput, Unavailable
 from service.cli.console import print_facts, print_json, print_result, print_table, progress
 from service.cli.options import Json, Model, ModelName, grouped, parse_reference
-from service.cli.places import Place, asked, connect_server, open_model, opened_learning, read_key
+from service.cli.places import Place, asked, connect_server, open_model, opened_learning, read_key, store_at
 from service.serving.line_files import STDIN, blocks, opened
 
 if TYPE_CHECKING:
@@ -131,11 +131,10 @@ def delete_rows(
 
 
 def _local_rows(database: Database, settings: Settings) -> KeptRows:
-    from model_store.store import Store
     from service.serving.feedback_rows import KeptRows
     from service.thresholds.store.feedback_rows import FeedbackRows
 
-    return KeptRows(Store(settings.store), FeedbackRows(database, settings), settings.limits)
+    return KeptRows(store_at(settings.store), FeedbackRows(database, settings), settings.limits)
 
 
 class _Tally:
@@ -228,7 +227,6 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
     """
     import asyncio
 
-    from model_store.store import Store
     from service.serving.feedback import FeedbackDesk
     from service.serving.opening import open_version
 
@@ -236,7 +234,7 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
     with opened_learning(store, create=True) as learning, asyncio.Runner() as runner:
         assert learning is not None
         named = open_version(opened_model, learning)
-        home = Store(store)
+        home = store_at(store)
 
         @lru_cache(limits.versions_max)
         def opened_version(name: str, ref: str) -> ServedVersion:

@@ -10,7 +10,7 @@ import typer
 from service.base.errors import BadInput, BadParameter
 from service.cli.console import print_facts, print_json, print_line, print_result, print_table
 from service.cli.options import DEFAULT_STORE, Json, Model, ModelName, StoreDir
-from service.cli.places import open_model
+from service.cli.places import open_model, store_at
 
 if TYPE_CHECKING:
     from model_store.store import Store
@@ -48,10 +48,9 @@ def label_info(
 
     It belongs to the model and all its versions. Running servers follow without a restart.
     """
-    from model_store.store import Store
     from service.workflows.label_info import attach_label_info, read_label_info
 
-    opened = Store(store)
+    opened = store_at(store)
     if remove:
         if file is not None:
             raise BadParameter("--remove: expected no FILE beside it, found one")

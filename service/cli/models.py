@@ -23,24 +23,19 @@ from service.cli.console import (
 )
 from service.cli.denied import denying
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
+from service.cli.places import store_at
 
 if TYPE_CHECKING:
     from model_store.manifest import Manifest
-    from model_store.store import ModelInfo, Store
+    from model_store.store import ModelInfo
 
 app = typer.Typer(help="The store: its models, their versions and aliases.", no_args_is_help=True)
-
-
-def _store(path: Path) -> Store:
-    from model_store.store import Store
-
-    return Store(path)
 
 
 @app.command("list")
 def list_models(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """List the models with their versions and aliases."""
-    models = _store(store).models()
+    models = store_at(store).models()
     table = str(store), ("model", "versions", "aliases"), list(map(_row, models))
     nothing = f"No models in {store}. Publish one: xylem train label-tree --data FILE --model NAME"
     print_list(json, {"models": list(map(_listed, models))}, table, nothing)
@@ -84,7 +79,7 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
     from model_store.identifiers import is_version
     from model_store.origin import read_origin, read_report
 
-    opened = _store(store)
+    opened = store_at(store)
     name, reference = parse_reference(model)
     manifest = opened.manifest(name, opened.resolve(name, reference))
     facts = manifest_facts(manifest)
@@ -122,7 +117,7 @@ def draw(
     from model_store.origin import read_report
     from service.workflows.charts import draw_report
 
-    opened = _store(store)
+    opened = store_at(store)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
     report = read_report(opened.open(name, version, verify=False).arrays)
@@ -159,7 +154,7 @@ def _print_lines(title: str, key: str, lines: list[dict[str, float]]) -> None:
 @app.command()
 def verify(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Check every checksum and every invariant of a version."""
-    opened = _store(store)
+    opened = store_at(store)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
     opened.verify(name, version)
@@ -169,7 +164,7 @@ def verify(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) ->
 @app.command()
 def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Remove files of interrupted publications; versions, and publications under way, are not touched."""
-    removed = [str(path) for path in _store(store).collect()]
+    removed = [str(path) for path in store_at(store).collect()]
     line = f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}"
     print_result(json, line, removed=removed)
 
@@ -192,7 +187,7 @@ def export_model(
     json: Json = False,
 ) -> None:
     """Write a version as one tar file, and the model's label info with it."""
-    opened = _store(store)
+    opened = store_at(store)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
     _check_place(file)

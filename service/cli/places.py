@@ -15,6 +15,7 @@ from service.cli.options import DEFAULT_STORE, StoreDir, in_panel, parse_referen
 from service.db.of_store import is_there, opened_database
 
 if TYPE_CHECKING:
+    from model_store.store import Store
     from model_store.version import Model
     from service.base.settings import Settings
     from service.db.engine import Database
@@ -43,11 +44,16 @@ class Place(NamedTuple):
     key_file: KeyFile = None
 
 
-def open_model(store: Path, model: str) -> Model:
-    """Return the version that NAME[@VERSION] names, opened. Raises BadParameter, StoreError."""
+def store_at(path: Path) -> Store:
+    """Return the store of a directory, which need not be there."""
     from model_store.store import Store
 
-    return Store(store).open(*parse_reference(model))
+    return Store(path)
+
+
+def open_model(store: Path, model: str) -> Model:
+    """Return the version that NAME[@VERSION] names, opened. Raises BadParameter, StoreError."""
+    return store_at(store).open(*parse_reference(model))
 
 
 def read_key(file: Path | None) -> str | None:

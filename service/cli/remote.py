@@ -12,6 +12,7 @@ from service.base.errors import BadInput, BadParameter
 from service.cli.aliases import fraction_of, what_is_beside
 from service.cli.console import mebibytes, print_result
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
+from service.cli.places import store_at
 
 if TYPE_CHECKING:
     from model_store.alias import Alias, Change
@@ -50,10 +51,9 @@ def push(
     The model's label info goes with it, and what the aliases deny here is denied there too.
     """
     from model_store.alias import promoted
-    from model_store.store import Store
     from service.registry.remote import RemoteStore
 
-    opened, remote = Store(store), RemoteStore(url)
+    opened, remote = store_at(store), RemoteStore(url)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
     put_beside = _beside_of(version, canary, shadow)
@@ -78,12 +78,11 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
     But `latest` names a model's first version. All digests are checked before it is published. Label info
     comes with it unless the model has some here.
     """
-    from model_store.store import Store
     from service.registry.remote import RemoteStore
 
     remote = RemoteStore(url)
     name, reference = parse_reference(model)
-    opened = Store(store)
+    opened = store_at(store)
     manifest = remote.pull(opened, name, _found(remote, name, reference))
     info = remote.model(name).label_info
     if info is not None and opened.label_info_head(name) is None:

@@ -79,11 +79,9 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
 
 def _logged(reporter: Reporter) -> Any:
     """Return what tells of progress, each phase's beginning in the log too."""
-    phases: list[str] = [""]
 
     def report(phase: str, done: int, total: int) -> None:
-        if phase != phases[-1]:
-            phases[-1] = phase
+        if phase != reporter.phase:
             log(logging.INFO, "phase", phase=phase)
         reporter.progress(phase, done, total)
 

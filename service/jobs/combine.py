@@ -1,5 +1,6 @@
 """Jobs that combine versions, and that give a combined version another vocabulary."""
 
+from functools import partial
 from typing import Any
 
 from model_store.identifiers import LATEST, parse_named
@@ -43,11 +44,6 @@ def _combine(made: Publication, request: CombineJob) -> None:
     combine_and_publish(made.store, request.model, wanted, made.on_progress)
 
 
-def run_vocabulary(context: JobContext, request: VocabularyJob) -> dict[str, Any]:
-    """Publish a version with another vocabulary; return its figures, which are those of before."""
-    return publish(context, request, _set_vocabulary)
-
-
 def _set_vocabulary(made: Publication, request: VocabularyJob) -> None:
     wanted = VocabularyRequest(
         made.files.find(request.vocabulary, "vocabulary"),
@@ -57,3 +53,7 @@ def _set_vocabulary(made: Publication, request: VocabularyJob) -> None:
     )
     version = LATEST if request.version is None else request.version
     set_vocabulary(made.store, request.model, version, wanted, made.on_progress)
+
+
+run_vocabulary = partial(publish, make=_set_vocabulary)
+"""Publish a version with another vocabulary; its figures are those of before."""

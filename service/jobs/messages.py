@@ -22,20 +22,23 @@ TELL_SECONDS = 0.1
 
 
 class Reporter:
-    """Writes the lines: {"progress": [phase, done, total]}, {"result": ...}, {"error": ..., "code": ...}."""
+    """Writes the lines: {"progress": [phase, done, total]}, {"result": ...}, {"error": ..., "code": ...}.
+
+    phase  the last that was told of
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._phase = ""
+        self.phase = ""
         self._told_at = 0.0
 
     def progress(self, phase: str, done: int, total: int) -> None:
         """Tell how far the job is: each phase's beginning and end, and now and then between."""
         time_now = time.monotonic()
         is_end = total > 0 and done >= total
-        if phase == self._phase and not is_end and time_now < self._told_at + TELL_SECONDS:
+        if phase == self.phase and not is_end and time_now < self._told_at + TELL_SECONDS:
             return
-        self._phase, self._told_at = phase, time_now
+        self.phase, self._told_at = phase, time_now
         self._tell({"progress": [phase[:100], int(done), int(total)]})
 
     def result(self, result: object) -> None:

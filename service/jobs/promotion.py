@@ -55,7 +55,7 @@ def promote_if(
     kept = verdict
     patiently(lambda: context.leases.record_verdict(context.claim, kept))
     if not kept.promoted:
-        context.registry.refuse(context.job.model, version, alias, _cause(context, kept))
+        context.store.note_refusal(context.job.model, alias, version, _cause(context, kept))
     _act(context, kept, version)
     return kept
 

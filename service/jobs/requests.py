@@ -7,28 +7,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from model_store.manifest import MEMBERS_MAX
 from model_store.members import BEAM_MAX, CANDIDATES_MAX
 from service.base.columns import COLUMNS_MAX, TableColumns, columns_of
-from service.base.faults import fault, what_is
+from service.base.faults import fault
 from service.serving.schemas.instances import HIDDEN, RequestModel
-from service.serving.schemas.predict import Options
+from service.serving.schemas.predict import Options, null_or
 from service.workflows.tune import KAPPA_MAX, KAPPA_MIN
 
 Name = Annotated[str, Field(max_length=512)]
 Language = Annotated[str, Field(max_length=64)]
 
 
-def _check_version(value: Any) -> int | str | None:
-    """Return a version's number, an alias's name or null; whether it is a good one is seen later."""
-    if value is not None and type(value) not in (int, str):
-        raise fault(f"expected null, a number or an alias, found {what_is(value)}")
-    return value  # type: ignore[no-any-return]
+Version = Annotated[int | str | None, null_or((int, str), "null, a number or an alias")]
+"""Whether it is a good one is seen later."""
 
-
-Version = Annotated[int | str | None, PlainValidator(_check_version)]
 TuningMethod = Literal["ofo", "fta", "fta-one", "sto", "all"]
 EmptyLabels = Literal["one", "zero"]
 Kappa = Annotated[float, Field(ge=KAPPA_MIN, le=KAPPA_MAX)]
@@ -40,13 +35,6 @@ PARAMETERS_MAX = 100
 FILES_MAX = 16
 
 
-def _check_scalar(value: Any) -> bool | int | float | str | None:
-    """Return the value of a parameter; whether it is a good one is for its trainer to say."""
-    if value is not None and type(value) not in (bool, int, float, str):
-        raise fault(f"expected a string, a number, true, false or null, found {what_is(value)}")
-    return value  # type: ignore[no-any-return]
-
-
 def _few(value: Any) -> Any:
     """Return the parameters of a request: of too many, none is looked at."""
     if type(value) is dict and len(value) > PARAMETERS_MAX:
@@ -54,7 +42,11 @@ def _few(value: Any) -> Any:
     return value
 
 
-ParameterValue = Annotated[bool | int | float | str | None, PlainValidator(_check_scalar)]
+ParameterValue = Annotated[
+    bool | int | float | str | None,
+    null_or((bool, int, float, str), "a string, a number, true, false or null"),
+]
+"""Whether it is a good one is for its trainer to say."""
 
 
 class TuningChoice(RequestModel):

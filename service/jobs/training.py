@@ -8,6 +8,7 @@ before the alias moves, and later acted on once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -80,11 +81,6 @@ class Publication(NamedTuple):
 R = TypeVar("R", bound=PublishingJob)
 
 
-def run(context: JobContext, request: TrainingJob) -> dict[str, Any]:
-    """Do the job; return the figures of the version."""
-    return publish(context, request, _train)
-
-
 def publish(context: JobContext, request: R, make: Callable[[Publication, R], Any]) -> dict[str, Any]:
     """Do a job that publishes a version, which `make` does; return the figures of the version."""
     files = WatchedFiles(context.data)
@@ -107,20 +103,15 @@ def publish(context: JobContext, request: R, make: Callable[[Publication, R], An
         patiently(lambda: carry_thresholds(store, context.job.model, version, thresholds))
     if rule is not None and rule.alias is not None:
         promote_if(context, rule, version, valid, request.columns())
+    report = read_report(context.store.open(context.job.model, version, verify=False).arrays)
     return {
         "trainer": manifest.trainer.name,
         "model_bytes": manifest.model_bytes,
         "rows": manifest.data.rows,
         "labels": manifest.n_labels,
         "metrics": dict(manifest.metrics),
-        **_notes(context, version),
+        **{name: report[name] for name in ("warnings", "features", "rerank", "combined") if name in report},
     }
-
-
-def _notes(context: JobContext, version: int) -> dict[str, Any]:
-    """Return what the version's report says besides its figures: warnings, and what was tried."""
-    report = read_report(context.store.open(context.job.model, version, verify=False).arrays)
-    return {name: report[name] for name in ("warnings", "features", "rerank", "combined") if name in report}
 
 
 def _rule(request: PublishingJob) -> PromotionRule | None:
@@ -188,11 +179,6 @@ def _train(made: Publication, request: TrainingJob) -> None:
     train_and_publish(made.store, made.context.job.model, train, made.on_progress)
 
 
-def run_extend(context: JobContext, request: ExtendJob) -> dict[str, Any]:
-    """Add labels to a version; return the figures of the version that was published."""
-    return publish(context, request, _extend)
-
-
 def _extend(made: Publication, request: ExtendJob) -> None:
     assert made.data is not None
     wanted = TrainRequest(
@@ -207,6 +193,13 @@ def _extend(made: Publication, request: ExtendJob) -> None:
         **made.marks(request),
     )
     extend_and_publish(made.store, request.model, wanted, made.on_progress)
+
+
+run = partial(publish, make=_train)
+"""Do a job of training; return the figures of the version."""
+
+run_extend = partial(publish, make=_extend)
+"""Add labels to a version; return the figures of the version that was published."""
 
 
 def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:

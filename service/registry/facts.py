@@ -5,11 +5,9 @@ from typing import Any
 
 from model_store.alias import Alias
 from model_store.alias_writing import AliasChange
-from model_store.moves import Move
+from model_store.moves import DENIED, SPLIT, Move
 from model_store.origin import content_digest, read_origin
 from model_store.store import Store
-from service.registry.denials import Denial
-from service.registry.registry import Registry
 
 
 def move_facts(change: AliasChange) -> dict[str, Any]:
@@ -24,18 +22,13 @@ def split_facts(change: AliasChange) -> dict[str, Any]:
     return {"model": change.model, "alias": change.alias, "version": change.now, **split}
 
 
-def denial_facts(denial: Denial) -> dict[str, Any]:
-    """Return what JSON says of what an alias denies."""
-    return {**denial._asdict(), "labels": list(denial.labels), "unknown": list(denial.unknown)}
-
-
 def history_facts(model: str, move: Move) -> dict[str, Any]:
     """Return what JSON says of a move; the time as RFC 3339."""
     at = datetime.datetime.fromtimestamp(move.at, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {**move._asdict(), "model": model, "at": at}
 
 
-def provenance(registry: Registry, store: Store, model: str, ref: str | int) -> dict[str, Any]:
+def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:
     """Return what JSON says of where a version, by number or alias, came from.
 
     model, version, created, content (its digest, the same under any name), code_version, trainer {name,
@@ -48,6 +41,7 @@ def provenance(registry: Registry, store: Store, model: str, ref: str | int) -> 
     """
     opened = store.open(model, ref, verify=False)
     manifest, origin = opened.manifest, read_origin(opened.arrays)
+    to_it = [move for move in reversed(store.moves(model)) if move.to_version == manifest.version]
     return {
         "model": manifest.model,
         "version": manifest.version,
@@ -63,5 +57,5 @@ def provenance(registry: Registry, store: Store, model: str, ref: str | int) -> 
         "job": origin.get("job"),
         "rule": origin.get("rule"),
         "calibration": origin.get("calibration"),
-        "promotions": [history_facts(model, move) for move in registry.moves_to(model, manifest.version)],
+        "promotions": [history_facts(model, move) for move in to_it if move.action not in (SPLIT, DENIED)],
     }

@@ -73,7 +73,8 @@ class RemoteFollower:
         """Bring one model up to date: `latest` first, so that no other version is taken for it."""
         for name, alias in sorted(wanted.aliases.items(), key=lambda item: item[0] != LATEST):
             for version in alias.versions:
-                self._fetch(model, wanted.version_of(version), alias.denied if name == LATEST else ())
+                there = RemoteVersion(version, wanted.digests[version])
+                self._fetch(model, there, alias.denied if name == LATEST else ())
             self._bring_alias(model, name, alias)
         for name in self._store.info(model).aliases.keys() - wanted.aliases.keys() - {LATEST}:
             self._store.delete_alias(model, name, self._cause)

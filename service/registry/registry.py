@@ -12,7 +12,7 @@ from model_store.archive import Readable
 from model_store.errors import Conflict, VersionInUse
 from model_store.identifiers import check_alias, is_alias
 from model_store.manifest import Manifest
-from model_store.moves import DENIED, PROMOTED, SPLIT, Cause, Move
+from model_store.moves import PROMOTED, Cause, Move
 from model_store.store import LATEST, Store
 from service.base.errors import BadParameter, DatabaseUnavailable
 from service.db.engine import Database
@@ -80,10 +80,6 @@ class Registry:
         number = self._store.resolve(model, version)
         self._store.open(model, number)
         return self._store.promote(model, number, alias, cause)
-
-    def refuse(self, model: str, version: int, alias: str, cause: Cause) -> None:
-        """Write down that a promotion rule left an alias where it is; `cause.verdict` says why."""
-        self._store.note_refusal(model, alias, version, cause)
 
     def rollback(self, model: str, alias: str, cause: Cause, to: int | None = None) -> AliasChange:
         """Make an alias name the version that it named before, or with `to` one further back.
@@ -178,11 +174,6 @@ class Registry:
         """
         self.check_own()
         return self._store.import_(file, model, latest=latest, cause=cause)
-
-    def moves_to(self, model: str, version: int) -> list[Move]:
-        """Return the moves of aliases to a version, and what rules refused, the newest first."""
-        moves = reversed(self._store.moves(model))
-        return [move for move in moves if move.to_version == version and move.action not in (SPLIT, DENIED)]
 
     def _forget(self, model: str, versions: Container[int], place: str, *, rows: bool = False) -> bool:
         """Remove the thresholds of versions that are gone, and the rows of feedback of a model that is.

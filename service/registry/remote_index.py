@@ -42,10 +42,6 @@ class RemoteModel(NamedTuple):
     digests: Mapping[int, str] = {}
     label_info: RemoteInfo | None = None
 
-    def version_of(self, number: int) -> RemoteVersion:
-        """Return a version that an alias names."""
-        return RemoteVersion(number, self.digests[number])
-
 
 class RemoteIndex(NamedTuple):
     """All models by name. Each change has the next generation; 0: nothing was written yet."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.names import name_of
 from model_store.store import Store
@@ -111,6 +110,9 @@ def open_version(
     if learning is not None:
         learning.follower.add(thresholds)
     info = LiveLabelInfo(manifest.model, model.labels)
+    unlearned = ALL_ALLOWED
+    if manifest.members:  # labels that none of them was trained on
+        unlearned = (model.arrays["labels/counts"] == 0).view(np.uint8)
     served = ServedVersion(
         manifest.model,
         manifest.version,
@@ -121,21 +123,12 @@ def open_version(
         LabelWeights(predictor, model),
         LabelMasks(predictor),
         thresholds,
-        PredictionIds(thresholds, learning, unlearned_of(model)),
+        PredictionIds(thresholds, learning, unlearned),
         fast_requests(model, predictor, featurizer, fast_forms(limits or Limits()), stages),
         model,
         info if infos is None else infos.follow(info),
     )
     return with_denied(served, (), limits, stages)
-
-
-def unlearned_of(model: Model) -> NDArray[np.uint8]:
-    """Return which labels of a combined version no member was trained on, uint8[K]; [0]: of another."""
-    if not model.manifest.members:
-        return ALL_ALLOWED
-    counts: NDArray[np.int64] = model.arrays["labels/counts"]
-    unlearned: NDArray[np.uint8] = (counts == 0).view(np.uint8)
-    return unlearned
 
 
 def live_thresholds(model: Model, predictor: Searcher) -> ServedThresholds:

@@ -28,7 +28,6 @@ from service.serving.schemas.labels import (
     LabelSummary,
     LabelThreshold,
     ShadowSummary,
-    ThresholdCheckpoint,
     ThresholdHistory,
     ThresholdQuery,
     Thresholds,
@@ -94,17 +93,14 @@ def describe_history(served: ServedVersion, database: Database, query: LabelQuer
         head = find_head(connection, served.name, served.version)
         if head is None or not head.epoch:
             raise NotTuned(f"model {served.name} version {served.version}: expected thresholds, found none")
-        points = label_history(connection, head, label, n_labels)
+        points: list[Any] = [each._asdict() for each in label_history(connection, head, label, n_labels)]
     return {
         "model": served.name,
         "version": served.version,
         "label": name_of(served.labels, label),
         "id": label,
         "threshold_epoch": head.epoch,
-        "points": [
-            {"epoch": each.epoch, "at": each.at, "kind": each.kind, "threshold": np.float32(each.threshold)}
-            for each in points
-        ],
+        "points": points,
     }
 
 
@@ -182,16 +178,13 @@ def describe_thresholds(served: ServedVersion, database: Database, query: Thresh
             raise NotTuned(f"model {served.name} version {served.version}: expected thresholds, found none")
         epoch, tuned, macro_f = live.epoch, live.snapshot(), live.served.macro_f()
         shadow = None if live.shadow is None else _describe_shadow(live.shadow)
-    kept: list[ThresholdCheckpoint] = []
+    kept: list[Any] = []
     n_events = 0
     with database.read() as connection:
         head = find_head(connection, served.name, served.version)
         if head is not None:
             n_events = head.n_events
-            kept = [
-                {"epoch": one.epoch, "kind": one.kind, "created_at": one.created_at}
-                for one in checkpoints(connection, head)
-            ]
+            kept = [one._asdict() for one in checkpoints(connection, head)]
     marks, hits = tuned.counters.marks, tuned.counters.hits
     ids = np.flatnonzero(marks < query.marks_below) if query.marks_below else np.arange(len(marks))
     shown = ids[query.offset : query.offset + query.limit].tolist()

@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +26,7 @@ from service.executors.steps import Calls
 from service.vocabulary.featurizers import featurizer_of
 from service.workflows.choose_features import HELD_OUT_PARTS
 from service.workflows.evaluate import valid_figures
-from service.workflows.labelled import Labelled, OnProgress, no_progress
+from service.workflows.labelled import OnProgress, labelled_dataset, no_progress
 from service.workflows.request import from_json
 from service.workflows.search_space import (
     DEFAULT_TRAINERS,
@@ -156,12 +155,8 @@ def search(
 
 
 def _read(request: SearchRequest, on_progress: OnProgress) -> tuple[Dataset, Dataset | None]:
-    dataset = read_dataset(
-        request.data,
-        label_names_file=request.label_names,
-        columns=request.columns,
-        on_progress=partial(on_progress, "read"),
-    )
+    like = TrainRequest("", request.data, label_names=request.label_names, columns=request.columns)
+    dataset = like.read(on_progress)
     if request.valid is None:
         return dataset, None
     names, n_features = build_names(dataset.names), None if dataset.rows is None else dataset.rows.n_features
@@ -322,9 +317,7 @@ def _measured(asked: AskedTrial, folds: list[Fold], request: SearchRequest, watc
     for fold in folds:
         draft = train_dataset(fold.train, training, watch)
         model = model_of(draft)
-        featurizer = featurizer_of(model)
-        held = fold.held_out
-        labelled = Labelled(featurizer.transform_dataset(held), held.labels, held.unknown_labels)
+        labelled = labelled_dataset(fold.held_out, featurizer_of(model))
         values.append(valid_figures(model, labelled, threads, watch).metrics[request.metric])
         n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
     seconds = time.monotonic() - start

@@ -13,7 +13,7 @@ from service.api.routes.registry import cause_of
 from service.api.routes.requests import json_body
 from service.api.routes.services import Services, Wired
 from service.registry.denials import Denial, denial_of, deny_only, denying_known
-from service.registry.facts import denial_facts, split_facts
+from service.registry.facts import split_facts
 from service.serving.schemas.registry import (
     AliasDenied,
     CanaryRequest,
@@ -44,7 +44,7 @@ async def _deny(
     found = await services.change(services.registry.change, model, alias, DENIED, change, cause)
     assert found.after is not None  # it denies something else, and is not removed
     denial = await services.admin_work.run(denial_of, services.store, model, alias, found.after)
-    return AliasDenied(**denial_facts(denial))
+    return AliasDenied(**denial._asdict())
 
 
 @router.put("/canary", summary="Have a version answer a part of the requests to an alias")
@@ -84,7 +84,7 @@ async def show_denied(model: ModelName, alias: str, services: Wired) -> AliasDen
     def show() -> Denial:
         return denial_of(services.store, model, alias, services.store.alias(model, alias))
 
-    return AliasDenied(**denial_facts(await services.admin_work.run(show)))
+    return AliasDenied(**(await services.admin_work.run(show))._asdict())
 
 
 @router.put("/denied", summary="Deny labels in the answers of an alias")

@@ -109,9 +109,7 @@ async def show_history(
 @router.get("/versions/{version}/provenance", summary="Where a version came from")
 async def show_provenance(model: ModelName, version: VersionPath, services: Wired) -> Provenance:
     """The data, the code, the parameters, the version before it, its figures, and its later promotions."""
-    found = await services.admin_work.run(
-        provenance, services.registry, services.store, model, version_number(version)
-    )
+    found = await services.admin_work.run(provenance, services.store, model, version_number(version))
     return Provenance(**found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -72,10 +73,15 @@ def _check_deadline(value: Any, info: ValidationInfo) -> int | None:
     return value
 
 
-def _check_identity(value: Any) -> str | int | None:
-    if value is not None and type(value) not in (str, int):
-        raise fault(f"expected a string or an integer, found {what_is(value)}")
-    return value  # type: ignore[no-any-return]
+def null_or(types: Sequence[type], expected: str) -> PlainValidator:
+    """Return the check of a value that is null, or of just one of some types; `expected` names these."""
+
+    def check(value: Any) -> Any:
+        if value is not None and type(value) not in types:
+            raise fault(f"expected {expected}, found {what_is(value)}")
+        return value
+
+    return PlainValidator(check)
 
 
 def _or_null(*schemas: dict[str, Any]) -> WithJsonSchema:
@@ -103,7 +109,9 @@ DeadlineMs: TypeAlias = Annotated[
     int | None, PlainValidator(_check_deadline), _or_null({"type": "integer", "minimum": 1})
 ]
 Identity: TypeAlias = Annotated[
-    str | int | None, PlainValidator(_check_identity), _or_null({"type": "string"}, {"type": "integer"})
+    str | int | None,
+    null_or((str, int), "a string or an integer"),
+    _or_null({"type": "string"}, {"type": "integer"}),
 ]
 LabelList: TypeAlias = Annotated[
     list[str], AtMost("label_list_max", "labels"), AtMost("name_bytes_max", "bytes of a name", longest)

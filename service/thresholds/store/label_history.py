@@ -31,7 +31,7 @@ class PastThreshold(NamedTuple):
     epoch: int
     at: float
     kind: str
-    threshold: float
+    threshold: np.float32
 
 
 def label_history(connection: Connection, head: Head, label: int, n_labels: int) -> list[PastThreshold]:
@@ -58,7 +58,7 @@ def _kept(connection: Connection, head: Head, label: int, n_labels: int) -> Iter
     for epoch, at, kind, state in connection.execute(query.order_by(table.epoch.desc()).limit(n_states)):
         thresholds = decode_state(state).thresholds
         if label < len(thresholds):
-            yield PastThreshold(epoch, at, kind, float(thresholds[label]))
+            yield PastThreshold(epoch, at, kind, thresholds[label])
 
 
 def _logged(connection: Connection, head: Head, label: int, n_labels: int) -> Iterator[PastThreshold]:
@@ -72,7 +72,7 @@ def _logged(connection: Connection, head: Head, label: int, n_labels: int) -> It
         assert deltas is not None
         place = int(np.searchsorted(deltas.labels, label))
         if place < len(deltas.labels) and deltas.labels[place] == label:
-            yield PastThreshold(change.epoch, change.at, FEEDBACK, float(deltas.thresholds[place]))
+            yield PastThreshold(change.epoch, change.at, FEEDBACK, deltas.thresholds[place])
 
 
 def _changes(connection: Connection, head: Head) -> Iterator[Change]:

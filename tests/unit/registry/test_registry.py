@@ -191,10 +191,10 @@ def test_a_whole_model_goes_when_its_name_is_said_twice(house: House) -> None:
 
 def test_refusals_are_told_and_move_nothing(house: House) -> None:
     verdict = {"promoted": False, "reasons": ["P@5 fell by 1.2"]}
-    house.registry.refuse("m", 3, LATEST, Cause("rule", "", "job-2", verdict))
+    house.store.note_refusal("m", LATEST, 3, Cause("rule", "", "job-2", verdict))
     assert house.rows() == [*FIRST, (LATEST, "refused", 4, 3, "rule")]
     assert house.registry.promote("m", 3, LATEST, ALICE).before.version == 4
-    told = provenance(house.registry, house.store, "m", 3)
+    told = provenance(house.store, "m", 3)
     assert [row["action"] for row in told["promotions"]] == ["promoted", "refused", "published"]
     assert told["promotions"][1]["verdict"] == verdict
 
@@ -205,16 +205,16 @@ def test_provenance_tells_the_parent_under_any_name(quick: House) -> None:
     origin["calibration"] = {"source": "valid.jsonl", "rows": 100}
     child = small_draft(1, n_labels=3, n_features=40, n_trees=1, extra={ORIGIN: json_array(ORIGIN, origin)})
     quick.store.publish("m", child, latest=False)
-    told = provenance(quick.registry, quick.store, "m", 5)
+    told = provenance(quick.store, "m", 5)
     assert (told["parent"], told["job"], told["rule"]) == (origin["parent"], "job-3", origin["rule"])
     assert told["calibration"] == origin["calibration"]
     assert told["parent"]["content"] == content_digest(parent)
-    assert provenance(quick.registry, quick.store, "m", 4)["parent"] is None
+    assert provenance(quick.store, "m", 4)["parent"] is None
     file = io.BytesIO()
     quick.store.export("m", 5, file)
     file.seek(0)
     quick.store.import_(file, "other")
-    other = provenance(quick.registry, quick.store, "other", LATEST)
+    other = provenance(quick.store, "other", LATEST)
     assert (other["content"], other["parent"]) == (told["content"], told["parent"])
     assert quick.store.alias("m").version == 4
 
