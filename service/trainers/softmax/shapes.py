@@ -213,10 +213,5 @@ def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
 def _chunk(network: Network, node: int, here: I64, dim: int) -> Chunk:
     n = len(here)
     weight = np.ascontiguousarray(network.weights[node, here, :dim].T)
-    return Chunk(
-        features=np.arange(dim, dtype=np.int32),
-        row_ptr=np.arange(dim + 1, dtype=np.int64) * n,
-        child=np.tile(np.arange(n, dtype=np.int32), dim),
-        weight=weight.reshape(-1),
-        bias=network.bias[node, here].copy(),
-    )
+    feature, child = np.repeat(np.arange(dim), n), np.tile(np.arange(n), dim)
+    return Chunk.of(feature, child, weight.reshape(-1), network.bias[node, here].copy())
