@@ -10,7 +10,7 @@ from model_store.arrays import group_of
 from model_store.compiled.handles import I32, I64
 from model_store.names import build_names as build_table
 from service.base.errors import BadData
-from service.base.rows import offsets, ranges
+from service.base.rows import inverse, offsets, ranges
 from service.features.ngram_counts import count_ids
 from service.features.rows import idf_of
 from service.features.vocabulary import Vocabulary
@@ -111,9 +111,7 @@ def _ordered(vocabulary: Vocabulary, names_with: I64) -> tuple[I32, list[str]]:
     words = vocabulary.names(np.arange(vocabulary.n))
     counts = names_with.tolist()
     order = sorted(range(len(words)), key=lambda i: (counts[i] == 0, counts[i], words[i]))
-    new_ids = np.empty(len(order), np.int32)
-    new_ids[order] = np.arange(len(order), dtype=np.int32)
-    return new_ids, [words[i] for i in order]
+    return inverse(np.array(order, np.int64), len(order)), [words[i] for i in order]
 
 
 def _taken(lists: Lists, chosen: I64) -> Lists:
