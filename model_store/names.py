@@ -46,6 +46,12 @@ _MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
 _MIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
 _33 = np.uint64(33)
 
+NO_CODE = -2
+"""In place of a code point: what stands there is no character."""
+
+HIGH_SURROGATE, AFTER_SURROGATES = 0xD800, 0xE000
+PLANE_1, _CODES = 0x10000, 0x110000
+
 _FAULTS = {
     1: "expected a name of at least one byte, found an empty name",
     2: f"expected at most {NAME_BYTES_MAX} bytes, found a longer name",
@@ -150,29 +156,32 @@ def _find(offsets: I64, utf8: U8, slots: I32, query: U8, query_offsets: I64, ids
 
 
 @inlined
-def _sequence(utf8: U8, i: int, end: int) -> int:
-    """Return the length of the UTF-8 sequence at i, 0 when it is none (Unicode, table 3-7)."""
-    b = utf8[i]
-    if b < 0x80:
-        return 1
-    if b < 0xC2 or b > 0xF4:
-        return 0
-    length = 2 if b < 0xE0 else (3 if b < 0xF0 else 4)
-    if i + length > end:
-        return 0
-    for j in range(i + 1, i + length):
-        if utf8[j] & 0xC0 != 0x80:
-            return 0
-    c = utf8[i + 1]
-    if b == 0xE0 and c < 0xA0:  # longer than need be
-        return 0
-    if b == 0xED and c > 0x9F:  # a surrogate
-        return 0
-    if b == 0xF0 and c < 0x90:  # longer than need be
-        return 0
-    if b == 0xF4 and c > 0x8F:  # past U+10FFFF
-        return 0
-    return length
+def size_of(code: int) -> int:
+    """Return how many bytes of UTF-8 a code point has."""
+    return 1 if code < 0x80 else (2 if code < 0x800 else (3 if code < PLANE_1 else 4))
+
+
+@inlined
+def code_of(data: U8, i: int) -> tuple[int, int]:
+    """Return (the place after it, the code point) of the UTF-8 at data[i], NO_CODE: not well formed.
+
+    That is what is longer than need be, a surrogate, or beyond the last character.
+    """
+    byte = int(np.int64(data[i]))
+    if byte < 0x80:
+        return i + 1, byte
+    size = 2 if 0xC2 <= byte < 0xE0 else (3 if 0xE0 <= byte < 0xF0 else (4 if 0xF0 <= byte < 0xF5 else 0))
+    if size == 0 or i + size > len(data):
+        return i, NO_CODE
+    code = byte & (0x7F >> size)
+    for k in range(1, size):
+        more = int(np.int64(data[i + k]))
+        if more & 0xC0 != 0x80:
+            return i, NO_CODE
+        code = code << 6 | more & 0x3F
+    if size_of(code) != size or HIGH_SURROGATE <= code < AFTER_SURROGATES or code >= _CODES:
+        return i, NO_CODE
+    return i + size, code
 
 
 @inlined
@@ -184,13 +193,11 @@ def _name_fault(utf8: U8, start: int, end: int) -> int:
         return 2
     i = start
     while i < end:
-        length = _sequence(utf8, i, end)
-        if length == 0:
+        i, code = code_of(utf8, i)
+        if code == NO_CODE or i > end:
             return 4
-        b = utf8[i]
-        if b < 0x20 or b == 0x7F or (b == 0xC2 and utf8[i + 1] < 0xA0):
+        if code < 0x20 or 0x7F <= code < 0xA0:
             return 3
-        i += length
     return 0
 
 

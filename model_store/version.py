@@ -151,7 +151,10 @@ def manifest_of(draft: Draft) -> Manifest:
 
     Raises Corrupt for a draft that breaks an invariant of the format: it never reaches the disk.
     """
-    shapes = [_shape_of(draft.ensemble)] if draft.kind != COMBINED else map(_shape, draft.members)
+    e = draft.ensemble
+    shapes = [(int(e.child_ptr[0]), len(e.parent), len(e.directory))]
+    if draft.kind == COMBINED:
+        shapes = [(member.n_trees, member.n_nodes, member.n_chunks) for member in draft.members]
     n_trees, n_nodes, n_chunks = map(sum, zip(*shapes, strict=True))
     manifest = Manifest(
         schema_version=schema_of(draft.link, draft.features, ()),
@@ -179,14 +182,6 @@ def manifest_of(draft: Draft) -> Manifest:
     arrays = draft.arrays()
     check_version(manifest, arrays)
     return dataclasses.replace(manifest, schema_version=schema_of(draft.link, draft.features, arrays))
-
-
-def _shape_of(ensemble: TreeEnsemble) -> tuple[int, int, int]:
-    return int(ensemble.child_ptr[0]), len(ensemble.parent), len(ensemble.directory)
-
-
-def _shape(manifest: Manifest) -> tuple[int, int, int]:
-    return manifest.n_trees, manifest.n_nodes, manifest.n_chunks
 
 
 def write_arrays(

@@ -162,6 +162,14 @@ def ranges(starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[np.int64]:
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
+def inverse(places: NDArray[Any], n: int) -> NDArray[np.int32]:
+    """Return int32[n]: the index at which each number below n stands among `places`, -1 where it does not."""
+    found = np.full(n, -1, np.int32)
+    there = np.flatnonzero(places >= 0)
+    found[places[there]] = there
+    return found
+
+
 class Growing:
     """One array of unknown length; appending costs amortised constant time an element."""
 

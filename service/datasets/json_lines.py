@@ -12,7 +12,7 @@ import orjson
 from model_store.compiled.handles import I32
 from model_store.errors import BadNames
 from model_store.names import NameTable, check_name, find_all
-from service.base.rows import Dataset, LabelRows, offsets
+from service.base.rows import Dataset, LabelRows, inverse, offsets
 from service.datasets.dataset import N_ROWS_MAX, renumber_labels
 from service.datasets.stream import BLOCK_BYTES, DataFile
 from service.kernels.text.sort_and_sum import sort_labels
@@ -184,8 +184,7 @@ class RowCollector:
         self.refuse_empty()
         labels, names = self._provisional(), sorted(self.ids)
         if model is None:
-            new_ids = np.empty(len(names), np.int32)
-            new_ids[[self.ids[name] for name in names]] = np.arange(len(names), dtype=np.int32)
+            new_ids = inverse(np.array([self.ids[name] for name in names], np.int64), len(names))
             return self._dataset(*renumber_labels(labels, new_ids, len(names)), label_names=names)
         known = find_all(model, self.ids)
         unknown_names = [name for name, i in zip(self.ids, known, strict=True) if i < 0]

@@ -9,7 +9,7 @@ import numpy as np
 from model_store.compiled.handles import I32
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadParameter
-from service.base.rows import Dataset
+from service.base.rows import Dataset, inverse
 from service.datasets.annif import CorpusDirectory
 from service.datasets.dataset import renumber_labels
 from service.datasets.files import open_data, source_of
@@ -76,8 +76,8 @@ class DataStream:
         """
         if self._suffix in NAMED:
             self.label_names = sorted(self._ids)
-            self._final = np.empty(len(self._ids), np.int32)
-            self._final[[self._ids[name] for name in self.label_names]] = np.arange(len(self._ids))
+            ids = np.array([self._ids[name] for name in self.label_names], np.int64)
+            self._final = inverse(ids, len(ids))
         return self._final
 
     def parts(self, on_progress: Progress | None = None) -> Iterator[Dataset]:

@@ -19,6 +19,7 @@ from service.features.featurizer import Featurizer
 from service.features.parameters import Norm, RawParameters, WordParameters
 from service.features.registry import load_featurizer
 from service.features.text_featurizer import TextFeaturizer
+from service.features.word_forms import WordForms
 from service.features.words import Words
 from service.kernels.search.embed_rows import embed_rows
 
@@ -78,11 +79,6 @@ class ColumnBlock(NamedTuple):
     makes: Featurizer
     embedding: RowEmbedding | None
 
-    @property
-    def items_a_character(self) -> int:
-        """Return how often a character of a text counts, as a featurizer says it."""
-        return self.makes.items_a_character
-
     def rows(self, texts: Sequence[str], words: Words | None = None) -> SparseRows:
         """Return the rows of texts; words: the forms of theirs, if they are known."""
         if words is not None and isinstance(self.makes, TextFeaturizer):
@@ -116,8 +112,8 @@ class NameRows(Protocol):
         """Return the number of columns."""
 
     @property
-    def items_a_character(self) -> int:
-        """Return how often a character of a text counts, as a featurizer says it."""
+    def forms(self) -> WordForms | None:
+        """Return what makes stems or lemmas of words, as a featurizer has it."""
 
     @property
     def parameters(self) -> WordParameters:
@@ -145,8 +141,9 @@ class CombinedFeaturizer(Featurizer):
         self.names = names
         end = self.blocks[-1].end
         super().__init__(CombinedParameters(), end if names is None else end + names.n_features)
-        self._items = sum(block.items_a_character for block in self.blocks)
-        self._items += 0 if names is None else names.items_a_character
+        self._items = sum(block.makes.items_a_character for block in self.blocks)
+        if names is not None:
+            self._items += 1 if names.forms is None else names.forms.items_a_character
         self._shares = [names is not None and block.has_words(names.parameters) for block in self.blocks]
 
     @property

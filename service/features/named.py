@@ -1,6 +1,6 @@
 """Values by feature name to rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -18,7 +18,7 @@ from service.features.featurizer import Featurizer
 from service.features.parameters import NamedParameters
 from service.features.request_bodies import finish_rows
 from service.features.rows import NORM_CODES, finite_values, tidied
-from service.features.tables import NAMES, take_feature_names
+from service.features.tables import NAMES
 
 
 class NamedFeaturizer(Featurizer):
@@ -77,10 +77,3 @@ def fit_named(instances: Sequence[dict[str, float]], parameters: NamedParameters
         return NamedFeaturizer(parameters, build_names(names))
     except BadNames as error:
         raise BadData(f"feature names: {error.fault}") from error
-
-
-def load_named(
-    parameters: NamedParameters, arrays: Mapping[str, NDArray[Any]], n_features: int
-) -> NamedFeaturizer:
-    """Return the featurizer whose arrays these are. Raises Corrupt."""
-    return NamedFeaturizer(parameters, take_feature_names(arrays, n_features))

@@ -37,12 +37,12 @@ def counts_of(utf8: U8, spans: NgramSpans) -> tuple[NgramCounts, I32]:
     """
     vocabulary = Vocabulary()
     ids = vocabulary.add(utf8, spans.start, spans.end)
-    frequency, totals = _count(ids, spans.row_ptr, vocabulary.n)
+    frequency, totals = count_ids(ids, spans.row_ptr, vocabulary.n)
     return NgramCounts(*vocabulary.table(), frequency, totals), ids
 
 
 @kernel
-def _count(ids: I32, row_ptr: I64, n: int) -> tuple[I64, I64]:
+def count_ids(ids: I32, row_ptr: I64, n: int) -> tuple[I64, I64]:
     """Return in how many rows each of n ids is, and how often in all; ids below 0 are none."""
     frequency, totals, last_row = np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, -1, np.int64)
     for row in range(len(row_ptr) - 1):

@@ -18,7 +18,7 @@ from service.features.chars import fit_chars, load_chars
 from service.features.context import load_context
 from service.features.featurizer import Featurizer
 from service.features.hashing import HashingFeaturizer
-from service.features.named import fit_named, load_named
+from service.features.named import NamedFeaturizer, fit_named
 from service.features.parameters import (
     AutoParameters,
     CharsParameters,
@@ -32,7 +32,7 @@ from service.features.parameters import (
     completed,
     parameters_of,
 )
-from service.features.tables import CHARS, FeatureNames, take_names
+from service.features.tables import CHARS, FeatureNames, take_feature_names, take_names
 from service.features.tfidf import fit_tfidf, load_tfidf
 from service.features.word_forms import fit_forms, load_forms
 
@@ -140,7 +140,7 @@ def load_featurizer(
     if isinstance(parameters, TfidfParameters):
         return load_tfidf(parameters, arrays, n_features)
     if isinstance(parameters, NamedParameters):
-        return load_named(parameters, arrays, n_features)
+        return NamedFeaturizer(parameters, take_feature_names(arrays, n_features))
     if isinstance(parameters, ContextParameters):
         return load_context(parameters, arrays, n_features)
     if isinstance(parameters, RawParameters):

@@ -26,7 +26,7 @@ from model_store.compiled.handles import (
 )
 from model_store.names import NameTable, probe
 from service.base.errors import BadData, BadParameter
-from service.base.rows import RowArrays, SparseRows, offsets
+from service.base.rows import RowArrays, SparseRows, inverse, offsets
 from service.executors.local import Crew
 from service.features.characters import classes, in_blocks
 from service.features.ngram_counts import NgramCounts, NgramSums, counts_of
@@ -208,9 +208,7 @@ def _choose(sums: NgramSums, n_texts: int, parameters: TfidfParameters) -> tuple
 
 def _renumbered(counts: SparseRows, n: int, old: I64) -> SparseRows:
     """Return the counts of those of n features that stay, under their new ids: feature i was old[i]."""
-    new_ids = np.full(n, -1, np.int32)
-    new_ids[old] = np.arange(len(old), dtype=np.int32)
-    ids = new_ids[counts.indices]
+    ids = inverse(old, n)[counts.indices]
     kept = ids >= 0
     indptr = offsets(kept)[counts.indptr]
     return tidied(indptr, ids[kept], counts.values[kept], len(old))

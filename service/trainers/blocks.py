@@ -18,7 +18,7 @@ import numpy as np
 
 from model_store.compiled.handles import F32, I32, I64, U8, U16
 from model_store.ensemble import LANES, Chunk
-from service.base.rows import LabelRows, offsets
+from service.base.rows import LabelRows, inverse, offsets
 from service.executors.steps import Calls
 from service.kernels.training.problem import NO_ROOM, localise
 from service.kernels.training.solver import Tile
@@ -260,8 +260,7 @@ def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[list[_Work], I
     are more than a step holds.
     """
     tops, groups = _planned(blocks, shape)
-    place = np.full(len(blocks.census.label_rows), -1, np.int32)
-    place[shape.labels] = np.arange(len(shape.labels))
+    place = inverse(shape.labels, len(blocks.census.label_rows))
 
     def reaching(groups: list[list[int]], held: list[HeldRows]) -> Iterator[list[HeldRows]]:
         group = np.full(len(shape.labels), -1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from model_store.compiled.handles import F32, I32, I64, U8, U16
 from model_store.ensemble import LANES, Chunk
-from service.base.rows import SparseRows, offsets, ranges
+from service.base.rows import SparseRows, inverse, offsets, ranges
 from service.kernels.training.newton import Known, nothing_known, refine
 from service.kernels.training.problem import (
     NO_ROOM,
@@ -288,9 +288,7 @@ class Solve:
 def _put_old(chunk: Chunk, place: I32, number: int, used: I32, n_features: int, weights_out: F32) -> None:
     """Write the old weights of a tile's children in their places."""
     lane = np.where(place // LANES == number, place % LANES, -1)
-    rank = np.full(n_features, -1, np.int32)
-    rank[used] = np.arange(len(used), dtype=np.int32)
-    unpack_tile(chunk, lane, rank, weights_out)
+    unpack_tile(chunk, lane, inverse(used, n_features), weights_out)
     weights_out[len(used), lane[lane >= 0]] = chunk.bias[lane >= 0]
 
 

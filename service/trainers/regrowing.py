@@ -12,14 +12,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.build import build_ensemble, forest_order, put_chunks
 from model_store.compiled.handles import I32, I64, Bools
 from model_store.decoding import OldTree, chunk_of, trees_of
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from model_store.version import Model
-from service.base.rows import LabelRows, SparseRows, offsets
+from service.base.rows import LabelRows, SparseRows, inverse, offsets
 from service.kernels.training.problem import add_margins, forget_rows, rows_of
 from service.trainers.classifiers import (
     Again,
@@ -252,7 +251,7 @@ def _trained(
         picked, old, place = np.flatnonzero(changed[children]).astype(np.int32), None, _NO_LABELS
         if (at[children][picked] >= 0).all():
             old = weighed.weighed_chunk(were[node])
-            place = _inverse(at[children][picked], len(old.bias))
+            place = inverse(at[children][picked], len(old.bias))
         trained[node] = Again(picked, old, place)
     return trained
 
@@ -317,10 +316,10 @@ def _assembled(
             parts.append((weighed.plain_chunk(made), trained[node].children))
         if node in were:
             old, again = were[node], trained[node]
-            stays = _inverse(np.where(changed[children], -1, at[children]), len(old.bias))
+            stays = inverse(np.where(changed[children], -1, at[children]), len(old.bias))
             if again.old is not None and again.some is not None:
                 rest = _without(old, weighed.rows, again.some.rows, stays < 0)
-                parts.append((rest, _inverse(at[children], len(old.bias))))
+                parts.append((rest, inverse(at[children], len(old.bias))))
             elif (stays >= 0).any():
                 parts.append((old, stays))
         chunks[node] = merge_chunks(parts, len(at[children]))
@@ -333,11 +332,3 @@ def _without(chunk: Chunk, rows: SparseRows, some: I32, of: Bools) -> Chunk:
     is_seen[rows.take(some).indices] = True
     kept = ~(is_seen[chunk.feature] & of[chunk.child])
     return Chunk.of(chunk.feature[kept], chunk.child[kept], chunk.weight[kept], chunk.bias)
-
-
-def _inverse(places: NDArray[Any], n: int) -> I32:
-    """Return int32[n]: the index at which each number below n stands among `places`, -1 where it does not."""
-    found = np.full(n, -1, np.int32)
-    there = np.flatnonzero(places >= 0)
-    found[places[there]] = there
-    return found

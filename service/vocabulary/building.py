@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.handles import I32, I64, U8
 from model_store.errors import Corrupt
-from service.base.rows import offsets
+from service.base.rows import inverse, offsets
 from service.vocabulary.trie import CONCEPTS_A_NAME_MAX, NAME_WORDS_MAX, NameTrie
 
 NONE = np.iinfo(np.int32).max
@@ -108,10 +108,8 @@ def _nodes(sets: I32, n_words: int) -> tuple[dict[str, NDArray[Any]], I64]:
         leaf[has] = node[has]
         n_nodes += len(words[-1])
     n_children.append(np.zeros(len(words[-1]), np.int64))
-    word_node = np.full(n_words, -1, np.int32)
-    word_node[words[0]] = np.arange(len(words[0]), dtype=np.int32)
     arrays: dict[str, NDArray[Any]] = {
-        "word_node": word_node,
+        "word_node": inverse(words[0], n_words),
         "child_ptr": len(words[0]) + offsets(np.concatenate(n_children)),
         "node_word": np.concatenate(words),
     }

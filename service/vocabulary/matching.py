@@ -69,11 +69,6 @@ class NameMatcher:
         """Return the number of columns: so many for each concept as there are NAME_FEATURES."""
         return self.n_concepts * len(NAME_FEATURES)
 
-    @property
-    def items_a_character(self) -> int:
-        """Return how often a character of a text counts, as a featurizer says it."""
-        return 1 if self.forms is None else self.forms.items_a_character
-
     def words(self, texts: Sequence[str]) -> Words:
         """Return the words of texts, as features of words with the same parameters have them."""
         return words_of(texts, self.parameters, self.forms)

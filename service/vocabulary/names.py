@@ -10,22 +10,15 @@ from model_store.arrays import group_of
 from model_store.compiled.handles import I32, I64
 from model_store.names import build_names as build_table
 from service.base.errors import BadData
-from service.base.rows import offsets, ranges
+from service.base.rows import inverse, offsets, ranges
+from service.features.ngram_counts import count_ids
 from service.features.rows import idf_of
 from service.features.vocabulary import Vocabulary
 from service.features.word_forms import fit_forms
 from service.vocabulary.building import NONE, Names, build_trie
 from service.vocabulary.concepts import Concepts
 from service.vocabulary.trie import NAME_WORDS_MAX, Lists
-from service.vocabulary.words import (
-    GROUP,
-    STOPS,
-    WORDS,
-    NameParameters,
-    WordFrequencies,
-    n_lists_with,
-    numbered,
-)
+from service.vocabulary.words import GROUP, STOPS, WORDS, NameParameters, WordFrequencies, numbered
 
 _QUALIFIER = re.compile(r"\s*[(<]([^()<>]*)[)>]\s*$")
 
@@ -53,7 +46,7 @@ def build_names(
     if not len(kept):
         raise BadData("vocabulary: expected names with a word of two characters, found none")
     texts_with = _counted(vocabulary, frequencies)
-    names_with = n_lists_with(names, vocabulary.n)
+    names_with, _ = count_ids(names.ids, names.ptr, vocabulary.n)
     new_ids, words = _ordered(vocabulary, names_with)
     sequences = np.full((len(kept), int(sizes[kept].max())), NONE, np.int32)
     rows, columns = (
@@ -118,9 +111,7 @@ def _ordered(vocabulary: Vocabulary, names_with: I64) -> tuple[I32, list[str]]:
     words = vocabulary.names(np.arange(vocabulary.n))
     counts = names_with.tolist()
     order = sorted(range(len(words)), key=lambda i: (counts[i] == 0, counts[i], words[i]))
-    new_ids = np.empty(len(order), np.int32)
-    new_ids[order] = np.arange(len(order), dtype=np.int32)
-    return new_ids, [words[i] for i in order]
+    return inverse(np.array(order, np.int64), len(order)), [words[i] for i in order]
 
 
 def _taken(lists: Lists, chosen: I64) -> Lists:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from model_store.compiled.handles import I64
 from service.base.rows import Growing, offsets
 from service.features.characters import in_blocks
+from service.features.ngram_counts import count_ids
 from service.features.parameters import WordParameters
 from service.features.vocabulary import Vocabulary
 from service.features.word_forms import WordForms, fit_forms
@@ -66,17 +67,8 @@ def count_words(texts: Sequence[str], parameters: NameParameters) -> WordFrequen
     """Return in how many of these texts each of their words stands. Raises as `fit_forms`."""
     vocabulary = Vocabulary()
     lists = numbered(texts, parameters, fit_forms(parameters), vocabulary)
-    return WordFrequencies(
-        vocabulary.names(np.arange(vocabulary.n)), n_lists_with(lists, vocabulary.n), len(texts)
-    )
-
-
-def n_lists_with(lists: Lists, n_words: int) -> I64:
-    """Return in how many lists each word stands, int64[n_words]."""
-    rows = np.repeat(np.arange(len(lists.ptr) - 1), np.diff(lists.ptr))
-    known = lists.ids >= 0
-    pairs = np.unique(rows[known] * np.int64(n_words) + lists.ids[known])
-    return np.bincount(pairs % max(1, n_words), minlength=n_words)
+    counts, _ = count_ids(lists.ids, lists.ptr, vocabulary.n)
+    return WordFrequencies(vocabulary.names(np.arange(vocabulary.n)), counts, len(texts))
 
 
 def kept_frequencies(arrays: Mapping[str, NDArray[Any]]) -> WordFrequencies:

@@ -53,15 +53,17 @@ def go_down(
     for tree in range(0, n_trees, step):
         if n_leaves + (last - first) * step > len(routing.leaf_node):
             return NO_ROOM
-        n_entries, n_leaves = _enter_roots(ensemble, first, last, tree, tree + step, n_leaves, routing)
+        n_entries = 0
+        for root in range(tree, tree + step):
+            for row in range(first, last):
+                n_entries, n_leaves = _enter(ensemble, root, row, root, n_entries, n_leaves, routing)
         while n_entries > 0 and not work.stop[0]:
-            n_next, n_leaves = _score_level(
+            _next_level(ensemble, n_entries, last - first, routing)
+            n_entries, n_leaves = _score_level(
                 ensemble, link, rows, n_entries, n_leaves, scorer, routing, work, costs_out
             )
-            if n_next == NO_ROOM:
+            if n_entries == NO_ROOM:
                 return NO_ROOM
-            _next_level(ensemble, n_next, last - first, routing)
-            n_entries = n_next
     return n_leaves
 
 
@@ -123,33 +125,6 @@ def _is_room(ensemble: TreeEnsemble, k: int, n_next: int, n_leaves: int, routing
 
 
 @inlined
-def _enter_roots(
-    ensemble: TreeEnsemble,
-    first: int,
-    last: int,
-    first_tree: int,
-    last_tree: int,
-    n_leaves: int,
-    routing: RoutingWorkspace,
-) -> tuple[int, int]:
-    """Have rows enter roots; return (inner nodes entered, leaves reached). A root may be a leaf."""
-    n_entries = 0
-    for tree in range(first_tree, last_tree):
-        for row in range(first, last):
-            if ensemble.node_chunk[tree] >= 0:
-                routing.entry_node[n_entries] = tree
-                routing.entry_row[n_entries] = row
-                routing.entry_tree[n_entries] = tree
-                n_entries += 1
-            elif ensemble.leaf_ptr[tree + 1] > ensemble.leaf_ptr[tree]:
-                routing.leaf_node[n_leaves] = tree
-                routing.leaf_row[n_leaves] = row
-                routing.leaf_tree[n_leaves] = tree
-                n_leaves += 1
-    return n_entries, n_leaves
-
-
-@inlined
 def _enter_children(
     ensemble: TreeEnsemble,
     link: int,
@@ -160,7 +135,7 @@ def _enter_children(
     margins: NDArray[np.float32],
 ) -> tuple[int, int]:
     """Have the k-th entry's row enter children of its node by their margins; return (n_next, n_leaves)."""
-    node = routing.entry_node[k]
+    node, row, tree = routing.entry_node[k], routing.entry_row[k], routing.entry_tree[k]
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
     best = 0
@@ -168,27 +143,33 @@ def _enter_children(
         if margins[j] > margins[best] or np.isnan(margins[best]):
             best = j
     if link != _MULTIWAY or not margins[best] > _ZERO:
-        return _enter(ensemble, child + best, k, n_next, n_leaves, routing)
+        return _enter(ensemble, child + best, row, tree, n_next, n_leaves, routing)
     for j in range(n_children):
         if margins[j] > _ZERO:
-            n_next, n_leaves = _enter(ensemble, child + j, k, n_next, n_leaves, routing)
+            n_next, n_leaves = _enter(ensemble, child + j, row, tree, n_next, n_leaves, routing)
     return n_next, n_leaves
 
 
 @inlined
 def _enter(
-    ensemble: TreeEnsemble, node: int, k: int, n_next: int, n_leaves: int, routing: RoutingWorkspace
+    ensemble: TreeEnsemble,
+    node: int,
+    row: int,
+    tree: int,
+    n_next: int,
+    n_leaves: int,
+    routing: RoutingWorkspace,
 ) -> tuple[int, int]:
-    """Have the k-th entry's row enter a node; return (n_next, n_leaves)."""
+    """Have a row enter a node of a tree; return (n_next, n_leaves)."""
     if ensemble.node_chunk[node] >= 0:
         routing.next_node[n_next] = node
-        routing.next_row[n_next] = routing.entry_row[k]
-        routing.next_tree[n_next] = routing.entry_tree[k]
+        routing.next_row[n_next] = row
+        routing.next_tree[n_next] = tree
         return n_next + 1, n_leaves
     if ensemble.leaf_ptr[node + 1] > ensemble.leaf_ptr[node]:
         routing.leaf_node[n_leaves] = node
-        routing.leaf_row[n_leaves] = routing.entry_row[k]
-        routing.leaf_tree[n_leaves] = routing.entry_tree[k]
+        routing.leaf_row[n_leaves] = row
+        routing.leaf_tree[n_leaves] = tree
         return n_next, n_leaves + 1
     return n_next, n_leaves
 

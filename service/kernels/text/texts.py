@@ -14,6 +14,7 @@ from numba import types
 from model_store.compiled.calls import caller
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import I32_1, I64_1, U8, U8_1, Handle, handle, struct_at
+from model_store.names import AFTER_SURROGATES, HIGH_SURROGATE, NO_CODE, PLANE_1, code_of, size_of
 from service.base.rows import RowArrays
 from service.kernels.text.sparse_json import (
     CLOSE,
@@ -35,24 +36,13 @@ UTF8_A_CHARACTER = 4
 LINE_END = -2
 """In place of what a character becomes: the character, but after a hyphen the text is for Python."""
 
-NO_CODE = -2
-"""In place of a code point: what stands here is no character of a string."""
-
-_NOT_ASCII = 0x80
-_HIGH_SURROGATE, _LOW_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xDC00, 0xE000
-_PLANE_1, _CODES = 0x10000, 0x110000
+_LOW_SURROGATE = 0xDC00
 
 
 @inlined
 def _at(data: U8, i: int) -> int:
     """Return the byte at data[i] as an integer of 64 bits."""
     return int(np.int64(data[i]))
-
-
-@inlined
-def size_of(code: int) -> int:
-    """Return how many bytes of UTF-8 a code point has."""
-    return 1 if code < 0x80 else (2 if code < 0x800 else (3 if code < _PLANE_1 else 4))
 
 
 @inlined
@@ -82,29 +72,6 @@ def next_code(data: U8, i: int) -> tuple[int, int]:
 
 
 @inlined
-def code_of(data: U8, i: int) -> tuple[int, int]:
-    """Return (the place after it, the code point) of the UTF-8 at data[i], NO_CODE: not well formed.
-
-    That is what is longer than need be, a surrogate, or beyond the last character.
-    """
-    byte = _at(data, i)
-    if byte < _NOT_ASCII:
-        return i + 1, byte
-    size = 2 if 0xC2 <= byte < 0xE0 else (3 if 0xE0 <= byte < 0xF0 else (4 if 0xF0 <= byte < 0xF5 else 0))
-    if size == 0:
-        return i, NO_CODE
-    code = byte & (0x7F >> size)
-    for k in range(1, size):
-        more = _at(data, i + k)
-        if more & 0xC0 != 0x80:
-            return i, NO_CODE
-        code = code << 6 | more & 0x3F
-    if size_of(code) != size or _HIGH_SURROGATE <= code < _AFTER_SURROGATES or code >= _CODES:
-        return i, NO_CODE
-    return i + size, code
-
-
-@inlined
 def _escaped(data: U8, i: int) -> tuple[int, int]:
     """Return (the place after it, the code point) of the escape at data[i]; NO_CODE if it is not right."""
     letter = data[i + 1]
@@ -115,14 +82,14 @@ def _escaped(data: U8, i: int) -> tuple[int, int]:
         return i, NO_CODE
     code = _hex(data, i + 2)
     i += 6 if code >= 0 else 0
-    if not _HIGH_SURROGATE <= code < _AFTER_SURROGATES:
+    if not HIGH_SURROGATE <= code < AFTER_SURROGATES:
         return i, code
     if code >= _LOW_SURROGATE or data[i] != _BACKSLASH or data[i + 1] != _U:
         return i, NO_CODE
     low = _hex(data, i + 2)
-    if not _LOW_SURROGATE <= low < _AFTER_SURROGATES:
+    if not _LOW_SURROGATE <= low < AFTER_SURROGATES:
         return i, NO_CODE
-    return i + 6, _PLANE_1 + ((code - _HIGH_SURROGATE) << 10) + (low - _LOW_SURROGATE)
+    return i + 6, PLANE_1 + ((code - HIGH_SURROGATE) << 10) + (low - _LOW_SURROGATE)
 
 
 @inlined

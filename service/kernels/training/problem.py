@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model_store.compiled.decorators import kernel
+from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, I32, I64, U8, U16
 from model_store.ensemble import Chunk
 from service.kernels.search.scorer import place
@@ -81,6 +81,26 @@ NO_ROOM = np.empty(0, np.int32), np.empty(0, np.float32)
 """For `localise` to make arrays itself."""
 
 
+@inlined
+def distinct_of(indptr: I64, indices: I32, rows: I32, counts: I32) -> tuple[I32, int]:
+    """Return the ids of some rows, each once, as they first appear, and how many the rows have in all.
+
+    counts  int32, of each id a number, 0 at the call: on return in how many of the rows it is
+    """
+    nnz = 0
+    for row in rows:
+        nnz += indptr[row + 1] - indptr[row]
+    found = np.empty(min(nnz, len(counts)) + 1, np.int32)
+    n_used = 0
+    for row in rows:
+        for e in range(indptr[row], indptr[row + 1]):
+            id_ = place(indices[place(e)])
+            found[place(n_used)] = id_  # without a branch, which could not be foretold
+            n_used += counts[id_] == 0
+            counts[id_] += 1
+    return found[:n_used], nnz
+
+
 @kernel
 def localise(
     indptr: I64, indices: I32, values: F32, rows: I32, rank: I32, features_out: I32, values_out: F32
@@ -90,32 +110,22 @@ def localise(
     rank  int32[n_features], workspace: zero at the call and on return
     features_out, values_out  where the copy is made, unless they are too short for it: NO_ROOM
     """
-    nnz = 0
-    for row in rows:
-        nnz += indptr[row + 1] - indptr[row]
-    found = np.empty(min(nnz, len(rank)) + 1, np.int32)
-    n_used = 0
-    for row in rows:
-        for e in range(indptr[row], indptr[row + 1]):
-            feature = place(indices[place(e)])
-            found[place(n_used)] = feature  # without a branch, which could not be foretold
-            n_used += rank[feature] == 0
-            rank[feature] += 1
+    found, nnz = distinct_of(indptr, indices, rows, rank)
     # Counting sort by the number of binary digits of the count.
     starts = np.zeros(34, np.int64)
-    for f in found[:n_used]:
+    for f in found:
         starts[33 - _digits(rank[f])] += 1
     total = 0
     for d in range(34):
         kept = starts[d]
         starts[d] = total
         total += kept
-    used = np.empty(n_used, np.int32)
-    for f in found[:n_used]:
+    used = np.empty(len(found), np.int32)
+    for f in found:
         d = 33 - _digits(rank[f])
         used[starts[d]] = f
         starts[d] += 1
-    for k in range(n_used):
+    for k in range(len(used)):
         rank[used[k]] = k
     local_ptr = np.empty(len(rows) + 1, np.int64)
     local_ptr[0] = 0
@@ -256,19 +266,9 @@ def localise_labels(indptr: I64, indices: I32, rows: I32, rank: I32) -> NodeLabe
 
     rank  int32[n_labels], workspace: zero at the call and on return
     """
-    nnz = 0
-    for row in rows:
-        nnz += indptr[row + 1] - indptr[row]
-    found = np.empty(min(nnz, len(rank)), np.int32)
-    n_used = 0
-    for row in rows:
-        for e in range(indptr[row], indptr[row + 1]):
-            if rank[indices[e]] == 0:
-                rank[indices[e]] = 1
-                found[n_used] = indices[e]
-                n_used += 1
-    used = np.sort(found[:n_used])
-    for k in range(n_used):
+    found, nnz = distinct_of(indptr, indices, rows, rank)
+    used = np.sort(found)
+    for k in range(len(used)):
         rank[used[k]] = k
     ptr = np.empty(len(rows) + 1, np.int64)
     ptr[0] = 0

@@ -302,12 +302,7 @@ def _harvest(tree: _Growing, descent: Descent, n_features: int) -> Tree:
             width = children.stop - children.start
             weights = shard.pool[place[mine, None] + np.arange(width)] / np.float32(product)
             kept = (weights != 0) & (np.abs(weights) >= descent.prune)
-            counts = kept.sum(axis=1)
-            chunks[node] = Chunk(
-                features=features[mine][counts > 0].astype(np.int32),
-                row_ptr=offsets(counts[counts > 0]),
-                child=np.nonzero(kept)[1].astype(np.int32),
-                weight=weights[kept],
-                bias=shard.bias[children] / np.float32(product),
-            )
+            feature, child = np.nonzero(kept)
+            bias = shard.bias[children] / np.float32(product)
+            chunks[node] = Chunk.of(features[mine].astype(np.int64)[feature], child, weights[kept], bias)
     return Tree(shape.child_ptr, shape.node_label, chunks)

@@ -16,6 +16,7 @@ import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, F64, I32, I64, U8, U64
+from service.kernels.training.problem import distinct_of
 from service.kernels.training.random import random_below
 
 PASSES_MAX = 10
@@ -55,19 +56,10 @@ def columns_of(indptr: I64, indices: I32, values: F32, rows: I32, counts: I32) -
 
     counts  int32[n_features], workspace: zero at the call and on return
     """
-    nnz = 0
-    for row in rows:
-        nnz += indptr[row + 1] - indptr[row]
-    found = np.empty(min(nnz, len(counts)), np.int32)
-    n_used = 0
-    for row in rows:
-        for e in range(indptr[row], indptr[row + 1]):
-            if counts[indices[e]] == 0:
-                found[n_used] = indices[e]
-                n_used += 1
-            counts[indices[e]] += 1
+    found, nnz = distinct_of(indptr, indices, rows, counts)
+    n_used = len(found)
     feature = np.empty(n_used + 1, np.int32)
-    feature[:n_used] = np.sort(found[:n_used])
+    feature[:n_used] = np.sort(found)
     feature[n_used] = -1
     ptr = np.empty(n_used + 2, np.int64)
     ptr[0] = 0

@@ -7,6 +7,7 @@ import numpy as np
 from model_store.compiled.handles import F32, F64, I32, I64
 from model_store.ensemble import Chunk, Tree
 from service.base.errors import BadParameter
+from service.base.rows import inverse
 from service.kernels.training.cluster import add_embedded, kmeans
 from service.trainers.clustering import ROUNDS_MAX, STAGE, balanced_shape
 from service.trainers.representations import projected_vectors
@@ -158,8 +159,7 @@ def topology_of(shape: Shape, arity: int, n_labels: int) -> SoftmaxTree:
 def children_of(shape: Shape, arity: int) -> I32:
     """Return the children of the inner nodes of a shape, int32[N, arity], as `SoftmaxTree` has them."""
     n_nodes, inner = len(shape.first), shape.inner
-    number = np.full(n_nodes, -1, np.int32)
-    number[inner] = np.arange(len(inner))
+    number = inverse(inner, n_nodes)
     parents, nodes = parents_of(shape.child_ptr)[1:], np.arange(1, n_nodes)
     child = np.full((len(inner), arity), -1, np.int32)
     of_node = np.where(number[nodes] < 0, -2 - shape.node_label[nodes], number[nodes])
@@ -213,10 +213,5 @@ def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
 def _chunk(network: Network, node: int, here: I64, dim: int) -> Chunk:
     n = len(here)
     weight = np.ascontiguousarray(network.weights[node, here, :dim].T)
-    return Chunk(
-        features=np.arange(dim, dtype=np.int32),
-        row_ptr=np.arange(dim + 1, dtype=np.int64) * n,
-        child=np.tile(np.arange(n, dtype=np.int32), dim),
-        weight=weight.reshape(-1),
-        bias=network.bias[node, here].copy(),
-    )
+    feature, child = np.repeat(np.arange(dim), n), np.tile(np.arange(n), dim)
+    return Chunk.of(feature, child, weight.reshape(-1), network.bias[node, here].copy())
