@@ -5,8 +5,7 @@ held out while its like is not, a ranker learns to trust near rows more than it 
 """
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import csr_array
 
 from model_store.compiled.handles import I64
 from service.base.rows import SparseRows
@@ -41,11 +40,22 @@ def group_alike(rows: SparseRows, most: int = GROUP_ROWS) -> I64:
         is_alike = cosines.data >= ALIKE
         row.append(first + cosines.row[is_alike])
         other.append(cosines.col[is_alike])
-    pairs = np.concatenate(row), np.concatenate(other)
-    alike = coo_array((np.ones(len(pairs[0]), np.bool_), pairs), (rows.n_rows, rows.n_rows))
-    group = connected_components(alike, directed=False)[1]
+    group = _smallest_connected(rows.n_rows, np.concatenate(row), np.concatenate(other))
     order = np.argsort(group, kind="stable")
     place = np.arange(len(order)) - np.searchsorted(group[order], group[order])
     found = np.empty(len(order), np.int64)
     found[order] = np.unique((group[order], place // most), axis=1, return_inverse=True)[1].ravel()
     return found
+
+
+def _smallest_connected(n: int, one: I64, other: I64) -> I64:
+    """Return the smallest of n rows that each is connected with, by pairs of rows. Cost: some passes."""
+    found = np.arange(n)
+    while True:
+        smaller = found.copy()
+        np.minimum.at(smaller, one, found[other])
+        np.minimum.at(smaller, other, found[one])
+        smaller = smaller[smaller]
+        if np.array_equal(smaller, found):
+            return found
+        found = smaller
