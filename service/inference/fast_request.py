@@ -20,7 +20,7 @@ from model_store.version import Model
 from service.base.stages import N_TIMES, StageTimes
 from service.features import Featurizer
 from service.features.named import NamedFeaturizer
-from service.features.request_bodies import BodyQuery, data_of, read_body
+from service.features.request_bodies import BodyQuery, read_body
 from service.features.rows import NORM_CODES
 from service.features.tensor_request import TensorBodies, read_tensors
 from service.inference.answering import NOT_WANTED
@@ -62,7 +62,10 @@ _KIND = 4
 _FEATURES = b'"features"'
 """What stands in bodies of named features, which kernels do not read."""
 
-_NO_DATA = data_of(b"")
+_BODY_END = b"\n\0"
+"""What readers of bodies need behind one."""
+
+_NO_DATA = np.frombuffer(_BODY_END, np.uint8)
 
 
 class Writer(NamedTuple):
@@ -190,7 +193,7 @@ class BeamRequests:
         if read is None:
             if self._is_named and _FEATURES in message:
                 return None
-            data = data_of(message)
+            data = np.frombuffer(message + _BODY_END, np.uint8)
         elif not self._give(read):
             return None
         (start, end), (present, epoch, serial), kind = span, signed, writer.kind
