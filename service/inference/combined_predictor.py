@@ -197,9 +197,9 @@ def _column_lists(near: NearRows, n_columns: int) -> I64:
 def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
     n_rows = len(parts.near.scale)
     n_vectors, is_listed = -(-n_rows // LANES), n_rows > LISTED_ROWS
-    arrays = parts.near._asdict() | {"feature_ptr": parts.feature_ptr}
+    scale = np.pad(parts.near.scale, (0, n_vectors * LANES - n_rows))
+    arrays = parts.near._asdict() | {"feature_ptr": parts.feature_ptr, "scale": scale}
     del arrays["feature"]
-    arrays["scale"] = np.pad(parts.near.scale, (0, n_vectors * LANES - n_rows))
     return NearSearch(
         **arrays,
         n_columns=len(parts.feature_ptr) - 1,

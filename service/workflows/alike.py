@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from model_store.compiled.handles import I64
 from service.base.rows import SparseRows
-from service.workflows.near_rows import largest_features, largest_rows
+from service.workflows.near_rows import largest_features, largest_rows, places_in_groups
 
 ALIKE = 0.6
 """Two rows are alike from this cosine on."""
@@ -42,9 +42,8 @@ def group_alike(rows: SparseRows, most: int = GROUP_ROWS) -> I64:
         other.append(cosines.col[is_alike])
     group = _smallest_connected(rows.n_rows, np.concatenate(row), np.concatenate(other))
     order = np.argsort(group, kind="stable")
-    place = np.arange(len(order)) - np.searchsorted(group[order], group[order])
     found = np.empty(len(order), np.int64)
-    found[order] = np.unique((group[order], place // most), axis=1, return_inverse=True)[1].ravel()
+    found[order] = np.cumsum(places_in_groups(group[order]) % most == 0) - 1
     return found
 
 

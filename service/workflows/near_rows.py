@@ -146,10 +146,13 @@ def largest_rows(of_row: I64, features: I32, weights: F64) -> I64:
 
 def _first_of_each(groups: NDArray[Any], order: I64, most: int) -> I64:
     """Return the places of the first `most` of each group, whose members follow each other in `order`."""
-    ordered = groups[order]
+    return order[places_in_groups(groups[order]) < most]
+
+
+def places_in_groups(ordered: NDArray[Any]) -> I64:
+    """Return the place of each member in its group, from 0; the members of a group follow each other."""
     begins = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
-    place = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
-    return order[place < most]
+    return np.arange(len(ordered)) - np.repeat(begins, np.diff(np.append(begins, len(ordered))))
 
 
 def _voted(labels: LabelRows) -> tuple[I64, I32]:

@@ -17,6 +17,7 @@ from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import (
     F32_1,
     F32_2,
+    I32,
     I32_1,
     I32_2,
     I64_1,
@@ -47,7 +48,6 @@ from service.kernels.search.near_rows import (
     count_votes,
     describe_row,
     expect_candidates,
-    first_from,
     keep_nearest,
     measure_candidates,
     measure_rows,
@@ -211,7 +211,7 @@ def _propose(rows: Rows, row: int, search: Search, costs: NDArray[np.int64], own
     if own.n_named == 0:
         return n
     low, high = rows.indptr[row], rows.indptr[row + 1]
-    for at in range(first_from(rows.indices, low, high, own.names_first), high):
+    for at in range(_first_from(rows.indices, low, high, own.names_first), high):
         label = (rows.indices[at] - own.names_first) // own.n_named
         if len(search.allowed) > 0 and search.allowed[label] == 0:
             continue
@@ -225,8 +225,8 @@ def _propose(rows: Rows, row: int, search: Search, costs: NDArray[np.int64], own
 def _search_member(rows: Rows, row: int, search: Search, member: Member) -> None:
     """Have a member answer its part of a row."""
     end = rows.indptr[row + 1]
-    low = first_from(rows.indices, rows.indptr[row], end, member.first)
-    high = first_from(rows.indices, low, end, member.last)
+    low = _first_from(rows.indices, rows.indptr[row], end, member.first)
+    high = _first_from(rows.indices, low, end, member.last)
     for i in range(low, high):
         member.indices[i - low] = rows.indices[i] - member.first
     member.indptr[1] = high - low
@@ -238,6 +238,18 @@ def _search_member(rows: Rows, row: int, search: Search, member: Member) -> None
     link, beam_width, top_r, is_sure, _, weight, log_threshold = asked
     write_struct(Search, member.search, (link, beam_width, top_r, is_sure, allowed, weight, log_threshold))
     _search(member.address, (member.call,))
+
+
+@inlined
+def _first_from(columns: I32, low: int, high: int, column: int) -> int:
+    """Return the first place from `low` on whose column is `column` or more; `high` if there is none."""
+    while low < high:
+        middle = (low + high) >> 1
+        if columns[middle] < column:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @inlined

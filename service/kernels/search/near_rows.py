@@ -162,18 +162,6 @@ def _least_of_nearest(near: NearSearch) -> np.float32:
 
 
 @inlined
-def first_from(columns: I32, low: int, high: int, column: int) -> int:
-    """Return the first place from `low` on whose column is `column` or more; `high` if there is none."""
-    while low < high:
-        middle = (low + high) >> 1
-        if columns[middle] < column:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@inlined
 def measure_candidates(n: int, candidate: I32, near: NearSearch) -> None:
     """Set the first four of NEAR_FEATURES of the n candidates, by the cosines with their rows."""
     for i in range(n):
