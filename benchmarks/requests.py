@@ -8,11 +8,12 @@ import gzip
 import json
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 import orjson
@@ -37,6 +38,7 @@ BODIES = 256
 COPIES = 40
 """So many times is each body a line of a batch."""
 
+BATCH_TURNS = 5
 EVENT_REQUESTS = 4000
 CONNECTIONS = 512
 FACTORS = (2, 5, 10)
@@ -69,9 +71,9 @@ def run(settings: Settings) -> None:
         }
         ports = {name: port for name, (_, _, port) in servers.items()}
         _speeds(settings, kinds, ports)
-        _batches(settings, kinds, ports)
         for name, port in ports.items():
             _overload(settings, name, kinds, port)
+    _batches(settings, kinds, checkouts)
     if settings.against is not None:
         _processor_times(settings, kinds, checkouts)
 
@@ -238,39 +240,45 @@ def turns(asked: Mapping[str, Asked], n_turns: int) -> dict[str, tuple[float, fl
     return {name: (median(used[name]), median(rates[name])) for name in asked}
 
 
-def _batches(settings: Settings, kinds: list[Kind], ports: dict[str, int]) -> None:
-    """Print rows a second of batches, and events a second of feedback."""
+def _batches(settings: Settings, kinds: list[Kind], checkouts: dict[str, tuple[Path, Path]]) -> None:
+    """Print rows a second of batches, and events a second of feedback, of servers started anew."""
     of_kind = {kind.name: [_instance_of(request) for request in kind.requests] for kind in kinds}
-    loads = {
-        "batch of sparse lines": of_kind["sparse"],
-        "batch of texts, 300 characters": of_kind["text, 300 characters"],
-    }
-    rows = []
-    for name, instances in loads.items():
+    sparse, texts = of_kind["sparse"], of_kind["text, 300 characters"]
+
+    def rows_a_second(port: int, instances: list[dict[str, Any]]) -> float:
         lines = b"".join(orjson.dumps(instance) + b"\n" for instance in instances) * COPIES
-        speeds: dict[str, list[float]] = {server: [] for server in ports}
-        for turn in range(settings.repeats + 1):
-            for server, port in ports.items():
-                answer, took = stream(port, "/v1/models/text/batch", lines)
-                if answer.count(b'"labels":[') != len(instances) * COPIES:
-                    raise SystemExit(f"expected a prediction a line, found {answer[:300]!r}")
-                if turn:
-                    speeds[server].append(len(instances) * COPIES / took)
-        rows.append(_compared(name, speeds))
-    singles = of_kind["text, 300 characters"]
-    for name, size in (("feedback, 64 events of texts a request", 64), ("feedback, one event a request", 1)):
-        speeds = {server: [] for server in ports}
-        for turn in range(settings.repeats + 1):
-            for server, port in ports.items():
-                requests = [
-                    _feedback(singles, size, f"{server}-{turn}-{size}-{i}") for i in range(EVENT_REQUESTS)
-                ]
-                rate = closed_loop(port, requests, SECONDS)
-                if turn:
-                    speeds[server].append(rate * size)
-        rows.append(_compared(name, speeds))
-    columns = ["", *(f"{server}: rows or events a second" for server in ports)]
-    show(settings, "batches and feedback", [*columns, *(["ratio"] if len(ports) > 1 else [])], rows)
+        answer, took = stream(port, "/v1/models/text/batch", lines)
+        if answer.count(b'"labels":[') != len(instances) * COPIES:
+            raise SystemExit(f"expected a prediction a line, found {answer[:300]!r}")
+        return len(instances) * COPIES / took
+
+    def events_a_second(port: int, size: int) -> float:
+        requests = [_feedback(texts, size) for _ in range(EVENT_REQUESTS)]
+        return size * closed_loop(port, requests, SECONDS)
+
+    loads: dict[str, Callable[[int], float]] = {
+        "batch of sparse lines": lambda port: rows_a_second(port, sparse),
+        "batch of texts, 300 characters": lambda port: rows_a_second(port, texts),
+        "feedback, 64 events of texts a request": lambda port: events_a_second(port, 64),
+        "feedback, one event a request": lambda port: events_a_second(port, 1),
+    }
+    speeds: dict[str, dict[str, list[float]]] = {name: {of: [] for of in checkouts} for name in loads}
+    for _ in range(settings.repeats):
+        with ExitStack() as stack:
+            ports = {
+                name: stack.enter_context(served(store, 1, checkout, own_database=True))[2]
+                for name, (checkout, store) in checkouts.items()
+            }
+            for name, rate in loads.items():
+                for turn in range(BATCH_TURNS + 1):
+                    for server, port in ports.items():
+                        found = rate(port)
+                        if turn:  # the first one warms up
+                            speeds[name][server].append(found)
+    rows = [_compared(name, of_servers) for name, of_servers in speeds.items()]
+    columns = ["", *(f"{server}: rows or events a second" for server in checkouts)]
+    title = f"batches and feedback, {settings.repeats} starts of {BATCH_TURNS} turns"
+    show(settings, title, [*columns, *(["ratio"] if len(checkouts) > 1 else [])], rows)
 
 
 def _instance_of(request: bytes) -> dict[str, Any]:
@@ -284,9 +292,9 @@ def _compared(name: str, speeds: dict[str, list[float]]) -> tuple[str, ...]:
     return name, *(spread(values, 0) for values in speeds.values()), *ratios
 
 
-def _feedback(instances: list[dict[str, Any]], size: int, name: str) -> bytes:
+def _feedback(instances: list[dict[str, Any]], size: int) -> bytes:
     events = [
-        {"event_id": f"{name}-{i}", "instance": instances[i % len(instances)], "labels": []}
+        {"event_id": uuid4().hex, "instance": instances[i % len(instances)], "labels": []}
         for i in range(size)
     ]
     return post("/v1/models/text/feedback", orjson.dumps({"events": events}))
