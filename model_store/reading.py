@@ -2,8 +2,7 @@
 
 import contextlib
 import hashlib
-import threading
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,35 +46,7 @@ from model_store.origin import is_made_for
 from model_store.version import Model, StoredArray, map_version, read_manifest, verify_version
 
 VERIFIED_MAX = 256
-"""How many versions are remembered; one that was forgotten is verified anew."""
-
-
-class Verified:
-    """The keys that were added or asked for last, VERIFIED_MAX at most; any number of threads may use it."""
-
-    def __init__(self) -> None:
-        self._keys: OrderedDict[Hashable, None] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def knows(self, key: Hashable) -> bool:
-        """Return whether a key is remembered; it then counts as the newest."""
-        with self._lock:
-            known = key in self._keys
-            if known:
-                self._keys.move_to_end(key)
-            return known
-
-    def add(self, key: Hashable) -> None:
-        """Remember a key as the newest; beyond VERIFIED_MAX, the oldest is forgotten."""
-        with self._lock:
-            self._keys[key] = None
-            self._keys.move_to_end(key)
-            while len(self._keys) > VERIFIED_MAX:
-                self._keys.popitem(last=False)
-
+"""How many verified versions are remembered; one that was forgotten is verified anew."""
 
 _OPEN_ATTEMPTS = 3
 _LAST_BYTES_MAX = 4096
@@ -101,7 +72,7 @@ class StoreReader:
     def __init__(self, root: Path, *, fs: FileSystem | None = None) -> None:
         self.root = Path(root)
         self._fs = fs or FileSystem()
-        self._verified = Verified()
+        self._verified = deque[Hashable](maxlen=VERIFIED_MAX)
 
     def models(self) -> list[ModelInfo]:
         """Return the models that have a version, by name. Aliases that cannot be read do not raise."""
@@ -350,9 +321,9 @@ class StoreReader:
             model, maps = map_version(self._fs, self._version_path(name, version), manifest)
             digest = hashlib.sha256(repr(manifest).encode()).digest()
             key = (name, version, digest, *(mapped.identity for mapped in maps.values()))
-            if again or (verify and not self._verified.knows(key)):
+            if again or (verify and key not in self._verified):
                 verify_version(model, maps, resting=again)
-                self._verified.add(key)
+                self._verified.append(key)
         return model
 
     def _missing(self, name: str, error: NotFound) -> NotFound:

