@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from model_store.arrays import offset_fault
 from model_store.compiled.handles import I32, I64, U8
-from model_store.documents import parse_sealed, render_sealed
+from model_store.documents import DIGEST, integer, list_of, parse_sealed, record, render_sealed, text
 from model_store.errors import BadNames, Corrupt
 from model_store.fs import FileSystem, Mapped
 from model_store.names import NAME_BYTES_MAX, NameTable, build_names, check_names, check_texts
@@ -39,7 +39,7 @@ SUBJECTS_MAX = 1 << 27
 HEAD_BYTES = 8192
 
 _LANGUAGE = r"[a-z]{1,8}(-[a-z0-9]{1,8}){0,3}"
-_COLUMN = re.compile(rf"{URI}|{NOTATION}|{DEPRECATED}|({NAME}|{OTHERS}){_LANGUAGE}", re.ASCII)
+_COLUMN = rf"{URI}|{NOTATION}|{DEPRECATED}|({NAME}|{OTHERS}){_LANGUAGE}"
 _SCHEMA = 1
 _ALIGNMENT = 64
 _PIECE_BYTES = 1 << 22
@@ -265,33 +265,31 @@ def label_info_pieces(info: LabelInfo) -> Iterator[memoryview | bytes]:
         yield from (piece[at : at + _PIECE_BYTES] for at in range(0, len(piece), _PIECE_BYTES))
 
 
+_HEAD = record(
+    dict,
+    schema_version=integer(_SCHEMA, _SCHEMA),
+    columns=list_of(text(_COLUMN), 2, 2 * LANGUAGES_MAX + 3),
+    language=text(f"({_LANGUAGE})?"),
+    n_subjects=integer(1, SUBJECTS_MAX),
+    n_keys=integer(1, SUBJECTS_MAX),
+    n_texts=integer(1, _BYTES_MAX),
+    n_broader=integer(0, _BYTES_MAX),
+    sha256=DIGEST,
+)
+
+
 def parse_head(data: bytes, where: str) -> Head:
     """Return what the first HEAD_BYTES of a file say; raise Corrupt naming `where`."""
     if len(data) < HEAD_BYTES:
         raise Corrupt(where, f"a head of {HEAD_BYTES} bytes", f"{len(data)} bytes")
-    fields = parse_sealed(data[:HEAD_BYTES].rstrip(b"\n") + b"\n", where)
-    fields.integer("schema_version", _SCHEMA, _SCHEMA)
-    columns = fields.take("columns")
-    well_formed = (
-        type(columns) is list
-        and 2 <= len(columns) <= 2 * LANGUAGES_MAX + 3
-        and all(type(column) is str and _COLUMN.fullmatch(column) for column in columns)
-        and len(set(columns)) == len(columns)
-        and {URI, NOTATION} <= set(columns)
-    )
-    if not well_formed:
-        raise fields.refusal("columns", f"{URI}, {NOTATION} and names in languages", columns)
-    n_subjects = fields.integer("n_subjects", 1, SUBJECTS_MAX)
-    head = Head(
-        tuple(columns),
-        fields.text("language", f"({_LANGUAGE})?"),
-        n_subjects,
-        fields.integer("n_keys", 1, n_subjects),
-        fields.integer("n_texts", 1, _BYTES_MAX),
-        fields.integer("n_broader", 0, _BYTES_MAX),
-        fields.text("sha256", "[0-9a-f]{64}"),
-    )
-    fields.done()
+    found = _HEAD(parse_sealed(data[:HEAD_BYTES].rstrip(b"\n") + b"\n", where), where)
+    del found["schema_version"]
+    head = Head(**found)
+    if len(set(head.columns)) < len(head.columns) or not {URI, NOTATION} <= set(head.columns):
+        raise Corrupt(
+            f"{where}: columns", f"{URI}, {NOTATION} and others, each once", ascii(head.columns)[:80]
+        )
+    integer(1, head.n_subjects)(head.n_keys, f"{where}: n_keys")
     if head.language not in (head.languages or ("",)):
         raise Corrupt(f"{where}: language", "a language of the columns", head.language)
     return head

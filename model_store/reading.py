@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from model_store.alias import ALIAS_BYTES_MAX, SERIAL_MAX, Alias, parse_alias
 from model_store.archive import Writable, archive_pieces
 from model_store.arrays import file_name
-from model_store.documents import parse_sealed
+from model_store.documents import integer, parse_sealed
 from model_store.errors import (
     AliasNotFound,
     Corrupt,
@@ -95,8 +95,8 @@ class StoreReader:
         numbers = [0, *self.versions(name)]
         path = self._home(name) / LAST
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
-            fields = parse_sealed(self._fs.read(path, _LAST_BYTES_MAX), f"{name}: {LAST}")
-            numbers.append(fields.integer("version", 1, VERSION_MAX))
+            found = parse_sealed(self._fs.read(path, _LAST_BYTES_MAX), f"{name}: {LAST}")
+            numbers.append(integer(1, VERSION_MAX)(found.get("version"), f"{name}: {LAST}: version"))
         return max(numbers)
 
     def versions(self, name: str) -> tuple[int, ...]:
