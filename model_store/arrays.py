@@ -253,12 +253,26 @@ def check_lists(group: str, struct: Any, ptr_name: str, ids_name: str, n_ids: in
     n_ids  no id is as great. Cost: one pass
     """
     ptr, ids = getattr(struct, ptr_name), getattr(struct, ids_name)
-    if (index := offset_fault(ptr, len(ids))) >= 0:
-        expected = f"ascending offsets from 0 to {len(ids)}"
-        raise Corrupt(at(f"{group}/{ptr_name}", index), expected, int(ptr[index]))
+    check_offsets(f"{group}/{ptr_name}", ptr, len(ids))
     if (index := _id_fault(ptr, ids, n_ids)) >= 0:
         expected = f"{ids_name} below {n_ids}, ascending in its list"
         raise Corrupt(at(f"{group}/{ids_name}", index), expected, int(ids[index]))
+
+
+def check_offsets(name: str, offsets: I64, last: int) -> None:
+    """Raise Corrupt unless the array of this name, one or more, ascends from 0 to `last`."""
+    if (index := offset_fault(offsets, last)) >= 0:
+        raise Corrupt(at(name, index), f"ascending offsets from 0 to {last}", int(offsets[index]))
+
+
+def check_all(name: str, fits: NDArray[np.bool_], expected: str, values: NDArray[Any]) -> None:
+    """Raise Corrupt, naming the first place, unless all values of the array of this name fit.
+
+    fits, values  of one shape; an array of more than one dimension is indexed as if it were flat
+    """
+    if not fits.all():
+        index = int(fits.argmin())
+        raise Corrupt(at(name, index), expected, values.reshape(-1)[index])
 
 
 def offset_fault(offsets: NDArray[np.int64], last: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, check_lists, empty_group, file_name, has_group, take_group
+from model_store.arrays import check_all, check_lists, empty_group, file_name, has_group, take_group
 from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle
 from model_store.errors import Corrupt
 
@@ -150,11 +150,9 @@ def check_near(near: NearRows, n_columns: int) -> None:
         longest = int(np.diff(ptr).max(initial=0))
         if longest > most:
             raise Corrupt(file_name(f"{NEAR}/{name}"), f"at most {most} in a list", longest)
-    columns = near.feature.astype(np.int64)
-    if len(columns) and (columns[0] < 0 or columns[-1] >= n_columns or (np.diff(columns) <= 0).any()):
-        raise Corrupt(file_name(f"{NEAR}/feature"), f"ascending columns from 0 to {n_columns - 1}", "others")
-    for name, values, greatest in (("scale", near.scale, np.inf), ("other_share", near.other_share, 1)):
-        is_bad = (values < 0) | (values > greatest)
-        if is_bad.any():
-            index = int(is_bad.argmax())
-            raise Corrupt(at(f"{NEAR}/{name}", index), "0 or more, a share at most 1", float(values[index]))
+    rises = np.diff(near.feature, prepend=np.int64(-1)) > 0
+    fits = rises & (near.feature < n_columns)
+    check_all(f"{NEAR}/feature", fits, f"ascending columns from 0 to {n_columns - 1}", near.feature)
+    check_all(f"{NEAR}/scale", near.scale >= 0, "0 or more", near.scale)
+    is_share = (near.other_share >= 0) & (near.other_share <= 1)
+    check_all(f"{NEAR}/other_share", is_share, "a share from 0 to 1", near.other_share)
