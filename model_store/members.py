@@ -102,10 +102,10 @@ def check_ranker(ranker: Ranker, manifest: Manifest, arrays: Mapping[str, NDArra
     """Raise Corrupt unless indices are in bounds and walks end; its floats were seen to be finite."""
     proposing = proposing_of(arrays)
     most = Proposing(CANDIDATES_MAX, BEAM_MAX, FEATURES_MAX, manifest.n_labels)
-    least = Proposing(1, 1, 0, 0)
-    found = np.array(proposing)
-    fits = (found >= least) & (found <= most)
-    check_all(f"{RANKER}/proposing", fits, f"from {tuple(least)} to {tuple(most)}", found)
+    for i, (name, value) in enumerate(proposing._asdict().items()):
+        least = 0 if name in ("name_features", "concepts") else 1
+        if not least <= value <= most[i]:
+            raise Corrupt(at(f"{RANKER}/proposing", i), f"{least} to {most[i]} {name}", value)
     for number in range(len(manifest.members)):
         labels = arrays[map_name(number)]
         fits = (labels >= NO_LABEL) & (labels < manifest.n_labels)
