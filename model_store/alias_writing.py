@@ -20,7 +20,6 @@ from model_store.moves import (
     ROLLED_BACK,
     Cause,
     Move,
-    checked,
     move_of,
     newer_half,
     render_move,
@@ -66,9 +65,8 @@ class AliasWriter(StoreWriter):
 
         When this returns, the change survives a loss of power; when it raises, or the process dies, the alias
         is what it was. Raises what the change does, BadSplit, BadNames, NotFound, Corrupt, StoreUnwritable,
-        ValueError for a verdict that cannot be kept, and Conflict when others change it all the time.
+        and Conflict when others change it all the time.
         """
-        checked(cause or self._by)
         for _ in range(_ATTEMPTS):
             before = self._before(name, alias, anew=anew)
             after = apply(change, before, f"{name}@{alias}")

@@ -87,18 +87,11 @@ def header_fields(text: bytes) -> Any:
 def write_array(fs: FileSystem, directory: Path, name: str, array: NDArray[Any]) -> ArrayInfo:
     """Write an array to its file in `directory`, synced, and return what the manifest says of it.
 
-    Raises ValueError for a type or shape that the format does not have. Cost: one pass for the digest and
-    the disk; no copy when the array is C-contiguous and little-endian.
+    Raises ValueError for a type or shape that the format does not have. Cost: a pass for the digest and
+    one for the disk; no copy when the array is C-contiguous and little-endian.
     """
-    digest = hashlib.sha256()
-
-    def pieces() -> Iterator[bytes | memoryview]:
-        for piece in _pieces_of(name, array):
-            digest.update(piece)
-            yield piece
-
-    write_file(fs, directory / file_name(name), pieces())
-    return _info(array, digest.hexdigest())
+    write_file(fs, directory / file_name(name), _pieces_of(name, array))
+    return info_of(name, array)
 
 
 def info_of(name: str, array: NDArray[Any]) -> ArrayInfo:
@@ -106,12 +99,8 @@ def info_of(name: str, array: NDArray[Any]) -> ArrayInfo:
     digest = hashlib.sha256()
     for piece in _pieces_of(name, array):
         digest.update(piece)
-    return _info(array, digest.hexdigest())
-
-
-def _info(array: NDArray[Any], sha256: str) -> ArrayInfo:
     n_bytes = len(header_of(array.dtype.name, array.shape)) + array.nbytes
-    return ArrayInfo(array.dtype.name, array.shape, n_bytes, sha256)
+    return ArrayInfo(array.dtype.name, array.shape, n_bytes, digest.hexdigest())
 
 
 def _pieces_of(name: str, array: NDArray[Any]) -> Iterator[bytes | memoryview]:
@@ -138,7 +127,9 @@ def map_array(fs: FileSystem, directory: Path, name: str, info: ArrayInfo) -> tu
     mapped = fs.map(directory / where)
     if len(mapped.data) != info.bytes:
         raise Corrupt(where, f"{info.bytes} bytes", f"{len(mapped.data)} bytes")
-    offset = _check_header(where, _head(mapped), info)
+    data = mapped.data  # of an empty file, bytes
+    head = data if isinstance(data, bytes) else read_head(data, HEADER_BYTES_MAX)
+    offset = _check_header(where, head, info)
     dtype = np.dtype(DESCRIPTORS[info.dtype])
     count = math.prod(info.shape)
     if offset + count * dtype.itemsize != info.bytes:
@@ -148,13 +139,6 @@ def map_array(fs: FileSystem, directory: Path, name: str, info: ArrayInfo) -> tu
         array.flags.writeable = False
         return array, mapped
     return np.frombuffer(mapped.data, dtype, count, offset).reshape(info.shape), mapped
-
-
-def _head(mapped: Mapped) -> bytes:
-    """Return the first bytes of a file."""
-    if isinstance(mapped.data, bytes):
-        return mapped.data[:HEADER_BYTES_MAX]
-    return read_head(mapped.data, HEADER_BYTES_MAX)
 
 
 def check_digest(name: str, mapped: Mapped, info: ArrayInfo) -> None:

@@ -296,12 +296,13 @@ def _check_chunk(node: int, chunk: Chunk, n_children: int, n_features: int, size
     wrong = _measure_chunk(
         chunk.features, chunk.row_ptr, chunk.child, chunk.weight, chunk.bias, n_features, sizes_out
     )
-    if wrong == _UNORDERED:
-        raise ValueError(f"node {node}: expected ascending features below {n_features}")
-    if wrong == _NO_CHILD:
-        raise ValueError(f"node {node}: expected children below {n_children}")
-    if wrong == _NOT_FINITE:
-        raise ValueError(f"node {node}: expected finite weights")
+    if wrong != _RIGHT:
+        expected = {
+            _UNORDERED: f"ascending features below {n_features}",
+            _NO_CHILD: f"children below {n_children}",
+            _NOT_FINITE: "finite weights",
+        }
+        raise ValueError(f"node {node}: expected {expected[wrong]}")
 
 
 @kernel

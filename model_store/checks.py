@@ -18,7 +18,7 @@ from model_store.compiled.bits import n_groups
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import I32
 from model_store.ensemble import LANES, TreeEnsemble, no_trees
-from model_store.errors import BadNames, Corrupt
+from model_store.errors import Corrupt
 from model_store.extras import (
     EMBEDDING,
     assemble_calibration,
@@ -32,7 +32,7 @@ from model_store.extras import (
 )
 from model_store.manifest import AT_REST, Manifest, member_arrays, own_arrays
 from model_store.members import assemble_ranker, check_ranker
-from model_store.names import NameTable, check_names
+from model_store.names import NameTable, names_in
 from model_store.near import assemble_near, check_near
 from model_store.origin import read_report
 
@@ -94,7 +94,7 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
     if labels.n_names != manifest.n_labels:
         raise Corrupt(file_name("labels/offsets"), f"{manifest.n_labels} names", labels.n_names)
     for group in sorted(name.rpartition("/")[0] for name in own if name.endswith("/utf8")):
-        _check_name_table(group, arrays)
+        names_in(arrays, group)
     if LABEL_COUNTS in arrays:
         check_all(LABEL_COUNTS, arrays[LABEL_COUNTS] >= 0, "a count of rows", arrays[LABEL_COUNTS])
     if manifest.members:
@@ -208,17 +208,6 @@ def _refuse(fault: Fault) -> None:
     if number:
         name, expected = FAULTS[number]
         raise Corrupt(at(f"{ENSEMBLE}/{name}", index), expected, found)
-
-
-def _check_name_table(group: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    try:
-        table = [arrays[f"{group}/{part}"] for part in ("offsets", "utf8", "slots")]
-    except KeyError as error:
-        raise Corrupt("manifest.json: arrays", f"an array {error.args[0]}", "none") from None
-    try:
-        check_names(*table)
-    except BadNames as error:
-        raise Corrupt(file_name(f"{group}/utf8"), "a table of names", str(error)) from error
 
 
 def _check_forest(e: TreeEnsemble, n_trees: int) -> None:

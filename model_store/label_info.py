@@ -182,9 +182,11 @@ def build_label_info(subjects: Sequence[Subject], by: str = URI, language: str |
         at = None if error.index is None else order[error.index % len(order)]
         raise BadNames(error.fault, at) from error
     ptr, broader = _broader(subjects, order)
-    body = _pieces(offsets, ptr, keys.slots, broader, utf8)
+    digest = hashlib.sha256()
+    for piece in _pieces(offsets, ptr, keys.slots, broader, utf8):
+        digest.update(piece)
     default = language or (languages[0] if languages else "")
-    head = Head(columns, default, len(order), n_keys, len(utf8), len(broader), _digest(body))
+    head = Head(columns, default, len(order), n_keys, len(utf8), len(broader), digest.hexdigest())
     return _assemble(head, offsets, ptr, keys.slots, broader, utf8)
 
 
@@ -353,10 +355,3 @@ def _pieces(*arrays: NDArray[Any]) -> list[memoryview | bytes]:
         pieces.append(little.view(np.uint8).data)
         pieces.append(bytes(_padded(little.nbytes) - little.nbytes))
     return pieces
-
-
-def _digest(pieces: Sequence[memoryview | bytes]) -> str:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()

@@ -115,17 +115,12 @@ def near_features(arrays: Mapping[str, NDArray[Any]]) -> int:
     return len(NEAR_FEATURES) if has_near(arrays) else 0
 
 
-def no_near(n_labels: int) -> NearRows:
-    """Return what a version without near rows has: none of any label."""
-    of_label = np.zeros(n_labels + 1, np.int64)
-    of_none = {"feature_ptr": of_label[:1], "row_label_ptr": of_label[:1]}
-    return empty_group(NearRows, label_ptr=of_label, other_ptr=of_label, **of_none)
-
-
 def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows:
     """Return the near rows of a version, read-only; raise Corrupt. Reads no data."""
     if not has_near(arrays):
-        return no_near(n_labels)
+        of_label = np.zeros(n_labels + 1, np.int64)
+        of_none = {"feature_ptr": of_label[:1], "row_label_ptr": of_label[:1]}
+        return empty_group(NearRows, label_ptr=of_label, other_ptr=of_label, **of_none)
     sizes: dict[str, int | str] = {"label_ptr": n_labels + 1, "other_ptr": n_labels + 1, "value": "row"}
     sizes |= {"feature_ptr": "feature+1", "row_label_ptr": "scale+1", "other_share": "other_label"}
     return take_group(arrays, NEAR, NearRows, **sizes)

@@ -93,9 +93,8 @@ class StoreReader:
     def last_version(self, name: str) -> int:
         """Return the highest number that a version of a model has or had, 0 if none; raise Corrupt."""
         numbers = [0, *self.versions(name)]
-        path = self._home(name) / LAST
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
-            found = parse_sealed(self._fs.read(path, _LAST_BYTES_MAX), f"{name}: {LAST}")
+        if (data := self._read(self._home(name) / LAST, _LAST_BYTES_MAX)) is not None:
+            found = parse_sealed(data, f"{name}: {LAST}")
             numbers.append(integer(1, VERSION_MAX)(found.get("version"), f"{name}: {LAST}: version"))
         return max(numbers)
 
@@ -122,7 +121,14 @@ class StoreReader:
 
         Cost: a read of up to MOVES_BYTES_MAX. Raises StoreUnreadable.
         """
-        return parse_moves(self._moves_bytes(name), lambda alias: self._document_or_damaged(name, alias))
+
+        def found(alias: str) -> Alias | None:
+            try:
+                return self._document(name, check_alias(alias))
+            except Corrupt:  # it is taken to be the newest
+                return Alias(0, serial=SERIAL_MAX)
+
+        return parse_moves(self._moves_bytes(name), found)
 
     def users_of(self, name: str, version: int) -> list[str]:
         """Return what names a version: aliases, `canary of ALIAS`, `shadow of ALIAS`. Raises Corrupt."""
@@ -176,10 +182,8 @@ class StoreReader:
 
         Cost: a read of 8 kB. Its `sha256` differs whenever the info does. Raises StoreUnreadable.
         """
-        path = self._home(name) / LABEL_INFO
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
-            return parse_head(self._fs.read(path, HEAD_BYTES - 1), f"{name}: {LABEL_INFO}")
-        return None
+        data = self._read(self._home(name) / LABEL_INFO, HEAD_BYTES - 1)
+        return None if data is None else parse_head(data, f"{name}: {LABEL_INFO}")
 
     def label_info(self, name: str) -> LabelInfo | None:
         """Return a model's label info, mapped, every digest and invariant checked; None where there is none.
@@ -211,13 +215,15 @@ class StoreReader:
         is label info. Raises StoreUnreadable unless the store is a directory that can be read.
         """
         self._check_root()
-        found = []
+        found: list[object] = []
         for entry in self._entries(self.root / MODELS):
             home = self.root / MODELS / entry.name
-            names = [file.name for file in self._entries(home / ALIASES)]
-            aliases = [(name, self._bytes(home / ALIASES / name, ALIAS_BYTES_MAX)) for name in names]
-            info = self._bytes(home / LABEL_INFO, HEAD_BYTES - 1)
-            found.append((entry.name, self._entries(home / VERSIONS), aliases, info))
+            files = {home / ALIASES / file.name: ALIAS_BYTES_MAX for file in self._entries(home / ALIASES)}
+            files[home / LABEL_INFO] = HEAD_BYTES - 1
+            found += [entry.name, *self._entries(home / VERSIONS)]
+            for path, bytes_max in files.items():
+                with contextlib.suppress(Corrupt):  # something that is no file
+                    found.append((path.name, self._read(path, bytes_max)))
         return tuple(found)
 
     def published(self, name: str, made_for: str) -> Manifest | None:
@@ -276,11 +282,11 @@ class StoreReader:
             found = error.strerror or type(error).__name__
             raise StoreUnreadable.of(self.root, "to read the directory of the models", found) from error
 
-    def _bytes(self, path: Path, bytes_max: int) -> bytes:
-        """Return what a small file holds; nothing of one that is not there, or is no file."""
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError, Corrupt), self._reading(path):
+    def _read(self, path: Path, bytes_max: int) -> bytes | None:
+        """Return what a small file holds, None where there is none. Raises Corrupt for what is no file."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
             return self._fs.read(path, bytes_max)
-        return b""
+        return None
 
     def _alias_names(self, name: str) -> list[str]:
         return sorted({LATEST, *self._alias_files(name)})
@@ -296,24 +302,14 @@ class StoreReader:
 
     def _document(self, name: str, alias: str) -> Alias | None:
         """Return the alias in its file, None without one. Raises Corrupt."""
-        path = self._home(name) / ALIASES / alias_file(alias)
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
-            return parse_alias(self._fs.read(path, ALIAS_BYTES_MAX), f"{name}: alias {alias}")
+        data = self._read(self._home(name) / ALIASES / alias_file(alias), ALIAS_BYTES_MAX)
+        if data is not None:
+            return parse_alias(data, f"{name}: alias {alias}")
         self._alias_files(name)
         return None
 
-    def _document_or_damaged(self, name: str, alias: str) -> Alias | None:
-        """Do as `_document`; a damaged one is taken to be the newest."""
-        try:
-            return self._document(name, check_alias(alias))
-        except Corrupt:
-            return Alias(0, serial=SERIAL_MAX)
-
     def _moves_bytes(self, name: str) -> bytes:
-        path = self._home(name) / MOVES
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
-            return self._fs.read(path, 2 * MOVES_BYTES_MAX)
-        return b""
+        return self._read(self._home(name) / MOVES, 2 * MOVES_BYTES_MAX) or b""
 
     def _open(self, name: str, version: int, *, verify: bool, again: bool = False) -> Model:
         manifest = self.manifest(name, version)

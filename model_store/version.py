@@ -289,11 +289,8 @@ def unpack(packed: Packed) -> Model:
         raise Corrupt("packed model", f"the arrays {sorted(manifest.arrays)}", sorted(found))
     arrays = {name: _plain(array) for name, array in found.items()}
     for name, info in manifest.arrays.items():
-        array = arrays[name]
-        if (array.dtype.name, array.shape) != (info.dtype, info.shape):
-            raise Corrupt(f"packed model: {name}", f"{info.dtype}{info.shape}", f"{array.dtype}{array.shape}")
-        if (sha256 := info_of(name, array).sha256) != info.sha256:
-            raise Corrupt(f"packed model: {name}", f"sha256 {info.sha256}", sha256)
+        if (there := info_of(name, arrays[name])) != info:
+            raise Corrupt(f"packed model: {name}", str(info), str(there))
     ensemble, labels = assemble(manifest, arrays)
     check_version(manifest, arrays)
     return Model(manifest, ensemble, labels, arrays)

@@ -53,9 +53,6 @@ def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:
         "seed": manifest.seed,
         "data": manifest.data._asdict(),
         "metrics": dict(manifest.metrics),
-        "parent": origin.get("parent"),
-        "job": origin.get("job"),
-        "rule": origin.get("rule"),
-        "calibration": origin.get("calibration"),
+        **{name: origin.get(name) for name in ("parent", "job", "rule", "calibration")},
         "promotions": [history_facts(model, move) for move in to_it if move.action not in (SPLIT, DENIED)],
     }
