@@ -30,7 +30,7 @@ from model_store.extras import (
     has_rerank,
     is_full,
 )
-from model_store.manifest import AT_REST, Manifest, member_arrays, own_arrays
+from model_store.manifest import AT_REST, Manifest, member_arrays, member_prefix
 from model_store.members import assemble_ranker, check_ranker
 from model_store.names import NameTable, names_in
 from model_store.near import assemble_near, check_near
@@ -86,7 +86,8 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
             check_version(member, member_arrays(number, arrays))
         except Corrupt as error:
             raise error.within(f"member {number}") from error
-    own = own_arrays(len(manifest.members), arrays)
+    of_members = tuple(map(member_prefix, range(len(manifest.members))))
+    own = {name: array for name, array in arrays.items() if not name.startswith(of_members)}
     for name, array in own.items():
         # `_check_dense` sees those of ensemble/dense, in any type
         if array.dtype.kind == "f" and name != "ensemble/dense" and not name.startswith(AT_REST):

@@ -203,7 +203,7 @@ def _columns(languages: Sequence[str], by: str) -> tuple[str, ...]:
 
 
 def _text(subject: Subject, column: str) -> str:
-    """Return what a subject has in a column, "" for nothing."""
+    """Return what a subject has in a column, "" for nothing; of other names as many as it has room for."""
     if column == URI:
         return subject.uri
     if column == NOTATION:
@@ -211,18 +211,13 @@ def _text(subject: Subject, column: str) -> str:
     if column == DEPRECATED:
         return DEPRECATED if subject.deprecated else ""
     if column.startswith(OTHERS):
-        return _others(subject, column.removeprefix(OTHERS))
+        text = ""
+        for tag, _, name in subject.others:
+            longer = f"{text}{BETWEEN_OTHERS}{name}" if text else name
+            if column == OTHERS + tag and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX:
+                text = longer
+        return text
     return subject.names.get(column.removeprefix(NAME), "")
-
-
-def _others(subject: Subject, language: str) -> str:
-    """Return the other names of a subject in a language, in one text: as many as it has room for."""
-    text = ""
-    for tag, _, name in subject.others:
-        longer = f"{text}{BETWEEN_OTHERS}{name}" if text else name
-        if tag == language and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX:
-            text = longer
-    return text
 
 
 def _texts(subjects: Sequence[Subject], order: Sequence[int], columns: Sequence[str]) -> tuple[I64, U8]:

@@ -245,12 +245,6 @@ def member_arrays(number: int, arrays: Mapping[str, Item]) -> dict[str, Item]:
     return {name.removeprefix(prefix): item for name, item in arrays.items() if name.startswith(prefix)}
 
 
-def own_arrays(n_members: int, arrays: Mapping[str, Item]) -> dict[str, Item]:
-    """Return what belongs to no member."""
-    prefixes = tuple(map(member_prefix, range(n_members)))
-    return {name: item for name, item in arrays.items() if not name.startswith(prefixes)}
-
-
 def _schema(found: Any, where: str) -> int:
     version: int = integer(1, VERSION_MAX)(found, where)
     if version > SCHEMA_VERSION:

@@ -82,7 +82,9 @@ class Store(AliasWriter):
             manifest = self._commit(name, stage, manifest, latest=latest, cause=cause)
             if has_info:
                 with self._locked(name):
-                    self._adopt_label_info(name, info)
+                    if LABEL_INFO not in [entry.name for entry in self._entries(self._home(name))]:
+                        self._fs.rename(info, self._home(name) / LABEL_INFO)
+                        self._fs.fsync_dir(self._home(name))
             return manifest
 
     def mirror(

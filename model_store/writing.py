@@ -236,12 +236,6 @@ class StoreWriter(StoreReader):
             self._fs.rename(staged, self._home(name) / LABEL_INFO)
             self._fs.fsync_dir(self._home(name))
 
-    def _adopt_label_info(self, name: str, staged: Path) -> None:
-        """Make a staged file the label info of a model that has none; under the lock."""
-        if LABEL_INFO not in [entry.name for entry in self._entries(self._home(name))]:
-            self._fs.rename(staged, self._home(name) / LABEL_INFO)
-            self._fs.fsync_dir(self._home(name))
-
     def _remove_label_info(self, name: str, stage: Path) -> bool:
         """Move label info away, if there is any, and sync; under the lock."""
         if LABEL_INFO not in [entry.name for entry in self._entries(self._home(name))]:

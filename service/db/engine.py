@@ -67,9 +67,6 @@ class Database:
         is_postgresql = self._engine.dialect.name == "postgresql"  # SQLite's reads see one state as it is
         one_state = {"isolation_level": "REPEATABLE READ"} if is_postgresql else {}
         self._reading = self._engine.execution_options(**one_state)
-        self._keeps = not is_postgresql  # whose connections the pool tries before they are used again
-        self._kept: Connection | None = None
-        self._keeping = threading.Lock()
         self._migrating = threading.Lock()
         self._migrated = False
 
@@ -96,42 +93,20 @@ class Database:
         then nothing was done, or, when the connection broke in the commit itself, everything.
         """
         self._migrate()
-        with self._errors(), self._begin() as connection:
+        with self._errors(), self._writing.begin() as connection:
             yield connection
-
-    @contextlib.contextmanager
-    def _begin(self) -> Iterator[Connection]:
-        """Yield a connection in a writing transaction: a kept one, which costs half."""
-        with self._keeping:
-            connection, self._kept = self._kept, None
-        connection = connection or self._writing.connect()
-        try:
-            with connection.begin():
-                yield connection
-        except BaseException:
-            connection.close()
-            raise
-        with self._keeping:
-            if self._keeps and self._kept is None:
-                self._kept = connection
-                return
-        connection.close()
 
     def _migrate(self) -> None:
         if self._migrated:
             return
         with self._migrating:
             if not self._migrated:
-                with self._errors(), self._begin() as connection:
+                with self._errors(), self._writing.begin() as connection:
                     migrate(connection)
                 self._migrated = True
 
     def close(self) -> None:
         """Close all connections; a later use opens new ones."""
-        with self._keeping:
-            connection, self._kept = self._kept, None
-        if connection is not None:
-            connection.close()
         self._engine.dispose()
 
     @contextlib.contextmanager
