@@ -151,9 +151,6 @@ Change = Callable[[Alias], Alias | None]
 LabelChange = Callable[[tuple[str, ...]], Collection[str]]
 """Labels that an alias denies -> those that it is to deny."""
 
-_ROUNDING = 1e-6
-"""Parts by which a fraction may miss a whole number of them: doubles do."""
-
 
 def apply(change: Change, alias: Alias, place: str) -> Alias | None:
     """Return an alias after a change: what was before where nothing has changed.
@@ -264,7 +261,7 @@ def parts_of(name: str, fraction: float) -> int:
     if fraction == 1 and name == "share":
         return PARTS
     parts = round(fraction * PARTS) if 0 < fraction < 1 else 0
-    if not 0 < parts < PARTS or abs(fraction * PARTS - parts) > _ROUNDING:
+    if not 0 < parts < PARTS or abs(fraction * PARTS - parts) > 1e-6:  # doubles miss
         expected = f"a multiple of {1 / PARTS:g} above 0 and {'at most' if name == 'share' else 'below'} 1"
         raise BadSplit(f"{name}: expected {expected}, found {fraction:g}")
     return parts

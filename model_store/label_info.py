@@ -115,8 +115,11 @@ class LabelInfo(NamedTuple):
 
     def text(self, column: str, subject: int) -> str | None:
         """Return what subject i, 0 <= i < n, has in a column; None: nothing, also for an unknown column."""
-        columns = self.head.columns
-        return self._text(columns.index(column), subject) if column in columns else None
+        if column not in self.head.columns:
+            return None
+        at = self.head.columns.index(column) * self.head.n_subjects + subject
+        start, end = self.offsets[at], self.offsets[at + 1]
+        return self.utf8[start:end].tobytes().decode() if start < end else None
 
     def texts(self, column: str) -> I64:
         """Return int64[n + 1]: where the texts of a column, one of the head's, begin in `utf8`, and end."""
@@ -125,21 +128,12 @@ class LabelInfo(NamedTuple):
 
     def names(self, subject: int) -> dict[str, str]:
         """Return the names of subject i, 0 <= i < n, by language, in the order of the columns."""
-        texts = ((column, self._text(at, subject)) for at, column in enumerate(self.head.columns))
-        return {
-            column.removeprefix(NAME): text
-            for column, text in texts
-            if text is not None and column.startswith(NAME)
-        }
+        texts = {tag: self.text(f"{NAME}{tag}", subject) for tag in self.head.languages}
+        return {tag: text for tag, text in texts.items() if text is not None}
 
     def deprecated(self) -> NDArray[np.bool_] | None:
         """Return whether each subject is deprecated, bool[n]; None: none is."""
         return np.diff(self.texts(DEPRECATED)) > 0 if DEPRECATED in self.head.columns else None
-
-    def _text(self, column: int, subject: int) -> str | None:
-        at = column * self.head.n_subjects + subject
-        start, end = self.offsets[at], self.offsets[at + 1]
-        return self.utf8[start:end].tobytes().decode() if start < end else None
 
     def above(self, subject: int) -> list[int]:
         """Return the subjects above subject i, 0 <= i < n."""

@@ -83,7 +83,12 @@ def connect(address: str) -> Iterator[Any]:
     is_ours = not ray.is_initialized()
     if is_ours:
         _reach(address)
-        _join(ray, address)
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of what it will do
+        try:
+            ray.init(address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            found = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            raise Unavailable(f"ray: expected to join the cluster at {address}, found {found}") from None
     try:
         _check_nodes(ray)
         yield ray
@@ -109,15 +114,6 @@ def _reach(address: str) -> None:
     except OSError as error:
         fault = f"expected a cluster at {place}, found none: {error.strerror or error}"
         raise Unavailable(f"ray: {fault}") from None
-
-
-def _join(ray: Any, address: str) -> None:
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of what it will do
-    try:
-        ray.init(address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        found = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise Unavailable(f"ray: expected to join the cluster at {address}, found {found}") from None
 
 
 def _versions() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The index of an object store: its models, their aliases, and the digests of what these name."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from model_store.alias import SERIAL_MAX, Alias, alias_of
 from model_store.documents import (
@@ -63,7 +63,12 @@ def render_index(index: RemoteIndex) -> bytes:
 
     Raises BadNames for more than an index may hold.
     """
-    models = {name: _fields_of(model) for name, model in index.models.items()}
+    models = {}
+    for name, model in index.models.items():
+        aliases = {alias: found.fields() for alias, found in model.aliases.items()}
+        digests = {str(version): digest for version, digest in model.digests.items()}
+        info = model.label_info and model.label_info._asdict()
+        models[name] = {"aliases": aliases, "digests": digests, "label_info": info}
     data = render_sealed({"generation": index.generation, "models": models})
     n_aliases = max(len(model.aliases) for model in index.models.values())
     for found, most, what in (
@@ -82,14 +87,6 @@ def parse_index(data: bytes, where: str) -> RemoteIndex:
         raise Corrupt(where, f"at most {INDEX_BYTES_MAX} bytes", "more")
     index: RemoteIndex = _INDEX(parse_sealed(data, where), where)
     return index
-
-
-def _fields_of(model: RemoteModel) -> dict[str, Any]:
-    return {
-        "aliases": {name: alias.fields() for name, alias in model.aliases.items()},
-        "digests": {str(version): digest for version, digest in model.digests.items()},
-        "label_info": model.label_info and model.label_info._asdict(),
-    }
 
 
 def _model_of(found: object, where: str) -> RemoteModel:
