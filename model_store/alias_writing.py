@@ -21,7 +21,6 @@ from model_store.moves import (
     Cause,
     Move,
     move_of,
-    newer_half,
     render_move,
 )
 from model_store.reading import no_version
@@ -171,7 +170,8 @@ class AliasWriter(StoreWriter):
         number = max([*serials, *(move.id for move in self.moves(name)[-1:])], default=0)
         lines = [render_move(move._replace(id=number + i)) for i, move in enumerate(moves, 1)]
         if len(data) > MOVES_BYTES_MAX:
-            data = newer_half(data)
+            data = data[-MOVES_BYTES_MAX // 2 :]
+            data = data[data.find(b"\n") + 1 :]
             self._append(stage / MOVES, data)
             self._fs.rename(stage / MOVES, path)
         is_cut_off = data and not data.endswith(b"\n")

@@ -154,11 +154,8 @@ def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[Tr
 def _assemble_labels(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NameTable:
     if LABEL_COUNTS in arrays:
         take(arrays, LABEL_COUNTS, "int64", (n_labels,))
-    return NameTable(
-        take(arrays, "labels/offsets", "int64", (n_labels + 1,)),
-        take(arrays, "labels/utf8", "uint8", (None,)),
-        take(arrays, "labels/slots", "int32", (None,)),
-    )
+    shapes = {"offsets": ("int64", (n_labels + 1,)), "utf8": ("uint8", (None,)), "slots": ("int32", (None,))}
+    return NameTable(*(take(arrays, f"{LABELS}/{name}", *spec) for name, spec in shapes.items()))
 
 
 def tree_features(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int:

@@ -185,7 +185,6 @@ def build_label_info(subjects: Sequence[Subject], by: str = URI, language: str |
 
 
 def _columns(languages: Sequence[str], by: str) -> tuple[str, ...]:
-    """Return the columns, `by` first."""
     if len(languages) > LANGUAGES_MAX:
         raise ValueError(f"expected names in at most {LANGUAGES_MAX} languages, found {len(languages)}")
     columns = [URI, NOTATION, *(f"{NAME}{language}" for language in languages)]
@@ -326,7 +325,6 @@ def _assemble(head: Head, offsets: I64, ptr: I64, slots: I32, broader: I32, utf8
 
 
 def _sizes(head: Head) -> list[int]:
-    """Return the bytes of each array behind the head."""
     n_texts = len(head.columns) * head.n_subjects + 1
     n_slots = head.n_keys + head.n_keys // 2 + 1
     return [8 * n_texts, 8 * (head.n_subjects + 1), 4 * n_slots, 4 * head.n_broader, head.n_texts]

@@ -182,7 +182,6 @@ def render_manifest(manifest: Manifest) -> bytes:
 
 
 def _facts(manifest: Manifest) -> dict[str, Any]:
-    """Return all fields but those of the arrays and members."""
     return {
         **{name: getattr(manifest, name) for name in _FACTS},
         "trainer": manifest.trainer._asdict(),

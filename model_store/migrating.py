@@ -37,7 +37,6 @@ class OldStore(AliasWriter):
         return {alias for entry in entries if (alias := alias_in(entry.name)) is not None}
 
     def _old_files(self, name: str) -> list[str]:
-        """Return the old files of aliases, `latest` last."""
         files = [entry.name for entry in self._entries(self._home(name) / ALIASES)]
         old = [file for file in files if is_alias(file) and alias_in(file) is None]
         return sorted(old, key=lambda file: (file == LATEST, file))

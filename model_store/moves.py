@@ -114,12 +114,6 @@ def parse_moves(data: bytes, found: Callable[[str], Alias | None]) -> list[Move]
     return moves
 
 
-def newer_half(data: bytes) -> bytes:
-    """Return the newer lines of a file of moves, of half of the most bytes at most."""
-    kept = data[-MOVES_BYTES_MAX // 2 :]
-    return kept[kept.find(b"\n") + 1 :]
-
-
 def _came_about(move: Move, alias: Alias | None) -> bool:
     if move.action == REFUSED:
         return True
@@ -129,7 +123,6 @@ def _came_about(move: Move, alias: Alias | None) -> bool:
 
 
 def _parse(line: bytes) -> Move | None:
-    """Return the move in a line, None where there is none."""
     try:
         fields = json.loads(line)
         move = Move(**fields)

@@ -1,16 +1,17 @@
 """The half of the store that reads: models, versions and aliases, which anybody may read at any time."""
 
 import contextlib
+import errno
 import hashlib
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from numpy.typing import NDArray
 
 from model_store.alias import ALIAS_BYTES_MAX, SERIAL_MAX, Alias, parse_alias
-from model_store.archive import Writable, archive_pieces
+from model_store.archive import archive_pieces
 from model_store.arrays import file_name
 from model_store.documents import integer, parse_sealed
 from model_store.errors import (
@@ -251,7 +252,7 @@ class StoreReader:
         with self._reading_version(name, version):
             yield from archive_pieces(self._fs, directory, manifest, info)
 
-    def export(self, name: str, version: int, file: Writable, *, label_info: bool = False) -> None:
+    def export(self, name: str, version: int, file: BinaryIO, *, label_info: bool = False) -> None:
         """Write what `archive` yields to `file`. Raises what that does, and what `file` raises."""
         for piece in self.archive(name, version, label_info=label_info):
             file.write(piece)
@@ -265,7 +266,6 @@ class StoreReader:
         return self._home(name) / VERSIONS / str(check_version(version))
 
     def _entries(self, path: Path) -> list[Entry]:
-        """Return the entries of a directory, none when there is no such directory."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
             return self._fs.entries(path)
         return []
@@ -274,13 +274,10 @@ class StoreReader:
         """Raise StoreUnreadable unless the store is a directory that can be read; it may be empty."""
         try:
             self._fs.entries(self.root)
-        except FileNotFoundError:
-            raise StoreUnreadable.of(self.root, "the directory of the models", "none") from None
-        except NotADirectoryError:
-            raise StoreUnreadable.of(self.root, "the directory of the models", "a file") from None
         except OSError as error:
-            found = error.strerror or type(error).__name__
-            raise StoreUnreadable.of(self.root, "to read the directory of the models", found) from error
+            kinds = {errno.ENOENT: "none", errno.ENOTDIR: "a file"}
+            found = kinds.get(error.errno or 0) or error.strerror or type(error).__name__
+            raise StoreUnreadable.of(self.root, "the directory of the models", found) from error
 
     def _read(self, path: Path, bytes_max: int) -> bytes | None:
         """Return what a small file holds, None where there is none. Raises Corrupt for what is no file."""
@@ -301,7 +298,6 @@ class StoreReader:
         return {alias for file in files if (alias := alias_in(file)) is not None}
 
     def _document(self, name: str, alias: str) -> Alias | None:
-        """Return the alias in its file, None without one. Raises Corrupt."""
         data = self._read(self._home(name) / ALIASES / alias_file(alias), ALIAS_BYTES_MAX)
         if data is not None:
             return parse_alias(data, f"{name}: alias {alias}")
@@ -331,7 +327,6 @@ class StoreReader:
         return missing
 
     def _reading(self, path: Path) -> contextlib.AbstractContextManager[None]:
-        """Give the errors of reading their types, but for missing files."""
         return reading(self.root, path)
 
     @contextlib.contextmanager

@@ -97,6 +97,11 @@ class Draft:
         return sum(written) + HEADROOM_BYTES
 
 
+_OF_MANIFEST = {field.name for field in dataclasses.fields(Draft)} & {
+    field.name for field in dataclasses.fields(Manifest)
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Model:
     """An opened version: everything mapped read-only; it stays valid when the version is deleted.
@@ -130,19 +135,10 @@ def draft_of(model: Model) -> Draft:
     own = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
     own |= {f"{LABELS}/{name}" for name in model.labels._fields}
     return Draft(
-        kind=manifest.kind,
-        link=manifest.link,
-        weights=manifest.weights,
-        n_features=manifest.n_features,
-        trainer=manifest.trainer,
-        seed=manifest.seed,
-        data=manifest.data,
-        metrics=manifest.metrics,
-        features=manifest.features,
+        **{name: getattr(manifest, name) for name in _OF_MANIFEST},
         ensemble=model.ensemble,
         labels=model.labels,
         extra={name: array for name, array in model.arrays.items() if name not in own | {MADE_FOR}},
-        members=manifest.members,
     )
 
 

@@ -28,7 +28,6 @@ class AuditEntry(NamedTuple):
     at          seconds since 1970
     key_id      the key's, `environment` for that of the settings, `` for a command's user
     who         the key's name, or the user's
-    action      what was asked for, as `promote`
     target      what it was done to, as `debtags@3 stable`
     outcome     `done`, or the code of the problem that was answered
     request_id  as in the log, `` for a command

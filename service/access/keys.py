@@ -198,24 +198,16 @@ def find_key(connection: Connection, key_id: str) -> AccessKey:
     return _key_of(row)
 
 
-def has_admin_key(connection: Connection) -> bool:
-    """Return whether there is, or was, a key with the scope `admin`."""
-    return any(AccessScope.ADMIN in key.scopes for key in all_keys(connection))
-
-
 def ensure_admin_key(database: Database) -> str | None:
     """Make an admin key where the database never had one, and return its text; else None.
 
     Of several processes that begin at once one makes it. One that was revoked is not made up for: `xylem keys
     create --scope admin` makes another, at the machine. Raises DatabaseUnavailable.
     """
-    with database.read() as connection:
-        if has_admin_key(connection):
-            return None
     with database.write() as connection:
         if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
             connection.exec_driver_sql(f"LOCK TABLE {ACCESS_KEYS.name} IN SHARE ROW EXCLUSIVE MODE")
-        if has_admin_key(connection):
+        if any(AccessScope.ADMIN in key.scopes for key in all_keys(connection)):
             return None
         return add_key(connection, FIRST_KEY_NAME, frozenset({AccessScope.ADMIN}), None).text
 

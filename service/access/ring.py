@@ -176,7 +176,6 @@ class KeyRing:
             self._read_at = began
 
     def _look(self) -> None:
-        """Read the keys, and now and then write which were used."""
         self._try(self.refresh)
         if self._ticks() - self._wrote_uses_at >= USE_SECONDS:
             self._try(self._write_uses)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import URL, Connection, Dialect, Engine, Insert, Table, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Insert, Table, create_engine, event, make_url
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
@@ -29,8 +29,6 @@ STATEMENT_SECONDS = 30
 
 CONNECTIONS_KEPT = 5
 """Connections that stay open when nobody uses them, at most."""
-
-_RETRY_SECONDS = 0.01
 
 _POSTGRESQL = f"-c statement_timeout={STATEMENT_SECONDS}s -c idle_in_transaction_session_timeout=60s"
 
@@ -181,7 +179,7 @@ def _write_ahead(connection: Any) -> None:
         except sqlite3.OperationalError:
             if time.monotonic() > until:
                 raise
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(0.01)
 
 
 def _begin_sqlite(connection: Connection) -> None:
@@ -217,10 +215,9 @@ class Compiled:
         which `Database.read` and `Database.write` know.
         """
         dialect = connection.dialect
-        text = self._texts.get(dialect.name) or self._compile(dialect)
+        text = self._texts.get(dialect.name)
+        if text is None:
+            named = sqlite.dialect(paramstyle="named") if dialect.name == "sqlite" else dialect
+            text = str(self._statement.compile(dialect=named, column_keys=self._columns))
+            self._texts[dialect.name] = text
         return connection.connection.cursor().execute(text, parameters)
-
-    def _compile(self, dialect: Dialect) -> str:
-        named = sqlite.dialect(paramstyle="named") if dialect.name == "sqlite" else dialect
-        text = str(self._statement.compile(dialect=named, column_keys=self._columns))
-        return self._texts.setdefault(dialect.name, text)

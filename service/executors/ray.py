@@ -194,8 +194,6 @@ def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, l
 
 
 class _InStore(NamedTuple):
-    """A value of the object store."""
-
     ref: Any
 
     def get(self) -> Any:
@@ -292,7 +290,6 @@ class RayCrew(Crew):
             self._cancel(running)
 
     def _first(self, running: deque[Any]) -> tuple[float, list[Any]]:
-        """Return what the first task returned, which leaves the queue."""
         found = self._result(self._next([running[0]]))
         running.popleft()
         return found
