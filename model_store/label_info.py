@@ -28,9 +28,6 @@ URI, NOTATION, NAME, OTHERS, DEPRECATED = "uri", "notation", "name:", "others:",
 """The columns; that of the names in a language begins with NAME, that of other names with OTHERS. Deprecated
 subjects have the text DEPRECATED in its column, which is there where some are."""
 
-BETWEEN_OTHERS = " | "
-"""What stands between two other names of a subject."""
-
 UNDETERMINED = "und"
 """The language of names of which none is said (BCP 47)."""
 
@@ -206,7 +203,7 @@ def _text(subject: Subject, column: str) -> str:
     if column.startswith(OTHERS):
         text = ""
         for tag, _, name in subject.others:
-            longer = f"{text}{BETWEEN_OTHERS}{name}" if text else name
+            longer = f"{text} | {name}" if text else name
             if column == OTHERS + tag and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX:
                 text = longer
         return text

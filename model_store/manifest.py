@@ -262,11 +262,7 @@ def _is_parameter(found: Any) -> bool:
     return all(map(is_scalar, found if type(found) is list else [found]))
 
 
-def _metric(found: Any, where: str) -> float:
-    is_finite = checked("a finite number", lambda x: type(x) in (int, float) and is_scalar(x))
-    return float(is_finite(found, where))
-
-
+_FINITE = checked("a finite number", lambda found: type(found) in (int, float) and is_scalar(found))
 _COUNT = integer(0, (1 << 63) - 1)
 _PARAMETERS = object_of(
     checked("a string, number, boolean, null, or a list of such", _is_parameter), ITEMS_MAX
@@ -288,7 +284,7 @@ _FACTS: dict[str, Check] = {
     "seed": _COUNT,
     "code_version": text(r"[0-9A-Za-z.+_-]{1,64}"),
     "data": record(DataInfo, source=text(r"[^\x00-\x1f\x7f/]{0,255}"), rows=_COUNT, sha256=DIGEST),
-    "metrics": object_of(_metric, ITEMS_MAX),
+    "metrics": object_of(_FINITE, ITEMS_MAX),
     "features": _PARAMETERS,
 }
 """All fields but those of the arrays and members, in the order of Manifest."""

@@ -49,9 +49,6 @@ from model_store.version import Model, StoredArray, map_version, read_manifest, 
 VERIFIED_MAX = 256
 """How many verified versions are remembered; one that was forgotten is verified anew."""
 
-_OPEN_ATTEMPTS = 3
-_LAST_BYTES_MAX = 4096
-
 
 class ModelInfo(NamedTuple):
     """A model of the store: its versions, ascending, its aliases by name, and those that cannot be read."""
@@ -94,7 +91,7 @@ class StoreReader:
     def last_version(self, name: str) -> int:
         """Return the highest number that a version of a model has or had, 0 if none; raise Corrupt."""
         numbers = [0, *self.versions(name)]
-        if (data := self._read(self._home(name) / LAST, _LAST_BYTES_MAX)) is not None:
+        if (data := self._read(self._home(name) / LAST, 4096)) is not None:
             found = parse_sealed(data, f"{name}: {LAST}")
             numbers.append(integer(1, VERSION_MAX)(found.get("version"), f"{name}: {LAST}: version"))
         return max(numbers)
@@ -165,7 +162,7 @@ class StoreReader:
         files before. Without, it takes milliseconds whatever the size, and no kernel may be given the model
         that was not verified before.
         """
-        for _ in range(_OPEN_ATTEMPTS):
+        for _ in range(3):
             version = self.resolve(name, ref)
             try:
                 return self._open(name, version, verify=verify)

@@ -20,9 +20,6 @@ KEYS_MAX = 1000
 """Keys of a database. Where there would be more, the oldest that is not in force any more goes; the newest
 admin key never does."""
 
-FIRST_KEY_NAME = "first admin key"
-"""Of the admin key that is made where there never was one: a new service is neither open nor shut."""
-
 NO_ROWS_MAX = 100
 """Models that a key names as those of which it has no rows kept."""
 
@@ -209,7 +206,7 @@ def ensure_admin_key(database: Database) -> str | None:
             connection.exec_driver_sql(f"LOCK TABLE {ACCESS_KEYS.name} IN SHARE ROW EXCLUSIVE MODE")
         if any(AccessScope.ADMIN in key.scopes for key in all_keys(connection)):
             return None
-        return add_key(connection, FIRST_KEY_NAME, frozenset({AccessScope.ADMIN}), None).text
+        return add_key(connection, "first admin key", frozenset({AccessScope.ADMIN}), None).text
 
 
 def show_admin_key(text: str) -> None:

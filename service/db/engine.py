@@ -30,8 +30,6 @@ STATEMENT_SECONDS = 30
 CONNECTIONS_KEPT = 5
 """Connections that stay open when nobody uses them, at most."""
 
-_POSTGRESQL = f"-c statement_timeout={STATEMENT_SECONDS}s -c idle_in_transaction_session_timeout=60s"
-
 _KEEP_ALIVE = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -131,7 +129,8 @@ def _engine(url: str, connections_max: int) -> Engine:
             )
         arguments: dict[str, Any] = {"timeout": CONNECT_SECONDS}
         if backend == "postgresql":
-            arguments = {"connect_timeout": CONNECT_SECONDS, "options": _POSTGRESQL, **_KEEP_ALIVE}
+            options = f"-c statement_timeout={STATEMENT_SECONDS}s -c idle_in_transaction_session_timeout=60s"
+            arguments = {"connect_timeout": CONNECT_SECONDS, "options": options, **_KEEP_ALIVE}
         engine = create_engine(
             parsed,
             connect_args=arguments,

@@ -116,8 +116,6 @@ class Registry:
     def delete_model(self, model: str, cause: Cause, *, confirm: str, thresholds: bool = True) -> Removal:
         """Remove a model with its aliases, versions, thresholds and rows of feedback.
 
-        Who has a version open keeps it.
-
         confirm  the name once more: who calls by mistake does not give it. Raises BadParameter
 
         Asked again for a model that is gone it removes what a first call could not. Raises ModelNotFound,

@@ -26,8 +26,6 @@ ALIASES_MAX = 256
 INDEX_BYTES_MAX = 16 << 20
 """Of the index; nearly all of it may be names of denied labels."""
 
-_LABEL_INFO_BYTES_MAX = 1 << 40
-
 
 class RemoteVersion(NamedTuple):
     """A version's number, and the SHA-256 of its manifest, which has those of all its arrays."""
@@ -101,6 +99,6 @@ _MODEL = record(
     RemoteModel,
     aliases=object_of(alias_of, ALIASES_MAX, ALIAS),
     digests=object_of(DIGEST, 3 * ALIASES_MAX, VERSION),
-    label_info=optional(record(RemoteInfo, digest=DIGEST, bytes=integer(1, _LABEL_INFO_BYTES_MAX))),
+    label_info=optional(record(RemoteInfo, digest=DIGEST, bytes=integer(1, 1 << 40))),
 )
 _INDEX = record(RemoteIndex, generation=integer(1, SERIAL_MAX), models=object_of(_model_of, MODELS_MAX, NAME))
