@@ -148,12 +148,7 @@ def has_calibration(arrays: Iterable[str]) -> bool:
 
 
 def schema_of(link: Link, features: Mapping[str, Parameter], arrays: Iterable[str]) -> int:
-    """Return the least schema that a version needs; `arrays` are the names of its arrays.
-
-    6 for features with the parameter CLEAN; 5 for a combined version; 4 for calibrated scores and for
-    features with a parameter of WORD_FORMS; 3 for features that are n-grams of characters, or with the
-    parameter UNICODE; 2 for link softmax, whose rows an embedding makes, and for CONTEXT; else 1.
-    """
+    """Return the least schema that a version needs; `arrays` are the names of its arrays."""
     if CLEAN in features:
         return 6
     if features.get("kind") == COMBINED:

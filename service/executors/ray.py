@@ -278,21 +278,17 @@ class RayCrew(Crew):
 
     def _in_turn(self, tasks: Iterable[Any]) -> Iterator[tuple[float, list[Any]]]:
         """Yield what tasks return, in their order; as many are begun as processors have work for."""
-        running = deque[Any]()
+        running, todo = deque[Any](), iter(tasks)
         try:
-            for task in tasks:
-                running.append(task)
-                if len(running) >= self._ahead * self._processors():
-                    yield self._first(running)
-            while running:
-                yield self._first(running)
+            while True:
+                running += islice(todo, max(0, self._ahead * self._processors() - len(running)))
+                if not running:
+                    return
+                found = self._result(self._next([running[0]]))
+                running.popleft()
+                yield found
         finally:
             self._cancel(running)
-
-    def _first(self, running: deque[Any]) -> tuple[float, list[Any]]:
-        found = self._result(self._next([running[0]]))
-        running.popleft()
-        return found
 
     def _task(self) -> Any:
         """Return what begins a task that runs a bundle of items."""

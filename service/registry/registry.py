@@ -22,8 +22,7 @@ from service.db.tables import FEEDBACK_ROWS, VERSIONS
 class Removal(NamedTuple):
     """What was removed of a model.
 
-    versions    their numbers
-    aliases     names of the aliases that went too
+    aliases     names of those that went too
     thresholds  whether the database had thresholds of any of the versions, which are gone
     """
 
