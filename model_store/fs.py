@@ -151,16 +151,15 @@ class FileSystem:
         The lock ends when the descriptor is closed, also by the death of the process.
         """
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.stat().st_ino == os.fstat(fd).st_ino:
-                return fd
-        except (BlockingIOError, FileNotFoundError):  # held, or removed since it was opened
-            pass
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, fd)
+            with contextlib.suppress(
+                BlockingIOError, FileNotFoundError
+            ):  # held, or removed since it was opened
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if path.stat().st_ino == os.fstat(fd).st_ino:
+                    stack.pop_all()
+                    return fd
         return None
 
     def free_bytes(self, path: Path) -> int:

@@ -19,7 +19,7 @@ from model_store.compiled.handles import I32, I64, U8
 from model_store.documents import DIGEST, integer, list_of, parse_sealed, record, render_sealed, text
 from model_store.errors import BadNames, Corrupt
 from model_store.fs import FileSystem, Mapped
-from model_store.names import NAME_BYTES_MAX, NameTable, build_names, check_names, check_texts
+from model_store.names import NAME_BYTES_MAX, NameTable, build_names, check_names, check_texts, join_texts
 
 LABEL_INFO = "label_info"
 """The file's name, in the directory of the model."""
@@ -165,8 +165,8 @@ def build_label_info(subjects: Sequence[Subject], by: str = URI, language: str |
     n_keys = sum(map(bool, first))
     if not n_keys:
         raise ValueError(f"expected subjects with {by}, found none")
-    offsets, utf8 = _texts(subjects, order, columns)
     try:
+        offsets, utf8 = join_texts(_text(subjects[i], column) for column in columns for i in order)
         check_texts(offsets, utf8)
         keys = build_names(first[i] for i in order[:n_keys])
     except BadNames as error:
@@ -208,19 +208,6 @@ def _text(subject: Subject, column: str) -> str:
                 text = longer
         return text
     return subject.names.get(column.removeprefix(NAME), "")
-
-
-def _texts(subjects: Sequence[Subject], order: Sequence[int], columns: Sequence[str]) -> tuple[I64, U8]:
-    """Return the texts of all columns, one after the other: their offsets and bytes. Raises BadNames."""
-    utf8, offsets = bytearray(), array("q", [0])
-    for column in columns:
-        for i in order:
-            try:
-                utf8 += _text(subjects[i], column).encode()
-            except UnicodeEncodeError as error:
-                raise BadNames("expected text, found a lone surrogate", i) from error
-            offsets.append(len(utf8))
-    return np.frombuffer(offsets, np.int64).copy(), np.frombuffer(utf8, np.uint8).copy()
 
 
 def _broader(subjects: Sequence[Subject], order: Sequence[int]) -> tuple[I64, I32]:

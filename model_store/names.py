@@ -221,6 +221,22 @@ def _refuse(fault: int, i: int, offsets: I64, utf8: U8) -> BadNames:
     return BadNames(f"{_FAULTS[fault]}: {name.decode(errors='backslashreplace')!r}", i)
 
 
+def join_texts(texts: Iterable[str]) -> tuple[I64, U8]:
+    """Return n texts one after the other: offsets, int64[n + 1], and their bytes. Raises BadNames."""
+    utf8, offsets = bytearray(), array("q", [0])
+    for i, text in enumerate(texts):
+        if i == N_NAMES_MAX:
+            raise BadNames(f"expected at most {N_NAMES_MAX} names, found more")
+        if not isinstance(text, str):
+            raise BadNames(f"expected a string, found {type(text).__name__}", i)
+        try:
+            utf8 += text.encode()
+        except UnicodeEncodeError as error:
+            raise BadNames(f"expected text, found a lone surrogate: {text[:60]!a}", i) from error
+        offsets.append(len(utf8))
+    return np.frombuffer(offsets, np.int64).copy(), np.frombuffer(utf8, np.uint8).copy()
+
+
 def build_names(names: Iterable[str]) -> NameTable:
     """Return the table of `names`; the i-th one gets id i.
 
@@ -228,18 +244,7 @@ def build_names(names: Iterable[str]) -> NameTable:
     holds a control character (so also a line end) or a lone surrogate. Takes any number of names from an
     iterator in the memory of the table, doubled at most; about a second a million. Deterministic.
     """
-    utf8, offsets = bytearray(), array("q", [0])
-    for i, name in enumerate(names):
-        if i == N_NAMES_MAX:
-            raise BadNames(f"expected at most {N_NAMES_MAX} names, found more")
-        if not isinstance(name, str):
-            raise BadNames(f"expected a string, found {type(name).__name__}", i)
-        try:
-            utf8 += name.encode()
-        except UnicodeEncodeError as error:
-            raise BadNames(f"expected text, found a lone surrogate: {name[:60]!a}", i) from error
-        offsets.append(len(utf8))
-    return _build(np.frombuffer(offsets, np.int64).copy(), np.frombuffer(utf8, np.uint8).copy())
+    return _build(*join_texts(names))
 
 
 def check_name(name: str) -> None:
