@@ -47,10 +47,9 @@ IDS_MAX = (1 << 31) - 2
 """The most labels, features or nodes: ids are int32, and their offsets too."""
 
 TREES_MAX = 1 << 16
-CONTEXT = "context"
 NEWER_FEATURE_KINDS = ("chars", "words+chars")
-FEATURE_KINDS = ("raw", "named", "tfidf", "hashing", CONTEXT, *NEWER_FEATURE_KINDS)
-"""CONTEXT, windows of words, is of schema 2; the newer ones, n-grams of characters, are of schema 3."""
+FEATURE_KINDS = ("raw", "named", "tfidf", "hashing", "context", *NEWER_FEATURE_KINDS)
+"""Context, windows of words, is of schema 2; the newer ones, n-grams of characters, are of schema 3."""
 
 UNICODE = "unicode"
 """The parameter of features that schema 3 has: how characters beyond ASCII are read."""
@@ -157,7 +156,7 @@ def schema_of(link: Link, features: Mapping[str, Parameter], arrays: Iterable[st
         return 4
     if features.get("kind") in NEWER_FEATURE_KINDS or UNICODE in features:
         return 3
-    return 2 if link == "softmax" or features.get("kind") == CONTEXT else 1
+    return 2 if link == "softmax" or features.get("kind") == "context" else 1
 
 
 def render_manifest(manifest: Manifest) -> bytes:
