@@ -103,8 +103,11 @@ def parse_moves(data: bytes, found: Callable[[str], Alias | None]) -> list[Move]
     """
     moves: list[Move] = []
     for line in data.split(b"\n")[:-1]:
-        move = _parse(line)
-        if move is not None:
+        try:
+            move = Move(**json.loads(line))
+        except (ValueError, TypeError, RecursionError):
+            continue
+        if type(move.id) is int and type(move.alias) is str:
             while moves and moves[-1].id >= move.id:  # its writer died before it came about
                 moves.pop()
             moves.append(move)
@@ -120,15 +123,6 @@ def _came_about(move: Move, alias: Alias | None) -> bool:
     if alias is None:
         return move.to_version is None
     return alias.serial > move.id if move.to_version is None else alias.serial >= move.id
-
-
-def _parse(line: bytes) -> Move | None:
-    try:
-        fields = json.loads(line)
-        move = Move(**fields)
-    except (ValueError, TypeError, RecursionError):
-        return None
-    return move if type(move.id) is int and type(move.alias) is str else None
 
 
 def _told(before: Alias, after: Alias | None) -> dict[str, Any] | None:

@@ -283,17 +283,15 @@ def unpack(packed: Packed) -> Model:
     manifest = parse_manifest(document, sealed)
     if found.keys() != manifest.arrays.keys():
         raise Corrupt("packed model", f"the arrays {sorted(manifest.arrays)}", sorted(found))
-    arrays = {name: _plain(array) for name, array in found.items()}
+    arrays: dict[str, NDArray[Any]] = {}
     for name, info in manifest.arrays.items():
+        # as kernels take it: of numpy's own class, little-endian, C-contiguous, read-only
+        little = found[name].dtype.newbyteorder("<")
+        plain = np.ascontiguousarray(found[name], little).view(np.ndarray).reshape(found[name].shape)
+        plain.flags.writeable = False
+        arrays[name] = plain
         if (there := info_of(name, arrays[name])) != info:
             raise Corrupt(f"packed model: {name}", str(info), str(there))
     ensemble, labels = assemble(manifest, arrays)
     check_version(manifest, arrays)
     return Model(manifest, ensemble, labels, arrays)
-
-
-def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array as kernels take it: of numpy's own class, little-endian, C-contiguous, read-only."""
-    plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).view(np.ndarray).reshape(array.shape)
-    plain.flags.writeable = False
-    return plain

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from model_store.identifiers import is_model
 from service.access.key_text import ID_PLACE, digest_of, is_id, make_secret, without_secrets
@@ -171,7 +171,13 @@ def add_key(
         expected = f"expected at most {NO_ROWS_MAX} names of models, or {ALL_MODELS}"
         raise BadParameter(f"no_rows: {expected}, found {', '.join(no_rows)!r:.100}")
     now = time.time()
-    _make_room(connection, now)
+    keys = all_keys(connection)
+    if len(keys) >= KEYS_MAX:
+        newest_admin = next((key.id for key in keys if AccessScope.ADMIN in key.scopes), None)
+        over = [key.id for key in keys if key.state(now) != "active" and key.id != newest_admin]
+        if not over:
+            raise LimitExceeded(f"keys: expected at most {KEYS_MAX}, found as many in force: revoke one")
+        connection.execute(delete(ACCESS_KEYS).where(ACCESS_KEYS.c.id == over[-1]))
     text = make_secret()
     expires_at = None if lifetime_seconds is None else now + lifetime_seconds
     key = AccessKey(text[ID_PLACE], name, scopes, digest_of(text), now, expires_at, None, None, no_rows)
@@ -226,18 +232,6 @@ def moment(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _make_room(connection: Connection, now: float) -> None:
-    """Take away the oldest key that is not in force, where there are KEYS_MAX. Raises LimitExceeded."""
-    if connection.execute(select(func.count()).select_from(ACCESS_KEYS)).scalar_one() < KEYS_MAX:
-        return
-    keys = all_keys(connection)
-    newest_admin = next((key.id for key in keys if AccessScope.ADMIN in key.scopes), None)
-    over = [key.id for key in keys if key.state(now) != "active" and key.id != newest_admin]
-    if not over:
-        raise LimitExceeded(f"keys: expected at most {KEYS_MAX}, found as many in force: revoke one")
-    connection.execute(delete(ACCESS_KEYS).where(ACCESS_KEYS.c.id == over[-1]))
 
 
 def _the_key(key_id: str) -> Any:
