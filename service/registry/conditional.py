@@ -5,6 +5,7 @@ for the object's properties before: to read costs as little, but of two who writ
 be lost.
 """
 
+import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +46,7 @@ class ConditionalObject:
         Cost: its properties are asked for, and it is read where they are others.
         """
         try:
-            now = self._fs.ukey(self._path)  # before what it holds: so that the tag is never too new for that
+            now = self._tag()  # before what it holds: so that the tag is never too new for that
             return None if now == tag else Found(self._fs.cat_file(self._path, end=bytes_max + 1), now)
         except FileNotFoundError:
             return NOTHING
@@ -53,12 +54,15 @@ class ConditionalObject:
     def write(self, data: bytes, tag: str | None) -> bool:
         """Replace it if it has this tag still (None: if it is not there); return whether it was written."""
         try:
-            if tag is not None and self._fs.ukey(self._path) != tag:
+            if tag is not None and self._tag() != tag:
                 return False
             self._fs.pipe_file(self._path, data, mode="create" if tag is None else "overwrite")
         except (FileExistsError, FileNotFoundError):
             return False
         return True
+
+    def _tag(self) -> str:
+        return str(self._fs.ukey(self._path))
 
 
 class _S3Object(ConditionalObject):
@@ -99,11 +103,16 @@ class _S3Object(ConditionalObject):
 class _FileObject(ConditionalObject):
     """A file of a directory that all writers mount."""
 
+    def _tag(self) -> str:
+        """Return the digest of what it holds: its properties may be known from before, as NFS has them."""
+        with Path(self._path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
     def write(self, data: bytes, tag: str | None) -> bool:
         """Cost: another file is renamed over it, while the directory's lock is held."""
         fs, path = FileSystem(), Path(self._path)
         with locked(fs, path.parent):
-            if (self._fs.ukey(self._path) if path.exists() else None) != tag:
+            if (self._tag() if path.exists() else None) != tag:
                 return False
             unfinished = path.with_suffix(".unfinished")
             unfinished.unlink(missing_ok=True)
