@@ -7,7 +7,7 @@ object store apply the same changes.
 from collections.abc import Callable, Collection, Container, Iterable
 from typing import Any, NamedTuple
 
-from model_store.documents import Fields, parse_sealed, render_sealed
+from model_store.documents import integer, list_of, optional, parse_sealed, record, render_sealed, text
 from model_store.errors import AliasNotFound, BadNames, BadSplit, Conflict, Corrupt, NothingToRollBack
 from model_store.identifiers import VERSION_MAX
 from model_store.names import build_names
@@ -108,21 +108,24 @@ def parse_alias(data: bytes, where: str) -> Alias:
     return alias_of(parse_sealed(data, where), where)
 
 
-def alias_of(fields: Fields, where: str) -> Alias:
+_VERSION = integer(1, VERSION_MAX)
+_BESIDE = optional(record(Beside, version=_VERSION, parts=integer(1, PARTS)))
+_ALIAS = record(
+    Alias,
+    version=_VERSION,
+    before=list_of(_VERSION, 0, BEFORE_MAX),
+    canary=_BESIDE,
+    shadow=_BESIDE,
+    denied=list_of(text("(?s:.*)"), 0, DENIED_MAX),
+    serial=integer(0, SERIAL_MAX),
+)
+
+
+def alias_of(found: object, where: str) -> Alias:
     """Return the alias that a document holds; raise Corrupt naming `where` for anything else."""
-    version = fields.integer("version", 1, VERSION_MAX)
-    before = fields.take("before")
-    if not _are_versions(before):
-        raise fields.refusal("before", f"at most {BEFORE_MAX} version numbers", before)
-    canary, shadow = (_beside_of(fields.take(role), f"{where}: {role}") for role in _ROLES)
-    denied = fields.take("denied")
-    if type(denied) is not list or not all(type(name) is str for name in denied):
-        raise fields.refusal("denied", "a list of names", denied)
-    serial = fields.integer("serial", 0, SERIAL_MAX)
-    fields.done()
-    alias = Alias(version, tuple(before), canary, shadow, tuple(denied), serial)
+    alias: Alias = _ALIAS(found, where)
     try:
-        if denied_labels(denied) != alias.denied:
+        if denied_labels(alias.denied) != alias.denied:
             raise BadNames("expected names in ascending order, each once, found others")
         alias.check()
     except (BadNames, BadSplit) as error:
@@ -142,31 +145,11 @@ def denied_labels(names: Iterable[str]) -> tuple[str, ...]:
     return labels
 
 
-def _are_versions(found: object) -> bool:
-    return (
-        type(found) is list
-        and len(found) <= BEFORE_MAX
-        and all(type(item) is int and 1 <= item <= VERSION_MAX for item in found)
-    )
-
-
-def _beside_of(found: object, where: str) -> Beside | None:
-    if found is None:
-        return None
-    fields = Fields(found, where)
-    beside = Beside(fields.integer("version", 1, VERSION_MAX), fields.integer("parts", 1, PARTS))
-    fields.done()
-    return beside
-
-
 Change = Callable[[Alias], Alias | None]
 """An alias -> the next one; None: it is removed. An alias that is not there yet is `Alias(0)`."""
 
 LabelChange = Callable[[tuple[str, ...]], Collection[str]]
 """Labels that an alias denies -> those that it is to deny."""
-
-_ROUNDING = 1e-6
-"""Parts by which a fraction may miss a whole number of them: doubles do."""
 
 
 def apply(change: Change, alias: Alias, place: str) -> Alias | None:
@@ -278,7 +261,7 @@ def parts_of(name: str, fraction: float) -> int:
     if fraction == 1 and name == "share":
         return PARTS
     parts = round(fraction * PARTS) if 0 < fraction < 1 else 0
-    if not 0 < parts < PARTS or abs(fraction * PARTS - parts) > _ROUNDING:
+    if not 0 < parts < PARTS or abs(fraction * PARTS - parts) > 1e-6:  # doubles miss
         expected = f"a multiple of {1 / PARTS:g} above 0 and {'at most' if name == 'share' else 'below'} 1"
         raise BadSplit(f"{name}: expected {expected}, found {fraction:g}")
     return parts

@@ -20,9 +20,7 @@ from model_store.moves import (
     ROLLED_BACK,
     Cause,
     Move,
-    checked,
     move_of,
-    newer_half,
     render_move,
 )
 from model_store.reading import no_version
@@ -66,9 +64,8 @@ class AliasWriter(StoreWriter):
 
         When this returns, the change survives a loss of power; when it raises, or the process dies, the alias
         is what it was. Raises what the change does, BadSplit, BadNames, NotFound, Corrupt, StoreUnwritable,
-        ValueError for a verdict that cannot be kept, and Conflict when others change it all the time.
+        and Conflict when others change it all the time.
         """
-        checked(cause or self._by)
         for _ in range(_ATTEMPTS):
             before = self._before(name, alias, anew=anew)
             after = apply(change, before, f"{name}@{alias}")
@@ -173,7 +170,8 @@ class AliasWriter(StoreWriter):
         number = max([*serials, *(move.id for move in self.moves(name)[-1:])], default=0)
         lines = [render_move(move._replace(id=number + i)) for i, move in enumerate(moves, 1)]
         if len(data) > MOVES_BYTES_MAX:
-            data = newer_half(data)
+            data = data[-MOVES_BYTES_MAX // 2 :]
+            data = data[data.find(b"\n") + 1 :]
             self._append(stage / MOVES, data)
             self._fs.rename(stage / MOVES, path)
         is_cut_off = data and not data.endswith(b"\n")

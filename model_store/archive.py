@@ -36,13 +36,6 @@ class Readable(Protocol):
         """Return up to `size` bytes, none at the end."""
 
 
-class Writable(Protocol):
-    """What takes bytes."""
-
-    def write(self, data: Buffer, /) -> object:
-        """Take bytes."""
-
-
 def archive_pieces(
     fs: FileSystem, directory: Path, manifest: Manifest, info: LabelInfo | None = None
 ) -> Iterator[Buffer]:
@@ -79,7 +72,7 @@ def read_archive(
     """
     sealed = []
     for name, bytes_max in ((MANIFEST, MANIFEST_BYTES_MAX), (SEAL, SEAL_BYTES_MAX)):
-        size = _read_header(file, name)
+        size = _size_of(_read(file, _BLOCK), name)
         if size > bytes_max:
             raise Corrupt(f"archive: {name}", f"at most {bytes_max} bytes", size)
         sealed.append(b"".join(_read_member(file, name, size)))
@@ -88,7 +81,7 @@ def read_archive(
     fs.mkdir(directory / ARRAYS)
     for name, info in sorted(manifest.arrays.items()):
         member = f"{ARRAYS}/{file_name(name)}"
-        size = _read_header(file, member)
+        size = _size_of(_read(file, _BLOCK), member)
         if size != info.bytes:
             raise Corrupt(f"archive: {member}", f"{info.bytes} bytes", size)
         write_file(fs, directory / member, _read_member(file, member, size))
@@ -115,11 +108,6 @@ def _member(name: str, data: bytes | memoryview) -> Iterator[Buffer]:
     for start in range(0, len(data), _PIECE_BYTES):
         yield data[start : start + _PIECE_BYTES]
     yield bytes(-len(data) % _BLOCK)
-
-
-def _read_header(file: Readable, expected: str) -> int:
-    """Return the size of the next member, which must be the regular file `expected`."""
-    return _size_of(_read(file, _BLOCK), expected)
 
 
 def _size_of(block: bytes, expected: str) -> int:

@@ -1,10 +1,7 @@
 """Arrays as .npy files: written in one canonical form, mapped only after every claim was checked."""
 
-import ast
 import hashlib
-import io
 import math
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -45,11 +42,7 @@ DESCRIPTORS: dict[str, str] = {
 _MAGIC = b"\x93NUMPY\x01\x00"
 _PIECE_BYTES = 1 << 22
 
-HEADER_FAULTS = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
-"""What a header raises that is no dictionary."""
-
 T = TypeVar("T")
-_PARSING = threading.Lock()
 
 
 class ArrayInfo(NamedTuple):
@@ -67,38 +60,23 @@ def file_name(name: str) -> str:
 
 
 def header_of(dtype: str, shape: tuple[int, ...]) -> bytes:
-    """Return the header (format 1.0 of numpy's NEP 1) that a writer puts before the data."""
-    out = io.BytesIO()
-    fields = {"descr": DESCRIPTORS[dtype], "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(out, fields)
-    return out.getvalue()
-
-
-def header_fields(text: bytes) -> Any:
-    """Return what a header says behind its length, a dictionary if it is right. Raises HEADER_FAULTS.
-
-    One thread at a time: Python 3.11 raises a SystemError where two of them parse
-    and the collector of cycles lets them change places.
-    """
-    with _PARSING:
-        return ast.literal_eval(text.decode("ascii").strip())
+    """Return what stands before the data: format 1.0 of NEP 1, as `numpy.save` of NumPy 2 writes it."""
+    text = f"{{'descr': '{DESCRIPTORS[dtype]}', 'fortran_order': False, 'shape': {shape}, }}"
+    if shape:
+        text += " " * (21 - len(str(shape[0])))  # room that NumPy leaves for a longer array
+    length = 10 + len(text) + 1
+    length += ALIGNMENT - length % ALIGNMENT
+    return _MAGIC + (length - 10).to_bytes(2, "little") + text.ljust(length - 11).encode() + b"\n"
 
 
 def write_array(fs: FileSystem, directory: Path, name: str, array: NDArray[Any]) -> ArrayInfo:
     """Write an array to its file in `directory`, synced, and return what the manifest says of it.
 
-    Raises ValueError for a type or shape that the format does not have. Cost: one pass for the digest and
-    the disk; no copy when the array is C-contiguous and little-endian.
+    Raises ValueError for a type or shape that the format does not have. Cost: a pass for the digest and
+    one for the disk; no copy when the array is C-contiguous and little-endian.
     """
-    digest = hashlib.sha256()
-
-    def pieces() -> Iterator[bytes | memoryview]:
-        for piece in _pieces_of(name, array):
-            digest.update(piece)
-            yield piece
-
-    write_file(fs, directory / file_name(name), pieces())
-    return _info(array, digest.hexdigest())
+    write_file(fs, directory / file_name(name), _pieces_of(name, array))
+    return info_of(name, array)
 
 
 def info_of(name: str, array: NDArray[Any]) -> ArrayInfo:
@@ -106,12 +84,8 @@ def info_of(name: str, array: NDArray[Any]) -> ArrayInfo:
     digest = hashlib.sha256()
     for piece in _pieces_of(name, array):
         digest.update(piece)
-    return _info(array, digest.hexdigest())
-
-
-def _info(array: NDArray[Any], sha256: str) -> ArrayInfo:
     n_bytes = len(header_of(array.dtype.name, array.shape)) + array.nbytes
-    return ArrayInfo(array.dtype.name, array.shape, n_bytes, sha256)
+    return ArrayInfo(array.dtype.name, array.shape, n_bytes, digest.hexdigest())
 
 
 def _pieces_of(name: str, array: NDArray[Any]) -> Iterator[bytes | memoryview]:
@@ -138,7 +112,12 @@ def map_array(fs: FileSystem, directory: Path, name: str, info: ArrayInfo) -> tu
     mapped = fs.map(directory / where)
     if len(mapped.data) != info.bytes:
         raise Corrupt(where, f"{info.bytes} bytes", f"{len(mapped.data)} bytes")
-    offset = _check_header(where, _head(mapped), info)
+    data = mapped.data  # of an empty file, bytes
+    header = header_of(info.dtype, info.shape)
+    head = data if isinstance(data, bytes) else read_head(data, len(header))
+    if head != header:
+        raise Corrupt(where, f"the header of {info.dtype}{list(info.shape)}", repr(head))
+    offset = len(header)
     dtype = np.dtype(DESCRIPTORS[info.dtype])
     count = math.prod(info.shape)
     if offset + count * dtype.itemsize != info.bytes:
@@ -150,37 +129,11 @@ def map_array(fs: FileSystem, directory: Path, name: str, info: ArrayInfo) -> tu
     return np.frombuffer(mapped.data, dtype, count, offset).reshape(info.shape), mapped
 
 
-def _head(mapped: Mapped) -> bytes:
-    """Return the first bytes of a file."""
-    if isinstance(mapped.data, bytes):
-        return mapped.data[:HEADER_BYTES_MAX]
-    return read_head(mapped.data, HEADER_BYTES_MAX)
-
-
 def check_digest(name: str, mapped: Mapped, info: ArrayInfo) -> None:
     """Raise Corrupt unless the file's bytes have the digest of the manifest; one pass over them."""
     found = hashlib.sha256(mapped.data).hexdigest()
     if found != info.sha256:
         raise Corrupt(file_name(name), f"sha256 {info.sha256}", found)
-
-
-def _check_header(where: str, head: bytes, info: ArrayInfo) -> int:
-    """Return the offset of the data; raise Corrupt unless the header is one for `info`."""
-    if head[:8] != _MAGIC:
-        raise Corrupt(where, "the magic of a .npy file of format 1.0", repr(head[:8]))
-    length = 10 + int.from_bytes(head[8:10], "little")
-    if length % ALIGNMENT or length > len(head):
-        raise Corrupt(where, f"a header of a multiple of {ALIGNMENT} bytes, within the file", length)
-    if head[:length] == header_of(info.dtype, info.shape):  # as we write it
-        return length
-    expected = {"descr": DESCRIPTORS[info.dtype], "fortran_order": False, "shape": info.shape}
-    try:
-        found = header_fields(head[10:length])
-    except HEADER_FAULTS:
-        found = "no dictionary"
-    if found != expected or [type(size) for size in found["shape"]] != [int] * len(info.shape):
-        raise Corrupt(where, f"the header {expected}", found)
-    return length
 
 
 def take(
@@ -253,12 +206,26 @@ def check_lists(group: str, struct: Any, ptr_name: str, ids_name: str, n_ids: in
     n_ids  no id is as great. Cost: one pass
     """
     ptr, ids = getattr(struct, ptr_name), getattr(struct, ids_name)
-    if (index := offset_fault(ptr, len(ids))) >= 0:
-        expected = f"ascending offsets from 0 to {len(ids)}"
-        raise Corrupt(at(f"{group}/{ptr_name}", index), expected, int(ptr[index]))
+    check_offsets(f"{group}/{ptr_name}", ptr, len(ids))
     if (index := _id_fault(ptr, ids, n_ids)) >= 0:
         expected = f"{ids_name} below {n_ids}, ascending in its list"
         raise Corrupt(at(f"{group}/{ids_name}", index), expected, int(ids[index]))
+
+
+def check_offsets(name: str, offsets: I64, last: int) -> None:
+    """Raise Corrupt unless the array of this name, one or more, ascends from 0 to `last`."""
+    if (index := offset_fault(offsets, last)) >= 0:
+        raise Corrupt(at(name, index), f"ascending offsets from 0 to {last}", int(offsets[index]))
+
+
+def check_all(name: str, fits: NDArray[np.bool_], expected: str, values: NDArray[Any]) -> None:
+    """Raise Corrupt, naming the first place, unless all values of the array of this name fit.
+
+    fits, values  of one shape; an array of more than one dimension is indexed as if it were flat
+    """
+    if not fits.all():
+        index = int(fits.argmin())
+        raise Corrupt(at(name, index), expected, values.reshape(-1)[index])
 
 
 def offset_fault(offsets: NDArray[np.int64], last: int) -> int:

@@ -226,14 +226,12 @@ def _pack_leaves(trees: list[Tree], tree_of: I64, local_of: I64) -> dict[str, ND
     labels: list[I32] = [np.empty(0, np.int32)]
     values: list[F32] = [np.empty(0, np.float32)]
     sizes = [0]
-    has_leaves = any(tree.histograms is not None for tree in trees)
-    for t, node in zip(tree_of.tolist(), local_of.tolist(), strict=True) if has_leaves else ():
-        histograms = trees[t].histograms
-        if histograms is None:
-            continue
-        histogram = histograms[node]
-        sizes.append(0 if histogram is None else len(histogram[0]))
-        if histogram is not None:
+    if trees[0].histograms is not None:
+        for t, node in zip(tree_of.tolist(), local_of.tolist(), strict=True):
+            histograms = trees[t].histograms
+            assert histograms is not None  # as those of the first tree
+            histogram = histograms[node] or ((), ())  # none at an inner node
+            sizes.append(len(histogram[0]))
             labels.append(np.asarray(histogram[0], np.int32))
             values.append(np.asarray(histogram[1], np.float32))
     return {
@@ -296,12 +294,13 @@ def _check_chunk(node: int, chunk: Chunk, n_children: int, n_features: int, size
     wrong = _measure_chunk(
         chunk.features, chunk.row_ptr, chunk.child, chunk.weight, chunk.bias, n_features, sizes_out
     )
-    if wrong == _UNORDERED:
-        raise ValueError(f"node {node}: expected ascending features below {n_features}")
-    if wrong == _NO_CHILD:
-        raise ValueError(f"node {node}: expected children below {n_children}")
-    if wrong == _NOT_FINITE:
-        raise ValueError(f"node {node}: expected finite weights")
+    if wrong != _RIGHT:
+        expected = {
+            _UNORDERED: f"ascending features below {n_features}",
+            _NO_CHILD: f"children below {n_children}",
+            _NOT_FINITE: "finite weights",
+        }
+        raise ValueError(f"node {node}: expected {expected[wrong]}")
 
 
 @kernel

@@ -1,9 +1,9 @@
 """Every invariant that the kernels rely on, proved of arrays that may hold any bytes.
 
-What passes here cannot make a kernel read outside an array or run forever, whoever wrote it. Each kernel
-takes one pass, reads nothing that it has not bounded before, and returns (fault, index, found): fault 0 when
-all is well, else the first violation, as FAULTS words it. The cost is linear in the bytes of the arrays,
-also for bytes made to be slow.
+What passes here cannot make a kernel read outside an array or run forever, whoever wrote it. Each check
+takes a few passes, and reads nothing that was not bounded before. Those that are kernels return (fault,
+index, found): fault 0 when all is well, else the first violation, as FAULTS words it. The cost is linear in
+the bytes of the arrays, also for bytes made to be slow.
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, file_name, has_group, offset_fault, take
+from model_store.arrays import at, check_all, check_lists, check_offsets, file_name, has_group, take
 from model_store.chunk_checks import CHUNK_WORDS_MAX, Fault, check_chunks
 from model_store.compiled.bits import n_groups
 from model_store.compiled.decorators import kernel
-from model_store.compiled.handles import F32, I32, I64
+from model_store.compiled.handles import I32
 from model_store.ensemble import LANES, TreeEnsemble, no_trees
-from model_store.errors import BadNames, Corrupt
+from model_store.errors import Corrupt
 from model_store.extras import (
     EMBEDDING,
     assemble_calibration,
@@ -30,9 +30,9 @@ from model_store.extras import (
     has_rerank,
     is_full,
 )
-from model_store.manifest import AT_REST, Manifest, member_arrays, own_arrays
+from model_store.manifest import AT_REST, Manifest, member_arrays, member_prefix
 from model_store.members import assemble_ranker, check_ranker
-from model_store.names import NameTable, check_names
+from model_store.names import NameTable, names_in
 from model_store.near import assemble_near, check_near
 from model_store.origin import read_report
 
@@ -46,20 +46,10 @@ TYPES = {"float32": ("uint64", "float32"), "bfloat16": ("uint32", "uint16"), "in
 """Of sparse words and of dense weights, for each kind of weights."""
 
 FAULTS: dict[int, tuple[str, str]] = {
-    1: ("child_ptr", "the number of trees first, the number of nodes last"),
-    2: ("child_ptr", "ascending offsets, each child after its parent"),
-    3: ("parent", "-1 at a root, else the node whose children this node is among"),
     4: ("node_label", "a label below n_labels at a leaf"),
     5: ("node_label", "-1 at an inner node, and everywhere in a decision tree"),
     6: ("label_leaf", "the leaf of this label in this tree"),
     7: ("label_leaf", "-1 or the leaf of this label in this tree"),
-    8: ("node_chunk", "-1 at a leaf, the next chunk at an inner node"),
-    9: ("node_chunk", "as many inner nodes as chunks"),
-    10: ("node_bias", "zero at a root"),
-    11: ("block_ptr", "ascending offsets from 0 to the number of blocks"),
-    12: ("row_start", "ascending offsets from 0 to the number of row offsets"),
-    13: ("sparse_ptr", "ascending offsets from 0 to the number of words"),
-    14: ("dense_ptr", f"ascending offsets from 0 to the number of weights less {LANES}"),
     15: ("child_ptr", "no more children than a sparse word has positions"),
     16: ("sparse_ptr", f"at most {CHUNK_WORDS_MAX} words in a chunk"),
     17: ("dense_ptr", "a whole number of rows of padded(children) weights"),
@@ -78,12 +68,7 @@ FAULTS: dict[int, tuple[str, str]] = {
     30: ("sparse", "finite weights"),
     31: ("dense", "finite weights"),
     32: ("dense", "zero in the padding"),
-    33: ("leaf_ptr", "ascending offsets from 0 to the number of values"),
-    34: ("leaf_ptr", "no labels at an inner node"),
-    35: ("leaf_label", "labels below n_labels, ascending within a leaf"),
-    36: ("leaf_value", "values from 0 to 1"),
     37: ("child_ptr", "children at the root of a label tree"),
-    38: ("node_scale", "a finite number, 0 or more"),
 }
 """What a fault means: the array at whose index it was found, and what was expected there. An array of more
 than one dimension is indexed as if it were flat."""
@@ -101,18 +86,18 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
             check_version(member, member_arrays(number, arrays))
         except Corrupt as error:
             raise error.within(f"member {number}") from error
-    own = own_arrays(len(manifest.members), arrays)
+    of_members = tuple(map(member_prefix, range(len(manifest.members))))
+    own = {name: array for name, array in arrays.items() if not name.startswith(of_members)}
     for name, array in own.items():
         # `_check_dense` sees those of ensemble/dense, in any type
         if array.dtype.kind == "f" and name != "ensemble/dense" and not name.startswith(AT_REST):
-            _check_finite(name, array)
+            check_all(name, np.isfinite(array.reshape(-1)), "a finite number", array)
     if labels.n_names != manifest.n_labels:
         raise Corrupt(file_name("labels/offsets"), f"{manifest.n_labels} names", labels.n_names)
     for group in sorted(name.rpartition("/")[0] for name in own if name.endswith("/utf8")):
-        _check_name_table(group, arrays)
-    counts = arrays.get(LABEL_COUNTS)
-    if counts is not None and counts.size and counts.min() < 0:
-        raise Corrupt(at(LABEL_COUNTS, int(counts.argmin())), "a count of rows", counts.min())
+        names_in(arrays, group)
+    if LABEL_COUNTS in arrays:
+        check_all(LABEL_COUNTS, arrays[LABEL_COUNTS] >= 0, "a count of rows", arrays[LABEL_COUNTS])
     if manifest.members:
         check_ranker(assemble_ranker(manifest, arrays), manifest, arrays)
         n_columns = tree_features(manifest.members[0], member_arrays(0, arrays))
@@ -169,11 +154,8 @@ def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[Tr
 def _assemble_labels(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NameTable:
     if LABEL_COUNTS in arrays:
         take(arrays, LABEL_COUNTS, "int64", (n_labels,))
-    return NameTable(
-        take(arrays, "labels/offsets", "int64", (n_labels + 1,)),
-        take(arrays, "labels/utf8", "uint8", (None,)),
-        take(arrays, "labels/slots", "int32", (None,)),
-    )
+    shapes = {"offsets": ("int64", (n_labels + 1,)), "utf8": ("uint8", (None,)), "slots": ("int32", (None,))}
+    return NameTable(*(take(arrays, f"{LABELS}/{name}", *spec) for name, spec in shapes.items()))
 
 
 def tree_features(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int:
@@ -193,25 +175,24 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) 
 
     n_features  of the rows that the trees take
     """
-    e = ensemble
+    e, n_labels = ensemble, manifest.n_labels
+    _check_forest(e, manifest.n_trees)
     is_label_tree = manifest.kind == "label-tree"
-    n_labels = manifest.n_labels
-    _refuse(_check_forest(e.child_ptr, e.parent, e.node_bias, manifest.n_trees))
     _refuse(_check_labels(e.child_ptr, e.parent, e.node_label, e.label_leaf, is_label_tree, n_labels))
-    _refuse(_check_node_chunks(e.child_ptr, e.node_chunk, len(e.directory)))
-    _refuse(_check_offsets(e.block_ptr, len(e.blocks), 11))
-    _refuse(_check_offsets(e.row_start, len(e.row_ptr), 12))
-    _refuse(_check_offsets(e.sparse_ptr, len(e.sparse), 13))
-    _refuse(_check_offsets(e.dense_ptr, len(e.dense) - LANES, 14))
-    _refuse(_check_offsets(e.leaf_ptr, len(e.leaf_label), 33))
+    for name, size in (
+        ("block_ptr", len(e.blocks)),
+        ("row_start", len(e.row_ptr)),
+        ("sparse_ptr", len(e.sparse)),
+        ("dense_ptr", len(e.dense) - LANES),
+    ):
+        check_offsets(f"{ENSEMBLE}/{name}", getattr(e, name), size)
+    check_lists(ENSEMBLE, e, "leaf_ptr", "leaf_label", n_labels)
     if len(e.leaf_value) != len(e.leaf_label):
         where = file_name(f"{ENSEMBLE}/leaf_value")
         raise Corrupt(where, f"{len(e.leaf_label)} values, one a label", len(e.leaf_value))
-    if not is_label_tree:
-        _refuse(_check_leaves(e.child_ptr, e.leaf_ptr, e.leaf_label, e.leaf_value, n_labels))
-    if e.node_scale.size and e.node_scale.min() < 0:
-        lowest = int(e.node_scale.argmin())
-        _refuse((38, lowest, -1))
+    is_share = (e.leaf_value >= 0) & (e.leaf_value <= 1)
+    check_all(f"{ENSEMBLE}/leaf_value", is_share, "values from 0 to 1", e.leaf_value)
+    check_all(f"{ENSEMBLE}/node_scale", e.node_scale >= 0, "a finite number, 0 or more", e.node_scale)
     bits = e._replace(dense=e.dense.view(f"u{e.dense.itemsize}"))
     if bits.dense[-LANES:].any():
         _refuse((32, len(e.dense) - LANES + int(bits.dense[-LANES:].argmax()), 1))
@@ -227,52 +208,28 @@ def _refuse(fault: Fault) -> None:
         raise Corrupt(at(f"{ENSEMBLE}/{name}", index), expected, found)
 
 
-def _check_finite(name: str, array: NDArray[Any]) -> None:
-    finite = np.isfinite(array.reshape(-1))
-    if not finite.all():
-        index = int(finite.argmin())
-        raise Corrupt(at(name, index), "a finite number", array.reshape(-1)[index])
-
-
-def _check_name_table(group: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    try:
-        table = [arrays[f"{group}/{part}"] for part in ("offsets", "utf8", "slots")]
-    except KeyError as error:
-        raise Corrupt("manifest.json: arrays", f"an array {error.args[0]}", "none") from None
-    try:
-        check_names(*table)
-    except BadNames as error:
-        raise Corrupt(file_name(f"{group}/utf8"), "a table of names", str(error)) from error
-
-
-def _check_offsets(offsets: I64, size: int, fault: int) -> Fault:
-    """Prove that offsets ascend from 0 to `size`."""
-    index = offset_fault(offsets, size)
-    return (fault, index, int(offsets[index])) if index >= 0 else (0, 0, 0)
-
-
-@kernel
-def _check_forest(child_ptr: I32, parent: I32, node_bias: F32, n_trees: int) -> Fault:
-    """Prove that child_ptr makes a forest numbered breadth-first and parent agrees with it."""
-    n_nodes = len(parent)
-    if child_ptr[0] != n_trees or n_trees > n_nodes:
-        return 1, 0, child_ptr[0]
-    if child_ptr[n_nodes] != n_nodes:
-        return 1, n_nodes, child_ptr[n_nodes]
-    for n in range(n_nodes):
-        first, end = child_ptr[n], child_ptr[n + 1]
-        if end < first or (end > first and first <= n):
-            return 2, n, first
-    for n in range(n_trees):
-        if parent[n] != -1:
-            return 3, n, parent[n]
-        if node_bias[n] != 0:
-            return 10, n, 1
-    for n in range(n_nodes):
-        for child in range(child_ptr[n], child_ptr[n + 1]):
-            if parent[child] != n:
-                return 3, child, parent[child]
-    return 0, 0, 0
+def _check_forest(e: TreeEnsemble, n_trees: int) -> None:
+    """Prove that child_ptr makes a forest numbered breadth-first, with which the other arrays agree."""
+    ptr, n_nodes, n_chunks = e.child_ptr, len(e.parent), len(e.directory)
+    first, end, nodes = ptr[:-1], ptr[1:], np.arange(n_nodes, dtype=np.int32)
+    if ptr[0] != n_trees or ptr[-1] != n_nodes:
+        expected = f"the number of trees, {n_trees}, first, the number of nodes, {n_nodes}, last"
+        raise Corrupt(at(f"{ENSEMBLE}/child_ptr", 0), expected, f"{ptr[0]} and {ptr[-1]}")
+    follows = (end == first) | ((end > first) & (first > nodes))
+    check_all(f"{ENSEMBLE}/child_ptr", follows, "ascending offsets, each child after its parent", first)
+    parent = np.concatenate([np.full(n_trees, -1, np.int32), np.repeat(nodes, end - first)])
+    expected = "-1 at a root, else the node whose children this node is among"
+    check_all(f"{ENSEMBLE}/parent", e.parent == parent, expected, e.parent)
+    check_all(f"{ENSEMBLE}/node_bias", e.node_bias[:n_trees] == 0, "zero at a root", e.node_bias)
+    is_inner = end > first
+    chunk = np.where(is_inner, np.cumsum(is_inner) - 1, -1)
+    expected = f"-1 at a leaf, the next of {n_chunks} chunks at an inner node"
+    check_all(f"{ENSEMBLE}/node_chunk", e.node_chunk == chunk, expected, e.node_chunk)
+    if (n_inner := int(is_inner.sum())) != n_chunks:
+        raise Corrupt(at(f"{ENSEMBLE}/node_chunk", 0), f"{n_chunks} inner nodes, one a chunk", n_inner)
+    if len(e.leaf_ptr) > 1:
+        is_empty = e.leaf_ptr[1:] == e.leaf_ptr[:-1]
+        check_all(f"{ENSEMBLE}/leaf_ptr", is_empty | ~is_inner, "no labels at an inner node", e.leaf_ptr)
 
 
 @kernel
@@ -302,35 +259,4 @@ def _check_labels(
                 continue
             if leaf < 0 or leaf >= n_nodes or node_label[leaf] != label or tree[leaf] != t:
                 return 7, t * n_labels + label, leaf
-    return 0, 0, 0
-
-
-@kernel
-def _check_leaves(child_ptr: I32, leaf_ptr: I64, leaf_label: I32, leaf_value: F32, n_labels: int) -> Fault:
-    """Prove the histograms of a decision tree's leaves, after `_check_offsets` of leaf_ptr."""
-    for n in range(len(child_ptr) - 1):
-        first, end = leaf_ptr[n], leaf_ptr[n + 1]
-        if child_ptr[n + 1] > child_ptr[n] and end > first:
-            return 34, n, end - first
-        before = -1
-        for i in range(first, end):
-            if leaf_label[i] <= before or leaf_label[i] >= n_labels:
-                return 35, i, leaf_label[i]
-            before = leaf_label[i]
-            if not (leaf_value[i] >= 0 and leaf_value[i] <= 1):
-                return 36, i, -1
-    return 0, 0, 0
-
-
-@kernel
-def _check_node_chunks(child_ptr: I32, node_chunk: I32, n_chunks: int) -> Fault:
-    """Prove that the inner nodes own the chunks in order, after `_check_forest`."""
-    chunk = 0
-    for n in range(len(node_chunk)):
-        is_leaf = child_ptr[n + 1] == child_ptr[n]
-        if node_chunk[n] != (-1 if is_leaf else chunk):
-            return 8, n, node_chunk[n]
-        chunk += 0 if is_leaf else 1
-    if chunk != n_chunks:
-        return 9, 0, chunk
     return 0, 0, 0

@@ -141,16 +141,10 @@ def _check_dense(dense_bits: NDArray[Any], n_children: int, width: int) -> Fault
     """Prove that the dense rows of a chunk hold finite weights and zeros in the padding."""
     exponent = np.uint32(_exponent(dense_bits.itemsize))
     for row in range(0, len(dense_bits), width):
-        bad = np.uint32(0)
         for i in range(row, row + n_children):
-            bad |= np.uint32(exponent != 0 and (dense_bits[i] & exponent) == exponent)
+            if exponent != 0 and (dense_bits[i] & exponent) == exponent:
+                return 31, i, dense_bits[i]
         for i in range(row + n_children, row + width):
-            bad |= np.uint32(dense_bits[i] != 0)
-        if bad:  # so rare that it may look again for the index
-            for i in range(row, row + n_children):
-                if exponent != 0 and (dense_bits[i] & exponent) == exponent:
-                    return 31, i, dense_bits[i]
-            for i in range(row + n_children, row + width):
-                if dense_bits[i] != 0:
-                    return 32, i, dense_bits[i]
+            if dense_bits[i] != 0:
+                return 32, i, dense_bits[i]
     return 0, 0, 0

@@ -55,7 +55,11 @@ def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
     """
     first, last = int(ensemble.child_ptr[node]), int(ensemble.child_ptr[node + 1])
     number = int(ensemble.node_chunk[node])
-    features, is_dense = _features(ensemble, number)
+    blocks = ensemble.blocks[ensemble.block_ptr[number] : ensemble.block_ptr[number + 1]]
+    group = np.flatnonzero(_bits(ensemble.directory[number, :, 0]))
+    bits = np.flatnonzero(_bits(blocks[:, 0]))
+    features = (group[bits >> BLOCK_BITS] * _BLOCK_FEATURES + bits % _BLOCK_FEATURES).astype(np.int32)
+    is_dense = _bits(blocks[:, 1])[bits]
     width = padded_width(last - first)
     words = ensemble.sparse[ensemble.sparse_ptr[number] : ensemble.sparse_ptr[number + 1]]
     half = words.itemsize // 2  # bytes: the child's position in the low half, its weight in the high one
@@ -63,9 +67,9 @@ def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
     ends = ensemble.row_ptr[ensemble.row_start[number] : ensemble.row_start[number + 1]]
     row_ptr = np.zeros(len(features) + 1, np.int64)
     most = len(words) + (last - first) * len(dense)
-    child, bits = np.empty(most, np.int32), np.empty(most, f"u{half}")
-    n = _unpack(is_dense, words, ends, dense.view(bits.dtype), last - first, row_ptr, child, bits)
-    weight = as_float(bits[:n].view(dense.dtype))
+    child, weights = np.empty(most, np.int32), np.empty(most, f"u{half}")
+    n = _unpack(is_dense, words, ends, dense.view(weights.dtype), last - first, row_ptr, child, weights)
+    weight = as_float(weights[:n].view(dense.dtype))
     child, kept = child[:n], np.diff(row_ptr) > 0
     if len(ensemble.node_scale):
         weight = weight * ensemble.node_scale[first:last][child]
@@ -119,15 +123,6 @@ def dense_weights(ensemble: TreeEnsemble, node: int, n_features: int) -> NDArray
     rows = as_float(ensemble.dense[begin:end]).reshape(n_features, -1)[:, : last - first]
     weights: NDArray[np.float64] = rows.T.astype(np.float64)
     return weights * ensemble.node_scale[first:last, None] if len(ensemble.node_scale) else weights
-
-
-def _features(ensemble: TreeEnsemble, chunk: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the features that a chunk has a row for, ascending, and whether that row is dense."""
-    blocks = ensemble.blocks[ensemble.block_ptr[chunk] : ensemble.block_ptr[chunk + 1]]
-    number = np.flatnonzero(_bits(ensemble.directory[chunk, :, 0]))
-    bits = np.flatnonzero(_bits(blocks[:, 0]))
-    features = number[bits >> BLOCK_BITS] * _BLOCK_FEATURES + bits % _BLOCK_FEATURES
-    return features.astype(np.int32), _bits(blocks[:, 1])[bits]
 
 
 def _bits(words: NDArray[np.uint32]) -> NDArray[np.bool_]:

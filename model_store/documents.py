@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from model_store.errors import Corrupt
@@ -47,57 +47,92 @@ def seal(body: bytes, name: str) -> bytes:
     return f"{hashlib.sha256(body).hexdigest()}  {name}\n".encode("ascii")
 
 
-class Fields:
-    """The fields of one JSON object, taken one by one; every refusal names file and field."""
+Check = Callable[[Any, str], Any]
+"""What a value must be: given it and its place, it returns the value as it is kept, or raises Corrupt."""
 
-    def __init__(self, found: object, where: str) -> None:
+
+def checked(expected: str, fits: Callable[[Any], object]) -> Check:
+    """Return the check of a value that is kept as it is, if it fits."""
+
+    def check(found: Any, where: str) -> Any:
+        if not fits(found):
+            raise refusal(where, expected, found)
+        return found
+
+    return check
+
+
+def integer(low: int, high: int) -> Check:
+    """Return the check of an integer of [low, high]."""
+    return checked(f"an integer from {low} to {high}", lambda x: type(x) is int and low <= x <= high)
+
+
+def text(pattern: str) -> Check:
+    """Return the check of a string that matches `pattern` wholly."""
+    wanted = re.compile(pattern, re.ASCII)
+    return checked(f"a string of {pattern}", lambda found: type(found) is str and wanted.fullmatch(found))
+
+
+DIGEST = text("[0-9a-f]{64}")
+
+
+def choice(*allowed: str) -> Check:
+    """Return the check of one of these strings."""
+    return checked(" or ".join(allowed), lambda found: type(found) is str and found in allowed)
+
+
+def optional(check: Check) -> Check:
+    """Return the check of a value that may be null."""
+    return lambda found, where: None if found is None else check(found, where)
+
+
+def list_of(check: Check, n_min: int, n_max: int) -> Check:
+    """Return the check of a list of so many values, which is kept as a tuple."""
+    is_list = checked(
+        f"a list of {n_min} to {n_max}", lambda found: type(found) is list and n_min <= len(found) <= n_max
+    )
+    return lambda found, where: tuple(
+        check(item, f"{where}[{i}]") for i, item in enumerate(is_list(found, where))
+    )
+
+
+def object_of(check: Check, n_max: int, names: str = "(?s:.*)") -> Check:
+    """Return the check of an object of at most `n_max` fields whose names match a pattern wholly."""
+    is_object = checked(
+        f"an object of at most {n_max} fields", lambda found: type(found) is dict and len(found) <= n_max
+    )
+
+    def check_all(found: Any, where: str) -> dict[str, Any]:
+        for name in is_object(found, where):
+            if not re.fullmatch(names, name, re.ASCII):
+                raise refusal(where, f"names of {names}", name)
+        return {name: check(value, f"{where}.{name}") for name, value in found.items()}
+
+    return check_all
+
+
+def record(kind: Callable[..., Any], /, **checks: Check) -> Check:
+    """Return the check of an object that has these fields and no other: they make one of `kind`."""
+
+    def check_all(found: Any, where: str) -> Any:
         if type(found) is not dict:
-            raise Corrupt(where, "an object", _shown(found))
-        self._left = dict(found)
-        self._where = where
+            raise refusal(where, "an object", found)
+        fields = {}
+        for name, check in checks.items():
+            if name not in found:
+                raise Corrupt(where, f"a field {name!r}", "none")
+            fields[name] = check(found[name], f"{where}: {name}")
+        if len(found) > len(fields):
+            raise refusal(where, "no further field", min(found.keys() - fields.keys()))
+        return kind(**fields)
 
-    def take(self, name: str) -> Any:
-        """Return a field of any type."""
-        if name not in self._left:
-            raise Corrupt(self._where, f"a field {name!r}", "none")
-        return self._left.pop(name)
+    return check_all
 
-    def integer(self, name: str, low: int, high: int) -> int:
-        """Return an integer of [low, high]."""
-        found = self.take(name)
-        if type(found) is not int or not low <= found <= high:
-            raise self.refusal(name, f"an integer from {low} to {high}", found)
-        return found
 
-    def text(self, name: str, pattern: str) -> str:
-        """Return a string that matches `pattern` wholly."""
-        found = self.take(name)
-        if type(found) is not str or not re.fullmatch(pattern, found, re.ASCII):
-            raise self.refusal(name, f"a string of {pattern}", found)
-        return found
-
-    def choice(self, name: str, allowed: tuple[str, ...]) -> Any:
-        """Return one of the allowed strings."""
-        found = self.take(name)
-        if type(found) is not str or found not in allowed:
-            raise self.refusal(name, " or ".join(allowed), found)
-        return found
-
-    def items(self, name: str, n_max: int) -> dict[str, Any]:
-        """Return an object of at most `n_max` fields."""
-        found = self.take(name)
-        if type(found) is not dict or len(found) > n_max:
-            raise self.refusal(name, f"an object of at most {n_max} fields", found)
-        return found
-
-    def done(self) -> None:
-        """Raise Corrupt when a field is left that nobody took."""
-        if self._left:
-            raise Corrupt(self._where, "no further field", _shown(min(self._left)))
-
-    def refusal(self, name: str, expected: str, found: object) -> Corrupt:
-        """Return the error for a field."""
-        return Corrupt(f"{self._where}: {name}", expected, _shown(found))
+def refusal(where: str, expected: str, found: object) -> Corrupt:
+    """Return the error of a value, which is shown in short."""
+    shown = ascii(found)
+    return Corrupt(where, expected, shown if len(shown) <= 80 else f"{shown[:80]}...")
 
 
 def render_sealed(document: Mapping[str, Any]) -> bytes:
@@ -106,12 +141,12 @@ def render_sealed(document: Mapping[str, Any]) -> bytes:
     return body + seal(body, "-")
 
 
-def parse_sealed(data: bytes, where: str) -> Fields:
-    """Return the fields of a document that `render_sealed` wrote; raise Corrupt for anything else."""
+def parse_sealed(data: bytes, where: str) -> dict[str, Any]:
+    """Return a document that `render_sealed` wrote; raise Corrupt for anything else."""
     end = data.rfind(b"\n", 0, -1) + 1
     if data[end:] != seal(data[:end], "-"):
         raise Corrupt(where, "a last line with the sha256 of the lines before it", ascii(data[end:][:80]))
-    return Fields(parse(data[:end], where), where)
+    return parse(data[:end], where)
 
 
 def is_scalar(value: object) -> bool:
@@ -119,8 +154,3 @@ def is_scalar(value: object) -> bool:
     if type(value) is int:
         return -(1 << 63) <= value < 1 << 63
     return value is None or type(value) in (str, bool) or (type(value) is float and math.isfinite(value))
-
-
-def _shown(value: object) -> str:
-    text = ascii(value)
-    return text if len(text) <= 80 else f"{text[:80]}..."

@@ -20,7 +20,7 @@ int64, all arrays C-contiguous and possibly read-only (mapped).
 """
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ from model_store.compiled.handles import (
 )
 
 Kind = Literal["label-tree", "decision-tree", "combined"]
-Link = Literal["hinge2", "hinge3", "logistic", "softmax", "multiway", "argmax"]
+Link = Literal["hinge2", "hinge3", "logistic", "multiway", "argmax", "softmax"]
 Weights = Literal["float32", "bfloat16", "int8"]
 
 LINKS: dict[Kind, tuple[Link, ...]] = {
@@ -58,14 +58,7 @@ to. *multiway*: every child whose margin is > 0, and if there is none, the child
 separator w, b is an argmax node whose first child has no weights and bias 0, the second child w and b.)
 Combined versions: a label's probability is 1 / (1 + exp(-m)) of the ranker's m (`model_store.members`)."""
 
-LINK_CODES: dict[Link, int] = {
-    "hinge2": 0,
-    "hinge3": 1,
-    "logistic": 2,
-    "multiway": 3,
-    "argmax": 4,
-    "softmax": 5,
-}
+LINK_CODES: dict[Link, int] = {link: code for code, link in enumerate(get_args(Link))}
 """The numbers that the kernels take."""
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, check_lists, empty_group, file_name, has_group, take, take_group
+from model_store.arrays import at, check_all, check_lists, empty_group, file_name, has_group, take, take_group
 from model_store.compiled.handles import F32_1, I32_1, I64_1, handle
 from model_store.ensemble import TreeEnsemble
 from model_store.errors import Corrupt
@@ -69,10 +69,8 @@ def check_calibration(calibration: Calibration) -> None:
         where = f"{CALIBRATION}/{name}"
         if values[0] != 0:
             raise Corrupt(at(where, 0), "0", values[0])
-        falls = np.flatnonzero(np.diff(values) <= 0)
-        if len(falls):
-            index = int(falls[0]) + 1
-            raise Corrupt(at(where, index), f"more than {values[index - 1]}, the one before", values[index])
+        rises = np.diff(values, prepend=np.float32(-1)) > 0
+        check_all(where, rises, "more than the one before", values)
         last = len(values) - 1
         if values[last] > 1 or (name == "x" and values[last] != 1):
             raise Corrupt(at(where, last), "1" if name == "x" else "at most 1", values[last])
@@ -121,14 +119,10 @@ def assemble_rerank(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> R
 def check_rerank(rerank: Rerank, n_features: int) -> None:
     """Raise Corrupt unless every invariant of Rerank holds; its floats were seen to be finite."""
     check_lists(RERANK, rerank, "ptr", "features", n_features)
-    if (rerank.norm2 < 0).any():
-        index = int(rerank.norm2.argmin())
-        raise Corrupt(at(f"{RERANK}/norm2", index), "a square, 0 or more", rerank.norm2[index])
-    alpha, gamma = rerank.parameters
-    if not 0 <= alpha <= 1 or gamma < 0:
-        index = int(0 <= alpha <= 1)
-        expected = "alpha from 0 to 1, then gamma of 0 or more"
-        raise Corrupt(at(f"{RERANK}/parameters", index), expected, rerank.parameters[index])
+    check_all(f"{RERANK}/norm2", rerank.norm2 >= 0, "a square, 0 or more", rerank.norm2)
+    fits = (rerank.parameters >= 0) & (rerank.parameters <= (1, np.inf))
+    expected = "alpha from 0 to 1, then gamma of 0 or more"
+    check_all(f"{RERANK}/parameters", fits, expected, rerank.parameters)
 
 
 EMBEDDING = "embedding"
@@ -178,14 +172,10 @@ def assemble_embedding(n_features: int, arrays: Mapping[str, NDArray[Any]]) -> E
 
 def check_embedding(embedding: Embedding) -> None:
     """Raise Corrupt unless `mean` is 0 or 1 and bfloat16 is finite; that floats are was seen before."""
-    if embedding.u.dtype == np.uint16:
-        bits = embedding.u.reshape(-1)
-        infinite = (bits & _EXPONENT) == _EXPONENT
-        if infinite.any():
-            index = int(infinite.argmax())
-            raise Corrupt(at(f"{EMBEDDING}/u", index), "a finite number", f"{bits[index]:#06x}")
-    if embedding.mean[0] not in (0, 1):
-        raise Corrupt(at(f"{EMBEDDING}/mean", 0), "0 or 1", int(embedding.mean[0]))
+    u, mean = embedding.u, embedding.mean
+    if u.dtype == np.uint16:
+        check_all(f"{EMBEDDING}/u", (u & _EXPONENT) != _EXPONENT, "a finite number", u)
+    check_all(f"{EMBEDDING}/mean", (mean == 0) | (mean == 1), "0 or 1", mean)
 
 
 def full_features(ensemble: TreeEnsemble) -> int:

@@ -15,24 +15,18 @@ import os
 import stat
 import weakref
 from collections.abc import Iterable, Iterator
+from ctypes import c_int, c_long, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from model_store.errors import Corrupt, StoreUnreadable
 
-_FAILED = ctypes.c_void_p(-1).value
+_FAILED = c_void_p(-1).value
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_long,
-)
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_libc.mmap.restype = c_void_p
+_libc.mmap.argtypes = c_void_p, c_size_t, c_int, c_int, c_int, c_long
+_libc.munmap.argtypes = c_void_p, c_size_t
+_libc.madvise.argtypes = c_void_p, c_size_t, c_int
 
 
 def map_bytes(fd: int, n_bytes: int) -> memoryview:
@@ -43,7 +37,7 @@ def map_bytes(fd: int, n_bytes: int) -> memoryview:
     """
     address = _libc.mmap(None, n_bytes, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     if address == _FAILED:
-        raise _error()
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     mapped = (ctypes.c_ubyte * n_bytes).from_address(address)
     weakref.finalize(mapped, _libc.munmap, address, n_bytes).atexit = False
     return memoryview(mapped).cast("B").toreadonly()
@@ -57,11 +51,6 @@ def read_head(mapped: memoryview, n_bytes: int) -> bytes:
     head = bytes(mapped[:n_bytes])
     _libc.madvise(address, len(mapped), mmap.MADV_NORMAL)
     return head
-
-
-def _error() -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number))
 
 
 Buffer = bytes | memoryview
@@ -162,16 +151,15 @@ class FileSystem:
         The lock ends when the descriptor is closed, also by the death of the process.
         """
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.stat().st_ino == os.fstat(fd).st_ino:
-                return fd
-        except (BlockingIOError, FileNotFoundError):  # held, or removed since it was opened
-            pass
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, fd)
+            with contextlib.suppress(
+                BlockingIOError, FileNotFoundError
+            ):  # held, or removed since it was opened
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if path.stat().st_ino == os.fstat(fd).st_ino:
+                    stack.pop_all()
+                    return fd
         return None
 
     def free_bytes(self, path: Path) -> int:

@@ -7,24 +7,27 @@ from model_store.errors import InvalidName
 
 VERSION_MAX = 999_999_999
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
-_VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
+NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
+ALIAS = rf"(?![0-9]+\Z){NAME}"
+VERSION = r"[1-9][0-9]{0,8}"
+"""Patterns of names of models and aliases, and of the number of a version in the one way to write it."""
+
 _GRAMMAR = "1 to 63 of a-z, 0-9, '.', '_' and '-', the first a letter or digit"
 
 
 def is_model(name: str) -> bool:
     """Return whether a model may have this name."""
-    return _NAME.fullmatch(name) is not None
+    return re.fullmatch(NAME, name, re.ASCII) is not None
 
 
 def is_alias(name: str) -> bool:
     """Return whether an alias may have this name: as a model's, but not digits only."""
-    return is_model(name) and not name.isdigit()
+    return re.fullmatch(ALIAS, name, re.ASCII) is not None
 
 
 def is_version(text: str) -> bool:
     """Return whether this is the number of a version in the one way to write it."""
-    return _VERSION.fullmatch(text) is not None
+    return re.fullmatch(VERSION, text, re.ASCII) is not None
 
 
 def check_model(name: object) -> str:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from model_store.arrays import offset_fault
 from model_store.compiled.handles import I32, I64, U8
-from model_store.documents import parse_sealed, render_sealed
+from model_store.documents import DIGEST, integer, list_of, parse_sealed, record, render_sealed, text
 from model_store.errors import BadNames, Corrupt
 from model_store.fs import FileSystem, Mapped
-from model_store.names import NAME_BYTES_MAX, NameTable, build_names, check_names, check_texts
+from model_store.names import NAME_BYTES_MAX, NameTable, build_names, check_names, check_texts, join_texts
 
 LABEL_INFO = "label_info"
 """The file's name, in the directory of the model."""
@@ -27,9 +27,6 @@ LABEL_INFO = "label_info"
 URI, NOTATION, NAME, OTHERS, DEPRECATED = "uri", "notation", "name:", "others:", "deprecated"
 """The columns; that of the names in a language begins with NAME, that of other names with OTHERS. Deprecated
 subjects have the text DEPRECATED in its column, which is there where some are."""
-
-BETWEEN_OTHERS = " | "
-"""What stands between two other names of a subject."""
 
 UNDETERMINED = "und"
 """The language of names of which none is said (BCP 47)."""
@@ -39,7 +36,7 @@ SUBJECTS_MAX = 1 << 27
 HEAD_BYTES = 8192
 
 _LANGUAGE = r"[a-z]{1,8}(-[a-z0-9]{1,8}){0,3}"
-_COLUMN = re.compile(rf"{URI}|{NOTATION}|{DEPRECATED}|({NAME}|{OTHERS}){_LANGUAGE}", re.ASCII)
+_COLUMN = rf"{URI}|{NOTATION}|{DEPRECATED}|({NAME}|{OTHERS}){_LANGUAGE}"
 _SCHEMA = 1
 _ALIGNMENT = 64
 _PIECE_BYTES = 1 << 22
@@ -115,8 +112,11 @@ class LabelInfo(NamedTuple):
 
     def text(self, column: str, subject: int) -> str | None:
         """Return what subject i, 0 <= i < n, has in a column; None: nothing, also for an unknown column."""
-        columns = self.head.columns
-        return self._text(columns.index(column), subject) if column in columns else None
+        if column not in self.head.columns:
+            return None
+        at = self.head.columns.index(column) * self.head.n_subjects + subject
+        start, end = self.offsets[at], self.offsets[at + 1]
+        return self.utf8[start:end].tobytes().decode() if start < end else None
 
     def texts(self, column: str) -> I64:
         """Return int64[n + 1]: where the texts of a column, one of the head's, begin in `utf8`, and end."""
@@ -125,21 +125,12 @@ class LabelInfo(NamedTuple):
 
     def names(self, subject: int) -> dict[str, str]:
         """Return the names of subject i, 0 <= i < n, by language, in the order of the columns."""
-        texts = ((column, self._text(at, subject)) for at, column in enumerate(self.head.columns))
-        return {
-            column.removeprefix(NAME): text
-            for column, text in texts
-            if text is not None and column.startswith(NAME)
-        }
+        texts = {tag: self.text(f"{NAME}{tag}", subject) for tag in self.head.languages}
+        return {tag: text for tag, text in texts.items() if text is not None}
 
     def deprecated(self) -> NDArray[np.bool_] | None:
         """Return whether each subject is deprecated, bool[n]; None: none is."""
         return np.diff(self.texts(DEPRECATED)) > 0 if DEPRECATED in self.head.columns else None
-
-    def _text(self, column: int, subject: int) -> str | None:
-        at = column * self.head.n_subjects + subject
-        start, end = self.offsets[at], self.offsets[at + 1]
-        return self.utf8[start:end].tobytes().decode() if start < end else None
 
     def above(self, subject: int) -> list[int]:
         """Return the subjects above subject i, 0 <= i < n."""
@@ -174,22 +165,23 @@ def build_label_info(subjects: Sequence[Subject], by: str = URI, language: str |
     n_keys = sum(map(bool, first))
     if not n_keys:
         raise ValueError(f"expected subjects with {by}, found none")
-    offsets, utf8 = _texts(subjects, order, columns)
     try:
+        offsets, utf8 = join_texts(_text(subjects[i], column) for column in columns for i in order)
         check_texts(offsets, utf8)
         keys = build_names(first[i] for i in order[:n_keys])
     except BadNames as error:
         at = None if error.index is None else order[error.index % len(order)]
         raise BadNames(error.fault, at) from error
     ptr, broader = _broader(subjects, order)
-    body = _pieces(offsets, ptr, keys.slots, broader, utf8)
+    digest = hashlib.sha256()
+    for piece in _pieces(offsets, ptr, keys.slots, broader, utf8):
+        digest.update(piece)
     default = language or (languages[0] if languages else "")
-    head = Head(columns, default, len(order), n_keys, len(utf8), len(broader), _digest(body))
+    head = Head(columns, default, len(order), n_keys, len(utf8), len(broader), digest.hexdigest())
     return _assemble(head, offsets, ptr, keys.slots, broader, utf8)
 
 
 def _columns(languages: Sequence[str], by: str) -> tuple[str, ...]:
-    """Return the columns, `by` first."""
     if len(languages) > LANGUAGES_MAX:
         raise ValueError(f"expected names in at most {LANGUAGES_MAX} languages, found {len(languages)}")
     columns = [URI, NOTATION, *(f"{NAME}{language}" for language in languages)]
@@ -201,7 +193,7 @@ def _columns(languages: Sequence[str], by: str) -> tuple[str, ...]:
 
 
 def _text(subject: Subject, column: str) -> str:
-    """Return what a subject has in a column, "" for nothing."""
+    """Return what a subject has in a column, "" for nothing; of other names as many as it has room for."""
     if column == URI:
         return subject.uri
     if column == NOTATION:
@@ -209,31 +201,13 @@ def _text(subject: Subject, column: str) -> str:
     if column == DEPRECATED:
         return DEPRECATED if subject.deprecated else ""
     if column.startswith(OTHERS):
-        return _others(subject, column.removeprefix(OTHERS))
+        text = ""
+        for tag, _, name in subject.others:
+            longer = f"{text} | {name}" if text else name
+            if column == OTHERS + tag and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX:
+                text = longer
+        return text
     return subject.names.get(column.removeprefix(NAME), "")
-
-
-def _others(subject: Subject, language: str) -> str:
-    """Return the other names of a subject in a language, in one text: as many as it has room for."""
-    text = ""
-    for tag, _, name in subject.others:
-        longer = f"{text}{BETWEEN_OTHERS}{name}" if text else name
-        if tag == language and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX:
-            text = longer
-    return text
-
-
-def _texts(subjects: Sequence[Subject], order: Sequence[int], columns: Sequence[str]) -> tuple[I64, U8]:
-    """Return the texts of all columns, one after the other: their offsets and bytes. Raises BadNames."""
-    utf8, offsets = bytearray(), array("q", [0])
-    for column in columns:
-        for i in order:
-            try:
-                utf8 += _text(subjects[i], column).encode()
-            except UnicodeEncodeError as error:
-                raise BadNames("expected text, found a lone surrogate", i) from error
-            offsets.append(len(utf8))
-    return np.frombuffer(offsets, np.int64).copy(), np.frombuffer(utf8, np.uint8).copy()
 
 
 def _broader(subjects: Sequence[Subject], order: Sequence[int]) -> tuple[I64, I32]:
@@ -265,33 +239,31 @@ def label_info_pieces(info: LabelInfo) -> Iterator[memoryview | bytes]:
         yield from (piece[at : at + _PIECE_BYTES] for at in range(0, len(piece), _PIECE_BYTES))
 
 
+_HEAD = record(
+    dict,
+    schema_version=integer(_SCHEMA, _SCHEMA),
+    columns=list_of(text(_COLUMN), 2, 2 * LANGUAGES_MAX + 3),
+    language=text(f"({_LANGUAGE})?"),
+    n_subjects=integer(1, SUBJECTS_MAX),
+    n_keys=integer(1, SUBJECTS_MAX),
+    n_texts=integer(1, _BYTES_MAX),
+    n_broader=integer(0, _BYTES_MAX),
+    sha256=DIGEST,
+)
+
+
 def parse_head(data: bytes, where: str) -> Head:
     """Return what the first HEAD_BYTES of a file say; raise Corrupt naming `where`."""
     if len(data) < HEAD_BYTES:
         raise Corrupt(where, f"a head of {HEAD_BYTES} bytes", f"{len(data)} bytes")
-    fields = parse_sealed(data[:HEAD_BYTES].rstrip(b"\n") + b"\n", where)
-    fields.integer("schema_version", _SCHEMA, _SCHEMA)
-    columns = fields.take("columns")
-    well_formed = (
-        type(columns) is list
-        and 2 <= len(columns) <= 2 * LANGUAGES_MAX + 3
-        and all(type(column) is str and _COLUMN.fullmatch(column) for column in columns)
-        and len(set(columns)) == len(columns)
-        and {URI, NOTATION} <= set(columns)
-    )
-    if not well_formed:
-        raise fields.refusal("columns", f"{URI}, {NOTATION} and names in languages", columns)
-    n_subjects = fields.integer("n_subjects", 1, SUBJECTS_MAX)
-    head = Head(
-        tuple(columns),
-        fields.text("language", f"({_LANGUAGE})?"),
-        n_subjects,
-        fields.integer("n_keys", 1, n_subjects),
-        fields.integer("n_texts", 1, _BYTES_MAX),
-        fields.integer("n_broader", 0, _BYTES_MAX),
-        fields.text("sha256", "[0-9a-f]{64}"),
-    )
-    fields.done()
+    found = _HEAD(parse_sealed(data[:HEAD_BYTES].rstrip(b"\n") + b"\n", where), where)
+    del found["schema_version"]
+    head = Head(**found)
+    if len(set(head.columns)) < len(head.columns) or not {URI, NOTATION} <= set(head.columns):
+        raise Corrupt(
+            f"{where}: columns", f"{URI}, {NOTATION} and others, each once", ascii(head.columns)[:80]
+        )
+    integer(1, head.n_subjects)(head.n_keys, f"{where}: n_keys")
     if head.language not in (head.languages or ("",)):
         raise Corrupt(f"{where}: language", "a language of the columns", head.language)
     return head
@@ -337,7 +309,6 @@ def _assemble(head: Head, offsets: I64, ptr: I64, slots: I32, broader: I32, utf8
 
 
 def _sizes(head: Head) -> list[int]:
-    """Return the bytes of each array behind the head."""
     n_texts = len(head.columns) * head.n_subjects + 1
     n_slots = head.n_keys + head.n_keys // 2 + 1
     return [8 * n_texts, 8 * (head.n_subjects + 1), 4 * n_slots, 4 * head.n_broader, head.n_texts]
@@ -355,10 +326,3 @@ def _pieces(*arrays: NDArray[Any]) -> list[memoryview | bytes]:
         pieces.append(little.view(np.uint8).data)
         pieces.append(bytes(_padded(little.nbytes) - little.nbytes))
     return pieces
-
-
-def _digest(pieces: Sequence[memoryview | bytes]) -> str:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()

@@ -6,15 +6,30 @@ import dataclasses
 import datetime
 import hashlib
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from model_store.arrays import ARRAY_BYTES_MAX, DESCRIPTORS, DIMENSIONS_MAX, HEADER_BYTES_MAX, ArrayInfo
-from model_store.documents import Fields, Scalar, is_scalar, parse, render, seal
+from model_store.documents import (
+    DIGEST,
+    Check,
+    Scalar,
+    checked,
+    choice,
+    integer,
+    is_scalar,
+    list_of,
+    object_of,
+    parse,
+    record,
+    refusal,
+    render,
+    seal,
+    text,
+)
 from model_store.ensemble import LINKS, Kind, Link, Weights
 from model_store.errors import Corrupt, UnsupportedSchema
-from model_store.identifiers import VERSION_MAX
+from model_store.identifiers import NAME, VERSION_MAX
 
 SCHEMA_VERSION = 6
 """The newest schema; a version is of the least that has what it needs: see `schema_of`."""
@@ -32,14 +47,9 @@ IDS_MAX = (1 << 31) - 2
 """The most labels, features or nodes: ids are int32, and their offsets too."""
 
 TREES_MAX = 1 << 16
-FEATURE_KINDS = ("raw", "named", "tfidf", "hashing")
-"""Of every schema; schema 2 has CONTEXT too, schema 3 CONTEXT and NEWER_FEATURE_KINDS."""
-
-CONTEXT = "context"
-"""Features that are windows of words."""
-
 NEWER_FEATURE_KINDS = ("chars", "words+chars")
-"""Features of schema 3: n-grams of characters."""
+FEATURE_KINDS = ("raw", "named", "tfidf", "hashing", "context", *NEWER_FEATURE_KINDS)
+"""Context, windows of words, is of schema 2; the newer ones, n-grams of characters, are of schema 3."""
 
 UNICODE = "unicode"
 """The parameter of features that schema 3 has: how characters beyond ASCII are read."""
@@ -68,7 +78,7 @@ ROWS, STATE = "rows", "state"
 AT_REST = (f"{ROWS}/", f"{STATE}/")
 """How the names of arrays begin that are not read when a version is opened to answer."""
 
-ARRAY_NAME = re.compile(r"[a-z0-9_]{1,24}(/[a-z0-9_]{1,24}){0,3}", re.ASCII)
+ARRAY_NAME = r"[a-z0-9_]{1,24}(/[a-z0-9_]{1,24}){0,3}"
 
 Parameter = Scalar | list[Scalar]
 Item = TypeVar("Item")
@@ -137,12 +147,7 @@ def has_calibration(arrays: Iterable[str]) -> bool:
 
 
 def schema_of(link: Link, features: Mapping[str, Parameter], arrays: Iterable[str]) -> int:
-    """Return the least schema that a version needs; `arrays` are the names of its arrays.
-
-    6 for features with the parameter CLEAN; 5 for a combined version; 4 for calibrated scores and for
-    features with a parameter of WORD_FORMS; 3 for features that are n-grams of characters, or with the
-    parameter UNICODE; 2 for link softmax, whose rows an embedding makes; else 1.
-    """
+    """Return the least schema that a version needs; `arrays` are the names of its arrays."""
     if CLEAN in features:
         return 6
     if features.get("kind") == COMBINED:
@@ -151,15 +156,7 @@ def schema_of(link: Link, features: Mapping[str, Parameter], arrays: Iterable[st
         return 4
     if features.get("kind") in NEWER_FEATURE_KINDS or UNICODE in features:
         return 3
-    return 2 if link == "softmax" else 1
-
-
-def _links(kind: Kind, schema_version: int) -> tuple[Link, ...]:
-    """Return the links of a schema: softmax of 2, all others of 1, every one from 3 on."""
-    links: tuple[Link, ...] = LINKS[kind]
-    if schema_version > 2:
-        return links
-    return tuple(link for link in links if (link == "softmax") == (schema_version == 2))
+    return 2 if link == "softmax" or features.get("kind") == "context" else 1
 
 
 def render_manifest(manifest: Manifest) -> bytes:
@@ -179,10 +176,8 @@ def render_manifest(manifest: Manifest) -> bytes:
 
 
 def _facts(manifest: Manifest) -> dict[str, Any]:
-    """Return all fields but those of the arrays and members."""
-    names = [field.name for field in dataclasses.fields(manifest)][: -len(("arrays", "members"))]
     return {
-        **{name: getattr(manifest, name) for name in names},
+        **{name: getattr(manifest, name) for name in _FACTS},
         "trainer": manifest.trainer._asdict(),
         "data": manifest.data._asdict(),
     }
@@ -203,29 +198,33 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
         raise Corrupt(SEAL, "the sha256 of manifest.json", ascii(sealed[:80]))
     if len(data) > MANIFEST_BYTES_MAX:
         raise Corrupt(MANIFEST, f"at most {MANIFEST_BYTES_MAX} bytes", "more")
-    fields = Fields(parse(data, MANIFEST), MANIFEST)
-    manifest = _manifest(fields, _arrays)
-    if manifest.kind == COMBINED:
-        manifest = dataclasses.replace(manifest, members=_members(fields, manifest.arrays))
-    fields.done()
+    document = parse(data, MANIFEST)
+    is_combined = document.get("kind") == COMBINED
+    arrays_of = object_of(_ARRAY, COMBINED_ARRAYS_MAX if is_combined else ITEMS_MAX, ARRAY_NAME)
+    further = {"members": list_of(record(dict, **_MEMBER), 1, MEMBERS_MAX)} if is_combined else {}
+    facts = record(dict, **_FACTS, arrays=arrays_of, **further)(document, MANIFEST)
+    arrays = facts["arrays"]
+    members = tuple(
+        _checked(Manifest(**member, arrays=member_arrays(i, arrays)), f"{MANIFEST}: members[{i}]")
+        for i, member in enumerate(facts.pop("members", ()))
+    )
+    return _checked(Manifest(**facts, members=members), MANIFEST)
+
+
+def _checked(manifest: Manifest, where: str) -> Manifest:
+    """Return a manifest whose fields are right each by itself; raise Corrupt unless they fit together."""
+    try:
+        datetime.datetime.fromisoformat(manifest.created_at)
+    except ValueError:
+        raise refusal(f"{where}: created_at", "a time in UTC", manifest.created_at) from None
+    choice(*LINKS[manifest.kind])(manifest.link, f"{where}: link")
+    kinds = (COMBINED,) if manifest.kind == COMBINED else FEATURE_KINDS
+    choice(*kinds)(manifest.features.get("kind"), f"{where}: features.kind")
+    least = schema_of(manifest.link, manifest.features, manifest.arrays)
+    if least != manifest.schema_version:
+        expected = f"{least} for such features and arrays"
+        raise refusal(f"{where}: schema_version", expected, manifest.schema_version)
     return manifest
-
-
-def _members(fields: Fields, arrays: Mapping[str, ArrayInfo]) -> tuple[Manifest, ...]:
-    """Return the manifests of the members, with the arrays of each."""
-    found = fields.take("members")
-    if type(found) is not list or not 1 <= len(found) <= MEMBERS_MAX:
-        raise fields.refusal("members", f"a list of 1 to {MEMBERS_MAX}", found)
-    members = []
-    for i, facts in enumerate(found):
-        each = Fields(facts, f"{MANIFEST}: members[{i}]")
-        own = member_arrays(i, arrays)
-        member = _manifest(each, lambda fields, schema, own=own: own)  # type: ignore[misc]
-        each.done()
-        if member.kind == COMBINED:
-            raise each.refusal("kind", "a kind of trees", COMBINED)
-        members.append(member)
-    return tuple(members)
 
 
 def member_prefix(number: int) -> str:
@@ -239,121 +238,56 @@ def member_arrays(number: int, arrays: Mapping[str, Item]) -> dict[str, Item]:
     return {name.removeprefix(prefix): item for name, item in arrays.items() if name.startswith(prefix)}
 
 
-def own_arrays(n_members: int, arrays: Mapping[str, Item]) -> dict[str, Item]:
-    """Return what belongs to no member."""
-    prefixes = tuple(map(member_prefix, range(n_members)))
-    return {name: item for name, item in arrays.items() if not name.startswith(prefixes)}
+def _schema(found: Any, where: str) -> int:
+    version: int = integer(1, VERSION_MAX)(found, where)
+    if version > SCHEMA_VERSION:
+        raise UnsupportedSchema(where, f"1 to {SCHEMA_VERSION}", version)
+    return version
 
 
-def _manifest(fields: Fields, arrays_of: Callable[[Fields, int], dict[str, ArrayInfo]]) -> Manifest:
-    """Return a manifest without members; `arrays_of` takes its arrays from the fields."""
-    schema_version = fields.integer("schema_version", 1, VERSION_MAX)
-    if schema_version > SCHEMA_VERSION:
-        raise UnsupportedSchema(f"{MANIFEST}: schema_version", f"1 to {SCHEMA_VERSION}", schema_version)
-    kind: Kind = fields.choice("kind", get_args(Kind))
-    manifest = Manifest(
-        schema_version=schema_version,
-        model=fields.text("model", r"[a-z0-9][a-z0-9._-]{0,62}"),
-        version=fields.integer("version", 1, VERSION_MAX),
-        created_at=_time(fields, "created_at"),
-        kind=kind,
-        link=fields.choice("link", _links(kind, schema_version)),
-        weights=fields.choice("weights", WEIGHTS),
-        n_trees=fields.integer("n_trees", 1, TREES_MAX),
-        n_nodes=fields.integer("n_nodes", 1, IDS_MAX),
-        n_chunks=fields.integer("n_chunks", 0, IDS_MAX),
-        n_labels=fields.integer("n_labels", 1, IDS_MAX),
-        n_features=fields.integer("n_features", 1, IDS_MAX),
-        trainer=_trainer(fields.take("trainer")),
-        seed=fields.integer("seed", 0, (1 << 63) - 1),
-        code_version=fields.text("code_version", r"[0-9A-Za-z.+_-]{1,64}"),
-        data=_data(fields.take("data")),
-        metrics=_metrics(fields),
-        features=_features(fields, schema_version),
-        arrays=arrays_of(fields, schema_version),
-    )
-    if (kind == COMBINED) != (manifest.features["kind"] == COMBINED):
-        raise fields.refusal("features.kind", f"that of kind {kind}", manifest.features["kind"])
-    least = schema_of(manifest.link, manifest.features, manifest.arrays)
-    if least != schema_version:
-        raise fields.refusal("schema_version", f"{least} for such features and arrays", schema_version)
-    return manifest
+def _shape(found: Any, where: str) -> tuple[int, ...]:
+    sizes: tuple[int, ...] = list_of(integer(0, ARRAY_BYTES_MAX), 0, DIMENSIONS_MAX)(found, where)
+    if math.prod(sizes) > ARRAY_BYTES_MAX:
+        raise refusal(where, f"sizes whose product is at most {ARRAY_BYTES_MAX}", found)
+    return sizes
 
 
-def _time(fields: Fields, name: str) -> str:
-    found = fields.text(name, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-    try:
-        datetime.datetime.fromisoformat(found)
-    except ValueError:
-        raise fields.refusal(name, "a time in UTC", found) from None
-    return found
+def _is_parameter(found: Any) -> bool:
+    return all(map(is_scalar, found if type(found) is list else [found]))
 
 
-def _trainer(found: object) -> TrainerInfo:
-    fields = Fields(found, f"{MANIFEST}: trainer")
-    name = fields.text("name", r"[a-z0-9][a-z0-9._-]{0,62}")
-    parameters = _parameters(fields, "parameters")
-    fields.done()
-    return TrainerInfo(name, parameters)
+_FINITE = checked("a finite number", lambda found: type(found) in (int, float) and is_scalar(found))
+_COUNT = integer(0, (1 << 63) - 1)
+_PARAMETERS = object_of(
+    checked("a string, number, boolean, null, or a list of such", _is_parameter), ITEMS_MAX
+)
+_FACTS: dict[str, Check] = {
+    "schema_version": _schema,
+    "model": text(NAME),
+    "version": integer(1, VERSION_MAX),
+    "created_at": text(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"),
+    "kind": choice(*get_args(Kind)),
+    "link": choice(*get_args(Link)),
+    "weights": choice(*WEIGHTS),
+    "n_trees": integer(1, TREES_MAX),
+    "n_nodes": integer(1, IDS_MAX),
+    "n_chunks": integer(0, IDS_MAX),
+    "n_labels": integer(1, IDS_MAX),
+    "n_features": integer(1, IDS_MAX),
+    "trainer": record(TrainerInfo, name=text(NAME), parameters=_PARAMETERS),
+    "seed": _COUNT,
+    "code_version": text(r"[0-9A-Za-z.+_-]{1,64}"),
+    "data": record(DataInfo, source=text(r"[^\x00-\x1f\x7f/]{0,255}"), rows=_COUNT, sha256=DIGEST),
+    "metrics": object_of(_FINITE, ITEMS_MAX),
+    "features": _PARAMETERS,
+}
+"""All fields but those of the arrays and members, in the order of Manifest."""
 
-
-def _data(found: object) -> DataInfo:
-    fields = Fields(found, f"{MANIFEST}: data")
-    source = fields.text("source", r"[^\x00-\x1f\x7f/]{0,255}")
-    info = DataInfo(source, fields.integer("rows", 0, (1 << 63) - 1), fields.text("sha256", r"[0-9a-f]{64}"))
-    fields.done()
-    return info
-
-
-def _parameters(fields: Fields, name: str) -> dict[str, Parameter]:
-    found = fields.items(name, ITEMS_MAX)
-    for key, value in found.items():
-        values = value if type(value) is list else [value]
-        if not all(is_scalar(item) for item in values):
-            raise fields.refusal(f"{name}.{key}", "a string, number, boolean, null, or a list of such", value)
-    return found
-
-
-def _metrics(fields: Fields) -> dict[str, float]:
-    found = fields.items("metrics", ITEMS_MAX)
-    for key, value in found.items():
-        if type(value) not in (int, float) or not is_scalar(value):
-            raise fields.refusal(f"metrics.{key}", "a finite number", value)
-    return {key: float(value) for key, value in found.items()}
-
-
-def _features(fields: Fields, schema_version: int) -> dict[str, Parameter]:
-    found = _parameters(fields, "features")
-    kinds: tuple[str, ...] = FEATURE_KINDS if schema_version == 1 else (*FEATURE_KINDS, CONTEXT)
-    if schema_version > 2:
-        kinds += NEWER_FEATURE_KINDS
-    if schema_version > 4:
-        kinds += (COMBINED,)
-    if found.get("kind") not in kinds:
-        raise fields.refusal("features.kind", " or ".join(kinds), found.get("kind"))
-    return found
-
-
-def _arrays(fields: Fields, schema_version: int) -> dict[str, ArrayInfo]:
-    found = fields.items("arrays", COMBINED_ARRAYS_MAX if schema_version > 4 else ITEMS_MAX)
-    for name in found:
-        if not ARRAY_NAME.fullmatch(name):
-            raise fields.refusal("arrays", f"names of {ARRAY_NAME.pattern}", name)
-    return {name: _array_info(value, f"{MANIFEST}: arrays.{name}") for name, value in found.items()}
-
-
-def _array_info(found: object, where: str) -> ArrayInfo:
-    fields = Fields(found, where)
-    dtype = fields.choice("dtype", tuple(DESCRIPTORS))
-    shape: Any = fields.take("shape")
-    sizes_allowed = (
-        type(shape) is list
-        and len(shape) <= DIMENSIONS_MAX
-        and all(type(size) is int and 0 <= size <= ARRAY_BYTES_MAX for size in shape)
-    )
-    if not sizes_allowed or math.prod(shape) > ARRAY_BYTES_MAX:
-        raise fields.refusal("shape", f"at most {DIMENSIONS_MAX} sizes, their product bounded", shape)
-    n_bytes = fields.integer("bytes", 0, 8 * ARRAY_BYTES_MAX + HEADER_BYTES_MAX)
-    sha256 = fields.text("sha256", r"[0-9a-f]{64}")
-    fields.done()
-    return ArrayInfo(dtype, tuple(shape), n_bytes, sha256)
+_MEMBER = {**_FACTS, "kind": choice("label-tree", "decision-tree")}
+_ARRAY = record(
+    ArrayInfo,
+    dtype=choice(*DESCRIPTORS),
+    shape=_shape,
+    bytes=integer(0, 8 * ARRAY_BYTES_MAX + HEADER_BYTES_MAX),
+    sha256=DIGEST,
+)

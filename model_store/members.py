@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, group_of, take, take_group
+from model_store.arrays import at, check_all, group_of, take, take_group
 from model_store.compiled.handles import F32_1, I32_1, handle
 from model_store.errors import Corrupt
 from model_store.manifest import Manifest
@@ -108,10 +108,8 @@ def check_ranker(ranker: Ranker, manifest: Manifest, arrays: Mapping[str, NDArra
             raise Corrupt(at(f"{RANKER}/proposing", i), f"{least} to {most[i]} {name}", value)
     for number in range(len(manifest.members)):
         labels = arrays[map_name(number)]
-        if labels.min() < NO_LABEL or labels.max() >= manifest.n_labels:
-            raise Corrupt(
-                at(map_name(number), 0), f"{NO_LABEL} or labels below {manifest.n_labels}", "others"
-            )
+        fits = (labels >= NO_LABEL) & (labels < manifest.n_labels)
+        check_all(map_name(number), fits, f"{NO_LABEL} or labels below {manifest.n_labels}", labels)
         named = labels[labels >= 0]
         if len(np.unique(named)) < len(named):
             raise Corrupt(at(map_name(number), 0), "each label once", "one twice")
@@ -143,12 +141,10 @@ def _check_trees(ranker: Ranker, n_features: int) -> None:
     ends = np.repeat(ptr[1:], sizes)
     nodes = np.arange(n_nodes)
     is_inner = ranker.child != nodes
-    is_bad = is_inner & ((ranker.child <= nodes) | (ranker.child.astype(np.int64) + 1 >= ends))
-    if is_bad.any():
-        raise Corrupt(at(f"{RANKER}/child", int(is_bad.argmax())), "itself, or two nodes above", "another")
+    is_above = (ranker.child > nodes) & (ranker.child.astype(np.int64) + 1 < ends)
+    check_all(f"{RANKER}/child", is_above | ~is_inner, "itself, or two nodes above", ranker.child)
     below = np.concatenate([ranker.child[is_inner], ranker.child[is_inner] + 1])
     if len(np.unique(below)) < len(below):
         raise Corrupt(at(f"{RANKER}/child", 0), "each node below one other", "one below two")
-    is_bad = (ranker.feature < 0) | (ranker.feature >= n_features)
-    if is_bad.any():
-        raise Corrupt(at(f"{RANKER}/feature", int(is_bad.argmax())), f"below {n_features}", "another")
+    fits = (ranker.feature >= 0) & (ranker.feature < n_features)
+    check_all(f"{RANKER}/feature", fits, f"a feature below {n_features}", ranker.feature)

@@ -2,10 +2,11 @@
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 from model_store.alias import ALIAS_BYTES_MAX, Alias, Beside
 from model_store.alias_writing import AliasWriter
-from model_store.documents import Fields, parse_sealed
+from model_store.documents import parse_sealed
 from model_store.identifiers import ALIASES, LATEST, MODELS, alias_in, is_alias, is_model
 from model_store.moves import FOUND, move_of
 
@@ -36,7 +37,6 @@ class OldStore(AliasWriter):
         return {alias for entry in entries if (alias := alias_in(entry.name)) is not None}
 
     def _old_files(self, name: str) -> list[str]:
-        """Return the old files of aliases, `latest` last."""
         files = [entry.name for entry in self._entries(self._home(name) / ALIASES)]
         old = [file for file in files if is_alias(file) and alias_in(file) is None]
         return sorted(old, key=lambda file: (file == LATEST, file))
@@ -58,16 +58,16 @@ class OldStore(AliasWriter):
         """Return what the files of an alias say. Raises Corrupt."""
         named, split, denied = (self._fields(name, part, alias) for part in (ALIASES, *_OTHERS))
         assert named is not None
-        found = Alias(named.take("version"), tuple(named.take("history")))
-        if split is not None and split.take("stable") == found.version:  # another split did not count
+        found = Alias(named["version"], tuple(named["history"]))
+        if split is not None and split["stable"] == found.version:  # another split did not count
             canary, shadow = (
-                Beside(version, split.take(parts)) if (version := split.take(role)) is not None else None
+                Beside(version, split[parts]) if (version := split[role]) is not None else None
                 for role, parts in (("canary", "weight"), ("shadow", "share"))
             )
             found = found._replace(canary=canary, shadow=shadow)
-        return found if denied is None else found._replace(denied=tuple(denied.take("labels")))
+        return found if denied is None else found._replace(denied=tuple(denied["labels"]))
 
-    def _fields(self, name: str, part: str, alias: str) -> Fields | None:
+    def _fields(self, name: str, part: str, alias: str) -> dict[str, Any] | None:
         """Return the fields of a file, which its seal proves to be as it was written; None without one."""
         path = self._home(name) / part / alias
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):

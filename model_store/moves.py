@@ -25,7 +25,6 @@ FOUND    it is as something else has it: the object store that is followed, or a
 MOVES_BYTES_MAX = 4 << 20
 """Of the file; once it is longer, the newer half is kept."""
 
-VERDICT_BYTES_MAX = 16 << 10
 WHO_MAX, WHY_MAX, JOB_MAX = 128, 1024, 64
 NAMES_TOLD, NAME_CHARACTERS_TOLD = 5, 80
 """Names of labels that came and went which a move keeps, and how much of each."""
@@ -37,7 +36,7 @@ class Cause(NamedTuple):
     who      the name of a key with its id, or of a user of the machine; at most 128 characters are kept
     why      what they said; at most 1,024 characters are kept
     job      the id of the job that does it, None where a person does
-    verdict  what a promotion rule found, an object for JSON of at most 16 KiB; None where there was no rule
+    verdict  what a promotion rule found, an object for JSON; None where there was no rule
     """
 
     who: str = ""
@@ -74,8 +73,7 @@ class Move(NamedTuple):
 
 
 def move_of(name: str, action: str, before: Alias, after: Alias | None, cause: Cause) -> Move:
-    """Return the move of now, without its number, that makes an alias of what it was. Raises as `checked`."""
-    cause = checked(cause)
+    """Return the move of now, without its number, that makes an alias of what it was."""
     verdict = cause.verdict if cause.verdict is not None else _told(before, after)
     return Move(
         0,
@@ -89,19 +87,6 @@ def move_of(name: str, action: str, before: Alias, after: Alias | None, cause: C
         cause.job and cause.job[:JOB_MAX],
         None if verdict is None else dict(verdict),
     )
-
-
-def checked(cause: Cause) -> Cause:
-    """Return a cause; raise ValueError for a verdict that is too large, or no object for JSON."""
-    if cause.verdict is None:
-        return cause
-    try:
-        size = len(json.dumps(cause.verdict, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"verdict: expected an object for JSON, found: {error}") from None
-    if size > VERDICT_BYTES_MAX:
-        raise ValueError(f"verdict: expected at most {VERDICT_BYTES_MAX} bytes, found {size}")
-    return cause
 
 
 def render_move(move: Move) -> bytes:
@@ -118,8 +103,11 @@ def parse_moves(data: bytes, found: Callable[[str], Alias | None]) -> list[Move]
     """
     moves: list[Move] = []
     for line in data.split(b"\n")[:-1]:
-        move = _parse(line)
-        if move is not None:
+        try:
+            move = Move(**json.loads(line))
+        except (ValueError, TypeError, RecursionError):
+            continue
+        if type(move.id) is int and type(move.alias) is str:
             while moves and moves[-1].id >= move.id:  # its writer died before it came about
                 moves.pop()
             moves.append(move)
@@ -129,28 +117,12 @@ def parse_moves(data: bytes, found: Callable[[str], Alias | None]) -> list[Move]
     return moves
 
 
-def newer_half(data: bytes) -> bytes:
-    """Return the newer lines of a file of moves, of half of the most bytes at most."""
-    kept = data[-MOVES_BYTES_MAX // 2 :]
-    return kept[kept.find(b"\n") + 1 :]
-
-
 def _came_about(move: Move, alias: Alias | None) -> bool:
     if move.action == REFUSED:
         return True
     if alias is None:
         return move.to_version is None
     return alias.serial > move.id if move.to_version is None else alias.serial >= move.id
-
-
-def _parse(line: bytes) -> Move | None:
-    """Return the move in a line, None where there is none."""
-    try:
-        fields = json.loads(line)
-        move = Move(**fields)
-    except (ValueError, TypeError, RecursionError):
-        return None
-    return move if type(move.id) is int and type(move.alias) is str else None
 
 
 def _told(before: Alias, after: Alias | None) -> dict[str, Any] | None:

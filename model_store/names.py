@@ -5,17 +5,17 @@ name is its place in the order in which the names were given.
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import offset_fault
+from model_store.arrays import file_name, offset_fault, take
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import I32, I64, U8, Bools, read_only
-from model_store.errors import BadNames
+from model_store.errors import BadNames, Corrupt
 
 _32 = np.uint64(32)
 
@@ -221,13 +221,20 @@ def _refuse(fault: int, i: int, offsets: I64, utf8: U8) -> BadNames:
     return BadNames(f"{_FAULTS[fault]}: {name.decode(errors='backslashreplace')!r}", i)
 
 
-def _encode(name: object, i: int) -> bytes:
-    if not isinstance(name, str):
-        raise BadNames(f"expected a string, found {type(name).__name__}", i)
-    try:
-        return name.encode()
-    except UnicodeEncodeError as error:
-        raise BadNames(f"expected text, found a lone surrogate: {name[:60]!a}", i) from error
+def join_texts(texts: Iterable[str]) -> tuple[I64, U8]:
+    """Return n texts one after the other: offsets, int64[n + 1], and their bytes. Raises BadNames."""
+    utf8, offsets = bytearray(), array("q", [0])
+    for i, text in enumerate(texts):
+        if i == N_NAMES_MAX:
+            raise BadNames(f"expected at most {N_NAMES_MAX} names, found more")
+        if not isinstance(text, str):
+            raise BadNames(f"expected a string, found {type(text).__name__}", i)
+        try:
+            utf8 += text.encode()
+        except UnicodeEncodeError as error:
+            raise BadNames(f"expected text, found a lone surrogate: {text[:60]!a}", i) from error
+        offsets.append(len(utf8))
+    return np.frombuffer(offsets, np.int64).copy(), np.frombuffer(utf8, np.uint8).copy()
 
 
 def build_names(names: Iterable[str]) -> NameTable:
@@ -237,13 +244,7 @@ def build_names(names: Iterable[str]) -> NameTable:
     holds a control character (so also a line end) or a lone surrogate. Takes any number of names from an
     iterator in the memory of the table, doubled at most; about a second a million. Deterministic.
     """
-    utf8, offsets = bytearray(), array("q", [0])
-    for i, name in enumerate(names):
-        if i == N_NAMES_MAX:
-            raise BadNames(f"expected at most {N_NAMES_MAX} names, found more")
-        utf8 += _encode(name, i)
-        offsets.append(len(utf8))
-    return _build(np.frombuffer(offsets, np.int64).copy(), np.frombuffer(utf8, np.uint8).copy())
+    return _build(*join_texts(names))
 
 
 def check_name(name: str) -> None:
@@ -261,21 +262,12 @@ def _build(offsets: I64, utf8: U8) -> NameTable:
     return NameTable(read_only(offsets), read_only(utf8), read_only(slots))
 
 
-def check_names(offsets: NDArray[Any], utf8: NDArray[Any], slots: NDArray[Any]) -> NameTable:
+def check_names(offsets: I64, utf8: U8, slots: I32) -> NameTable:
     """Return the table of these arrays, read from anywhere, when every invariant of NameTable holds.
 
     Raises BadNames when one does not. The hash table must be the very one that `build_names` makes: it is
     built again and compared, so no search can be long or go astray. No byte outside the arrays is touched.
     """
-    for what, found, dtype in (
-        ("offsets", offsets, "int64"),
-        ("utf8", utf8, "uint8"),
-        ("slots", slots, "int32"),
-    ):
-        if found.dtype != dtype or found.ndim != 1 or not found.flags.c_contiguous:
-            raise BadNames(
-                f"{what}: expected {dtype} in one dimension, found {found.dtype}{list(found.shape)}"
-            )
     if not 1 <= len(offsets) <= N_NAMES_MAX + 1:
         raise BadNames(f"expected 1 to {N_NAMES_MAX + 1} offsets, found {len(offsets)}")
     if offset_fault(offsets, len(utf8)) >= 0:
@@ -283,6 +275,16 @@ def check_names(offsets: NDArray[Any], utf8: NDArray[Any], slots: NDArray[Any]) 
     if not np.array_equal(_build(offsets, utf8).slots, slots):
         raise BadNames("expected the hash table of these names, found another")
     return NameTable(read_only(offsets), read_only(utf8), read_only(slots))
+
+
+def names_in(arrays: Mapping[str, NDArray[Any]], group: str) -> NameTable:
+    """Return the table of names in a group of arrays; raise Corrupt where it is not there or not sound."""
+    kinds = {"offsets": "int64", "utf8": "uint8", "slots": "int32"}
+    parts = [take(arrays, f"{group}/{part}", dtype, (None,)) for part, dtype in kinds.items()]
+    try:
+        return check_names(*parts)
+    except BadNames as error:
+        raise Corrupt(file_name(f"{group}/utf8"), "a table of names", str(error)) from error
 
 
 @kernel

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.arrays import at, check_lists, empty_group, file_name, has_group, take_group
+from model_store.arrays import check_all, check_lists, empty_group, file_name, has_group, take_group
 from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle
 from model_store.errors import Corrupt
 
@@ -115,17 +115,12 @@ def near_features(arrays: Mapping[str, NDArray[Any]]) -> int:
     return len(NEAR_FEATURES) if has_near(arrays) else 0
 
 
-def no_near(n_labels: int) -> NearRows:
-    """Return what a version without near rows has: none of any label."""
-    of_label = np.zeros(n_labels + 1, np.int64)
-    of_none = {"feature_ptr": of_label[:1], "row_label_ptr": of_label[:1]}
-    return empty_group(NearRows, label_ptr=of_label, other_ptr=of_label, **of_none)
-
-
 def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows:
     """Return the near rows of a version, read-only; raise Corrupt. Reads no data."""
     if not has_near(arrays):
-        return no_near(n_labels)
+        of_label = np.zeros(n_labels + 1, np.int64)
+        of_none = {"feature_ptr": of_label[:1], "row_label_ptr": of_label[:1]}
+        return empty_group(NearRows, label_ptr=of_label, other_ptr=of_label, **of_none)
     sizes: dict[str, int | str] = {"label_ptr": n_labels + 1, "other_ptr": n_labels + 1, "value": "row"}
     sizes |= {"feature_ptr": "feature+1", "row_label_ptr": "scale+1", "other_share": "other_label"}
     return take_group(arrays, NEAR, NearRows, **sizes)
@@ -150,11 +145,9 @@ def check_near(near: NearRows, n_columns: int) -> None:
         longest = int(np.diff(ptr).max(initial=0))
         if longest > most:
             raise Corrupt(file_name(f"{NEAR}/{name}"), f"at most {most} in a list", longest)
-    columns = near.feature.astype(np.int64)
-    if len(columns) and (columns[0] < 0 or columns[-1] >= n_columns or (np.diff(columns) <= 0).any()):
-        raise Corrupt(file_name(f"{NEAR}/feature"), f"ascending columns from 0 to {n_columns - 1}", "others")
-    for name, values, greatest in (("scale", near.scale, np.inf), ("other_share", near.other_share, 1)):
-        is_bad = (values < 0) | (values > greatest)
-        if is_bad.any():
-            index = int(is_bad.argmax())
-            raise Corrupt(at(f"{NEAR}/{name}", index), "0 or more, a share at most 1", float(values[index]))
+    rises = np.diff(near.feature, prepend=np.int64(-1)) > 0
+    fits = rises & (near.feature < n_columns)
+    check_all(f"{NEAR}/feature", fits, f"ascending columns from 0 to {n_columns - 1}", near.feature)
+    check_all(f"{NEAR}/scale", near.scale >= 0, "0 or more", near.scale)
+    is_share = (near.other_share >= 0) & (near.other_share <= 1)
+    check_all(f"{NEAR}/other_share", is_share, "a share from 0 to 1", near.other_share)

@@ -1,19 +1,19 @@
 """The half of the store that reads: models, versions and aliases, which anybody may read at any time."""
 
 import contextlib
+import errno
 import hashlib
-import threading
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from numpy.typing import NDArray
 
 from model_store.alias import ALIAS_BYTES_MAX, SERIAL_MAX, Alias, parse_alias
-from model_store.archive import Writable, archive_pieces
+from model_store.archive import archive_pieces
 from model_store.arrays import file_name
-from model_store.documents import parse_sealed
+from model_store.documents import integer, parse_sealed
 from model_store.errors import (
     AliasNotFound,
     Corrupt,
@@ -47,38 +47,7 @@ from model_store.origin import is_made_for
 from model_store.version import Model, StoredArray, map_version, read_manifest, verify_version
 
 VERIFIED_MAX = 256
-"""How many versions are remembered; one that was forgotten is verified anew."""
-
-
-class Verified:
-    """The keys that were added or asked for last, VERIFIED_MAX at most; any number of threads may use it."""
-
-    def __init__(self) -> None:
-        self._keys: OrderedDict[Hashable, None] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def knows(self, key: Hashable) -> bool:
-        """Return whether a key is remembered; it then counts as the newest."""
-        with self._lock:
-            known = key in self._keys
-            if known:
-                self._keys.move_to_end(key)
-            return known
-
-    def add(self, key: Hashable) -> None:
-        """Remember a key as the newest; beyond VERIFIED_MAX, the oldest is forgotten."""
-        with self._lock:
-            self._keys[key] = None
-            self._keys.move_to_end(key)
-            while len(self._keys) > VERIFIED_MAX:
-                self._keys.popitem(last=False)
-
-
-_OPEN_ATTEMPTS = 3
-_LAST_BYTES_MAX = 4096
+"""How many verified versions are remembered; one that was forgotten is verified anew."""
 
 
 class ModelInfo(NamedTuple):
@@ -101,7 +70,7 @@ class StoreReader:
     def __init__(self, root: Path, *, fs: FileSystem | None = None) -> None:
         self.root = Path(root)
         self._fs = fs or FileSystem()
-        self._verified = Verified()
+        self._verified = deque[Hashable](maxlen=VERIFIED_MAX)
 
     def models(self) -> list[ModelInfo]:
         """Return the models that have a version, by name. Aliases that cannot be read do not raise."""
@@ -122,10 +91,9 @@ class StoreReader:
     def last_version(self, name: str) -> int:
         """Return the highest number that a version of a model has or had, 0 if none; raise Corrupt."""
         numbers = [0, *self.versions(name)]
-        path = self._home(name) / LAST
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
-            fields = parse_sealed(self._fs.read(path, _LAST_BYTES_MAX), f"{name}: {LAST}")
-            numbers.append(fields.integer("version", 1, VERSION_MAX))
+        if (data := self._read(self._home(name) / LAST, 4096)) is not None:
+            found = parse_sealed(data, f"{name}: {LAST}")
+            numbers.append(integer(1, VERSION_MAX)(found.get("version"), f"{name}: {LAST}: version"))
         return max(numbers)
 
     def versions(self, name: str) -> tuple[int, ...]:
@@ -151,7 +119,14 @@ class StoreReader:
 
         Cost: a read of up to MOVES_BYTES_MAX. Raises StoreUnreadable.
         """
-        return parse_moves(self._moves_bytes(name), lambda alias: self._document_or_damaged(name, alias))
+
+        def found(alias: str) -> Alias | None:
+            try:
+                return self._document(name, check_alias(alias))
+            except Corrupt:  # it is taken to be the newest
+                return Alias(0, serial=SERIAL_MAX)
+
+        return parse_moves(self._moves_bytes(name), found)
 
     def users_of(self, name: str, version: int) -> list[str]:
         """Return what names a version: aliases, `canary of ALIAS`, `shadow of ALIAS`. Raises Corrupt."""
@@ -187,7 +162,7 @@ class StoreReader:
         files before. Without, it takes milliseconds whatever the size, and no kernel may be given the model
         that was not verified before.
         """
-        for _ in range(_OPEN_ATTEMPTS):
+        for _ in range(3):
             version = self.resolve(name, ref)
             try:
                 return self._open(name, version, verify=verify)
@@ -205,10 +180,8 @@ class StoreReader:
 
         Cost: a read of 8 kB. Its `sha256` differs whenever the info does. Raises StoreUnreadable.
         """
-        path = self._home(name) / LABEL_INFO
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
-            return parse_head(self._fs.read(path, HEAD_BYTES - 1), f"{name}: {LABEL_INFO}")
-        return None
+        data = self._read(self._home(name) / LABEL_INFO, HEAD_BYTES - 1)
+        return None if data is None else parse_head(data, f"{name}: {LABEL_INFO}")
 
     def label_info(self, name: str) -> LabelInfo | None:
         """Return a model's label info, mapped, every digest and invariant checked; None where there is none.
@@ -240,13 +213,15 @@ class StoreReader:
         is label info. Raises StoreUnreadable unless the store is a directory that can be read.
         """
         self._check_root()
-        found = []
+        found: list[object] = []
         for entry in self._entries(self.root / MODELS):
             home = self.root / MODELS / entry.name
-            names = [file.name for file in self._entries(home / ALIASES)]
-            aliases = [(name, self._bytes(home / ALIASES / name, ALIAS_BYTES_MAX)) for name in names]
-            info = self._bytes(home / LABEL_INFO, HEAD_BYTES - 1)
-            found.append((entry.name, self._entries(home / VERSIONS), aliases, info))
+            files = {home / ALIASES / file.name: ALIAS_BYTES_MAX for file in self._entries(home / ALIASES)}
+            files[home / LABEL_INFO] = HEAD_BYTES - 1
+            found += [entry.name, *self._entries(home / VERSIONS)]
+            for path, bytes_max in files.items():
+                with contextlib.suppress(Corrupt):  # something that is no file
+                    found.append((path.name, self._read(path, bytes_max)))
         return tuple(found)
 
     def published(self, name: str, made_for: str) -> Manifest | None:
@@ -274,7 +249,7 @@ class StoreReader:
         with self._reading_version(name, version):
             yield from archive_pieces(self._fs, directory, manifest, info)
 
-    def export(self, name: str, version: int, file: Writable, *, label_info: bool = False) -> None:
+    def export(self, name: str, version: int, file: BinaryIO, *, label_info: bool = False) -> None:
         """Write what `archive` yields to `file`. Raises what that does, and what `file` raises."""
         for piece in self.archive(name, version, label_info=label_info):
             file.write(piece)
@@ -288,7 +263,6 @@ class StoreReader:
         return self._home(name) / VERSIONS / str(check_version(version))
 
     def _entries(self, path: Path) -> list[Entry]:
-        """Return the entries of a directory, none when there is no such directory."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
             return self._fs.entries(path)
         return []
@@ -297,19 +271,16 @@ class StoreReader:
         """Raise StoreUnreadable unless the store is a directory that can be read; it may be empty."""
         try:
             self._fs.entries(self.root)
-        except FileNotFoundError:
-            raise StoreUnreadable.of(self.root, "the directory of the models", "none") from None
-        except NotADirectoryError:
-            raise StoreUnreadable.of(self.root, "the directory of the models", "a file") from None
         except OSError as error:
-            found = error.strerror or type(error).__name__
-            raise StoreUnreadable.of(self.root, "to read the directory of the models", found) from error
+            kinds = {errno.ENOENT: "none", errno.ENOTDIR: "a file"}
+            found = kinds.get(error.errno or 0) or error.strerror or type(error).__name__
+            raise StoreUnreadable.of(self.root, "the directory of the models", found) from error
 
-    def _bytes(self, path: Path, bytes_max: int) -> bytes:
-        """Return what a small file holds; nothing of one that is not there, or is no file."""
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError, Corrupt), self._reading(path):
+    def _read(self, path: Path, bytes_max: int) -> bytes | None:
+        """Return what a small file holds, None where there is none. Raises Corrupt for what is no file."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
             return self._fs.read(path, bytes_max)
-        return b""
+        return None
 
     def _alias_names(self, name: str) -> list[str]:
         return sorted({LATEST, *self._alias_files(name)})
@@ -324,25 +295,14 @@ class StoreReader:
         return {alias for file in files if (alias := alias_in(file)) is not None}
 
     def _document(self, name: str, alias: str) -> Alias | None:
-        """Return the alias in its file, None without one. Raises Corrupt."""
-        path = self._home(name) / ALIASES / alias_file(alias)
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
-            return parse_alias(self._fs.read(path, ALIAS_BYTES_MAX), f"{name}: alias {alias}")
+        data = self._read(self._home(name) / ALIASES / alias_file(alias), ALIAS_BYTES_MAX)
+        if data is not None:
+            return parse_alias(data, f"{name}: alias {alias}")
         self._alias_files(name)
         return None
 
-    def _document_or_damaged(self, name: str, alias: str) -> Alias | None:
-        """Do as `_document`; a damaged one is taken to be the newest."""
-        try:
-            return self._document(name, check_alias(alias))
-        except Corrupt:
-            return Alias(0, serial=SERIAL_MAX)
-
     def _moves_bytes(self, name: str) -> bytes:
-        path = self._home(name) / MOVES
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
-            return self._fs.read(path, 2 * MOVES_BYTES_MAX)
-        return b""
+        return self._read(self._home(name) / MOVES, 2 * MOVES_BYTES_MAX) or b""
 
     def _open(self, name: str, version: int, *, verify: bool, again: bool = False) -> Model:
         manifest = self.manifest(name, version)
@@ -350,9 +310,9 @@ class StoreReader:
             model, maps = map_version(self._fs, self._version_path(name, version), manifest)
             digest = hashlib.sha256(repr(manifest).encode()).digest()
             key = (name, version, digest, *(mapped.identity for mapped in maps.values()))
-            if again or (verify and not self._verified.knows(key)):
+            if again or (verify and key not in self._verified):
                 verify_version(model, maps, resting=again)
-                self._verified.add(key)
+                self._verified.append(key)
         return model
 
     def _missing(self, name: str, error: NotFound) -> NotFound:
@@ -364,7 +324,6 @@ class StoreReader:
         return missing
 
     def _reading(self, path: Path) -> contextlib.AbstractContextManager[None]:
-        """Give the errors of reading their types, but for missing files."""
         return reading(self.root, path)
 
     @contextlib.contextmanager

@@ -82,7 +82,9 @@ class Store(AliasWriter):
             manifest = self._commit(name, stage, manifest, latest=latest, cause=cause)
             if has_info:
                 with self._locked(name):
-                    self._adopt_label_info(name, info)
+                    if LABEL_INFO not in [entry.name for entry in self._entries(self._home(name))]:
+                        self._fs.rename(info, self._home(name) / LABEL_INFO)
+                        self._fs.fsync_dir(self._home(name))
             return manifest
 
     def mirror(
@@ -173,7 +175,10 @@ class Store(AliasWriter):
         with self._locked(name):
             if made_for is not None and (there := self.published(name, made_for)):
                 return there
-            version = self._next_version(name)
+            version = self.last_version(name) + 1
+            if version > VERSION_MAX:
+                expected = f"expected at most {VERSION_MAX} versions, found all numbers used"
+                raise StoreUnwritable(f"{name}: {expected}")
             manifest = dataclasses.replace(manifest, model=name, version=version)
             write_manifest(self._fs, stage / "version", manifest)
             moves = latest or not self.versions(name)
@@ -217,10 +222,3 @@ class Store(AliasWriter):
         write_file(self._fs, stage / LAST, [render_sealed(document)])
         self._fs.rename(stage / LAST, self._home(name) / LAST)
         self._fs.fsync_dir(self._home(name))
-
-    def _next_version(self, name: str) -> int:
-        """Return a number that no version has or had; under the lock."""
-        version = self.last_version(name) + 1
-        if version > VERSION_MAX:
-            raise StoreUnwritable(f"{name}: expected at most {VERSION_MAX} versions, found all numbers used")
-        return version

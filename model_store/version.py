@@ -97,6 +97,11 @@ class Draft:
         return sum(written) + HEADROOM_BYTES
 
 
+_OF_MANIFEST = {field.name for field in dataclasses.fields(Draft)} & {
+    field.name for field in dataclasses.fields(Manifest)
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Model:
     """An opened version: everything mapped read-only; it stays valid when the version is deleted.
@@ -130,19 +135,10 @@ def draft_of(model: Model) -> Draft:
     own = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
     own |= {f"{LABELS}/{name}" for name in model.labels._fields}
     return Draft(
-        kind=manifest.kind,
-        link=manifest.link,
-        weights=manifest.weights,
-        n_features=manifest.n_features,
-        trainer=manifest.trainer,
-        seed=manifest.seed,
-        data=manifest.data,
-        metrics=manifest.metrics,
-        features=manifest.features,
+        **{name: getattr(manifest, name) for name in _OF_MANIFEST},
         ensemble=model.ensemble,
         labels=model.labels,
         extra={name: array for name, array in model.arrays.items() if name not in own | {MADE_FOR}},
-        members=manifest.members,
     )
 
 
@@ -287,20 +283,15 @@ def unpack(packed: Packed) -> Model:
     manifest = parse_manifest(document, sealed)
     if found.keys() != manifest.arrays.keys():
         raise Corrupt("packed model", f"the arrays {sorted(manifest.arrays)}", sorted(found))
-    arrays = {name: _plain(array) for name, array in found.items()}
+    arrays: dict[str, NDArray[Any]] = {}
     for name, info in manifest.arrays.items():
-        array = arrays[name]
-        if (array.dtype.name, array.shape) != (info.dtype, info.shape):
-            raise Corrupt(f"packed model: {name}", f"{info.dtype}{info.shape}", f"{array.dtype}{array.shape}")
-        if (sha256 := info_of(name, array).sha256) != info.sha256:
-            raise Corrupt(f"packed model: {name}", f"sha256 {info.sha256}", sha256)
+        # as kernels take it: of numpy's own class, little-endian, C-contiguous, read-only
+        little = found[name].dtype.newbyteorder("<")
+        plain = np.ascontiguousarray(found[name], little).view(np.ndarray).reshape(found[name].shape)
+        plain.flags.writeable = False
+        arrays[name] = plain
+        if (there := info_of(name, arrays[name])) != info:
+            raise Corrupt(f"packed model: {name}", str(info), str(there))
     ensemble, labels = assemble(manifest, arrays)
     check_version(manifest, arrays)
     return Model(manifest, ensemble, labels, arrays)
-
-
-def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array as kernels take it: of numpy's own class, little-endian, C-contiguous, read-only."""
-    plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).view(np.ndarray).reshape(array.shape)
-    plain.flags.writeable = False
-    return plain

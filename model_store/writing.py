@@ -7,8 +7,9 @@ import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-from model_store.archive import Readable, Writable, content_of
+from model_store.archive import Readable, content_of
 from model_store.errors import Corrupt, ModelNotFound, StoreUnwritable
 from model_store.fs import FileSystem, make_dirs, remove_tree, write_file
 from model_store.identifiers import ALIASES, MODELS, VERSIONS
@@ -135,7 +136,7 @@ class StoreWriter(StoreReader):
             write_file(self._fs, stage / LABEL_INFO, label_info_pieces(info))
             self._replace_label_info(name, stage / LABEL_INFO)
 
-    def export_label_info(self, name: str, file: Writable) -> Head | None:
+    def export_label_info(self, name: str, file: BinaryIO) -> Head | None:
         """Write the file of a model's label info, verified first; return its head, None: there is none.
 
         Raises Corrupt and StoreUnreadable, and what `file` raises.
@@ -183,7 +184,6 @@ class StoreWriter(StoreReader):
             yield path
 
     def _make_root(self) -> None:
-        """Make the store's directory, but none above it."""
         parent = self.root.parent
         if not parent.is_dir():
             fault = f"expected {parent} to be a directory, in which the store is made, found none"
@@ -214,7 +214,6 @@ class StoreWriter(StoreReader):
 
     @contextlib.contextmanager
     def _writing(self, needed_bytes: int) -> Iterator[None]:
-        """Give the errors of writing their type."""
         try:
             yield
         except OSError as error:
@@ -225,20 +224,12 @@ class StoreWriter(StoreReader):
             raise StoreUnwritable(f"{self.root}: expected to write, found {error}") from error
 
     def _require_model(self, name: str) -> None:
-        """Raise ModelNotFound for a model without a version."""
         if not self.versions(name):
             raise self._missing(name, ModelNotFound(name))
 
     def _replace_label_info(self, name: str, staged: Path) -> None:
-        """Make a staged file the label info of a model."""
         with self._locked(name):
             self._require_model(name)
-            self._fs.rename(staged, self._home(name) / LABEL_INFO)
-            self._fs.fsync_dir(self._home(name))
-
-    def _adopt_label_info(self, name: str, staged: Path) -> None:
-        """Make a staged file the label info of a model that has none; under the lock."""
-        if LABEL_INFO not in [entry.name for entry in self._entries(self._home(name))]:
             self._fs.rename(staged, self._home(name) / LABEL_INFO)
             self._fs.fsync_dir(self._home(name))
 

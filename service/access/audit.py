@@ -28,7 +28,6 @@ class AuditEntry(NamedTuple):
     at          seconds since 1970
     key_id      the key's, `environment` for that of the settings, `` for a command's user
     who         the key's name, or the user's
-    action      what was asked for, as `promote`
     target      what it was done to, as `debtags@3 stable`
     outcome     `done`, or the code of the problem that was answered
     request_id  as in the log, `` for a command
@@ -63,7 +62,10 @@ class AuditLog:
         """
         given = {"who": who.name, "action": action, "target": target}
         given |= {"outcome": outcome, "request_id": request_id}
-        values = {name: _clean(text, _length_of(name)) for name, text in given.items()}
+        values = {}
+        for name, text in given.items():
+            length = AUDIT_LOG.c[name].type.length  # type: ignore[attr-defined]
+            values[name] = _CONTROL.sub(" ", without_secrets(text))[:length]
         with self._database.write() as connection:
             made = connection.execute(insert(AUDIT_LOG).values(at=time.time(), key_id=who.key_id, **values))
             number = made.inserted_primary_key[0]  # type: ignore[index]
@@ -76,11 +78,3 @@ class AuditLog:
             query = query.where(AUDIT_LOG.c.id < before)
         with self._database.read() as connection:
             return [AuditEntry(*row) for row in connection.execute(query)]
-
-
-def _clean(text: str, length: int) -> str:
-    return _CONTROL.sub(" ", without_secrets(text))[:length]
-
-
-def _length_of(column: str) -> int:
-    return int(AUDIT_LOG.c[column].type.length)  # type: ignore[attr-defined]

@@ -11,7 +11,6 @@ import re
 import secrets
 
 PREFIX = "xk_"
-SECRET_BYTES = 32
 _ID_BYTES = 8
 _ID_LENGTH = 12
 ID_PLACE = slice(len(PREFIX), len(PREFIX) + _ID_LENGTH)
@@ -25,7 +24,7 @@ _SECRET = re.compile(rf"({PREFIX}[a-z2-7]{{{_ID_LENGTH}}})_[A-Za-z0-9_-]*", re.A
 def make_secret() -> str:
     """Return the text of a new key, which is shown once: 60 random bits of id, 256 of secret."""
     key_id = base64.b32encode(secrets.token_bytes(_ID_BYTES)).decode().lower()[:_ID_LENGTH]
-    return f"{PREFIX}{key_id}_{secrets.token_urlsafe(SECRET_BYTES)}"
+    return f"{PREFIX}{key_id}_{secrets.token_urlsafe(32)}"
 
 
 def digest_of(text: str) -> bytes:

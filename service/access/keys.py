@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from model_store.identifiers import is_model
 from service.access.key_text import ID_PLACE, digest_of, is_id, make_secret, without_secrets
@@ -19,9 +19,6 @@ from service.db.tables import ACCESS_KEYS
 KEYS_MAX = 1000
 """Keys of a database. Where there would be more, the oldest that is not in force any more goes; the newest
 admin key never does."""
-
-FIRST_KEY_NAME = "first admin key"
-"""Of the admin key that is made where there never was one: a new service is neither open nor shut."""
 
 NO_ROWS_MAX = 100
 """Models that a key names as those of which it has no rows kept."""
@@ -174,7 +171,13 @@ def add_key(
         expected = f"expected at most {NO_ROWS_MAX} names of models, or {ALL_MODELS}"
         raise BadParameter(f"no_rows: {expected}, found {', '.join(no_rows)!r:.100}")
     now = time.time()
-    _make_room(connection, now)
+    keys = all_keys(connection)
+    if len(keys) >= KEYS_MAX:
+        newest_admin = next((key.id for key in keys if AccessScope.ADMIN in key.scopes), None)
+        over = [key.id for key in keys if key.state(now) != "active" and key.id != newest_admin]
+        if not over:
+            raise LimitExceeded(f"keys: expected at most {KEYS_MAX}, found as many in force: revoke one")
+        connection.execute(delete(ACCESS_KEYS).where(ACCESS_KEYS.c.id == over[-1]))
     text = make_secret()
     expires_at = None if lifetime_seconds is None else now + lifetime_seconds
     key = AccessKey(text[ID_PLACE], name, scopes, digest_of(text), now, expires_at, None, None, no_rows)
@@ -198,26 +201,18 @@ def find_key(connection: Connection, key_id: str) -> AccessKey:
     return _key_of(row)
 
 
-def has_admin_key(connection: Connection) -> bool:
-    """Return whether there is, or was, a key with the scope `admin`."""
-    return any(AccessScope.ADMIN in key.scopes for key in all_keys(connection))
-
-
 def ensure_admin_key(database: Database) -> str | None:
     """Make an admin key where the database never had one, and return its text; else None.
 
     Of several processes that begin at once one makes it. One that was revoked is not made up for: `xylem keys
     create --scope admin` makes another, at the machine. Raises DatabaseUnavailable.
     """
-    with database.read() as connection:
-        if has_admin_key(connection):
-            return None
     with database.write() as connection:
         if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
             connection.exec_driver_sql(f"LOCK TABLE {ACCESS_KEYS.name} IN SHARE ROW EXCLUSIVE MODE")
-        if has_admin_key(connection):
+        if any(AccessScope.ADMIN in key.scopes for key in all_keys(connection)):
             return None
-        return add_key(connection, FIRST_KEY_NAME, frozenset({AccessScope.ADMIN}), None).text
+        return add_key(connection, "first admin key", frozenset({AccessScope.ADMIN}), None).text
 
 
 def show_admin_key(text: str) -> None:
@@ -237,18 +232,6 @@ def moment(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _make_room(connection: Connection, now: float) -> None:
-    """Take away the oldest key that is not in force, where there are KEYS_MAX. Raises LimitExceeded."""
-    if connection.execute(select(func.count()).select_from(ACCESS_KEYS)).scalar_one() < KEYS_MAX:
-        return
-    keys = all_keys(connection)
-    newest_admin = next((key.id for key in keys if AccessScope.ADMIN in key.scopes), None)
-    over = [key.id for key in keys if key.state(now) != "active" and key.id != newest_admin]
-    if not over:
-        raise LimitExceeded(f"keys: expected at most {KEYS_MAX}, found as many in force: revoke one")
-    connection.execute(delete(ACCESS_KEYS).where(ACCESS_KEYS.c.id == over[-1]))
 
 
 def _the_key(key_id: str) -> Any:

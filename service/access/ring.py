@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pydantic import SecretStr
-
 from service.access.key_text import ID_PLACE, digest_of, id_of
 from service.access.keys import ALL_MODELS, AccessKey, all_keys, ensure_admin_key, note_uses, show_admin_key
 from service.access.scopes import AccessScope, open_scopes
@@ -66,7 +64,10 @@ ENVIRONMENT = Principal("environment", "XYLEM_ADMIN_KEY")
 
 
 class KeyRing:
-    """Says who may. `check` is for any thread and never blocks; `start` begins to follow the database."""
+    """Says who may. `check` is for any thread and never blocks.
+
+    `start` begins to follow the database; the first admin key is made where there is none.
+    """
 
     def __init__(
         self,
@@ -84,7 +85,10 @@ class KeyRing:
         """
         self.open = open_scopes(settings)
         self._database = database
-        self._admin_digest = _admin_digest_of(settings.admin_key)
+        key = "" if settings.admin_key is None else settings.admin_key.get_secret_value()
+        self._admin_digest = digest_of(key) if key else None
+        if key.startswith(_HASHED):
+            self._admin_digest = bytes.fromhex(key.removeprefix(_HASHED))
         self._on_first_key = on_first_key
         self._clock = clock
         self._ticks = ticks
@@ -96,6 +100,7 @@ class KeyRing:
         self._refreshing = threading.Lock()
         self._following = Repeating("access-keys", self._look, REFRESH_SECONDS, at_once=True)
         self._is_failing = False
+        self.start = self._following.start
 
     def check(self, authorization: bytes | None, scope: AccessScope) -> Principal:
         """Return who asks, from the header Authorization (`Bearer KEY`), None where there is none.
@@ -151,10 +156,6 @@ class KeyRing:
             return ENVIRONMENT.key_id
         return id_of(text.decode("latin-1"))
 
-    def start(self) -> None:
-        """Begin to follow the database; the first admin key is made where there is none."""
-        self._following.start()
-
     def close(self) -> None:
         """Stop following, and write which keys were used last. Blocking, as long as the database takes."""
         self._following.stop()
@@ -175,7 +176,6 @@ class KeyRing:
             self._read_at = began
 
     def _look(self) -> None:
-        """Read the keys, and now and then write which were used."""
         self._try(self.refresh)
         if self._ticks() - self._wrote_uses_at >= USE_SECONDS:
             self._try(self._write_uses)
@@ -217,13 +217,3 @@ def _bearer(authorization: bytes | None) -> bytes:
     if scheme.lower() != b"bearer" or not key or len(key) > KEY_BYTES_MAX:
         raise AccessRefused("expected Authorization: Bearer and a key, found a header of another form")
     return key
-
-
-def _admin_digest_of(key: SecretStr | None) -> bytes | None:
-    """Return the SHA-256 of the key of the settings, which may be given as that; None for none."""
-    text = "" if key is None else key.get_secret_value()
-    if not text:
-        return None
-    if text.startswith(_HASHED):
-        return bytes.fromhex(text.removeprefix(_HASHED))
-    return digest_of(text)

@@ -114,9 +114,9 @@ def change_of(names: Collection[str], *, allow_again: bool) -> LabelChange:
     """Return the change that was asked for; without names: to deny none."""
     from service.registry import denials
 
-    if not names:
-        return denials.deny_only(())
-    return denials.allow_again(names) if allow_again else denials.deny_also(names)
+    if allow_again and names:
+        return denials.allow_again(names)
+    return lambda before: {*before, *names} if names else ()
 
 
 def print_denial(found: Denial, json: bool) -> None:

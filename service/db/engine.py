@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import URL, Connection, Dialect, Engine, Insert, Table, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Insert, Table, create_engine, event, make_url
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
@@ -29,10 +29,6 @@ STATEMENT_SECONDS = 30
 
 CONNECTIONS_KEPT = 5
 """Connections that stay open when nobody uses them, at most."""
-
-_RETRY_SECONDS = 0.01
-
-_POSTGRESQL = f"-c statement_timeout={STATEMENT_SECONDS}s -c idle_in_transaction_session_timeout=60s"
 
 _KEEP_ALIVE = {
     "keepalives_idle": 10,
@@ -67,9 +63,6 @@ class Database:
         is_postgresql = self._engine.dialect.name == "postgresql"  # SQLite's reads see one state as it is
         one_state = {"isolation_level": "REPEATABLE READ"} if is_postgresql else {}
         self._reading = self._engine.execution_options(**one_state)
-        self._keeps = not is_postgresql  # whose connections the pool tries before they are used again
-        self._kept: Connection | None = None
-        self._keeping = threading.Lock()
         self._migrating = threading.Lock()
         self._migrated = False
 
@@ -96,42 +89,20 @@ class Database:
         then nothing was done, or, when the connection broke in the commit itself, everything.
         """
         self._migrate()
-        with self._errors(), self._begin() as connection:
+        with self._errors(), self._writing.begin() as connection:
             yield connection
-
-    @contextlib.contextmanager
-    def _begin(self) -> Iterator[Connection]:
-        """Yield a connection in a writing transaction: a kept one, which costs half."""
-        with self._keeping:
-            connection, self._kept = self._kept, None
-        connection = connection or self._writing.connect()
-        try:
-            with connection.begin():
-                yield connection
-        except BaseException:
-            connection.close()
-            raise
-        with self._keeping:
-            if self._keeps and self._kept is None:
-                self._kept = connection
-                return
-        connection.close()
 
     def _migrate(self) -> None:
         if self._migrated:
             return
         with self._migrating:
             if not self._migrated:
-                with self._errors(), self._begin() as connection:
+                with self._errors(), self._writing.begin() as connection:
                     migrate(connection)
                 self._migrated = True
 
     def close(self) -> None:
         """Close all connections; a later use opens new ones."""
-        with self._keeping:
-            connection, self._kept = self._kept, None
-        if connection is not None:
-            connection.close()
         self._engine.dispose()
 
     @contextlib.contextmanager
@@ -158,7 +129,8 @@ def _engine(url: str, connections_max: int) -> Engine:
             )
         arguments: dict[str, Any] = {"timeout": CONNECT_SECONDS}
         if backend == "postgresql":
-            arguments = {"connect_timeout": CONNECT_SECONDS, "options": _POSTGRESQL, **_KEEP_ALIVE}
+            options = f"-c statement_timeout={STATEMENT_SECONDS}s -c idle_in_transaction_session_timeout=60s"
+            arguments = {"connect_timeout": CONNECT_SECONDS, "options": options, **_KEEP_ALIVE}
         engine = create_engine(
             parsed,
             connect_args=arguments,
@@ -206,7 +178,7 @@ def _write_ahead(connection: Any) -> None:
         except sqlite3.OperationalError:
             if time.monotonic() > until:
                 raise
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(0.01)
 
 
 def _begin_sqlite(connection: Connection) -> None:
@@ -242,10 +214,9 @@ class Compiled:
         which `Database.read` and `Database.write` know.
         """
         dialect = connection.dialect
-        text = self._texts.get(dialect.name) or self._compile(dialect)
+        text = self._texts.get(dialect.name)
+        if text is None:
+            named = sqlite.dialect(paramstyle="named") if dialect.name == "sqlite" else dialect
+            text = str(self._statement.compile(dialect=named, column_keys=self._columns))
+            self._texts[dialect.name] = text
         return connection.connection.cursor().execute(text, parameters)
-
-    def _compile(self, dialect: Dialect) -> str:
-        named = sqlite.dialect(paramstyle="named") if dialect.name == "sqlite" else dialect
-        text = str(self._statement.compile(dialect=named, column_keys=self._columns))
-        return self._texts.setdefault(dialect.name, text)

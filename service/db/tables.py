@@ -42,12 +42,11 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    delete,
     func,
     insert,
-    inspect,
     select,
     text,
-    update,
 )
 
 from service.base.errors import DatabaseUnsupported
@@ -232,9 +231,7 @@ def migrate(connection: Connection) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    if not inspect(connection).has_table(SCHEMA_VERSION.name):
-        SCHEMA_VERSION.create(connection)
-        connection.execute(insert(SCHEMA_VERSION).values(number=0))
+    SCHEMA_VERSION.create(connection, checkfirst=True)
     number = connection.execute(select(func.max(SCHEMA_VERSION.c.number))).scalar_one() or 0
     if number > len(STEPS):
         raise DatabaseUnsupported(
@@ -243,4 +240,5 @@ def migrate(connection: Connection) -> None:
     for step in STEPS[number:]:
         step(connection)
     if number < len(STEPS):
-        connection.execute(update(SCHEMA_VERSION).values(number=len(STEPS)))
+        connection.execute(delete(SCHEMA_VERSION))
+        connection.execute(insert(SCHEMA_VERSION).values(number=len(STEPS)))

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import cached_property
+from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -122,14 +123,11 @@ class Crew:
         running: dict[Future[R], T] = {}
         with ThreadPoolExecutor(self.threads, thread_name_prefix="train") as pool:
             try:
-                more = True
-                while more or running:
-                    while more and len(running) < 2 * self.threads:
-                        for item in todo:
-                            running[pool.submit(work, item)] = item
-                            break
-                        else:
-                            more = False
+                while True:
+                    for item in islice(todo, 2 * self.threads - len(running)):
+                        running[pool.submit(work, item)] = item
+                    if not running:
+                        return
                     finished, _ = wait(running, return_when=FIRST_COMPLETED)
                     for future in finished:
                         done(running.pop(future), future.result())

@@ -83,7 +83,12 @@ def connect(address: str) -> Iterator[Any]:
     is_ours = not ray.is_initialized()
     if is_ours:
         _reach(address)
-        _join(ray, address)
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of what it will do
+        try:
+            ray.init(address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            found = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            raise Unavailable(f"ray: expected to join the cluster at {address}, found {found}") from None
     try:
         _check_nodes(ray)
         yield ray
@@ -109,15 +114,6 @@ def _reach(address: str) -> None:
     except OSError as error:
         fault = f"expected a cluster at {place}, found none: {error.strerror or error}"
         raise Unavailable(f"ray: {fault}") from None
-
-
-def _join(ray: Any, address: str) -> None:
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of what it will do
-    try:
-        ray.init(address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        found = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise Unavailable(f"ray: expected to join the cluster at {address}, found {found}") from None
 
 
 def _versions() -> dict[str, str]:
@@ -198,8 +194,6 @@ def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, l
 
 
 class _InStore(NamedTuple):
-    """A value of the object store."""
-
     ref: Any
 
     def get(self) -> Any:
@@ -284,22 +278,17 @@ class RayCrew(Crew):
 
     def _in_turn(self, tasks: Iterable[Any]) -> Iterator[tuple[float, list[Any]]]:
         """Yield what tasks return, in their order; as many are begun as processors have work for."""
-        running = deque[Any]()
+        running, todo = deque[Any](), iter(tasks)
         try:
-            for task in tasks:
-                running.append(task)
-                if len(running) >= self._ahead * self._processors():
-                    yield self._first(running)
-            while running:
-                yield self._first(running)
+            while True:
+                running += islice(todo, max(0, self._ahead * self._processors() - len(running)))
+                if not running:
+                    return
+                found = self._result(self._next([running[0]]))
+                running.popleft()
+                yield found
         finally:
             self._cancel(running)
-
-    def _first(self, running: deque[Any]) -> tuple[float, list[Any]]:
-        """Return what the first task returned, which leaves the queue."""
-        found = self._result(self._next([running[0]]))
-        running.popleft()
-        return found
 
     def _task(self) -> Any:
         """Return what begins a task that runs a bundle of items."""

@@ -115,22 +115,17 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
     raise TypeError(f"expected arrays, numbers and what is made of them, found {type(value).__name__}")
 
 
-def _read_array(stream: BytesIO, dtype: str, shape: list[int]) -> Array:
-    """Return the array that comes next. Raises ValueError where it is cut off."""
-    array: Array = np.empty(shape, dtype)
-    found = stream.readinto(array.reshape(-1).view(np.uint8).data)
-    if found != array.nbytes:
-        raise ValueError(f"expected an array of {array.nbytes} bytes, found {found}")
-    return array
-
-
 def _built(kind: Any, layout: Any, stream: BytesIO) -> Any:
-    """Return the value of type `kind` that has a layout."""
+    """Return the value of type `kind` that has a layout. Raises ValueError where the bytes are cut off."""
     if layout is None:
         return None
     origin, inner = get_origin(kind), get_args(kind)
     if origin is np.ndarray:
-        return _read_array(stream, *layout)
+        dtype, shape = layout
+        array: Array = np.empty(shape, dtype)
+        if (found := stream.readinto(array.reshape(-1).view(np.uint8).data)) != array.nbytes:
+            raise ValueError(f"expected an array of {array.nbytes} bytes, found {found}")
+        return array
     if type(None) in inner:
         return _built(next(one for one in inner if one is not type(None)), layout, stream)
     if origin is list:

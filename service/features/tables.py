@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.arrays import take
-from model_store.errors import BadNames, Corrupt
-from model_store.names import NameTable, check_names, name_of
+from model_store.errors import Corrupt
+from model_store.names import NameTable, name_of, names_in
 
 NAMES = "features/names"
 """The group that holds the table of feature names: of the words, if n-grams of characters are beside them."""
@@ -38,14 +38,7 @@ class FeatureNames(NamedTuple):
 
 def take_names(arrays: Mapping[str, NDArray[Any]], group: str = NAMES) -> NameTable:
     """Return the table of the names; raise Corrupt when it is missing or damaged."""
-    parts = [arrays.get(f"{group}/{key}") for key in NameTable._fields]
-    offsets, utf8, slots = parts
-    if offsets is None or utf8 is None or slots is None:
-        raise Corrupt(group, f"the arrays {', '.join(NameTable._fields)}", "one missing")
-    try:
-        return check_names(offsets, utf8, slots)
-    except BadNames as error:
-        raise Corrupt(group, "a table of names", str(error)) from error
+    return names_in(arrays, group)
 
 
 def take_idf(arrays: Mapping[str, NDArray[Any]], name: str, n_features: int, is_used: bool) -> NDArray[Any]:

@@ -7,7 +7,7 @@ be lost.
 
 import hashlib
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from model_store.fs import FileSystem, write_file
 from model_store.writing import locked
@@ -26,32 +26,51 @@ class Found(NamedTuple):
 NOTHING = Found(None, None)
 
 
-class ConditionalObject(Protocol):
+def object_at(fs: Any, path: str) -> "ConditionalObject":
+    """Return an object of an fsspec file system, by the best way that its kind knows."""
+    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
+    kind = _S3Object if "s3" in protocols else _FileObject if "file" in protocols else ConditionalObject
+    return kind(fs, path)
+
+
+class ConditionalObject:
     """An object; each call blocks, and raises what the driver does."""
 
+    def __init__(self, fs: Any, path: str) -> None:
+        self._fs = fs
+        self._path = path
+
     def read(self, tag: str | None, bytes_max: int) -> Found | None:
-        """Return what it holds, at most `bytes_max` + 1 bytes; None: it has this tag still."""
-        ...
+        """Return what it holds, at most `bytes_max` + 1 bytes; None: it has this tag still.
+
+        Cost: its properties are asked for, and it is read where they are others.
+        """
+        try:
+            now = self._tag()  # before what it holds: so that the tag is never too new for that
+            return None if now == tag else Found(self._fs.cat_file(self._path, end=bytes_max + 1), now)
+        except FileNotFoundError:
+            return NOTHING
 
     def write(self, data: bytes, tag: str | None) -> bool:
         """Replace it if it has this tag still (None: if it is not there); return whether it was written."""
-        ...
+        try:
+            if tag is not None and self._tag() != tag:
+                return False
+            self._fs.pipe_file(self._path, data, mode="create" if tag is None else "overwrite")
+        except (FileExistsError, FileNotFoundError):
+            return False
+        return True
+
+    def _tag(self) -> str:
+        return str(self._fs.ukey(self._path))
 
 
-def object_at(fs: Any, path: str) -> ConditionalObject:
-    """Return an object of an fsspec file system, by the best way that its kind knows."""
-    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
-    if "s3" in protocols:
-        return _S3Object(fs, path)
-    return _FileObject(Path(path)) if "file" in protocols else _OtherObject(fs, path)
-
-
-class _S3Object:
+class _S3Object(ConditionalObject):
     """An object of S3, or of what speaks its protocol."""
 
     def __init__(self, fs: Any, path: str) -> None:
+        super().__init__(fs, path)
         bucket, key, _ = fs.split_path(path)
-        self._fs = fs
         self._place = {"Bucket": bucket, "Key": key}
 
     def read(self, tag: str | None, bytes_max: int) -> Found | None:
@@ -81,63 +100,25 @@ class _S3Object:
         return True
 
 
-class _FileObject:
+class _FileObject(ConditionalObject):
     """A file of a directory that all writers mount."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self, tag: str | None, bytes_max: int) -> Found | None:
-        """Cost: the file is read."""
-        try:
-            with self._path.open("rb") as file:
-                data = file.read(bytes_max + 1)
-        except FileNotFoundError:
-            return NOTHING
-        found = Found(data, hashlib.sha256(data).hexdigest())
-        return None if found.tag == tag else found
+    def _tag(self) -> str:
+        """Return the digest of what it holds: its properties may be known from before, as NFS has them."""
+        with Path(self._path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def write(self, data: bytes, tag: str | None) -> bool:
-        """Cost: the file is read, and another renamed over it, while the directory's lock is held."""
-        fs, home = FileSystem(), self._path.parent
-        with locked(fs, home):
-            now = hashlib.sha256(self._path.read_bytes()).hexdigest() if self._path.exists() else None
-            if now != tag:
+        """Cost: another file is renamed over it, while the directory's lock is held."""
+        fs, path = FileSystem(), Path(self._path)
+        with locked(fs, path.parent):
+            if (self._tag() if path.exists() else None) != tag:
                 return False
-            unfinished = self._path.with_suffix(".unfinished")
+            unfinished = path.with_suffix(".unfinished")
             unfinished.unlink(missing_ok=True)
             write_file(fs, unfinished, [data])
-            fs.rename(unfinished, self._path)
-            fs.fsync_dir(home)
-        return True
-
-
-class _OtherObject:
-    """An object of a store of another kind."""
-
-    def __init__(self, fs: Any, path: str) -> None:
-        self._fs = fs
-        self._path = path
-
-    def read(self, tag: str | None, bytes_max: int) -> Found | None:
-        """Cost: its properties are asked for, and it is read where they are others."""
-        try:
-            now = self._fs.ukey(self._path)  # before what it holds: so that the tag is never too new for that
-            return None if now == tag else Found(self._fs.cat_file(self._path, end=bytes_max + 1), now)
-        except FileNotFoundError:
-            return NOTHING
-
-    def write(self, data: bytes, tag: str | None) -> bool:
-        """Cost: its properties are asked for, and it is written."""
-        try:
-            if tag is None:
-                self._fs.pipe_file(self._path, data, mode="create")
-            elif self._fs.ukey(self._path) != tag:
-                return False
-            else:
-                self._fs.pipe_file(self._path, data)
-        except (FileExistsError, FileNotFoundError):
-            return False
+            fs.rename(unfinished, path)
+            fs.fsync_dir(path.parent)
         return True
 
 

@@ -63,16 +63,6 @@ def check_known(tables: Sequence[NameTable], names: Collection[str], what: str) 
         raise UnknownLabel(f"expected labels of {what}, found {name!r:.80}").at("labels")
 
 
-def deny_also(names: Collection[str]) -> LabelChange:
-    """Return the change that denies labels besides those that are denied."""
-    return lambda before: {*before, *names}
-
-
-def deny_only(names: Collection[str]) -> LabelChange:
-    """Return the change that denies these labels and no other."""
-    return lambda before: names
-
-
 def allow_again(names: Collection[str]) -> LabelChange:
     """Return the change that takes labels off; it raises BadNames for one that is not denied."""
 

@@ -31,10 +31,9 @@ def history_facts(model: str, move: Move) -> dict[str, Any]:
 def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:
     """Return what JSON says of where a version, by number or alias, came from.
 
-    model, version, created, content (its digest, the same under any name), code_version, trainer {name,
-    parameters}, features, seed, data {source, rows, sha256}, metrics
-    parent, job, rule, calibration  of the version's origin, null where it has none: see `model_store.origin`
-    promotions         the moves of aliases to it, and refusals, with their verdicts, the newest first
+    `content` is its digest, the same under any name; `parent`, `job`, `rule` and `calibration` are of its
+    origin (`model_store.origin`), null where it has none; `promotions` are the moves of aliases to it, and
+    refusals, with their verdicts, the newest first.
 
     The arrays are not verified, and but for the origin not read. Raises NotFound, Corrupt and
     StoreUnreadable.
@@ -53,9 +52,6 @@ def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:
         "seed": manifest.seed,
         "data": manifest.data._asdict(),
         "metrics": dict(manifest.metrics),
-        "parent": origin.get("parent"),
-        "job": origin.get("job"),
-        "rule": origin.get("rule"),
-        "calibration": origin.get("calibration"),
+        **{name: origin.get(name) for name in ("parent", "job", "rule", "calibration")},
         "promotions": [history_facts(model, move) for move in to_it if move.action not in (SPLIT, DENIED)],
     }

@@ -110,7 +110,6 @@ class RemoteFollower:
             self._store.delete(model, version)
 
     def _note(self, model: str, fault: str | None) -> None:
-        """Log a fault when it is new, and its end."""
         before = self._failed.pop(model, None)
         if fault is not None:
             self._failed[model] = fault

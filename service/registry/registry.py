@@ -22,8 +22,7 @@ from service.db.tables import FEEDBACK_ROWS, VERSIONS
 class Removal(NamedTuple):
     """What was removed of a model.
 
-    versions    their numbers
-    aliases     names of the aliases that went too
+    aliases     names of those that went too
     thresholds  whether the database had thresholds of any of the versions, which are gone
     """
 
@@ -57,12 +56,7 @@ class Registry:
             )
 
     def change(self, model: str, alias: str, action: str, change: Change, cause: Cause) -> AliasChange:
-        """Change an alias that is there: any verb of `model_store.alias`.
-
-        action  the word for it in the history
-
-        Raises what `Store.change_alias` does; the alias then stays as it is.
-        """
+        """Change an alias that is there, by any verb of `model_store.alias`: see `Store.change_alias`."""
         self.check_own()
         return self._store.change_alias(model, alias, action, change, cause)
 
@@ -82,21 +76,12 @@ class Registry:
         return self._store.promote(model, number, alias, cause)
 
     def rollback(self, model: str, alias: str, cause: Cause, to: int | None = None) -> AliasChange:
-        """Make an alias name the version that it named before, or with `to` one further back.
-
-        One step back leads past versions deleted since. What it named after is forgotten: a second step leads
-        further back, not to and fro. While the alias has a canary, a step back ends that, and the alias goes
-        on to name what it names; so does `to` that version. Raises NothingToRollBack where there is no such
-        step, and what `promote` raises.
-        """
+        """Make an alias name an earlier version: see `Store.rollback`."""
         self.check_own()
         return self._store.rollback(model, alias, to, cause)
 
     def delete_alias(self, model: str, alias: str, cause: Cause) -> AliasChange:
-        """Remove an alias, damaged or not; the version that it names stays.
-
-        Raises NotFound, Conflict for `latest`, StoreUnwritable.
-        """
+        """Remove an alias: see `Store.delete_alias`."""
         self.check_own()
         return self._store.delete_alias(model, alias, cause)
 
@@ -129,8 +114,6 @@ class Registry:
 
     def delete_model(self, model: str, cause: Cause, *, confirm: str, thresholds: bool = True) -> Removal:
         """Remove a model with its aliases, versions, thresholds and rows of feedback.
-
-        Who has a version open keeps it.
 
         confirm  the name once more: who calls by mistake does not give it. Raises BadParameter
 
@@ -167,11 +150,7 @@ class Registry:
         return list(itertools.islice(found, limit))
 
     def publish_archive(self, model: str, file: Readable, cause: Cause, *, latest: bool = True) -> Manifest:
-        """Publish the version in an archive as the next version of a model; return its manifest.
-
-        As `Store.import_`, whose aliases are changed here. Without `latest` no alias moves, but for a model's
-        first version.
-        """
+        """Publish the version in an archive as the next version of a model: see `Store.import_`."""
         self.check_own()
         return self._store.import_(file, model, latest=latest, cause=cause)
 

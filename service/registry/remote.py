@@ -35,7 +35,6 @@ ATTEMPTS = 16
 
 INDEX = "index.json"
 _BLOCK_BYTES = 8 << 20
-_ERROR_CHARACTERS_MAX = 200
 _VERSION = re.compile(r"([1-9][0-9]{0,9})\.([0-9a-f]{64})\.tar")
 
 
@@ -208,7 +207,7 @@ class RemoteStore:
         except (XylemError, StoreError):
             raise
         except Exception as error:
-            found = f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS_MAX]
+            found = f"{type(error).__name__}: {error}"[:200]
             raise Unavailable(f"{self.url}: expected to {what}, found {found}") from None
 
 

@@ -1,12 +1,21 @@
 """The index of an object store: its models, their aliases, and the digests of what these name."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from model_store.alias import SERIAL_MAX, Alias, alias_of
-from model_store.documents import Fields, parse_sealed, render_sealed
+from model_store.documents import (
+    DIGEST,
+    integer,
+    object_of,
+    optional,
+    parse_sealed,
+    record,
+    refusal,
+    render_sealed,
+)
 from model_store.errors import BadNames, Corrupt
-from model_store.identifiers import is_alias, is_model, is_version
+from model_store.identifiers import ALIAS, NAME, VERSION
 
 MODELS_MAX = 10_000
 """Models of an object store."""
@@ -16,9 +25,6 @@ ALIASES_MAX = 256
 
 INDEX_BYTES_MAX = 16 << 20
 """Of the index; nearly all of it may be names of denied labels."""
-
-_DIGEST = "[0-9a-f]{64}"
-_LABEL_INFO_BYTES_MAX = 1 << 40
 
 
 class RemoteVersion(NamedTuple):
@@ -55,7 +61,12 @@ def render_index(index: RemoteIndex) -> bytes:
 
     Raises BadNames for more than an index may hold.
     """
-    models = {name: _fields_of(model) for name, model in index.models.items()}
+    models = {}
+    for name, model in index.models.items():
+        aliases = {alias: found.fields() for alias, found in model.aliases.items()}
+        digests = {str(version): digest for version, digest in model.digests.items()}
+        info = model.label_info and model.label_info._asdict()
+        models[name] = {"aliases": aliases, "digests": digests, "label_info": info}
     data = render_sealed({"generation": index.generation, "models": models})
     n_aliases = max(len(model.aliases) for model in index.models.values())
     for found, most, what in (
@@ -72,44 +83,22 @@ def parse_index(data: bytes, where: str) -> RemoteIndex:
     """Return the index in these bytes; raise Corrupt naming `where` for anything else."""
     if len(data) > INDEX_BYTES_MAX:
         raise Corrupt(where, f"at most {INDEX_BYTES_MAX} bytes", "more")
-    fields = parse_sealed(data, where)
-    generation, found = fields.integer("generation", 1, SERIAL_MAX), fields.items("models", MODELS_MAX)
-    fields.done()
-    if not all(map(is_model, found)):
-        raise fields.refusal("models", "names of models", min(found))
-    return RemoteIndex(generation, {name: _model_of(f, f"{where}: {name}") for name, f in found.items()})
-
-
-def _fields_of(model: RemoteModel) -> dict[str, Any]:
-    return {
-        "aliases": {name: alias.fields() for name, alias in model.aliases.items()},
-        "digests": {str(version): digest for version, digest in model.digests.items()},
-        "label_info": model.label_info and model.label_info._asdict(),
-    }
+    index: RemoteIndex = _INDEX(parse_sealed(data, where), where)
+    return index
 
 
 def _model_of(found: object, where: str) -> RemoteModel:
-    fields = Fields(found, where)
-    named, numbers = fields.items("aliases", ALIASES_MAX), fields.items("digests", 3 * ALIASES_MAX)
-    info = fields.take("label_info")
-    fields.done()
-    if not all(map(is_alias, named)):
-        raise fields.refusal("aliases", "names of aliases", min(named))
-    if not all(map(is_version, numbers)):
-        raise fields.refusal("digests", "numbers of versions", min(numbers))
-    aliases = {
-        name: alias_of(Fields(one, f"{where}: {name}"), f"{where}: {name}") for name, one in named.items()
-    }
-    texts = Fields(numbers, f"{where}: digests")
-    digests = {int(number): texts.text(number, _DIGEST) for number in numbers}
-    if digests.keys() != {version for alias in aliases.values() for version in alias.versions}:
-        raise fields.refusal("digests", "one of each version that an alias names", sorted(digests))
-    return RemoteModel(
-        aliases, digests, None if info is None else _info_of(Fields(info, f"{where}: label_info"))
-    )
+    model: RemoteModel = _MODEL(found, where)
+    digests = {int(number): digest for number, digest in model.digests.items()}
+    if digests.keys() != {version for alias in model.aliases.values() for version in alias.versions}:
+        raise refusal(f"{where}: digests", "one of each version that an alias names", sorted(digests))
+    return model._replace(digests=digests)
 
 
-def _info_of(fields: Fields) -> RemoteInfo:
-    info = RemoteInfo(fields.text("digest", _DIGEST), fields.integer("bytes", 1, _LABEL_INFO_BYTES_MAX))
-    fields.done()
-    return info
+_MODEL = record(
+    RemoteModel,
+    aliases=object_of(alias_of, ALIASES_MAX, ALIAS),
+    digests=object_of(DIGEST, 3 * ALIASES_MAX, VERSION),
+    label_info=optional(record(RemoteInfo, digest=DIGEST, bytes=integer(1, 1 << 40))),
+)
+_INDEX = record(RemoteIndex, generation=integer(1, SERIAL_MAX), models=object_of(_model_of, MODELS_MAX, NAME))

@@ -12,7 +12,7 @@ from service.api.routes.operations import ModelName
 from service.api.routes.registry import cause_of
 from service.api.routes.requests import json_body
 from service.api.routes.services import Services, Wired
-from service.registry.denials import Denial, denial_of, deny_only, denying_known
+from service.registry.denials import Denial, denial_of, denying_known
 from service.registry.facts import split_facts
 from service.serving.schemas.registry import (
     AliasDenied,
@@ -40,7 +40,7 @@ async def _split(services: Services, model: str, alias: str, change: Change, cau
 async def _deny(
     services: Services, model: str, alias: str, labels: Collection[str], cause: Cause
 ) -> AliasDenied:
-    change = denying_known(services.store, model, alias, deny_only(labels))
+    change = denying_known(services.store, model, alias, lambda _: labels)
     found = await services.change(services.registry.change, model, alias, DENIED, change, cause)
     assert found.after is not None  # it denies something else, and is not removed
     denial = await services.admin_work.run(denial_of, services.store, model, alias, found.after)

@@ -85,14 +85,18 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("features/idf", lambda a: a.astype(np.float64), "expected float32[3], found float64[3]"),
     ("features/idf", lambda a: a * np.float32("nan"), "features/idf: expected finite weights above 0"),
     ("features/idf", lambda a: -a, "features/idf: expected finite weights above 0"),
-    ("features/names/slots", None, "features/names: expected the arrays offsets, utf8, slots"),
-    ("features/names/slots", lambda a: a[::-1].copy(), "features/names: expected a table of names"),
-    ("features/names/utf8", lambda a: a + np.uint8(200), "features/names: expected a table of names"),
-    ("features/names/offsets", lambda a: a[:-1].copy(), "features/names: expected a table of names"),
+    ("features/names/slots", None, "expected an array features/names/slots, found none"),
+    ("features/names/slots", lambda a: a[::-1].copy(), "features.names.utf8.npy: expected a table of names"),
+    (
+        "features/names/utf8",
+        lambda a: a + np.uint8(200),
+        "features.names.utf8.npy: expected a table of names",
+    ),
+    ("features/names/offsets", lambda a: a[:-1].copy(), "features.names.utf8.npy: expected a table of names"),
     ("features/char_idf", None, "expected an array features/char_idf, found none"),
     ("features/char_idf", lambda a: a[1:], "features.char_idf.npy: expected float32"),
-    ("features/chars/slots", None, "features/chars: expected the arrays offsets, utf8, slots"),
-    ("features/chars/slots", lambda a: a[::-1].copy(), "features/chars: expected a table of names"),
+    ("features/chars/slots", None, "expected an array features/chars/slots, found none"),
+    ("features/chars/slots", lambda a: a[::-1].copy(), "features.chars.utf8.npy: expected a table of names"),
 ]
 """An array of a version, what becomes of it, and what is told."""
 
@@ -313,7 +317,7 @@ def test_parameters_for_other_data_are_refused(data: str, kind: str, tmp_path: P
             "features.more: expected only norm, found another parameter",
         ),
         ({"kind": ["raw"], "norm": "l2"}, 3, "features.kind: expected one of"),
-        ({"kind": "named", "norm": "l2"}, 3, "features/names: expected the arrays"),
+        ({"kind": "named", "norm": "l2"}, 3, "expected an array features/names/offsets"),
         (vars_of("hashing", {}), 3, "features.n_features to be 3, found 1048576"),
         (vars_of("hashing", {}) | {"signed": 1}, 1 << 20, "features.signed: expected true or false, found 1"),
         (vars_of("tfidf", {}) | {"ngram_max": "1"}, 3, "features.ngram_max: expected an integer"),

@@ -335,20 +335,6 @@ def test_every_change_is_told_once(store: Store) -> None:
     assert told(store)[-1] == ("published", None, 4, "trainer")
 
 
-@pytest.mark.parametrize("bad", [{"x": float("nan")}, {"x": b""}, {"x": "y" * 20_000}])
-def test_a_verdict_that_cannot_be_kept_is_refused_and_nothing_moves(
-    store: Store, bad: dict[str, Any]
-) -> None:
-    before = store.moves("m")
-    for call in (
-        lambda cause: store.promote("m", 2, "stable", cause),
-        lambda cause: store.note_refusal("m", "latest", 2, cause),
-    ):
-        with pytest.raises(ValueError, match="verdict"):
-            call(Cause(verdict=bad))
-    assert (store.alias("m", "stable").version, store.moves("m")) == (1, before)
-
-
 def test_texts_of_a_move_are_bounded(store: Store) -> None:
     store.promote("m", 2, "stable", Cause("w" * 1000, "why\n\x00" * 1000, "j" * 1000))
     move = store.moves("m")[-1]

@@ -1,7 +1,5 @@
 import gc
 import os
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from model_store.arrays import (
     at,
     check_digest,
     file_name,
-    header_fields,
     header_of,
     map_array,
     take,
@@ -54,7 +51,8 @@ def test_what_is_written_is_mapped(array: Any, tmp_path_factory: pytest.TempPath
     assert not found.flags.writeable
     assert found.flags.c_contiguous
     assert found.size == 0 or found.ctypes.data % 64 == 0
-    np.testing.assert_array_equal(np.load(directory / "g.x.npy", allow_pickle=False), array)
+    np.save(directory / "numpy.npy", array)
+    assert (directory / "g.x.npy").read_bytes() == (directory / "numpy.npy").read_bytes()
 
 
 def test_other_layouts_are_written_in_the_one_form(tmp_path: Path) -> None:
@@ -113,9 +111,7 @@ HEADERS = {
     "a float in the shape": padded("{'descr': '<i4', 'fortran_order': False, 'shape': (3.0,)}"),
     "a field more": padded("{'descr': '<i4', 'fortran_order': False, 'shape': (3,), 'x': 1}"),
     "a field less": padded("{'descr': '<i4', 'fortran_order': False}"),
-    "a call": padded("{'descr': '<i4', 'fortran_order': False, 'shape': tuple([3])}"),
-    "no dictionary": padded("(3,)"),
-    "deep": padded("(" * 100),
+    "another order": padded("{'shape': (3,), 'fortran_order': False, 'descr': '<i4'}"),
     "not ascii": GOOD[:20] + b"\xff" + GOOD[21:],
 }
 
@@ -126,13 +122,6 @@ def test_each_defect_of_a_header_is_refused(what: str, tmp_path: Path) -> None:
     (tmp_path / "g.x.npy").write_bytes(data)
     with pytest.raises(Corrupt, match=r"g\.x\.npy: expected"):
         map_array(FS, tmp_path, "g/x", ArrayInfo("int32", (3,), len(data), ""))
-
-
-def test_another_writers_header_is_taken(tmp_path: Path) -> None:
-    data = padded("{'shape': (3,), 'fortran_order': False, 'descr': '<i4'}") + bytes(12)
-    (tmp_path / "g.x.npy").write_bytes(data)
-    found, _ = map_array(FS, tmp_path, "g/x", ArrayInfo("int32", (3,), len(data), ""))
-    assert found.tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("change", [{"bytes": 139}, {"bytes": 141}, {"shape": (4,)}, {"dtype": "int64"}])
@@ -154,38 +143,6 @@ def test_a_digest_that_is_wrong(tmp_path: Path) -> None:
     _, mapped = map_array(FS, tmp_path, "g/x", info)
     with pytest.raises(Corrupt, match="sha256 0000"):
         check_digest("g/x", mapped, info._replace(sha256="0" * 64))
-
-
-class Finalized:
-    """What the collector calls Python for, in which threads change places."""
-
-    def __init__(self) -> None:
-        self.own = self
-
-    def __del__(self) -> None:
-        for _ in range(20):
-            pass
-
-
-def test_headers_are_read_by_many_threads_at_once() -> None:
-    """Python's parser by itself raises a SystemError in most runs of this (3.11)."""
-    text = b"{'shape': (3, 4), 'fortran_order': False, 'descr': '<f4'}  "
-    expected = {"shape": (3, 4), "fortran_order": False, "descr": "<f4"}
-
-    def read(_: int) -> bool:
-        for _ in range(5):
-            Finalized()
-        return bool(header_fields(text) == expected)
-
-    interval, threshold = sys.getswitchinterval(), gc.get_threshold()
-    sys.setswitchinterval(1e-6)
-    gc.set_threshold(20)
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            assert all(pool.map(read, range(3000)))
-    finally:
-        sys.setswitchinterval(interval)
-        gc.set_threshold(*threshold)
 
 
 ARRAYS = {"tree/parent": np.arange(6, dtype=np.int32).reshape(2, 3)}

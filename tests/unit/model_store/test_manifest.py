@@ -113,7 +113,7 @@ def test_ill_typed_fields_are_refused(path: tuple[str, ...], value: Any) -> None
         ("version", [1, 999_999_999], [0, 10**9]),
         ("seed", [0, 2**63 - 1], [-1, 2**63]),
         ("kind", ["label-tree"], ["forest"]),
-        ("link", ["hinge3", "logistic"], ["softmax", "multiway", "argmax"]),
+        ("link", ["hinge3", "logistic"], ["multiway", "argmax"]),
         ("weights", ["bfloat16", "int8"], ["int4", "float16"]),
         ("created_at", ["2024-02-29T00:00:00Z"], ["2023-02-29T00:00:00Z", "2024-01-01T00:00:00"]),
         ("model", ["a", "a" * 63], ["", "A", "../x", "a/b", ".a", "a" * 64, "a\n"]),
@@ -222,6 +222,13 @@ def test_cleaned_texts_are_of_schema_6() -> None:
         parsed({**GOOD, "features": features})
     with pytest.raises(Corrupt, match="schema_version: expected 1 for such features and arrays, found 6"):
         parsed({**GOOD, "schema_version": 6})
+
+
+@pytest.mark.parametrize("more", [{"link": "softmax"}, {"features": {"kind": "context"}}])
+def test_softmax_and_windows_of_words_are_of_schema_2(more: dict[str, Any]) -> None:
+    assert parsed({**GOOD, **more, "schema_version": 2}).schema_version == 2
+    with pytest.raises(Corrupt, match="schema_version: expected 2 for such features and arrays, found 1"):
+        parsed({**GOOD, **more})
 
 
 def test_other_features_are_not_of_schema_3() -> None:

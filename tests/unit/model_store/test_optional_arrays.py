@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_store import manifest as manifests
 from model_store.arrays import file_name, group_of
 from model_store.checks import check_version
-from model_store.errors import Corrupt, UnsupportedSchema
+from model_store.errors import Corrupt
 from model_store.extras import KNOTS_MAX, NO_CALIBRATION, assemble_calibration
 from model_store.manifest import CALIBRATION
 from model_store.origin import JSON_BYTES_MAX, REPORT, json_array, read_report
@@ -80,10 +79,6 @@ def test_all_or_none_of_the_right_shape(name: str) -> None:
             check_version(manifest_of(draft), {**arrays, name: other})
 
 
-def test_good_arrays_pass() -> None:
-    manifest_of(RERANKED)
-
-
 def test_a_label_tree_has_none() -> None:
     with pytest.raises(Corrupt, match="expected no array of tail in a label-tree"):
         manifest_of(small_draft(n_labels=6, n_features=64, extra=random_rerank(1, 6, 64)))
@@ -125,14 +120,6 @@ def test_exact_probabilities_have_none() -> None:
 def test_a_version_without_arrays_is_not_calibrated() -> None:
     draft = small_draft(3)
     assert assemble_calibration(manifest_of(draft), draft.arrays()) is NO_CALIBRATION
-
-
-def test_a_release_before_schema_4_refuses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path)
-    store.publish("m", CALIBRATED)
-    monkeypatch.setattr(manifests, "SCHEMA_VERSION", 3)
-    with pytest.raises(UnsupportedSchema, match="expected 1 to 3, found 4"):
-        store.manifest("m", 1)
 
 
 TOLD = {"balance": [0.5, 0.25], "ö": {"epochs": 3, "done": True, "why": None}}

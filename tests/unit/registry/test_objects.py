@@ -48,14 +48,29 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"file://{tmp_path}/remote" if request.param == "file" else f"memory://{uuid.uuid4().hex}"
 
 
+@pytest.fixture
+def remote(url: str) -> RemoteStore:
+    return RemoteStore(url)
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> RemoteStore:
+    return RemoteStore(f"file://{tmp_path}/remote")
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Store:
+    there = Store(tmp_path / "there")
+    there.prepare()
+    return there
+
+
 def files_of(store: Store, model: str, version: int) -> dict[str, bytes]:
     home = store.root / "models" / model / "versions" / str(version)
     return {str(file.relative_to(home)): file.read_bytes() for file in home.rglob("*") if file.is_file()}
 
 
-def test_what_is_pushed_is_pulled_bit_by_bit(store: Store, url: str, tmp_path: Path) -> None:
-    remote, there = RemoteStore(url), Store(tmp_path / "there")
-    there.prepare()
+def test_what_is_pushed_is_pulled_bit_by_bit(store: Store, remote: RemoteStore, there: Store) -> None:
     pushed = remote.push(store, "m", 2)
     assert pushed == remote.push(store, "m", 2) == remote.find("m", 2)
     assert remote.pull(there, "m", pushed).version == 2
@@ -70,8 +85,7 @@ def move(remote: RemoteStore, alias: str, version: RemoteVersion) -> RemoteModel
     return remote.change("m", {alias: promoted(version.version)}, version)
 
 
-def test_aliases_are_read_as_they_were_moved(store: Store, url: str) -> None:
-    remote = RemoteStore(url)
+def test_aliases_are_read_as_they_were_moved(store: Store, url: str, remote: RemoteStore) -> None:
     assert remote.index() == RemoteIndex()
     first, second = (remote.push(store, "m", version) for version in (1, 2))
     move(remote, "latest", second)
@@ -133,31 +147,24 @@ def damaged(data: bytes) -> bytes:
     "harm", [damaged, lambda data: data[: len(data) // 2], lambda data: b"", lambda _: b"x" * 9]
 )
 def test_an_object_that_is_not_what_its_digest_says_is_not_published(
-    store: Store, tmp_path: Path, harm: Callable[[bytes], bytes]
+    store: Store, tmp_path: Path, harm: Callable[[bytes], bytes], on_disk: RemoteStore, there: Store
 ) -> None:
-    remote, there = RemoteStore(f"file://{tmp_path}/remote"), Store(tmp_path / "there")
-    there.prepare()
-    pushed = remote.push(store, "m", 1)
+    pushed = on_disk.push(store, "m", 1)
     (file,) = (tmp_path / "remote" / "m" / "versions").iterdir()
     file.write_bytes(harm(file.read_bytes()))
     with pytest.raises(Corrupt):
-        remote.pull(there, "m", pushed)
+        on_disk.pull(there, "m", pushed)
     assert there.models() == []
 
 
-def test_another_version_under_a_name_is_refused(store: Store, tmp_path: Path) -> None:
-    remote, there = RemoteStore(f"file://{tmp_path}/remote"), Store(tmp_path / "there")
-    there.prepare()
-    first, second = (remote.push(store, "m", version) for version in (1, 2))
-    paths = [
-        tmp_path / remote._version_path("m", version).partition("remote/")[2] for version in (first, second)
-    ]
-    shutil.copyfile(
-        tmp_path / "remote" / paths[1].relative_to(tmp_path),
-        tmp_path / "remote" / paths[0].relative_to(tmp_path),
-    )
+def test_another_version_under_a_name_is_refused(
+    store: Store, tmp_path: Path, on_disk: RemoteStore, there: Store
+) -> None:
+    first, _ = (on_disk.push(store, "m", version) for version in (1, 2))
+    versions = tmp_path / "remote" / "m" / "versions"
+    shutil.copyfile(next(versions.glob("2.*")), next(versions.glob("1.*")))
     with pytest.raises(Corrupt, match="expected m@1 of"):
-        remote.pull(there, "m", first)
+        on_disk.pull(there, "m", first)
 
 
 INDEX_OF_ONE = render_index(RemoteIndex(1, {"m": RemoteModel({"latest": Alias(1)}, {1: "0" * 64})}))
@@ -191,13 +198,11 @@ def documents_that_are_none() -> list[dict[str, object]]:
     ],
 )
 def test_an_index_that_is_none_is_refused_and_not_written_over(
-    store: Store, tmp_path: Path, content: bytes
+    store: Store, tmp_path: Path, content: bytes, on_disk: RemoteStore, there: Store
 ) -> None:
-    remote, there = RemoteStore(f"file://{tmp_path}/remote"), Store(tmp_path / "there")
-    there.prepare()
-    pushed = remote.push(store, "m", 1)
-    move(remote, "latest", pushed)
-    follower = followed(remote, there)
+    pushed = on_disk.push(store, "m", 1)
+    move(on_disk, "latest", pushed)
+    follower = followed(on_disk, there)
     assert follower.look()
     file = tmp_path / "remote" / INDEX
     whole = file.read_bytes()
@@ -207,7 +212,7 @@ def test_an_index_that_is_none_is_refused_and_not_written_over(
             file.write_bytes(damaged_now)
         assert not follower.look()
         with pytest.raises(Corrupt, match=INDEX):
-            move(remote, "stable", pushed)
+            move(on_disk, "stable", pushed)
         assert there.info("m").aliases == {"latest": 1}
     file.write_bytes(whole)
     assert follower.look()
@@ -245,8 +250,7 @@ def followed(remote: RemoteStore, there: Store, keep: int = 0) -> RemoteFollower
     return RemoteFollower(remote, there, poll_seconds=3600, keep=keep)
 
 
-def test_a_store_that_follows_has_what_aliases_name(store: Store, url: str, tmp_path: Path) -> None:
-    remote, there = RemoteStore(url), Store(tmp_path / "there")
+def test_a_store_that_follows_has_what_aliases_name(store: Store, remote: RemoteStore, there: Store) -> None:
     there.publish("own", small_draft(5))
     follower = followed(remote, there)
     assert not follower.look()  # nothing was pushed: that is told, and nothing is touched
@@ -271,9 +275,7 @@ def beside(store: Store) -> tuple[int, Beside | None, Beside | None]:
     return alias.version, alias.canary, alias.shadow
 
 
-def test_a_store_that_follows_has_the_splits(store: Store, url: str, tmp_path: Path) -> None:
-    remote, there = RemoteStore(url), Store(tmp_path / "there")
-    there.prepare()
+def test_a_store_that_follows_has_the_splits(store: Store, remote: RemoteStore, there: Store) -> None:
     follower = followed(remote, there)
     pushed = {version: remote.push(store, "m", version) for version in (1, 2, 3)}
     move(remote, "latest", pushed[1])
@@ -296,8 +298,7 @@ def test_a_store_that_follows_has_the_splits(store: Store, url: str, tmp_path: P
     assert remote.model("m").aliases == {"latest": Alias(2, (1,), serial=7)}
 
 
-def test_a_split_that_does_not_fit_is_refused(store: Store, url: str) -> None:
-    remote = RemoteStore(url)
+def test_a_split_that_does_not_fit_is_refused(store: Store, remote: RemoteStore) -> None:
     pushed, other = (remote.push(store, "m", version) for version in (1, 2))
     with pytest.raises(AliasNotFound, match="m@latest: expected an alias"):
         remote.change("m", {"latest": with_canary(1, 0.05)}, pushed)
@@ -312,9 +313,9 @@ def test_a_split_that_does_not_fit_is_refused(store: Store, url: str) -> None:
     assert remote.index().generation == 1
 
 
-def test_versions_that_nobody_names_are_kept_up_to_a_number(store: Store, url: str, tmp_path: Path) -> None:
-    remote, there = RemoteStore(url), Store(tmp_path / "there")
-    there.prepare()
+def test_versions_that_nobody_names_are_kept_up_to_a_number(
+    store: Store, remote: RemoteStore, there: Store
+) -> None:
     follower = followed(remote, there, keep=1)
     for version in (1, 2, 3):
         move(remote, "latest", remote.push(store, "m", version))
@@ -323,15 +324,13 @@ def test_versions_that_nobody_names_are_kept_up_to_a_number(store: Store, url: s
 
 
 def test_a_fault_leaves_the_store_as_it_is_and_ends(
-    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], on_disk: RemoteStore, there: Store
 ) -> None:
-    remote, there = RemoteStore(f"file://{tmp_path}/remote"), Store(tmp_path / "there")
-    there.prepare()
-    follower = followed(remote, there)
-    move(remote, "latest", remote.push(store, "m", 1))
+    follower = followed(on_disk, there)
+    move(on_disk, "latest", on_disk.push(store, "m", 1))
     assert follower.look()
-    second = remote.push(store, "m", 2)
-    move(remote, "latest", second)
+    second = on_disk.push(store, "m", 2)
+    move(on_disk, "latest", second)
     path = next(tmp_path.glob("remote/m/versions/2.*"))
     whole = path.read_bytes()
     path.write_bytes(whole[:1000])
@@ -376,9 +375,7 @@ def info_bytes(store: Store) -> bytes:
     return (store.root / "models" / "m" / "label_info").read_bytes()
 
 
-def test_label_info_and_denied_labels_travel(store: Store, url: str, tmp_path: Path) -> None:
-    remote, there = RemoteStore(url), Store(tmp_path / "there")
-    there.prepare()
+def test_label_info_and_denied_labels_travel(store: Store, remote: RemoteStore, there: Store) -> None:
     assert remote.push_label_info(store, "m") is None
     labelled(store)
     info = remote.push_label_info(store, "m")
@@ -409,12 +406,13 @@ def test_label_info_and_denied_labels_travel(store: Store, url: str, tmp_path: P
             deny("latest", *labels)
 
 
-def test_label_info_that_is_not_what_its_digest_says_is_refused(store: Store, tmp_path: Path) -> None:
-    remote, there = RemoteStore(f"file://{tmp_path}/remote"), Store(tmp_path / "there")
+def test_label_info_that_is_not_what_its_digest_says_is_refused(
+    store: Store, tmp_path: Path, on_disk: RemoteStore, there: Store
+) -> None:
     labelled(store)
-    info = remote.push_label_info(store, "m")
+    info = on_disk.push_label_info(store, "m")
     assert info is not None
-    remote.pull(there, "m", remote.push(store, "m", 1))
+    on_disk.pull(there, "m", on_disk.push(store, "m", 1))
     file = tmp_path / "remote" / "m" / "label_info" / f"{info.digest}.bin"
     whole = file.read_bytes()
     labelled(store, "another")
@@ -422,8 +420,8 @@ def test_label_info_that_is_not_what_its_digest_says_is_refused(store: Store, tm
     for bad in (whole[:-1], whole + b"x", damaged, whole.replace(b"dog", b"god"), info_bytes(store)):
         file.write_bytes(bad)
         with pytest.raises(Corrupt):
-            remote.pull_label_info(there, "m", info)
+            on_disk.pull_label_info(there, "m", info)
         assert there.label_info("m") is None
     file.write_bytes(whole)
-    remote.pull_label_info(there, "m", info)
+    on_disk.pull_label_info(there, "m", info)
     assert info_bytes(there) == whole

@@ -298,7 +298,7 @@ def test_answers_are_those_of_the_ranker_whatever_the_threads(seed: int) -> None
         ("row_label", 0, N_LABELS, "ascending in its list"),
         ("other_ptr", 0, 1, "ascending offsets"),
         ("other_label", 0, N_LABELS, "ascending in its list"),
-        ("other_share", 0, 1.5, "0 or more, a share at most 1"),
+        ("other_share", 0, 1.5, "a share from 0 to 1"),
         ("scale", 2, np.nan, "a finite number"),
     ],
 )
