@@ -8,8 +8,6 @@ import importlib
 from typing import Any
 
 PARTS = (
-    "llvmlite.binding.ffi:_LLVMLock.unregister",
-    "llvmlite.binding.ffi:lib._lock",
     "numba._dynfunc:make_function",
     "numba.core.base:BaseContext.insert_user_function",
     "numba.core.caching:CompileResultCacheImpl.get_filename_base",
@@ -29,6 +27,7 @@ PARTS = (
     "numba.core.codegen:JITCodeLibrary._verify_declare_only_symbols",
     "numba.core.codegen:JITCodeLibrary.enable_object_caching",
     "numba.core.compiler:CompileResult._find_referenced_environments",
+    "numba.core.compiler:CompileResult._rebuild",
     "numba.core.compiler:Compiler.compile_extra",
     "numba.core.compiler_lock:global_compiler_lock",
     "numba.core.dispatcher:Dispatcher.compile",
@@ -36,16 +35,14 @@ PARTS = (
     "numba.core.dispatcher:Dispatcher.get_call_template",
     "numba.core.dispatcher:Dispatcher.get_overload",
     "numba.core.dispatcher:_FunctionCompiler",
-    "numba.core.ir:Inst._rec_list_vars",
     "numba.core.runtime.nrt:rtsys",
     "numba.core.sigutils:normalize_signature",
     "numba.core.targetconfig:ConfigStack.top_or_none",
-    "numba.core.targetconfig:TargetConfig.values",
     "numba.core.types.functions:BaseFunction.get_call_type",
     "numba.core.types.functions:BaseFunction.get_impl_key",
 )
-"""module:name. Some stand for what they set: `enable_caching` for a dispatcher's `_cache`, `unregister` for a
-lock's `_cblist`, `get_impl_key` for a function's `_impl_keys`, `values` for the options' `_values`."""
+"""module:name. Two stand for what they set: `enable_caching` for a dispatcher's `_cache`, `get_impl_key` for
+a function's `_impl_keys`."""
 
 OPTIONS = ("_nrt", "forceinline", "no_cfunc_wrapper")
 """Options of `njit` that its documentation does not name."""

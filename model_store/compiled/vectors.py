@@ -61,12 +61,6 @@ def _check_array(array: Any, *dtypes: Any) -> None:
         _refuse(f"a C-contiguous array of {' or '.join(map(str, dtypes))}", array)
 
 
-def _check_vectors(*vectors: Any, kind: Any = vec16) -> None:
-    for vector in vectors:
-        if vector != kind:
-            _refuse(kind.name, vector)
-
-
 def _pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any) -> Any:
     """Return the address of element args[1] of array args[0], counted through all its dimensions."""
     data = context.make_array(array_type)(context, builder, args[0]).data
@@ -152,15 +146,11 @@ def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
 def _operation(returned: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return what makes an intrinsic, of values of these types, of what emits it: emit(builder, *values).
 
-    Numbers are converted; a vector must be one.
+    Numbers are converted; numba refuses what is none where a vector is expected.
     """
 
     def make(emit: Callable[..., Any]) -> Any:
         def operation(typingctx: Any, *found: Any) -> Any:
-            for kind, one in zip(kinds, found, strict=True):
-                if isinstance(kind, VectorType):
-                    _check_vectors(one, kind=kind)
-
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 return emit(builder, *args)
 
@@ -242,7 +232,6 @@ def vkeep(builder: Any, sets: Any, x: Any, threshold: Any, bits: Any) -> Any:
 def vfirst(typingctx: Any, sets: Any, array: Any, index: Any) -> Any:
     """Return array[index + the lowest bit] of sets of 32 bits a lane, none empty; the array is float32."""
     _check_array(array, types.float32)
-    _check_vectors(sets)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(_V16I, [_V16I, ir.IntType(1)])
