@@ -6,6 +6,9 @@ orjson's: `0.25`, `1e-7`, `120.0`, `1e+13`, so that a kernel and the library wri
 Decimal numbers are read out of bytes, too.
 """
 
+import math
+from fractions import Fraction
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,18 +22,11 @@ _32, _LOW_32 = np.uint64(32), np.uint64(0xFFFFFFFF)
 _ZERO, _NINE, _PLUS, _MINUS, _DOT, _E, _SMALL_E = 48, 57, 43, 45, 46, 69, 101
 
 
-def _power_of_ten(k: int) -> int:
-    """Return floor(10^k * 2^s) + 1 for the s that gives it 64 bits; the power itself where it is exact."""
-    shift = 63 - (k * 1741647 >> 19)
-    if k >= 0:
-        power = int(10**k)
-        scaled, lost = (power << shift, 0) if shift >= 0 else divmod(power, 1 << -shift)
-    else:
-        scaled, lost = divmod(1 << shift, int(10**-k))
-    return scaled + (1 if lost else 0)
-
-
-_POWERS = np.array([_power_of_ten(k) for k in range(_K_MIN, _K_MAX + 1)], np.uint64)
+_EXACT_POWERS = [
+    Fraction(10) ** k * Fraction(2) ** (63 - (k * 1741647 >> 19)) for k in range(_K_MIN, _K_MAX + 1)
+]
+_POWERS = np.array([math.ceil(power) for power in _EXACT_POWERS], np.uint64)
+"""Of ten, each times the power of two that gives it 64 bits, rounded up."""
 
 
 @inlined
