@@ -184,11 +184,6 @@ _widest_level = inlined(widest_level)
 
 
 @inlined
-def _given_of(g: I64) -> tuple[int, int, int, int, int, int]:
-    return g[0], g[1], g[2], g[3], g[4], g[5]
-
-
-@inlined
 def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F32:
     """Return what `beam_rows` takes for thresholds of a kind; `log_threshold` are the tuned ones."""
     if threshold == TUNED:
@@ -318,8 +313,8 @@ def answer_fast(
     """
     call, present = struct_at(FastCall, call_at), struct_at(FastPresent, present_at)
     model, limits = struct_at(FastModel, call.model), struct_at(FastLimits, call.limits)
-    asked = _given_of(call.given)
-    is_read = asked[0] == 0
+    g, is_read = call.given, call.given[0] == 0
+    asked: tuple[int, int, int, int, int, int] = g[0], g[1], g[2], g[3], g[4], g[5]
     call.times[BEGAN] = call.times[HAS_READ] = call.times[MADE] = clock_ns()
     if is_read:
         asked = _read_body(data, (start, end), kind, model, call)

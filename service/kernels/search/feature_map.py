@@ -16,19 +16,20 @@ from service.kernels.search.scoring import start_turns
 from service.kernels.search.workspace import Workspace
 
 _BLOCK = 1 << BLOCK_BITS
-_LOOK_UPS_A_FEATURE = 1
-"""Spreading a chunk pays from so many look-ups for each of its features on (measured on label trees)."""
 
 
 @inlined
 def _is_worth_mapping(ensemble: TreeEnsemble, node: int, n_look_ups: int, work: Workspace) -> bool:
-    """Return whether to spread a node's chunk over the map, if there is a map, for so many look-ups."""
+    """Return whether to spread a node's chunk over the map, if there is a map, for so many look-ups.
+
+    It pays from one look-up for each feature of the chunk on (measured on label trees).
+    """
     if len(work.feature_row) == 0:
         return False
     chunk = ensemble.node_chunk[node]
     n_dense = (ensemble.dense_ptr[chunk + 1] - ensemble.dense_ptr[chunk]) // children_width(ensemble, node)
     n_features = ensemble.row_start[chunk + 1] - ensemble.row_start[chunk] - 1 + n_dense
-    return bool(n_look_ups >= _LOOK_UPS_A_FEATURE * n_features)
+    return bool(n_look_ups >= n_features)
 
 
 @inlined

@@ -16,7 +16,7 @@ from model_store.compiled.handles import struct_at
 from model_store.ensemble import LINK_CODES, TreeEnsemble
 from model_store.extras import Rerank
 from service.kernels.search.calibrated import calibrate_answers
-from service.kernels.search.call import Answers, Call, Rows, Search, charge, clear_cost
+from service.kernels.search.call import Answers, Call, Rows, Search, charge, clear_cost, write_answer
 from service.kernels.search.feature_map import begin_piece, unmap_features
 from service.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
 from service.kernels.search.scorer import is_narrow
@@ -236,12 +236,9 @@ def route_rows(call_at: NDArray[np.int64]) -> None:
             ptr, features, values = routing.row_ptr, rows.indices[low:high], rows.values[low:high]
             n_seen = add_leaves(ensemble, routing, ptr[here - row], ptr[here - row + 1])
             n_best = rank_labels(ensemble.child_ptr[0], n_seen, features, values, rerank, search, routing)
-            is_stopped = work.stop[0] != 0
-            answers.exact[here] = not is_stopped
-            answers.counts[here] = 0 if search.is_sure and is_stopped else n_best
-            for i in range(n_best):
-                answers.labels[here, i] = routing.best_label[i]
-                answers.scores[here, i] = routing.best_score[i]
+            is_exact = work.stop[0] == 0
+            n_best = n_best if is_exact or not search.is_sure else 0
+            write_answer(answers, here, False, routing.best_score, routing.best_label, n_best, is_exact)
         row = end
     for here in range(row, call.last):
         answers.exact[here] = 0

@@ -18,7 +18,7 @@ from model_store.ensemble import TreeEnsemble
 from model_store.extras import NO_RERANK as NO_RERANK
 from model_store.extras import Rerank
 from service.kernels.search.call import Search, threshold_of
-from service.kernels.search.heaps import keep_best, sort_best
+from service.kernels.search.heaps import keep_best
 from service.kernels.search.subtrees import log_of
 from service.kernels.search.workspace import RoutingWorkspace
 
@@ -148,7 +148,7 @@ def rank_labels(
     search: Search,
     routing: RoutingWorkspace,
 ) -> int:
-    """Leave the best of label_seen, sorted, in best_*; return their number. Clears label_sum.
+    """Leave the best of label_seen in the heap best_*; return their number. Clears label_sum.
 
     With re-ranking arrays the labels are re-ranked by the row (indices, values), but for those whose score
     could not enter the answer at any distance.
@@ -175,5 +175,4 @@ def rank_labels(
         n_best = keep_best(routing.best_score, routing.best_label, n_best, search.top_r, score, label)
     if is_reranked:
         clear_row(indices, routing.dense_row)
-    sort_best(routing.best_score, routing.best_label, n_best)
     return n_best

@@ -1,5 +1,7 @@
 """The kernels behind `scoring`: the scorer, compiled for each type of weights."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -72,21 +74,24 @@ def _score(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int, s
 
 
 @inlined
-def _score_in_turn(call_at: NDArray[np.int64], k: int, end: int, n_entries: int, samples: Stored) -> None:
+def _parts(call_at: NDArray[np.int64], samples: Stored) -> Any:
     call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
+    ensemble = struct_at(TreeEnsemble, call.ensemble)
+    stored = struct_at(TreeEnsemble, call.ensemble, samples)
     rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
-    entries = struct_at(Entries, call.entries)
+    return call, ensemble, (stored.sparse, stored.dense), rows, work, struct_at(Entries, call.entries)
+
+
+@inlined
+def _score_in_turn(call_at: NDArray[np.int64], k: int, end: int, n_entries: int, samples: Stored) -> None:
+    _, ensemble, stored, rows, work, entries = _parts(call_at, samples)
     for at in range(k, end):
         score_next(ensemble, stored, entries, at, n_entries, rows, work, at - k)
 
 
 @inlined
 def _score_mapped(call_at: NDArray[np.int64], k: int, end: int, samples: Stored) -> None:
-    call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
-    entries = struct_at(Entries, call.entries)
+    _, ensemble, stored, rows, work, entries = _parts(call_at, samples)
     node = entries.node[k]
     for at in range(k, end):
         _find_mapped_rows(ensemble, node, entries.row[at], rows, work)
@@ -96,38 +101,25 @@ def _score_mapped(call_at: NDArray[np.int64], k: int, end: int, samples: Stored)
 
 @inlined
 def _score_narrow(call_at: NDArray[np.int64], k: int, end: int, samples: Stored) -> None:
-    call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
-    entries = struct_at(Entries, call.entries)
+    _, ensemble, stored, rows, work, entries = _parts(call_at, samples)
     for at in range(k, end):
         add_narrow_rows(ensemble, stored[1], entries.node[k], entries.row[at], rows, work, at - k)
 
 
 @inlined
 def _score_alone(call_at: NDArray[np.int64], node: int, row: int, samples: Stored) -> None:
-    call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
+    _, ensemble, stored, rows, work, _ = _parts(call_at, samples)
     find_all(ensemble, stored, node, rows.indptr[row], rows.indptr[row + 1], rows, work)
     score_children(ensemble, stored, node, work, 0, 0)
 
 
 @inlined
 def _score_feature(call_at: NDArray[np.int64], node: int, place_in_row: int, samples: Stored) -> None:
-    call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
+    call, ensemble, stored, rows, work, _ = _parts(call_at, samples)
     at = rows.indptr[call.first] + place_in_row
     find_all(ensemble, stored, node, at, at + 1, rows, work)
     add_rows(ensemble, stored, node, work, 0, 0)
     scale_sums(ensemble, node, work, 0)
-
-
-@inlined
-def _stored(call: Call, samples: Stored) -> Stored:
-    ensemble = struct_at(TreeEnsemble, call.ensemble, samples)
-    return ensemble.sparse, ensemble.dense
 
 
 @inlined

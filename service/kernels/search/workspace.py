@@ -164,19 +164,21 @@ def widest_level(beam_width: int, n_levels: int, n_chunks: int, has_thresholds: 
 
 
 class BeamShape:
-    """What of an ensemble decides how large its beam workspaces are; the same for all of them."""
+    """What of an ensemble decides how large its beam workspaces are; the same for all of them.
+
+    n_levels   of the deepest tree
+    """
 
     def __init__(self, ensemble: TreeEnsemble) -> None:
         self.n_trees = int(ensemble.child_ptr[0])
         self.below = _children_kinds(ensemble)
         self._width = widest_chunk(ensemble)
-        self._leafy = _leafy_chunks_a_level(ensemble, self.below)
+        levels = levels_of(ensemble.child_ptr, self.n_trees)
+        chunks = [ensemble.node_chunk[level.start : level.stop] for level in levels]
+        has_leaves = [self.below[of_level[of_level >= 0]] != ALL_INNER for of_level in chunks]
+        self._leafy = [*(int(np.count_nonzero(of_level)) for of_level in has_leaves), 0]
+        self.n_levels = len(self._leafy)
         self._in_rounds = np.array([self.n_trees == 1 and n > 0 for n in [*self._leafy, 0]], np.uint8)
-
-    @property
-    def n_levels(self) -> int:
-        """The levels of the deepest tree."""
-        return len(self._leafy)
 
     def saved_nodes(self, beam_width: int) -> int:
         """Return how many nodes with leaves a beam visits in a tree at most."""
@@ -213,13 +215,6 @@ def _children_kinds(ensemble: TreeEnsemble) -> NDArray[np.uint8]:
         ensemble.node_chunk[ensemble.parent[n_trees:]][is_inner[n_trees:]], None, len(n_children)
     )
     return np.select([n_inner == 0, n_inner == n_children], [ALL_LEAVES, ALL_INNER], MIXED).astype(np.uint8)
-
-
-def _leafy_chunks_a_level(ensemble: TreeEnsemble, below: NDArray[np.uint8]) -> list[int]:
-    """Return how many nodes of each level, of all trees, have leaves among their children, and 0 at last."""
-    levels = levels_of(ensemble.child_ptr, int(ensemble.child_ptr[0]))
-    chunks = [ensemble.node_chunk[level.start : level.stop] for level in levels]
-    return [*(int(np.count_nonzero(below[of_level[of_level >= 0]] != ALL_INNER)) for of_level in chunks), 0]
 
 
 _ENTRIES_A_TREE = 4
