@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from model_store.compiled.handles import F32, I32, I64, U8, handle, handle_of
+from model_store.compiled.handles import F32, I32, U8, handle, handle_of
 from model_store.ensemble import LANES
 from model_store.members import MEMBER_FEATURES, Proposing, assemble_ranker, map_name, proposing_of
-from model_store.near import NEAREST, NearRows, assemble_near, has_near
+from model_store.near import NEAREST, assemble_near, has_near
 from model_store.version import Model
 from service.base.rows import SparseRows, offsets
 from service.features.combined import CombinedFeaturizer, members_of
@@ -19,7 +19,7 @@ from service.inference.embedded import EmbeddedPredictor
 from service.inference.explain import CombinedExplanation, Explanation, MemberExplanation
 from service.inference.options import PredictOptions
 from service.inference.predictor import Predictor
-from service.inference.searcher import LabelSearcher, Searcher, SearchPlan, check_kind
+from service.inference.searcher import LabelSearcher, Searcher, SearchPlan
 from service.kernels.search.call import Answers, set_answers
 from service.kernels.search.combined import (
     CombinedWorkspace,
@@ -30,7 +30,6 @@ from service.kernels.search.combined import (
 )
 from service.kernels.search.near_rows import BEST, GROUPS, LISTED_ROWS, N_NEAR, NearSearch
 from service.kernels.search.ranker_trees import BLOCK, trees_of
-from service.kernels.search.routing_leaves import NO_RERANK
 
 
 class CombinedPredictor(LabelSearcher):
@@ -44,9 +43,8 @@ class CombinedPredictor(LabelSearcher):
 
     def __init__(self, model: Model, members: Sequence[Searcher]) -> None:
         """Take an opened model, whose arrays have been checked, and what answers rows from its members."""
-        check_kind(model, "combined")
         self._parts = _Parts(model, members)
-        super().__init__(model, "combined", NO_RERANK, partial(_make_own, self._parts))
+        super().__init__(model, partial(_make_own, self._parts))
         self.members = members
 
     def candidates(self, rows: SparseRows, row: int) -> tuple[I32, F32]:
@@ -127,7 +125,9 @@ class _Parts:
             self.has_label[number, labels[labels >= 0]] = 1
         counts = arrays.get("labels/counts", np.zeros(self.n_labels, np.int64))
         self.has_near, self.near = has_near(arrays), assemble_near(self.n_labels, arrays)
-        self.feature_ptr = _column_lists(self.near, self.featurizer.blocks[0].end if self.has_near else 0)
+        n_rows = np.zeros(self.featurizer.blocks[0].end if self.has_near else 0, np.int64)
+        n_rows[self.near.feature] = np.diff(self.near.feature_ptr)
+        self.feature_ptr = offsets(n_rows)  # of all columns: none is searched for
         self.usage = np.log1p(counts).astype(np.float32)
         masks = [member._mask_of(np.ones(member.n_labels, np.uint8)) for member in members]
         self.mask_sizes = [len(mask) for mask in masks]
@@ -185,13 +185,6 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
     )
     vars(own)["held"] = *calls, near
     return own
-
-
-def _column_lists(near: NearRows, n_columns: int) -> I64:
-    """Return the offsets of the lists of all columns, so that no column is searched for."""
-    n_rows = np.zeros(n_columns, np.int64)
-    n_rows[near.feature] = np.diff(near.feature_ptr)
-    return offsets(n_rows)
 
 
 def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:

@@ -4,16 +4,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import levels_of
-from model_store.extras import assemble_rerank, has_rerank
+from model_store.extras import NO_RERANK, assemble_rerank, has_rerank
 from model_store.version import Model
 from service.base.rows import SparseRows
 from service.inference.buffers import FIRST, Buffers, Need
 from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedStep, most_shares, told_shares
 from service.inference.options import PredictOptions
-from service.inference.searcher import LabelSearcher, SearchPlan, check_kind
+from service.inference.searcher import LabelSearcher, SearchPlan
 from service.kernels.search.explain import depth_of, explain_leaf
 from service.kernels.search.routing import reach_leaves, route_rows
-from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.workspace import RoutingShape, RoutingWorkspace
 
 
@@ -26,8 +25,7 @@ class ForestPredictor(LabelSearcher):
     traversal = staticmethod(route_rows)
 
     def __init__(self, model: Model) -> None:
-        """Take an opened model, whose arrays have been checked. Raises Unavailable for another kind."""
-        check_kind(model, "decision-tree")
+        """Take an opened model of decision trees, whose arrays have been checked."""
         is_reranked = has_rerank(model.arrays)
         rerank = assemble_rerank(model.manifest, model.arrays) if is_reranked else NO_RERANK
         manifest = model.manifest
@@ -36,7 +34,7 @@ class ForestPredictor(LabelSearcher):
         def make_own(need: Need) -> RoutingWorkspace:
             return shape.make(block_rows=need.block_rows, top_r=need.top_r)
 
-        super().__init__(model, "decision-tree", rerank, make_own)
+        super().__init__(model, make_own, rerank)
         self._shape = shape
         child_ptr = model.ensemble.child_ptr
         self._n_levels = len(list(levels_of(child_ptr, int(child_ptr[0])))) - 1

@@ -15,6 +15,7 @@ from model_store.version import Model
 from service.base.errors import UnknownLabel, UnsupportedOption
 from service.features import feature_names
 from service.features.tables import FeatureNames
+from service.kernels.search.explain import depth_of
 
 
 class LeafWeights(NamedTuple):
@@ -66,10 +67,7 @@ def _of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
     chunk, position = chunk_of(ensemble, parent), leaf - int(ensemble.child_ptr[parent])
     own = chunk.child == position
     features = chunk.feature[own]
-    depth, node = 0, leaf
-    while ensemble.parent[node] >= 0:
-        node, depth = int(ensemble.parent[node]), depth + 1
-    bias = float(chunk.bias[position])
+    depth, bias = depth_of(ensemble.parent, leaf), float(chunk.bias[position])
     return LeafWeights(tree, leaf, depth, len(chunk.bias) - 1, bias, features, chunk.weight[own])
 
 

@@ -22,7 +22,6 @@ from service.kernels.search.beam import beam_rows
 from service.kernels.search.best_first import best_first_rows, threshold_rows
 from service.kernels.search.call import set_rows
 from service.kernels.search.explain import depth_of, explain_leaf
-from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.scores import QueueWorkspace, make_queue, score_rows
 from service.kernels.search.subtrees import Paths, greatest_below
 from service.kernels.search.workspace import BeamShape, BeamWorkspace, widest_level
@@ -38,12 +37,11 @@ class Predictor(Searcher):
     """Answers rows from one opened version of label trees. Safe to call from several threads at once."""
 
     def __init__(self, model: Model) -> None:
-        """Take an opened model, whose arrays have been checked. Raises Unavailable for another kind."""
+        """Take an opened model of label trees, whose arrays have been checked."""
         self.shape = BeamShape(model.ensemble)
         self._n_chunks = len(model.ensemble.directory)
         self._widest = int(np.diff(model.ensemble.child_ptr).max())
-        make_own = partial(_make_own, model.ensemble, self.shape)
-        super().__init__(model, "label-tree", NO_RERANK, make_own)
+        super().__init__(model, partial(_make_own, model.ensemble, self.shape))
         self._scoring = self._plan(PredictOptions(top_r=1, exact=True))
 
     def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:

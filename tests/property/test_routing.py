@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_store.ensemble import LINK_CODES, TreeEnsemble
-from model_store.extras import Rerank
+from model_store.extras import NO_RERANK, Rerank
 from service.kernels.search.call import Search
 from service.kernels.search.routing import route_rows
-from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.workspace import RoutingShape, make_workspace
 from tests.calls import dicts_of, make_call, no_answers
 from tests.oracles.routing import random_decision_forest, reranked_scores, routed_scores, whole_rows

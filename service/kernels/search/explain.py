@@ -103,7 +103,6 @@ def explain_leaf(
         score_out[step] = np.exp(total)
 
 
-@kernel
 def depth_of(parent: I32, node: int) -> int:
     """Return how many steps a node is below its root."""
     depth = 0

@@ -15,7 +15,6 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.handles import F32, I32
 from model_store.compiled.vectors import prefetch
 from model_store.ensemble import TreeEnsemble
-from model_store.extras import NO_RERANK as NO_RERANK
 from model_store.extras import Rerank
 from service.kernels.search.call import Search, threshold_of
 from service.kernels.search.heaps import keep_best
