@@ -4,7 +4,7 @@ So a traversal is compiled once, not once for each type of weights: it reads non
 nanoseconds, which one node of a decision tree would feel.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numba import types
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from model_store.compiled.calls import caller
 from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.handles import struct_at
+from model_store.ensemble import TreeEnsemble
+from service.kernels.search.call import Answers, Call, Rows, Search
 from service.kernels.search.workspace import Workspace
 
 IN_TURN, MAPPED, NARROW, ALONE, FEATURE = range(5)
@@ -28,6 +31,31 @@ class Scorer(NamedTuple):
 
     address: int
     call: NDArray[np.int64]
+
+
+Own = TypeVar("Own")
+
+
+class Parts(NamedTuple, Generic[Own]):
+    """What a Call leads to: what the steps of a traversal work with. `own`: the traversal's own buffers."""
+
+    ensemble: TreeEnsemble
+    scorer: Scorer
+    rows: Rows
+    search: Search
+    answers: Answers
+    work: Workspace
+    own: Own
+
+
+@inlined
+def parts_of(call_at: NDArray[np.int64], own: type[Own]) -> Parts[Own]:
+    """Return the parts of a Call whose own buffers are a struct of this class."""
+    call = struct_at(Call, call_at)
+    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
+    rows, search = struct_at(Rows, call.rows), struct_at(Search, call.search)
+    answers, work = struct_at(Answers, call.answers), struct_at(Workspace, call.work)
+    return Parts(ensemble, scorer, rows, search, answers, work, struct_at(own, call.own))
 
 
 @inlined
