@@ -21,13 +21,7 @@ from service.inference.options import PredictOptions
 from service.inference.predictor import Predictor
 from service.inference.searcher import LabelSearcher, Searcher, SearchPlan
 from service.kernels.search.call import Answers, set_answers
-from service.kernels.search.combined import (
-    CombinedWorkspace,
-    Member,
-    combined_rows,
-    describe_candidates,
-    propose_row,
-)
+from service.kernels.search.combined import CombinedWorkspace, Member, combined_rows, describe_candidates
 from service.kernels.search.near_rows import BEST, GROUPS, LISTED_ROWS, N_NEAR, NearSearch
 from service.kernels.search.ranker_trees import BLOCK, trees_of
 
@@ -50,10 +44,10 @@ class CombinedPredictor(LabelSearcher):
     def candidates(self, rows: SparseRows, row: int) -> tuple[I32, F32]:
         """Return the labels that one row is ranked among, int32[n], and their features, float32[n, F]."""
         with self._row(rows, row) as buffers:
-            n = propose_row(buffers.call)
-            features = np.empty((n, len(self._parts.ranker.linear) - 1), np.float32)
-            describe_candidates(buffers.call, n, features)
-            return buffers.own.candidate[:n].copy(), features
+            candidate = buffers.own.candidate
+            features = np.empty((len(candidate), len(self._parts.ranker.linear) - 1), np.float32)
+            n = describe_candidates(buffers.call, features)
+            return candidate[:n].copy(), features[:n].copy()
 
     def explain(self, rows: SparseRows, row: int, label: int) -> CombinedExplanation:
         """Return how one row of `rows` comes by its score for a label: what each member says of it.
