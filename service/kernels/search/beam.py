@@ -36,7 +36,6 @@ from service.kernels.search.beam_levels import (
 from service.kernels.search.calibrated import calibrate_answers
 from service.kernels.search.call import (
     Call,
-    Search,
     charge,
     clear_cost,
     has_thresholds,
@@ -85,7 +84,7 @@ def beam_rows(call_at: NDArray[np.int64]) -> None:
             best_first = end - begin == 1 or beam.in_rounds[level] != 0
             n_level = go_down(search, (end - begin) * n_trees, best_first, beam)
         for row in range(begin, end):
-            _finish_row(parts, asked, row, row - begin)
+            _finish_row(parts, given, row, row - begin)
     calibrate_answers(call, search, answers)
 
 
@@ -99,7 +98,7 @@ def _score_level_of_row(parts: Parts[BeamWorkspace], row: int) -> None:
     start_turns(work, 0)
     while k < n_entries and not work.stop[0]:
         if k == until:
-            floor = rank_leaves(ensemble, search, 0, beam)
+            floor = rank_leaves(parts, 0)
             until = min(n_entries, end_of_round(search, until, n_entries))
         end, most = k, last_at_once(work, k, until)
         while end < most and reaches(search, beam.entry_node[end], beam.entry_score[end], floor):
@@ -121,12 +120,12 @@ def _score_level_of_block(
 
     n_level   the most nodes of a lane
     """
-    ensemble, _, rows, search, _, work, beam = parts
+    _, _, rows, search, _, work, beam = parts
     row_features = max(1, (rows.indptr[end] - rows.indptr[begin]) // (end - begin))
     done = 0
     while done < n_level and not work.stop[0]:
         until = end_of_round(search, done, n_level) if beam.in_rounds[level] else n_level
-        n_entries = enter_round(ensemble, search, begin, end, done, until, beam)
+        n_entries = enter_round(parts, begin, end, done, until)
         _score_entries(parts, n_entries, row_features)
         done = until
 
@@ -170,22 +169,22 @@ def _take_children(parts: Parts[BeamWorkspace], k: int, slot: int) -> None:
     if below != ALL_INNER:
         save_leaves(node, score, n_children, lane, beam, margins)
     if below != ALL_LEAVES:
-        scores, nodes, n_next = beam.next_score[lane], beam.next_node[lane], beam.next_size[lane]
-        beam.next_size[lane] = keep_children(
-            ensemble, search, node, score, margins, False, scores, nodes, n_next, beam.width[lane]
-        )
+        keep_children(parts, lane, node, score, margins, False)
 
 
 @inlined
-def _finish_row(parts: Parts[BeamWorkspace], asked: Search, row: int, place: int) -> None:
-    """Write the answer of the block's place-th row from the leaves that its lanes saved."""
+def _finish_row(parts: Parts[BeamWorkspace], given: Parts[BeamWorkspace], row: int, place: int) -> None:
+    """Write the answer of the block's place-th row from the leaves that its lanes saved.
+
+    given   the parts with the thresholds that means must reach
+    """
     ensemble, _, _, search, answers, work, beam = parts
     n_trees = ensemble.child_ptr[0]
     first_lane = place * n_trees
     for lane in range(first_lane, first_lane + n_trees):
-        keep_best_leaves(ensemble, search, lane, beam)
+        keep_best_leaves(parts, lane)
     if n_trees > 1:
-        keep_best_means(ensemble, asked, first_lane, beam)
+        keep_best_means(given, first_lane)
     write_answer(
         answers,
         row,
