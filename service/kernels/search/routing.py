@@ -199,7 +199,7 @@ def route_rows(call_at: NDArray[np.int64]) -> None:
     reached; to re-rank, the mean rows of those labels. The answer to a row does not depend on the others.
     """
     call, parts = struct_at(Call, call_at), parts_of(call_at, RoutingWorkspace)
-    ensemble, _, rows, search, answers, work, routing = parts
+    ensemble, _, _, search, answers, work, routing = parts
     rerank = struct_at(Rerank, call.rerank)
     n_rows = len(routing.row_ptr) - 1
     row = call.first
@@ -211,10 +211,8 @@ def route_rows(call_at: NDArray[np.int64]) -> None:
             continue
         sort_leaves(n_leaves, row, end - row, routing)
         for here in range(row, end):
-            low, high = rows.indptr[here], rows.indptr[here + 1]
-            ptr, features, values = routing.row_ptr, rows.indices[low:high], rows.values[low:high]
-            n_seen = add_leaves(ensemble, routing, ptr[here - row], ptr[here - row + 1])
-            n_best = rank_labels(ensemble.child_ptr[0], n_seen, features, values, rerank, search, routing)
+            first, last = routing.row_ptr[here - row], routing.row_ptr[here - row + 1]
+            n_best = rank_labels(parts, add_leaves(ensemble, routing, first, last), here, rerank)
             is_exact = work.stop[0] == 0
             n_best = n_best if is_exact or not search.is_sure else 0
             write_answer(answers, here, False, routing.best_score, routing.best_label, n_best, is_exact)

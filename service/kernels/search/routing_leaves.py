@@ -16,8 +16,9 @@ from model_store.compiled.handles import F32, I32
 from model_store.compiled.vectors import prefetch
 from model_store.ensemble import TreeEnsemble
 from model_store.extras import Rerank
-from service.kernels.search.call import Search, threshold_of
+from service.kernels.search.call import threshold_of
 from service.kernels.search.heaps import keep_best
+from service.kernels.search.scoring import Parts
 from service.kernels.search.subtrees import log_of
 from service.kernels.search.workspace import RoutingWorkspace
 
@@ -138,27 +139,22 @@ def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, la
 
 
 @inlined
-def rank_labels(
-    n_trees: int,
-    n_seen: int,
-    indices: I32,
-    values: F32,
-    rerank: Rerank,
-    search: Search,
-    routing: RoutingWorkspace,
-) -> int:
+def rank_labels(parts: Parts[RoutingWorkspace], n_seen: int, row: int, rerank: Rerank) -> int:
     """Leave the best of label_seen in the heap best_*; return their number. Clears label_sum.
 
-    With re-ranking arrays the labels are re-ranked by the row (indices, values), but for those whose score
-    could not enter the answer at any distance.
+    With re-ranking arrays the labels are re-ranked by the row, but for those whose score could not enter the
+    answer at any distance.
     """
+    _, _, rows, search, _, _, routing = parts
+    low, high = rows.indptr[row], rows.indptr[row + 1]
+    indices, values = rows.indices[low:high], rows.values[low:high]
     is_reranked = len(rerank.parameters) > 0
     is_weighted = len(search.weight) > 0
     row_square = spread_row(indices, values, routing.dense_row) if is_reranked else _ZERO
     n_best = 0
     for i in range(n_seen):
         label = int(routing.label_seen[i])
-        score = min(_ONE, routing.label_sum[label] / np.float32(n_trees))
+        score = min(_ONE, routing.label_sum[label] / np.float32(parts.ensemble.child_ptr[0]))
         routing.label_sum[label] = _ZERO
         if score == _ZERO or (len(search.allowed) > 0 and search.allowed[label] == 0):
             continue
