@@ -57,10 +57,8 @@ if _missing:
     )
 else:
     from model_store.compiled import dispatchers
-    from model_store.compiled.shortcuts import remember_calls
 
     _compiled, _compiled_for_callers = dispatchers.compiled, dispatchers.compiled_for_callers
-    remember_calls()
 
 
 def kernel(function: F) -> F:

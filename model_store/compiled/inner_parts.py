@@ -4,8 +4,7 @@ They may change with any release. Kernels do without where one is missing: slowe
 docs/adr/0018-numbas-inner-parts.md says what each of them buys.
 """
 
-import importlib
-from typing import Any
+import pkgutil
 
 PARTS = (
     "numba._dynfunc:make_function",
@@ -37,12 +36,8 @@ PARTS = (
     "numba.core.dispatcher:_FunctionCompiler",
     "numba.core.runtime.nrt:rtsys",
     "numba.core.sigutils:normalize_signature",
-    "numba.core.targetconfig:ConfigStack.top_or_none",
-    "numba.core.types.functions:BaseFunction.get_call_type",
-    "numba.core.types.functions:BaseFunction.get_impl_key",
 )
-"""module:name. Two stand for what they set: `enable_caching` for a dispatcher's `_cache`, `get_impl_key` for
-a function's `_impl_keys`."""
+"""module:name. `enable_caching` stands for a dispatcher's `_cache`, which it sets."""
 
 OPTIONS = ("_nrt", "forceinline", "no_cfunc_wrapper")
 """Options of `njit` that its documentation does not name."""
@@ -59,11 +54,8 @@ def missing_options() -> list[str]:
 
 
 def _is_there(name: str) -> bool:
-    module, _, path = name.partition(":")
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
+        pkgutil.resolve_name(name)
     except (ImportError, AttributeError):
         return False
     return True

@@ -84,13 +84,6 @@ def _splat(builder: Any, scalar: Any, vector: Any) -> Any:
     return builder.shuffle_vector(one, nothing, zeros)
 
 
-def _lanes_of(builder: Any, bits: Any) -> Any:
-    """Return <16 x i1> from the low 16 bits of an integer."""
-    spread = _splat(builder, builder.trunc(bits, _I32) if bits.type.width > 32 else bits, _V16I)
-    mask = ir.Constant(_V16I, [1 << k for k in range(_LANES)])
-    return builder.icmp_unsigned("!=", builder.and_(spread, mask), ir.Constant(_V16I, [0] * _LANES))
-
-
 def _bits_of(builder: Any, lanes: Any) -> Any:
     """Return the integer of <16 x i1>."""
     return builder.zext(builder.bitcast(lanes, _I16), ir.IntType(64))
@@ -210,7 +203,9 @@ def vnonzero(builder: Any, vector: Any) -> Any:
 @_operation(vec16, types.int64, vec16, vec16)
 def vselect(builder: Any, lanes: Any, left: Any, right: Any) -> Any:
     """Return left in the lanes of the set, right in the others."""
-    return builder.select(_lanes_of(builder, lanes), left, right)
+    spread = _splat(builder, builder.trunc(lanes, _I32), _V16I)
+    bits = builder.and_(spread, ir.Constant(_V16I, [1 << k for k in range(_LANES)]))
+    return builder.select(builder.icmp_unsigned("!=", bits, _integer(0)), left, right)
 
 
 @_operation(vec16)

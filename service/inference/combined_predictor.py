@@ -19,7 +19,7 @@ from service.inference.embedded import EmbeddedPredictor
 from service.inference.explain import CombinedExplanation, Explanation, MemberExplanation
 from service.inference.options import PredictOptions
 from service.inference.predictor import Predictor
-from service.inference.searcher import LabelSearcher, Searcher, SearchPlan
+from service.inference.searcher import LabelSearcher, Searcher
 from service.kernels.search.call import Answers, set_answers
 from service.kernels.search.combined import CombinedWorkspace, Member, combined_rows, describe_candidates
 from service.kernels.search.near_rows import BEST, GROUPS, LISTED_ROWS, N_NEAR, NearSearch
@@ -98,9 +98,6 @@ class CombinedPredictor(LabelSearcher):
     def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
         return PredictOptions(top_r=self._parts.most_proposed(len(row.indices)))
 
-    def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
-        return 1
-
 
 class _Parts:
     """What the buffers of a combined version are made of. It does not hold the version's searcher."""
@@ -153,12 +150,12 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
     n_members, n_candidates = len(parts.members), parts.most_proposed(need.n_features)
     calls, first_mask = [], parts.n_labels
     for number in range(n_members):
-        calls.append(_MemberCall(parts, number, need.n_features, first_mask))
+        calls.append(_member_of(parts, number, need.n_features, first_mask))
         first_mask += parts.mask_sizes[number]
     n_features, last_block = len(parts.ranker.linear) - 1, parts.featurizer.blocks[-1]
     near = _near_search(parts, n_candidates)
     own = _Held(
-        members=np.stack([call.handle for call in calls]),
+        members=np.stack([handle_of(member) for member, _ in calls]),
         n_named=parts.proposing.name_features,
         names_first=last_block.end,
         has_label=parts.has_label,
@@ -201,35 +198,33 @@ def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
     )
 
 
-class _MemberCall:
-    """A member's buffers for one row at a time, and the handle of a Member that leads to them."""
-
-    def __init__(self, parts: _Parts, number: int, n_features: int, first_mask: int) -> None:
-        member, proposing = parts.members[number], parts.proposing
-        block = parts.featurizer.blocks[parts.featurizer.of_member[number]]
-        options = PredictOptions(top_r=proposing.candidates, beam_width=proposing.beam_width)
-        address, self._buffers = member.row_buffers(options, n_features)
-        places = places_for(1, min(proposing.candidates, member.n_labels))
-        self._answers = Answers(*places, np.zeros((1, 2), np.int64))
-        set_answers(self._buffers.answers, *self._answers)
-        self._member = Member(
-            address=address,
-            call=self._buffers.call,
-            rows=self._buffers.rows,
-            search=self._buffers.search,
-            first=block.first,
-            last=block.end,
-            allowed_first=first_mask,
-            allowed_last=first_mask + parts.mask_sizes[number],
-            to_label=parts.to_label[number],
-            indptr=np.zeros(2, np.int64),
-            indices=np.empty(n_features, np.int32),
-            counts=self._answers.counts,
-            labels=self._answers.labels,
-            scores=self._answers.scores,
-            costs=self._answers.costs,
-        )
-        self.handle = handle_of(self._member)
+def _member_of(parts: _Parts, number: int, n_features: int, first_mask: int) -> tuple[Member, Any]:
+    """Return a member with its buffers for one row at a time, and what its handles lead to."""
+    member, proposing = parts.members[number], parts.proposing
+    block = parts.featurizer.blocks[parts.featurizer.of_member[number]]
+    options = PredictOptions(top_r=proposing.candidates, beam_width=proposing.beam_width)
+    address, buffers = member.row_buffers(options, n_features)
+    places = places_for(1, min(proposing.candidates, member.n_labels))
+    answers = Answers(*places, np.zeros((1, 2), np.int64))
+    set_answers(buffers.answers, *answers)
+    found = Member(
+        address=address,
+        call=buffers.call,
+        rows=buffers.rows,
+        search=buffers.search,
+        first=block.first,
+        last=block.end,
+        allowed_first=first_mask,
+        allowed_last=first_mask + parts.mask_sizes[number],
+        to_label=parts.to_label[number],
+        indptr=np.zeros(2, np.int64),
+        indices=np.empty(n_features, np.int32),
+        counts=answers.counts,
+        labels=answers.labels,
+        scores=answers.scores,
+        costs=answers.costs,
+    )
+    return found, (buffers, answers)
 
 
 def _explained(member: Searcher, rows: SparseRows, label: int) -> Any:

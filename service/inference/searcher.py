@@ -94,10 +94,6 @@ class Searcher(Uncopyable, ABC):
         """Return a bound on the children that a search of this width scores for a row at once."""
 
     @abstractmethod
-    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
-        """Return what `predict` does if that surely takes no longer than usual, else None."""
-
-    @abstractmethod
     def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
         """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i, as an exact search's."""
 
@@ -125,19 +121,28 @@ class Searcher(Uncopyable, ABC):
     def _plan(self, options: PredictOptions) -> SearchPlan:
         """Return what the options mean here."""
 
-    @abstractmethod
+    def _search(self, options: PredictOptions, beam_width: int, is_sure: bool) -> tuple[Any, ...]:
+        """Return the fields of a Search."""
+        mask = ALL_ALLOWED if options.mask is None else options.mask
+        weight = ALL_EQUAL if options.weights is None else options.weights
+        log_threshold = log_thresholds(options.threshold, self._knots)
+        top_r = min(options.top_r, self.n_labels)
+        return self._link, beam_width, top_r, is_sure, mask, weight, log_threshold
+
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
         """Return how many of n_rows rows are to go through the chunks together; 0: it is by a queue."""
+        return 1
 
-    @abstractmethod
     def _paths(self) -> Paths:
         """Return the paths from labels to what a search compares thresholds with."""
+        return NO_PATHS
+
+    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
+        """Return what `predict` does if that surely takes no longer than usual, as here; else None."""
+        return self.predict(rows, options)
 
     def predict(self, rows: SparseRows, options: PredictOptions, threads: int = 1) -> Predictions:
-        """Answer rows on so many threads, the same bits with any number; 1: on the calling thread.
-
-        The answer to a row depends on the row, the options and the model only.
-        """
+        """Answer rows on so many threads, the same bits with any number; 1: on the calling thread."""
         plan = self._plan_of(options)
         arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         indptr = arrays[0]
@@ -280,10 +285,6 @@ class LabelSearcher(Searcher):
 
     traversal: Callable[..., None]
 
-    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
-        """Return what `predict` does: every answer is exact, and none takes longer for it."""
-        return self.predict(rows, options)
-
     @abstractmethod
     def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
         """Return the options that find the scores of some labels for one row."""
@@ -318,17 +319,10 @@ class LabelSearcher(Searcher):
         self.predict(row, PredictOptions(threshold=0.5, mask=self.label_mask(deny=())))
         self.explain(row, 0, 0)
 
-    def _paths(self) -> Paths:
-        return NO_PATHS
-
     def _plan(self, options: PredictOptions) -> SearchPlan:
-        top_r = min(options.top_r, self.n_labels)
-        log_threshold = log_thresholds(options.threshold, self._knots)
-        mask = ALL_ALLOWED if options.mask is None else options.mask
-        weight = ALL_EQUAL if options.weights is None else options.weights
         is_sure = options.exact or options.threshold is not None
-        search = self._link, 1, top_r, is_sure, mask, weight, log_threshold
-        return SearchPlan(self.traversal, 1, top_r, search, options.stop)
+        search = self._search(options, 1, is_sure)
+        return SearchPlan(self.traversal, 1, search[2], search, options.stop)
 
 
 def label_ids(labels: NameTable, names: Sequence[str], where: str) -> I32:

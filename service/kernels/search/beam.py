@@ -13,11 +13,10 @@ in which they are offered.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import struct_at
+from model_store.compiled.handles import I64, struct_at
 from service.kernels.search.beam_levels import (
     drop_below_thresholds,
     end_of_round,
@@ -34,29 +33,23 @@ from service.kernels.search.beam_levels import (
     start_levels,
 )
 from service.kernels.search.calibrated import calibrate_answers
-from service.kernels.search.call import (
-    Call,
-    charge,
-    clear_cost,
-    has_thresholds,
-    with_thresholds,
-    write_answer,
-)
+from service.kernels.search.call import Call, Search, charge, clear_cost, has_thresholds, write_answer
 from service.kernels.search.feature_map import begin_piece, unmap_features
 from service.kernels.search.scores import log_links
 from service.kernels.search.scoring import (
+    IN_TURN,
+    MAPPED,
     Parts,
+    call_scorer,
     last_at_once,
     parts_of,
-    score_in_turn,
-    score_mapped,
     start_turns,
 )
 from service.kernels.search.workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace
 
 
 @kernel
-def beam_rows(call_at: NDArray[np.int64]) -> None:
+def beam_rows(call_at: I64) -> None:
     """Answer the rows of a Call, whose `own` is a BeamWorkspace; its rows are the block.
 
     Stopped, a row has the labels found until then; with several trees the leaves not reached count 0.
@@ -66,7 +59,9 @@ def beam_rows(call_at: NDArray[np.int64]) -> None:
     call, given = struct_at(Call, call_at), parts_of(call_at, BeamWorkspace)
     ensemble, scorer, rows, asked, answers, work, beam = given
     n_trees = ensemble.child_ptr[0]
-    search = with_thresholds(asked, asked.log_threshold if n_trees == 1 else asked.log_threshold[:0])
+    link, beam_width, top_r, is_sure, allowed, weight, log_threshold = asked
+    own_threshold = log_threshold if n_trees == 1 else log_threshold[:0]
+    search = Search(link, beam_width, top_r, is_sure, allowed, weight, own_threshold)
     parts = Parts(ensemble, scorer, rows, search, answers, work, beam)
     block_rows = len(beam.next_size) // n_trees
     for begin in range(call.first, call.last, block_rows):
@@ -106,7 +101,7 @@ def _score_level_of_row(parts: Parts[BeamWorkspace], row: int) -> None:
         if end == k:
             k += 1
             continue
-        score_in_turn(scorer, k, end, n_entries)
+        call_scorer(scorer, IN_TURN, k, end, n_entries)
         for at in range(k, end):
             _take_children(parts, at, at - k)
         k = end
@@ -144,9 +139,9 @@ def _score_entries(parts: Parts[BeamWorkspace], n_entries: int, row_features: in
         while k < end and not work.stop[0]:
             until = last_at_once(work, k, end)
             if is_mapped:
-                score_mapped(scorer, k, until)
+                call_scorer(scorer, MAPPED, k, until, 0)
             else:
-                score_in_turn(scorer, k, until, end)
+                call_scorer(scorer, IN_TURN, k, until, end)
             for at in range(k, until):
                 _take_children(parts, at, at - k)
             k = until

@@ -324,8 +324,7 @@ def enter_round(parts: Parts[BeamWorkspace], begin: int, end: int, done: int, un
     n_trees = ensemble.child_ptr[0]
     n_lanes = (end - begin) * n_trees
     ends = beam.chunk_ptr
-    for chunk in range(len(ends)):
-        ends[chunk] = 0
+    ends[:] = 0
     for lane in range(n_lanes):
         floor = rank_leaves(parts, lane)
         for i in range(done, min(until, beam.level_size[lane])):

@@ -13,11 +13,10 @@ candidates and their means decide.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import struct_at
+from model_store.compiled.handles import I64, struct_at
 from service.kernels.search.calibrated import calibrate_answers
 from service.kernels.search.call import (
     Answers,
@@ -37,11 +36,11 @@ from service.kernels.search.scores import (
     record_children,
     start_row,
 )
-from service.kernels.search.scoring import Parts, last_at_once, parts_of, score_in_turn, start_turns
+from service.kernels.search.scoring import IN_TURN, Parts, call_scorer, last_at_once, parts_of, start_turns
 
 
 @kernel
-def best_first_rows(call_at: NDArray[np.int64]) -> None:
+def best_first_rows(call_at: I64) -> None:
     """Answer the rows of a Call exactly; its `own` is a QueueWorkspace. Thresholds have no effect.
 
     Stopped, a row has the labels that are surely the first of its answer. Cost: at worst every chunk, as a
@@ -114,7 +113,7 @@ def _n_sure(answers: Answers, row: int, n_best: int, log_unseen: np.float32) -> 
 
 
 @kernel
-def threshold_rows(call_at: NDArray[np.int64]) -> None:
+def threshold_rows(call_at: I64) -> None:
     """Answer the rows of a Call exactly; its `own` is a QueueWorkspace. Its search has thresholds.
 
     Stopped, a row has the labels found until then, all of which pass.
@@ -153,7 +152,7 @@ def _search_above(parts: Parts[QueueWorkspace]) -> tuple[int, int]:
     k = 0
     while k < n_front and not work.stop[0]:
         end = last_at_once(work, k, n_front)
-        score_in_turn(scorer, k, end, n_front)
+        call_scorer(scorer, IN_TURN, k, end, n_front)
         for at in range(k, end):
             node = queue.front_node[at]
             record_children(parts, node, work.margins[at - k])

@@ -8,11 +8,10 @@ are the scorer's, so a row's answer has the same bits alone and in any block.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import F32, struct_at
+from model_store.compiled.handles import F32, I64, struct_at
 from model_store.ensemble import LINK_CODES, TreeEnsemble
 from model_store.extras import Rerank
 from service.kernels.search.calibrated import calibrate_answers
@@ -20,14 +19,7 @@ from service.kernels.search.call import Call, charge, clear_cost, write_answer
 from service.kernels.search.feature_map import begin_piece, unmap_features
 from service.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
 from service.kernels.search.scorer import is_narrow
-from service.kernels.search.scoring import (
-    Parts,
-    last_at_once,
-    parts_of,
-    score_in_turn,
-    score_mapped,
-    score_narrow,
-)
+from service.kernels.search.scoring import IN_TURN, MAPPED, NARROW, Parts, call_scorer, last_at_once, parts_of
 from service.kernels.search.workspace import RoutingWorkspace
 
 _MULTIWAY = LINK_CODES["multiway"]
@@ -81,11 +73,11 @@ def _score_level(parts: Parts[RoutingWorkspace], n_entries: int, n_leaves: int) 
         while k < end and not work.stop[0] and n_next != NO_ROOM:
             until = last_at_once(work, k, end)
             if is_in_one_pass:
-                score_narrow(scorer, k, until)
+                call_scorer(scorer, NARROW, k, until, 0)
             elif is_mapped:
-                score_mapped(scorer, k, until)
+                call_scorer(scorer, MAPPED, k, until, 0)
             else:
-                score_in_turn(scorer, k, until, end)
+                call_scorer(scorer, IN_TURN, k, until, end)
             for at in range(k, until):
                 if not _is_room(ensemble, at, n_next, n_leaves, routing):
                     n_next = NO_ROOM
@@ -174,8 +166,7 @@ def _next_level(ensemble: TreeEnsemble, n_next: int, n_rows: int, routing: Routi
         chunk = node_chunk[routing.next_node[i]]
         lowest = min(lowest, chunk)
         highest = max(highest, chunk)
-    for chunk in range(lowest, highest + 2):
-        ends[chunk] = 0
+    ends[lowest : highest + 2] = 0
     for i in range(n_next):
         ends[node_chunk[routing.next_node[i]] + 1] += 1
     for chunk in range(lowest, highest + 1):
@@ -190,7 +181,7 @@ def _next_level(ensemble: TreeEnsemble, n_next: int, n_rows: int, routing: Routi
 
 
 @kernel
-def route_rows(call_at: NDArray[np.int64]) -> None:
+def route_rows(call_at: I64) -> None:
     """Answer the rows of a Call, whose `own` is a RoutingWorkspace; its rows go down together.
 
     The candidates are re-ranked if the call's `rerank` is not NO_RERANK. Labels of score > 0 are answered.
@@ -225,7 +216,7 @@ def route_rows(call_at: NDArray[np.int64]) -> None:
 
 
 @kernel
-def reach_leaves(call_at: NDArray[np.int64]) -> int:
+def reach_leaves(call_at: I64) -> int:
     """Leave the leaves that a row reaches, but for empty ones, in leaf_node and leaf_tree; return how many.
 
     By ascending leaf. The row is the first one of a Call as `route_rows` takes it, whose costs are wanted by

@@ -43,19 +43,6 @@ def spread_row(indices: I32, values: F32, dense_row: F32) -> np.float32:
 
 
 @inlined
-def clear_row(indices: I32, dense_row: F32) -> None:
-    """Set what `spread_row` wrote to zero again."""
-    for i in range(len(indices)):
-        dense_row[indices[i]] = _ZERO
-
-
-@inlined
-def share_of_trees(rerank: Rerank, score: np.float32) -> np.float32:
-    """Return P^alpha, which the re-ranked score does not exceed."""
-    return np.float32(np.exp(rerank.parameters[0] * np.log(score)))
-
-
-@inlined
 def nearness(rerank: Rerank, label: int, row_square: np.float32, dense_row: F32) -> np.float32:
     """Return exp(-gamma / 2 * |x - mu|^2)^(1 - alpha), in [0, 1], of the row spread in `dense_row`.
 
@@ -95,8 +82,7 @@ def _count_and_place(
     n_leaves: int, keys: I32, least: int, n_keys: int, ends: I32, routing: RoutingWorkspace
 ) -> None:
     """Fill leaf_order by key, leaves of one key in their order, and `ends` with where each key begins."""
-    for i in range(n_keys + 1):
-        ends[i] = 0
+    ends[: n_keys + 1] = 0
     for i in range(n_leaves):
         ends[keys[i] - least + 1] += 1
     for i in range(n_keys):
@@ -114,8 +100,7 @@ def _count_and_place(
 def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, last: int) -> int:
     """Add up the values of the leaves leaf_order[first:last] in label_sum; return how many are label_seen."""
     leaf_ptr = ensemble.leaf_ptr
-    for tree in range(len(routing.tree_leaves)):
-        routing.tree_leaves[tree] = 0
+    routing.tree_leaves[:] = 0
     for i in range(first, last):
         routing.tree_leaves[routing.leaf_tree[routing.leaf_order[i]]] += 1
     n_seen = 0
@@ -159,7 +144,7 @@ def rank_labels(parts: Parts[RoutingWorkspace], n_seen: int, row: int, rerank: R
         if score == _ZERO or (len(search.allowed) > 0 and search.allowed[label] == 0):
             continue
         if is_reranked:
-            score = share_of_trees(rerank, score)
+            score = np.float32(np.exp(rerank.parameters[0] * np.log(score)))  # is not exceeded
             if n_best == search.top_r and not is_weighted and score < routing.best_score[0]:
                 continue
             score *= nearness(rerank, label, row_square, routing.dense_row)
@@ -169,5 +154,6 @@ def rank_labels(parts: Parts[RoutingWorkspace], n_seen: int, row: int, rerank: R
             score *= search.weight[label]
         n_best = keep_best(routing.best_score, routing.best_label, n_best, search.top_r, score, label)
     if is_reranked:
-        clear_row(indices, routing.dense_row)
+        for i in range(len(indices)):
+            routing.dense_row[indices[i]] = _ZERO
     return n_best

@@ -262,7 +262,7 @@ def place(index: int | np.integer[Any]) -> np.uint64:
 
 @inlined
 def score_next(scored: Scored, k: int, n_entries: int, slot: int) -> None:
-    """Score the k-th entry as `scoring.score_in_turn` says, into margins[slot]."""
+    """Score the k-th entry as `scoring.IN_TURN` says, into margins[slot]."""
     ensemble, sparse, _, rows, entries, work = scored
     turns = work.turns
     while turns[0] < min(n_entries, k + 4):
@@ -313,9 +313,9 @@ def is_narrow(ensemble: TreeEnsemble, node: int) -> bool:
 
 @inlined
 def add_narrow_rows(scored: Scored, node: int, row: int, slot: int) -> None:
-    """Do what `scoring.score_narrow` says for one row, into margins[slot].
+    """Do what `scoring.NARROW` says for one row, into margins[slot].
 
-    The bits and the costs are those of `score_mapped`.
+    The bits and the costs are those of MAPPED.
     """
     ensemble, _, dense, rows, _, work = scored
     chunk = ensemble.node_chunk[node]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from model_store.compiled.calls import address_of
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import empty_handle, struct_at
+from model_store.compiled.handles import I64, empty_handle, struct_at
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.call import Call, Rows
 from service.kernels.search.scorer import (
@@ -34,19 +34,19 @@ _INT8 = np.empty(0, np.uint16), np.empty(0, np.int8)
 
 
 @kernel
-def score_float32(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int) -> None:
-    """Do what the function of `scoring` for a way says, with its numbers."""
+def score_float32(call_at: I64, way: int, one: int, other: int, n: int) -> None:
+    """Score in one of the ways of `scoring`, with its numbers."""
     _score(call_at, way, one, other, n, _FLOAT32)
 
 
 @kernel
-def score_bfloat16(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int) -> None:
+def score_bfloat16(call_at: I64, way: int, one: int, other: int, n: int) -> None:
     """Do as `score_float32`."""
     _score(call_at, way, one, other, n, _BFLOAT16)
 
 
 @kernel
-def score_int8(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int) -> None:
+def score_int8(call_at: I64, way: int, one: int, other: int, n: int) -> None:
     """Do as `score_float32`."""
     _score(call_at, way, one, other, n, _INT8)
 
@@ -61,7 +61,7 @@ def scorer_of(ensemble: TreeEnsemble) -> int:
 
 
 @inlined
-def _score(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int, samples: Samples) -> None:
+def _score(call_at: I64, way: int, one: int, other: int, n: int, samples: Samples) -> None:
     """Hand on: each way by itself reads of the structs what it needs, and keeps that in registers."""
     if way == IN_TURN:
         _score_in_turn(call_at, one, other, n, samples)
@@ -76,7 +76,7 @@ def _score(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int, s
 
 
 @inlined
-def _scored(call_at: NDArray[np.int64], samples: Samples) -> Scored:
+def _scored(call_at: I64, samples: Samples) -> Scored:
     call = struct_at(Call, call_at)
     stored, ensemble = struct_at(TreeEnsemble, call.ensemble, samples), struct_at(TreeEnsemble, call.ensemble)
     rows, entries = struct_at(Rows, call.rows), struct_at(Entries, call.entries)
@@ -84,14 +84,14 @@ def _scored(call_at: NDArray[np.int64], samples: Samples) -> Scored:
 
 
 @inlined
-def _score_in_turn(call_at: NDArray[np.int64], k: int, end: int, n_entries: int, samples: Samples) -> None:
+def _score_in_turn(call_at: I64, k: int, end: int, n_entries: int, samples: Samples) -> None:
     scored = _scored(call_at, samples)
     for at in range(k, end):
         score_next(scored, at, n_entries, at - k)
 
 
 @inlined
-def _score_mapped(call_at: NDArray[np.int64], k: int, end: int, samples: Samples) -> None:
+def _score_mapped(call_at: I64, k: int, end: int, samples: Samples) -> None:
     scored = _scored(call_at, samples)
     ensemble, sparse, _, rows, entries, work = scored
     node = entries.node[k]
@@ -102,21 +102,21 @@ def _score_mapped(call_at: NDArray[np.int64], k: int, end: int, samples: Samples
 
 
 @inlined
-def _score_narrow(call_at: NDArray[np.int64], k: int, end: int, samples: Samples) -> None:
+def _score_narrow(call_at: I64, k: int, end: int, samples: Samples) -> None:
     scored = _scored(call_at, samples)
     for at in range(k, end):
         add_narrow_rows(scored, scored.entries.node[k], scored.entries.row[at], at - k)
 
 
 @inlined
-def _score_alone(call_at: NDArray[np.int64], node: int, row: int, samples: Samples) -> None:
+def _score_alone(call_at: I64, node: int, row: int, samples: Samples) -> None:
     scored = _scored(call_at, samples)
     find_all(scored, node, scored.rows.indptr[row], scored.rows.indptr[row + 1])
     score_children(scored, node, 0, 0)
 
 
 @inlined
-def _score_feature(call_at: NDArray[np.int64], node: int, place_in_row: int, samples: Samples) -> None:
+def _score_feature(call_at: I64, node: int, place_in_row: int, samples: Samples) -> None:
     scored = _scored(call_at, samples)
     at = scored.rows.indptr[struct_at(Call, call_at).first] + place_in_row
     find_all(scored, node, at, at + 1)

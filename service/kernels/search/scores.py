@@ -21,7 +21,7 @@ from model_store.ensemble import LANES, LINK_CODES, TreeEnsemble
 from model_store.extras import Calibration
 from service.kernels.search.calibrated import calibrated
 from service.kernels.search.call import Call
-from service.kernels.search.scoring import Parts, parts_of, score_alone
+from service.kernels.search.scoring import ALONE, Parts, call_scorer, parts_of
 from service.kernels.search.workspace import Entries
 
 HINGE3, LOGISTIC, SOFTMAX = (LINK_CODES[link] for link in ("hinge3", "logistic", "softmax"))
@@ -158,7 +158,7 @@ def expand(parts: Parts[QueueWorkspace], node: int) -> None:
     """See to it that the children of a node whose log-score is known have theirs."""
     queue = parts.own
     if queue.node_stamp[parts.ensemble.child_ptr[node]] != queue.stamp[0]:
-        score_alone(parts.scorer, node, queue.row[0])
+        call_scorer(parts.scorer, ALONE, node, queue.row[0], 0)
         record_children(parts, node, parts.work.margins[0])
 
 

@@ -10,9 +10,9 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
+from model_store.compiled.handles import U8
 
 TEXT_BYTES_MAX = 20
 """No score is written with more bytes."""
@@ -72,7 +72,7 @@ def shortest(bits: np.uint32) -> tuple[np.int64, np.int64]:
 
 
 @inlined
-def _write_digits(digits: np.int64, n: int, out: NDArray[np.uint8], at: int) -> None:
+def _write_digits(digits: np.int64, n: int, out: U8, at: int) -> None:
     for i in range(at + n - 1, at - 1, -1):
         out[i] = _ZERO + digits % 10
         digits //= 10
@@ -88,7 +88,7 @@ def _length(digits: np.int64) -> int:
 
 
 @inlined
-def write_integer(number: np.int64, out: NDArray[np.uint8], at: int) -> int:
+def write_integer(number: np.int64, out: U8, at: int) -> int:
     """Write a number of at least 0 at out[at]; return where it ends."""
     n = _length(number)
     _write_digits(number, n, out, at)
@@ -96,14 +96,14 @@ def write_integer(number: np.int64, out: NDArray[np.uint8], at: int) -> int:
 
 
 @inlined
-def _write_exponent(exponent: int, out: NDArray[np.uint8], at: int) -> int:
+def _write_exponent(exponent: int, out: U8, at: int) -> int:
     out[at] = _SMALL_E
     out[at + 1] = _MINUS if exponent < 0 else _PLUS
     return write_integer(np.int64(abs(exponent)), out, at + 2)
 
 
 @inlined
-def write_float32(bits: np.uint32, out: NDArray[np.uint8], at: int) -> int:
+def write_float32(bits: np.uint32, out: U8, at: int) -> int:
     """Write the finite float32 with these bits, not below 0, at out[at]; return where it ends."""
     if bits == 0:
         out[at], out[at + 1], out[at + 2] = _ZERO, _DOT, _ZERO
@@ -158,7 +158,7 @@ def is_digit(byte: int) -> bool:
 
 
 @inlined
-def parse_id(data: NDArray[np.uint8], i: int, limit: int) -> tuple[int, int]:
+def parse_id(data: U8, i: int, limit: int) -> tuple[int, int]:
     """Read the unsigned integer at data[i]; return (it, where it ends).
 
     It ends at i when there is none. One at or above `limit` (below 2^40) is returned as some number that is.
@@ -173,7 +173,7 @@ def parse_id(data: NDArray[np.uint8], i: int, limit: int) -> tuple[int, int]:
 
 
 @inlined
-def _digits(data: NDArray[np.uint8], i: int, whole: np.uint64, n: int) -> tuple[np.uint64, int, int, int]:
+def _digits(data: U8, i: int, whole: np.uint64, n: int) -> tuple[np.uint64, int, int, int]:
     """Read digits on from `whole`, which has n; return (whole, n, digits dropped after _DIGITS_MAX, end)."""
     dropped = 0
     while is_digit(data[i]):
@@ -187,7 +187,7 @@ def _digits(data: NDArray[np.uint8], i: int, whole: np.uint64, n: int) -> tuple[
 
 
 @inlined
-def _exponent(data: NDArray[np.uint8], i: int) -> tuple[int, int, bool]:
+def _exponent(data: U8, i: int) -> tuple[int, int, bool]:
     """Read what follows the `e` before data[i]; return (the exponent, its end, whether there is one)."""
     sign = -1 if data[i] == _MINUS else 1
     if data[i] == _MINUS or data[i] == _PLUS:
@@ -219,7 +219,7 @@ def _rounded(whole: np.uint64, power: int) -> tuple[np.float32, int]:
 
 
 @inlined
-def parse_decimal(data: NDArray[np.uint8], i: int) -> tuple[np.float32, int, int]:
+def parse_decimal(data: U8, i: int) -> tuple[np.float32, int, int]:
     """Read the decimal number at data[i]; return (it, where it ends, EXACT or another of the codes above).
 
     The grammar is `[+-] digits [. digits] [e [+-] digits]` with digits on one side of the point at least. The

@@ -97,7 +97,7 @@ def sort_labels(indptr: I64, indices: I32) -> int:
     Parameters: indptr int64[n + 1] (indptr[0] = 0), indices int32[nnz]; both are written. Returns nnz after.
     """
     rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    pairs = np.sort(rows << _32 | indices)
+    pairs = np.sort(rows << _32 | indices[: len(rows)])
     pairs = pairs[np.diff(pairs, prepend=-1) > 0]
     indices[: len(pairs)] = pairs & _LOW_32
     indptr[1:] = np.searchsorted(pairs >> _32, np.arange(1, len(indptr)))
