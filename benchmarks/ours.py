@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from benchmarks.peers.figures import arguments, say, say_batch, say_calls
 from model_store.ensemble import LINK_CODES
-from model_store.extras import NO_CALIBRATION
+from model_store.extras import NO_CALIBRATION, NO_RERANK
 from model_store.store import Store
 from model_store.version import Model
 from service.base.rows import LabelRows, SparseRows
@@ -21,7 +21,6 @@ from service.inference.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
 from service.inference.predictor import PredictOptions, Predictor
 from service.kernels.search.beam import beam_rows
 from service.kernels.search.call import set_rows, set_search
-from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.workspace import BeamShape, BeamWorkspace
 from service.workflows.train import TrainRequest, train_and_publish
 

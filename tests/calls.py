@@ -6,9 +6,8 @@ import numpy as np
 
 from model_store.compiled.handles import handle_of, set_field
 from model_store.ensemble import TreeEnsemble
-from model_store.extras import NO_CALIBRATION, Calibration, Rerank
+from model_store.extras import NO_CALIBRATION, NO_RERANK, Calibration, Rerank
 from service.kernels.search.call import Answers, Call, Rows, Search
-from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.scorer_kernels import scorer_of
 from service.kernels.search.workspace import Workspace
 

@@ -10,18 +10,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import llvmlite
 import numba
 import numpy as np
-from numba import config as _numba_config
 
-from model_store.compiled.processors import chosen_level, compile_for, directory_for
+from model_store.compiled.processors import CONFIG, chosen_level, compile_for, directory_for
 from model_store.compiled.sources import PACKAGES, ROOT, source_digest
-
-_CONFIG: Any = _numba_config
-"""numba sets its attributes when it is imported; its type stubs do not know them."""
 
 _ENVIRONMENT = (
     f"python{sys.version_info[0]}.{sys.version_info[1]}-numba{numba.__version__}"
@@ -53,7 +48,7 @@ def shipped_dir() -> Path | None:
     They are those of a wheel (deploy/wheels): for some levels of processors, and one mixture of versions.
     """
     level = _level()
-    if level is None or _CONFIG.BOUNDSCHECK:
+    if level is None or CONFIG.BOUNDSCHECK:
         return None
     directory = directory_for(_SHIPPED_HERE, level)
     return directory if directory.is_dir() else None
@@ -80,7 +75,7 @@ def _directory_of_this_processor() -> Path:
     """Return where kernels for the very processor of this machine are kept."""
     base = os.environ.get("XYLEM_KERNEL_CACHE")
     root = Path(base) if base else _cache_at_home() or _temporary_cache()
-    return root / ("checked" if _CONFIG.BOUNDSCHECK else "plain") / _ENVIRONMENT
+    return root / ("checked" if CONFIG.BOUNDSCHECK else "plain") / _ENVIRONMENT
 
 
 @functools.cache
@@ -116,12 +111,6 @@ TOUCH_SECONDS = 86400.0
 _UNUSED_SECONDS = 30 * TOUCH_SECONDS
 
 
-def _names_of_this_release() -> set[str]:
-    """Return the names of the directories that this release's kernels have in a cache."""
-    files = (file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
-    return {directory_of(file) for file in files}
-
-
 @functools.cache
 def remove_unused(cache: Path) -> None:
     """Remove what other releases and environments left and nobody has used for 30 days. Once a process.
@@ -132,7 +121,7 @@ def remove_unused(cache: Path) -> None:
     there was, which is a cache without it: it compiles, and makes the directory again.
     """
     with contextlib.suppress(OSError):
-        stays = _names_of_this_release()
+        stays = {directory_of(file) for package in PACKAGES for file in (ROOT / package).rglob("*.py")}
         mine = (path for path in cache.iterdir() if path.name not in stays)
         others = (path for path in cache.parent.iterdir() if path != cache)
         for directory in (*mine, *others):

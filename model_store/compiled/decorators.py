@@ -36,34 +36,29 @@ atexit.register(gc.freeze)
 """What a process holds at its end is left to the system: to free it part by part takes half a second."""
 
 
-def _by_numba(options: Any, function: Callable[..., Any]) -> Any:
-    """Return the numba function, compiled anew in each process and for each type of constants."""
-    return numba.njit(**options)(function)
+_unknown = missing_options()
+_ALL_OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
+_NONALLOCATING = {name: value for name, value in _ALL_OPTIONS.items() if name not in _unknown}
+_OPTIONS = {name: value for name, value in _NONALLOCATING.items() if name != "_nrt"}
 
 
-def _known(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that numba knows."""
-    unknown = missing_options()
-    return {name: value for name, value in options.items() if name not in unknown}
+def _by_numba(options: dict[str, Any], function: F) -> F:
+    compiled: F = numba.njit(**options)(function)
+    return compiled
 
 
-_OPTIONS: Any = _known({"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True})
-_NONALLOCATING: Any = {**_OPTIONS, **_known({"_nrt": False})}
-
-_missing = [*missing_parts(), *missing_options()]
+_compiled = _compiled_for_callers = _by_numba
+_missing = [*missing_parts(), *_unknown]
 if _missing:
     logging.getLogger(__name__).warning(
         "kernels are slower, and compiled at each start: numba %s has no %s",
         numba.__version__,
         ", ".join(_missing),
     )
-    _compiled = _compiled_for_callers = _by_numba
 else:
-    from model_store.compiled.dispatchers import compiled as _compiled
-    from model_store.compiled.dispatchers import compiled_for_callers as _compiled_for_callers
-    from model_store.compiled.shortcuts import use_shortcuts
+    from model_store.compiled import dispatchers
 
-    use_shortcuts()
+    _compiled, _compiled_for_callers = dispatchers.compiled, dispatchers.compiled_for_callers
 
 
 def kernel(function: F) -> F:
@@ -72,14 +67,12 @@ def kernel(function: F) -> F:
     Division by zero gives inf or nan as in numpy. No fast-math: the same input gives the same bits in every
     traversal, and on any number of threads.
     """
-    compiled: F = _compiled(_OPTIONS, function)
-    return compiled
+    return _compiled(_OPTIONS, function)
 
 
 def inlined(function: F) -> F:
     """Compile a small helper into each kernel that calls it."""
-    compiled: F = _compiled_for_callers(_OPTIONS, function)
-    return compiled
+    return _compiled_for_callers(_OPTIONS, function)
 
 
 def nonallocating_kernel(function: F) -> F:
@@ -88,14 +81,12 @@ def nonallocating_kernel(function: F) -> F:
     Without numba's reference counts, whose atomic updates at every use of a NamedTuple's field took half the
     time of a traversal. Such a kernel can neither create arrays nor return them; slices are fine.
     """
-    compiled: F = _compiled(_NONALLOCATING, function)
-    return compiled
+    return _compiled(_NONALLOCATING, function)
 
 
 def nonallocating_inlined(function: F) -> F:
     """Compile a helper of such kernels into each that calls it."""
-    compiled: F = _compiled_for_callers(_NONALLOCATING, function)
-    return compiled
+    return _compiled_for_callers(_NONALLOCATING, function)
 
 
 def instruction(emit: Callable[..., Any]) -> Any:

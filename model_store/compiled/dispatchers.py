@@ -61,47 +61,12 @@ def alone(path: str) -> Iterator[None]:
         os.close(fd)
 
 
-def compiled(options: Any, function: Callable[..., Any]) -> Any:
-    """Return the numba function, which looks into the cache and compiles while no other process does."""
-    dispatcher: Any = numba.njit(**options)(function)
-    if hasattr(dispatcher, "overloads"):  # not with NUMBA_DISABLE_JIT
-        _compile_alone(dispatcher, KernelCache)
-    return dispatcher
-
-
-def compiled_for_callers(options: Any, function: Callable[..., Any]) -> Any:
-    """Return the numba function, of which kernels see another one that has no code but what they inline."""
-    options = {**options, "forceinline": True}
-    called = compiled(options, function)
-    if hasattr(called, "overloads"):
-
-        @functools.cache
-        def inlined_only() -> Any:  # needed where something is compiled, which most processes never do
-            dispatcher: Any = numba.njit(pipeline_class=InlinedCompiler, **options)(function)
-            _compile_alone(dispatcher, HelperCache)
-            return dispatcher
-
-        called.get_call_template = lambda *arguments: inlined_only().get_call_template(*arguments)
-        called.get_overload = lambda signature: inlined_only().get_overload(signature)
-    return called
-
-
-def _widened(kind: Any) -> Any:
-    """Return as what a kernel takes an argument of another kernel: not as a constant, nor as a short integer.
-
-    For each of these numba would compile it once more.
-    """
-    unliteral: Any = types.unliteral
-    found = unliteral(kind)
-    return types.int64 if found in (types.int8, types.int16, types.int32) else found
-
-
-def _compile_alone(dispatcher: Any, cache: type[KernelCache]) -> None:
-    """Let a numba function compile while no other process does, and once for all integers.
+def compiled(options: Any, function: Callable[..., Any], cache: type[KernelCache] = KernelCache) -> Any:
+    """Return the numba function, which compiles while no other process does, and once for all integers.
 
     cache   what keeps its code; where that is, is looked up at its first call
     """
-    function = dispatcher.py_func
+    dispatcher: Any = numba.njit(**options)(function)
     compile_kernel, get_call_template = dispatcher.compile, dispatcher.get_call_template
 
     def compile_alone(signature: Any) -> Any:
@@ -125,6 +90,31 @@ def _compile_alone(dispatcher: Any, cache: type[KernelCache]) -> None:
         return get_call_template(tuple(map(_widened, arguments)), keywords)
 
     dispatcher.compile, dispatcher.get_call_template = compile_alone, get_template
+    return dispatcher
+
+
+def compiled_for_callers(options: Any, function: Callable[..., Any]) -> Any:
+    """Return the numba function, of which kernels see another one that has no code but what they inline."""
+    options = {**options, "forceinline": True}
+    called = compiled(options, function)
+
+    @functools.cache
+    def inlined_only() -> Any:  # needed where something is compiled, which most processes never do
+        return compiled({**options, "pipeline_class": InlinedCompiler}, function, HelperCache)
+
+    called.get_call_template = lambda *arguments: inlined_only().get_call_template(*arguments)
+    called.get_overload = lambda signature: inlined_only().get_overload(signature)
+    return called
+
+
+def _widened(kind: Any) -> Any:
+    """Return as what a kernel takes an argument of another kernel: not as a constant, nor as a short integer.
+
+    For each of these numba would compile it once more.
+    """
+    unliteral: Any = types.unliteral
+    found = unliteral(kind)
+    return types.int64 if found in (types.int8, types.int16, types.int32) else found
 
 
 def _link_only_what_numba_adds() -> None:

@@ -16,18 +16,8 @@ A struct is declared once, as a class whose annotations say what it holds:
 
 import functools
 import typing
-from collections.abc import Mapping
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    NamedTuple,
-    NoReturn,
-    Protocol,
-    SupportsIndex,
-    TypeAlias,
-    TypeVar,
-)
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Concatenate, NamedTuple, NoReturn, SupportsIndex, TypeAlias, TypeVar
 
 import numba
 import numpy as np
@@ -206,18 +196,8 @@ def _emit_write_struct(typing_context: Any, cls: Any, handle: Any, values: Any) 
     return types.void(cls, handle, values), generate
 
 
-if TYPE_CHECKING:
-
-    class _StructAt(Protocol):
-        def __call__(
-            self, cls: type[Struct], handle: NDArray[np.int64], samples: tuple[NDArray[Any], ...] = ...
-        ) -> Struct: ...
-
-    struct_at: _StructAt
-    write_struct: Any
-else:
-    struct_at = instruction(_emit_struct_at)
-    write_struct = instruction(_emit_write_struct)
+struct_at: Callable[Concatenate[type[Struct], ...], Struct] = instruction(_emit_struct_at)
+write_struct: Any = instruction(_emit_write_struct)
 
 
 def _at(context: Any, builder: Any, words: Any, place: int, offset: int) -> Any:

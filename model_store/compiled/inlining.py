@@ -90,6 +90,6 @@ class InlinedCacheImpl(CompileResultCacheImpl):
 
     def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
         """Return the helper that was kept: what numba's `CompileResult._reduce` returned."""
-        kept, description, environment, *_ = payload
-        library = _Library.restored(target_context.codegen(), kept)
-        return rebuilt(target_context, payload, library, _name_of(library, description, environment))
+        library = _Library.restored(target_context.codegen(), payload[0])
+        without_environments = *payload[:-1], ()
+        return rebuilt(target_context, without_environments, library, _name_of)

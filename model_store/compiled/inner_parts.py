@@ -4,12 +4,9 @@ They may change with any release. Kernels do without where one is missing: slowe
 docs/adr/0018-numbas-inner-parts.md says what each of them buys.
 """
 
-import importlib
-from typing import Any
+import pkgutil
 
 PARTS = (
-    "llvmlite.binding.ffi:_LLVMLock.unregister",
-    "llvmlite.binding.ffi:lib._lock",
     "numba._dynfunc:make_function",
     "numba.core.base:BaseContext.insert_user_function",
     "numba.core.caching:CompileResultCacheImpl.get_filename_base",
@@ -29,6 +26,7 @@ PARTS = (
     "numba.core.codegen:JITCodeLibrary._verify_declare_only_symbols",
     "numba.core.codegen:JITCodeLibrary.enable_object_caching",
     "numba.core.compiler:CompileResult._find_referenced_environments",
+    "numba.core.compiler:CompileResult._rebuild",
     "numba.core.compiler:Compiler.compile_extra",
     "numba.core.compiler_lock:global_compiler_lock",
     "numba.core.dispatcher:Dispatcher.compile",
@@ -36,16 +34,10 @@ PARTS = (
     "numba.core.dispatcher:Dispatcher.get_call_template",
     "numba.core.dispatcher:Dispatcher.get_overload",
     "numba.core.dispatcher:_FunctionCompiler",
-    "numba.core.ir:Inst._rec_list_vars",
     "numba.core.runtime.nrt:rtsys",
     "numba.core.sigutils:normalize_signature",
-    "numba.core.targetconfig:ConfigStack.top_or_none",
-    "numba.core.targetconfig:TargetConfig.values",
-    "numba.core.types.functions:BaseFunction.get_call_type",
-    "numba.core.types.functions:BaseFunction.get_impl_key",
 )
-"""module:name. Some stand for what they set: `enable_caching` for a dispatcher's `_cache`, `unregister` for a
-lock's `_cblist`, `get_impl_key` for a function's `_impl_keys`, `values` for the options' `_values`."""
+"""module:name. `enable_caching` stands for a dispatcher's `_cache`, which it sets."""
 
 OPTIONS = ("_nrt", "forceinline", "no_cfunc_wrapper")
 """Options of `njit` that its documentation does not name."""
@@ -62,11 +54,8 @@ def missing_options() -> list[str]:
 
 
 def _is_there(name: str) -> bool:
-    module, _, path = name.partition(":")
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
+        pkgutil.resolve_name(name)
     except (ImportError, AttributeError):
         return False
     return True

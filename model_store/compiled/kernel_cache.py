@@ -23,22 +23,8 @@ from model_store.compiled.progress import PROGRESS
 
 
 @functools.cache
-def _say_once(directory: str, error: str) -> None:
-    """Log that compiled kernels are not kept."""
-    logging.getLogger(__name__).warning(
-        "compiled kernels cannot be kept in %s: %s; each start compiles them again", directory, error
-    )
-
-
-@functools.cache
-def _say_compiling(directory: str) -> None:
-    """Log that kernels are compiled, which takes a minute or two for all of them. Once a process."""
-    others = "" if shipped_dir() else ", ".join(shipped_environments())
-    logging.getLogger(__name__).warning(
-        "compiling kernels into %s: once for each release and each version of Python, numba and numpy%s",
-        directory,
-        f"; those that came with this installation are for {others}" if others else "",
-    )
+def _warn_once(message: str, *arguments: str) -> None:
+    logging.getLogger(__name__).warning(message, *arguments)
 
 
 class KernelCache(FunctionCache):
@@ -62,7 +48,13 @@ class KernelCache(FunctionCache):
             found = None
         if found is None:
             PROGRESS.compiles()
-            _say_compiling(str(Path(self.cache_path).parent))
+            others = "" if shipped_dir() else ", ".join(shipped_environments())
+            _warn_once(
+                "compiling kernels into %s: once for each release and each version of Python, numba and "
+                "numpy%s",
+                str(Path(self.cache_path).parent),
+                f"; those that came with this installation are for {others}" if others else "",
+            )
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -70,7 +62,11 @@ class KernelCache(FunctionCache):
         try:
             super().save_overload(sig, data)
         except OSError as error:
-            _say_once(self.cache_path, error.strerror or str(error))
+            _warn_once(
+                "compiled kernels cannot be kept in %s: %s; each start compiles them again",
+                self.cache_path,
+                error.strerror or str(error),
+            )
         else:
             remove_unused(Path(self.cache_path).parent)
 

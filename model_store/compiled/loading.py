@@ -4,6 +4,7 @@ numba keeps the LLVM code of a kernel beside its machine code, for kernels that 
 parses it whenever the kernel is loaded. A process that compiles nothing does without.
 """
 
+from types import SimpleNamespace
 from typing import Any
 
 import llvmlite.binding
@@ -38,27 +39,17 @@ class CachedLibrary(JITCodeLibrary):
         return self._shared_module
 
 
-def rebuilt(target_context: Any, payload: tuple[Any, ...], library: Any, entry_point: Any) -> Any:
-    """Return the compiled function that was kept as `payload`, which numba's `CompileResult._reduce` made."""
-    _, description, environment, signature, object_mode, lifted, annotation, reload, others = payload
-    result: Any = CompileResult
-    return result(
-        typing_context=target_context.typing_context,
-        target_context=target_context,
-        entry_point=entry_point,
-        typing_error=None,
-        type_annotation=annotation,
-        signature=signature,
-        objectmode=object_mode,
-        lifted=lifted,
-        fndesc=description,
-        library=library,
-        call_helper=None,
-        environment=environment,
-        metadata=None,
-        reload_init=reload,
-        referenced_envs=others,
+def rebuilt(target: Any, payload: tuple[Any, ...], library: Any, get_executable: Any) -> Any:
+    """Return the function that was kept as `payload`, as numba does, but with this library and entry point.
+
+    get_executable   returns the entry point: of the library, what describes the function, its environment
+    """
+    codegen = SimpleNamespace(unserialize_library=lambda kept: library)
+    context = SimpleNamespace(
+        typing_context=target.typing_context, codegen=lambda: codegen, get_executable=get_executable
     )
+    result: Any = CompileResult
+    return result._rebuild(context, *payload)._replace(target_context=target)
 
 
 class CachedKernelImpl(CompileResultCacheImpl):
@@ -68,12 +59,7 @@ class CachedKernelImpl(CompileResultCacheImpl):
 
     def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
         """Return the kernel that was kept."""
-        kept, description, environment, *_, reload, others = payload
-        for prepare in reload:
-            prepare()
+        kept, description, *_ = payload
         names = {description.llvm_func_name, description.llvm_cpython_wrapper_name}
         library = CachedLibrary.restored(target_context.codegen(), kept, names)
-        entry = target_context.get_executable(library, description, environment)
-        for other in others:
-            library.codegen.set_env(other.env_name, other)
-        return rebuilt(target_context, payload, library, entry)
+        return rebuilt(target_context, payload, library, target_context.get_executable)

@@ -30,7 +30,7 @@ LEVELS: Mapping[str, frozenset[str]] = {
 }
 """LLVM's names of processors, the best first, and the features that each needs beyond its architecture's."""
 
-_CONFIG: Any = _numba_config
+CONFIG: Any = _numba_config
 """numba sets its attributes when it is imported; its type stubs do not know them."""
 
 
@@ -78,5 +78,5 @@ def chosen_level(*caches: Path) -> str | None:
 
 def compile_for(level: str) -> None:
     """Let numba compile for a level. To be called before the first kernel: numba looks once."""
-    _CONFIG.CPU_NAME = level
-    _CONFIG.CPU_FEATURES = ""  # what the level says, and nothing that this machine has beyond it
+    CONFIG.CPU_NAME = level
+    CONFIG.CPU_FEATURES = ""  # what the level says, and nothing that this machine has beyond it

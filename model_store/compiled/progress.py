@@ -30,19 +30,16 @@ class Progress:
         finally:
             self._depth -= 1
             if self._depth == 0:
-                self._end()
+                self.n_ready += 1
+                if self._compiled_since is not None:
+                    self.n_compiled += 1
+                    self.seconds += time.monotonic() - self._compiled_since
+                    self._compiled_since = None
 
     def compiles(self) -> None:
         """Say that what is counted has to be compiled."""
         if self._compiled_since is None:
             self._compiled_since = time.monotonic()
-
-    def _end(self) -> None:
-        self.n_ready += 1
-        if self._compiled_since is not None:
-            self.n_compiled += 1
-            self.seconds += time.monotonic() - self._compiled_since
-            self._compiled_since = None
 
     def waits_for(self, n_expected: int) -> str | None:
         """Return what is still to come of so many, as "kernels 12 of 45, 60 s left"; None: none was compiled.
@@ -50,15 +47,14 @@ class Progress:
         The time left is as if each kernel took as long as those before did; the largest take a hundred times
         as long as the smallest. Where it needs more than expected, it says how many there are.
         """
-        since = self._compiled_since
-        if since is None and self.n_compiled == 0:
+        if self._compiled_since is None and self.n_compiled == 0:
             return None
         said = f"kernels {self.n_ready}"
         if self.n_ready < n_expected:
             said += f" of {n_expected}"
             if self.n_compiled:
-                n_left, spent = n_expected - self.n_ready, self.seconds
-                said += f", {max(1, round(n_left * spent / self.n_compiled))} s left"
+                seconds = (n_expected - self.n_ready) * self.seconds / self.n_compiled
+                said += f", {max(1, round(seconds))} s left"
         return said
 
 

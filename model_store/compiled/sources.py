@@ -7,7 +7,6 @@ import functools
 import hashlib
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("model_store", "service")
@@ -16,13 +15,6 @@ _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+([^\n#]*))", re.MULTILINE
 )
 """Python's own parser takes a quarter of a second for all the files, at each start."""
-
-
-class _Source(NamedTuple):
-    """A file: the sha256 of what it holds, and the files of ours that it imports."""
-
-    digest: bytes
-    imports: tuple[Path, ...]
 
 
 @functools.cache
@@ -35,15 +27,17 @@ def _file_of(module: str) -> Path | None:
 
 
 @functools.cache
-def _source(path: Path) -> _Source:
-    """Read the module at `path`. A word that only looks like an import counts as one: it does no harm."""
+def _source(path: Path) -> tuple[bytes, set[Path]]:
+    """Return the sha256 of the module at `path`, and the files of ours that it imports.
+
+    A word that only looks like an import counts as one: it does no harm.
+    """
     content = path.read_bytes()
     names: set[str] = set()
     for module, imported, modules in _IMPORT.findall(content):
         names.update(name.decode() for name in re.findall(rb"[\w.]+", modules) or [module])
         names.update(f"{module.decode()}.{name.decode()}" for name in re.findall(rb"\w+", imported))
-    files = {file for name in names if (file := _file_of(name))}
-    return _Source(hashlib.sha256(content).digest(), tuple(files))
+    return hashlib.sha256(content).digest(), {file for name in names if (file := _file_of(name))}
 
 
 @functools.cache
@@ -54,8 +48,8 @@ def source_digest(path: Path) -> str:
         file = todo.pop()
         if file not in seen:
             seen.add(file)
-            todo.extend(_source(file).imports)
+            todo.extend(_source(file)[1])
     digest = hashlib.sha256()
     for file in sorted(seen, key=str):
-        digest.update(_source(file).digest)
+        digest.update(_source(file)[0])
     return digest.hexdigest()

@@ -61,12 +61,6 @@ def _check_array(array: Any, *dtypes: Any) -> None:
         _refuse(f"a C-contiguous array of {' or '.join(map(str, dtypes))}", array)
 
 
-def _check_vectors(*vectors: Any, kind: Any = vec16) -> None:
-    for vector in vectors:
-        if vector != kind:
-            _refuse(kind.name, vector)
-
-
 def _pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any) -> Any:
     """Return the address of element args[1] of array args[0], counted through all its dimensions."""
     data = context.make_array(array_type)(context, builder, args[0]).data
@@ -88,13 +82,6 @@ def _splat(builder: Any, scalar: Any, vector: Any) -> Any:
     one = builder.insert_element(nothing, scalar, _I32(0))
     zeros = ir.Constant(ir.VectorType(_I32, vector.count), [0] * vector.count)
     return builder.shuffle_vector(one, nothing, zeros)
-
-
-def _lanes_of(builder: Any, bits: Any) -> Any:
-    """Return <16 x i1> from the low 16 bits of an integer."""
-    spread = _splat(builder, builder.trunc(bits, _I32) if bits.type.width > 32 else bits, _V16I)
-    mask = ir.Constant(_V16I, [1 << k for k in range(_LANES)])
-    return builder.icmp_unsigned("!=", builder.and_(spread, mask), ir.Constant(_V16I, [0] * _LANES))
 
 
 def _bits_of(builder: Any, lanes: Any) -> Any:
@@ -152,15 +139,11 @@ def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
 def _operation(returned: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return what makes an intrinsic, of values of these types, of what emits it: emit(builder, *values).
 
-    Numbers are converted; a vector must be one.
+    Numbers are converted; numba refuses what is none where a vector is expected.
     """
 
     def make(emit: Callable[..., Any]) -> Any:
         def operation(typingctx: Any, *found: Any) -> Any:
-            for kind, one in zip(kinds, found, strict=True):
-                if isinstance(kind, VectorType):
-                    _check_vectors(one, kind=kind)
-
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 return emit(builder, *args)
 
@@ -220,7 +203,9 @@ def vnonzero(builder: Any, vector: Any) -> Any:
 @_operation(vec16, types.int64, vec16, vec16)
 def vselect(builder: Any, lanes: Any, left: Any, right: Any) -> Any:
     """Return left in the lanes of the set, right in the others."""
-    return builder.select(_lanes_of(builder, lanes), left, right)
+    spread = _splat(builder, builder.trunc(lanes, _I32), _V16I)
+    bits = builder.and_(spread, ir.Constant(_V16I, [1 << k for k in range(_LANES)]))
+    return builder.select(builder.icmp_unsigned("!=", bits, _integer(0)), left, right)
 
 
 @_operation(vec16)
@@ -242,7 +227,6 @@ def vkeep(builder: Any, sets: Any, x: Any, threshold: Any, bits: Any) -> Any:
 def vfirst(typingctx: Any, sets: Any, array: Any, index: Any) -> Any:
     """Return array[index + the lowest bit] of sets of 32 bits a lane, none empty; the array is float32."""
     _check_array(array, types.float32)
-    _check_vectors(sets)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(_V16I, [_V16I, ir.IntType(1)])

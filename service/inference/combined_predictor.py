@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from model_store.compiled.handles import F32, I32, I64, U8, handle, handle_of
+from model_store.compiled.handles import F32, I32, U8, handle, handle_of
 from model_store.ensemble import LANES
 from model_store.members import MEMBER_FEATURES, Proposing, assemble_ranker, map_name, proposing_of
-from model_store.near import NEAREST, NearRows, assemble_near, has_near
+from model_store.near import NEAREST, assemble_near, has_near
 from model_store.version import Model
 from service.base.rows import SparseRows, offsets
 from service.features.combined import CombinedFeaturizer, members_of
@@ -19,18 +19,11 @@ from service.inference.embedded import EmbeddedPredictor
 from service.inference.explain import CombinedExplanation, Explanation, MemberExplanation
 from service.inference.options import PredictOptions
 from service.inference.predictor import Predictor
-from service.inference.searcher import LabelSearcher, Searcher, SearchPlan, check_kind
+from service.inference.searcher import LabelSearcher, Searcher
 from service.kernels.search.call import Answers, set_answers
-from service.kernels.search.combined import (
-    CombinedWorkspace,
-    Member,
-    combined_rows,
-    describe_candidates,
-    propose_row,
-)
+from service.kernels.search.combined import CombinedWorkspace, Member, combined_rows, describe_candidates
 from service.kernels.search.near_rows import BEST, GROUPS, LISTED_ROWS, N_NEAR, NearSearch
 from service.kernels.search.ranker_trees import BLOCK, trees_of
-from service.kernels.search.routing_leaves import NO_RERANK
 
 
 class CombinedPredictor(LabelSearcher):
@@ -44,18 +37,17 @@ class CombinedPredictor(LabelSearcher):
 
     def __init__(self, model: Model, members: Sequence[Searcher]) -> None:
         """Take an opened model, whose arrays have been checked, and what answers rows from its members."""
-        check_kind(model, "combined")
         self._parts = _Parts(model, members)
-        super().__init__(model, "combined", NO_RERANK, partial(_make_own, self._parts))
+        super().__init__(model, partial(_make_own, self._parts))
         self.members = members
 
     def candidates(self, rows: SparseRows, row: int) -> tuple[I32, F32]:
         """Return the labels that one row is ranked among, int32[n], and their features, float32[n, F]."""
         with self._row(rows, row) as buffers:
-            n = propose_row(buffers.call)
-            features = np.empty((n, len(self._parts.ranker.linear) - 1), np.float32)
-            describe_candidates(buffers.call, n, features)
-            return buffers.own.candidate[:n].copy(), features
+            candidate = buffers.own.candidate
+            features = np.empty((len(candidate), len(self._parts.ranker.linear) - 1), np.float32)
+            n = describe_candidates(buffers.call, features)
+            return candidate[:n].copy(), features[:n].copy()
 
     def explain(self, rows: SparseRows, row: int, label: int) -> CombinedExplanation:
         """Return how one row of `rows` comes by its score for a label: what each member says of it.
@@ -106,9 +98,6 @@ class CombinedPredictor(LabelSearcher):
     def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
         return PredictOptions(top_r=self._parts.most_proposed(len(row.indices)))
 
-    def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
-        return 1
-
 
 class _Parts:
     """What the buffers of a combined version are made of. It does not hold the version's searcher."""
@@ -127,7 +116,9 @@ class _Parts:
             self.has_label[number, labels[labels >= 0]] = 1
         counts = arrays.get("labels/counts", np.zeros(self.n_labels, np.int64))
         self.has_near, self.near = has_near(arrays), assemble_near(self.n_labels, arrays)
-        self.feature_ptr = _column_lists(self.near, self.featurizer.blocks[0].end if self.has_near else 0)
+        n_rows = np.zeros(self.featurizer.blocks[0].end if self.has_near else 0, np.int64)
+        n_rows[self.near.feature] = np.diff(self.near.feature_ptr)
+        self.feature_ptr = offsets(n_rows)  # of all columns: none is searched for
         self.usage = np.log1p(counts).astype(np.float32)
         masks = [member._mask_of(np.ones(member.n_labels, np.uint8)) for member in members]
         self.mask_sizes = [len(mask) for mask in masks]
@@ -159,12 +150,12 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
     n_members, n_candidates = len(parts.members), parts.most_proposed(need.n_features)
     calls, first_mask = [], parts.n_labels
     for number in range(n_members):
-        calls.append(_MemberCall(parts, number, need.n_features, first_mask))
+        calls.append(_member_of(parts, number, need.n_features, first_mask))
         first_mask += parts.mask_sizes[number]
     n_features, last_block = len(parts.ranker.linear) - 1, parts.featurizer.blocks[-1]
     near = _near_search(parts, n_candidates)
     own = _Held(
-        members=np.stack([call.handle for call in calls]),
+        members=np.stack([handle_of(member) for member, _ in calls]),
         n_named=parts.proposing.name_features,
         names_first=last_block.end,
         has_label=parts.has_label,
@@ -187,13 +178,6 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
     return own
 
 
-def _column_lists(near: NearRows, n_columns: int) -> I64:
-    """Return the offsets of the lists of all columns, so that no column is searched for."""
-    n_rows = np.zeros(n_columns, np.int64)
-    n_rows[near.feature] = np.diff(near.feature_ptr)
-    return offsets(n_rows)
-
-
 def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
     n_rows = len(parts.near.scale)
     n_vectors, is_listed = -(-n_rows // LANES), n_rows > LISTED_ROWS
@@ -214,35 +198,33 @@ def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
     )
 
 
-class _MemberCall:
-    """A member's buffers for one row at a time, and the handle of a Member that leads to them."""
-
-    def __init__(self, parts: _Parts, number: int, n_features: int, first_mask: int) -> None:
-        member, proposing = parts.members[number], parts.proposing
-        block = parts.featurizer.blocks[parts.featurizer.of_member[number]]
-        options = PredictOptions(top_r=proposing.candidates, beam_width=proposing.beam_width)
-        address, self._buffers = member.row_buffers(options, n_features)
-        places = places_for(1, min(proposing.candidates, member.n_labels))
-        self._answers = Answers(*places, np.zeros((1, 2), np.int64))
-        set_answers(self._buffers.answers, *self._answers)
-        self._member = Member(
-            address=address,
-            call=self._buffers.call,
-            rows=self._buffers.rows,
-            search=self._buffers.search,
-            first=block.first,
-            last=block.end,
-            allowed_first=first_mask,
-            allowed_last=first_mask + parts.mask_sizes[number],
-            to_label=parts.to_label[number],
-            indptr=np.zeros(2, np.int64),
-            indices=np.empty(n_features, np.int32),
-            counts=self._answers.counts,
-            labels=self._answers.labels,
-            scores=self._answers.scores,
-            costs=self._answers.costs,
-        )
-        self.handle = handle_of(self._member)
+def _member_of(parts: _Parts, number: int, n_features: int, first_mask: int) -> tuple[Member, Any]:
+    """Return a member with its buffers for one row at a time, and what its handles lead to."""
+    member, proposing = parts.members[number], parts.proposing
+    block = parts.featurizer.blocks[parts.featurizer.of_member[number]]
+    options = PredictOptions(top_r=proposing.candidates, beam_width=proposing.beam_width)
+    address, buffers = member.row_buffers(options, n_features)
+    places = places_for(1, min(proposing.candidates, member.n_labels))
+    answers = Answers(*places, np.zeros((1, 2), np.int64))
+    set_answers(buffers.answers, *answers)
+    found = Member(
+        address=address,
+        call=buffers.call,
+        rows=buffers.rows,
+        search=buffers.search,
+        first=block.first,
+        last=block.end,
+        allowed_first=first_mask,
+        allowed_last=first_mask + parts.mask_sizes[number],
+        to_label=parts.to_label[number],
+        indptr=np.zeros(2, np.int64),
+        indices=np.empty(n_features, np.int32),
+        counts=answers.counts,
+        labels=answers.labels,
+        scores=answers.scores,
+        costs=answers.costs,
+    )
+    return found, (buffers, answers)
 
 
 def _explained(member: Searcher, rows: SparseRows, label: int) -> Any:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F64, I32, I64
 from model_store.decoding import dense_weights
 from model_store.extras import assemble_embedding
 from model_store.version import Model
@@ -30,9 +30,7 @@ class EmbeddedPredictor(Predictor):
         """Do as `Predictor.predict`."""
         return super().predict(self.embedding.rows(rows), options, threads)
 
-    def score_labels(
-        self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
-    ) -> LabelScores:
+    def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
         """Do as `Predictor.score_labels`."""
         return super().score_labels(self.embedding.rows(rows), label_ptr, labels)
 
@@ -42,7 +40,7 @@ class EmbeddedPredictor(Predictor):
         n_dims: int = self.embedding.dim
         return super().nodes_explained * n_dims
 
-    def rows_to_search(self, rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
+    def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
         """Return as many rows: those chosen dense, the others without features."""
         sizes = np.zeros(rows.n_rows, np.int64)
         sizes[chosen] = self.embedding.dim
@@ -75,12 +73,12 @@ class EmbeddedPredictor(Predictor):
             trees.append(nodes)
         return Explanation(trees)
 
-    def _pull_of(self, node: int, r: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _pull_of(self, node: int, r: F64) -> F64:
         """Return the weights of a node less the mean of its siblings' and its own, by their probabilities."""
         above = int(self._ensemble.parent[node])
         first, last = self._ensemble.child_ptr[above : above + 2].tolist()
         weights = dense_weights(self._ensemble, above, self.embedding.dim)
         margins = weights @ r + self._ensemble.node_bias[first:last]
         p = np.exp(margins - margins.max())
-        pull: NDArray[np.float64] = weights[node - first] - (p / p.sum()) @ weights
+        pull: F64 = weights[node - first] - (p / p.sum()) @ weights
         return pull

@@ -3,8 +3,8 @@
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I32
 from service.kernels.search.explain import FEATURES_MAX, NO_FEATURE, keep_shares
 
 
@@ -98,12 +98,12 @@ class CombinedExplanation(NamedTuple):
 AnyExplanation: TypeAlias = Explanation | RoutedExplanation | CombinedExplanation
 
 
-def most_shares(n_nodes: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def most_shares(n_nodes: int) -> tuple[I32, F32]:
     """Return room for the features that add most to so many nodes, and for their shares."""
     return np.empty((n_nodes, FEATURES_MAX), np.int32), np.empty((n_nodes, FEATURES_MAX), np.float32)
 
 
-def told_shares(features: NDArray[np.int32], shares: NDArray[np.float32]) -> list[list[FeatureShare]]:
+def told_shares(features: I32, shares: F32) -> list[list[FeatureShare]]:
     """Return what `most_shares` was filled with, for each node."""
     return [
         list(map(FeatureShare, row[: len(row) - row.count(NO_FEATURE)], of_row))
@@ -111,7 +111,7 @@ def told_shares(features: NDArray[np.int32], shares: NDArray[np.float32]) -> lis
     ]
 
 
-def top_features(features: NDArray[np.int32], added: NDArray[np.float32]) -> list[FeatureShare]:
+def top_features(features: I32, added: F32) -> list[FeatureShare]:
     """Return the features that added most, FEATURES_MAX at most."""
     most = most_shares(1)
     keep_shares(features, added, most[0][0], most[1][0])

@@ -6,7 +6,10 @@ import numpy as np
 from msgspec import Struct
 
 from model_store.compiled.handles import F32, I64, U8, Uncopyable, handle_of
+from model_store.version import Model
 from service.base.rows import SparseRows
+from service.base.stages import StageTimes
+from service.features import Featurizer
 from service.features.request_bodies import BodyForms, BodyQuery
 from service.inference.options import ALL_ALLOWED, NodeThresholds
 from service.inference.prediction_json import Seal
@@ -23,6 +26,20 @@ class FastForms(NamedTuple):
 
     limits: FastLimits
     bodies: BodyForms
+
+
+class FastVersion(NamedTuple):
+    """The opened version that answers requests, and what makes its rows.
+
+    stages   where it is counted how long reading, searching and writing take
+    mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None: all
+    """
+
+    model: Model
+    featurizer: Featurizer
+    forms: FastForms
+    stages: StageTimes
+    mask: U8 | None
 
 
 class Present(Uncopyable):

@@ -13,19 +13,17 @@ import numpy as np
 from msgspec.structs import replace
 
 from model_store.compiled.calls import address_of
-from model_store.compiled.handles import I64, U8, handle_of
+from model_store.compiled.handles import I64, handle_of
 from model_store.ensemble import LINK_CODES
 from model_store.names import NameTable
-from model_store.version import Model
-from service.base.stages import N_TIMES, StageTimes
-from service.features import Featurizer
+from service.base.stages import N_TIMES
 from service.features.named import NamedFeaturizer
 from service.features.request_bodies import BodyQuery, read_body
 from service.features.rows import NORM_CODES
 from service.features.tensor_request import TensorBodies, read_tensors
 from service.inference.answering import NOT_WANTED
 from service.inference.buffers import FIRST, Need
-from service.inference.fast_answers import FastAnswer, FastForms, RowsRead, Signed
+from service.inference.fast_answers import FastAnswer, FastVersion, RowsRead, Signed
 from service.inference.options import ALL_ALLOWED
 from service.inference.prediction_json import (
     Spans,
@@ -128,23 +126,11 @@ class BeamRequests:
     times   int64[N_TIMES]  of the last answer's call (`service.base.stages`)
     """
 
-    def __init__(
-        self,
-        model: Model,
-        predictor: Predictor,
-        featurizer: Featurizer,
-        forms: FastForms,
-        stages: StageTimes,
-        mask: U8 | None = None,
-    ) -> None:
-        """Take a predictor, its model, and what makes its rows; `forms` says what is answered.
-
-        stages   where the kernel counts how long it reads, searches and writes
-        mask     what Predictor.label_mask prepared, for all answers; None: all labels are allowed
-        """
+    def __init__(self, version: FastVersion, predictor: Predictor) -> None:
+        """Take a version and its predictor."""
+        model, featurizer, forms, self._stages, mask = version
         ensemble, shape = model.ensemble, predictor.shape
         self.times = np.zeros(N_TIMES, np.int64)
-        self._stages = stages
         self._pool = predictor.pool
         self._bodies = TensorBodies(forms.bodies, featurizer)
         self._limits = handle_of(forms.limits)

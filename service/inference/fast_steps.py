@@ -5,14 +5,14 @@ from time import perf_counter_ns
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I64, U8
 from model_store.version import Model
 from service.base.stages import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
 from service.features import Featurizer
 from service.features.tensor_request import TensorBodies
 from service.inference.embedded import EmbeddedPredictor
-from service.inference.fast_answers import FastAnswer, FastForms, RowsRead, Signed
+from service.inference.fast_answers import FastAnswer, FastForms, FastVersion, RowsRead, Signed
 from service.inference.fast_request import BeamRequests, Writer, with_identity
 from service.inference.options import NodeThresholds, PredictOptions
 from service.inference.prediction_json import spans_of
@@ -26,11 +26,11 @@ from service.kernels.text.texts import TEXTS
 class TwoSteps(ABC):
     """Answers requests as `BeamRequests` does, in two steps. One call at a time."""
 
-    times: NDArray[np.int64]
+    times: I64
 
-    def __init__(self, featurizer: Featurizer, forms: FastForms, stages: StageTimes) -> None:
-        self._reader = TensorBodies(forms.bodies, featurizer)
-        self._stages = stages
+    def __init__(self, version: FastVersion) -> None:
+        self._reader = TensorBodies(version.forms.bodies, version.featurizer)
+        self._stages = version.stages
 
     def prepare(self) -> None:
         """Do as `BeamRequests.prepare`: there is nothing to make here."""
@@ -79,17 +79,9 @@ class TwoSteps(ABC):
 class EmbeddedRequests(TwoSteps):
     """Answers requests by a label tree whose rows an embedding makes."""
 
-    def __init__(
-        self,
-        model: Model,
-        predictor: EmbeddedPredictor,
-        featurizer: Featurizer,
-        forms: FastForms,
-        stages: StageTimes,
-        mask: NDArray[np.uint8] | None = None,
-    ) -> None:
-        super().__init__(featurizer, forms, stages)
-        self._beam = BeamRequests(model, predictor, featurizer, forms, stages, mask)
+    def __init__(self, version: FastVersion, predictor: EmbeddedPredictor) -> None:
+        super().__init__(version)
+        self._beam = BeamRequests(version, predictor)
         self.times = self._beam.times
         self._embedding = predictor.embedding
 
@@ -106,21 +98,11 @@ class EmbeddedRequests(TwoSteps):
 class PredictorRequests(TwoSteps):
     """Answers requests by a predictor that is asked as ever; the same bits."""
 
-    def __init__(
-        self,
-        model: Model,
-        predictor: Searcher,
-        featurizer: Featurizer,
-        forms: FastForms,
-        stages: StageTimes,
-        mask: NDArray[np.uint8] | None = None,
-    ) -> None:
-        super().__init__(featurizer, forms, stages)
+    def __init__(self, version: FastVersion, predictor: Searcher) -> None:
+        super().__init__(version)
         self.times = np.zeros(N_TIMES, np.int64)
+        self._version = version
         self._predictor = predictor
-        self._names = model.labels
-        self._limits = forms.limits
-        self._mask = mask
         self._n_children = predictor.children_scored(1)
 
     def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
@@ -130,7 +112,7 @@ class PredictorRequests(TwoSteps):
             return None
         found = self._predictor.predict(read.rows, options)
         searched_at = perf_counter_ns()
-        answer = writer.write(self._names, read, spans_of(found), signed)
+        answer = writer.write(self._version.model.labels, read, spans_of(found), signed)
         self.times[:] = began, began, began, searched_at, perf_counter_ns()
         self._stages.count_times(self.times)
         return answer
@@ -138,12 +120,12 @@ class PredictorRequests(TwoSteps):
     def _options(self, read: RowsRead, tuned: NodeThresholds | None) -> PredictOptions | None:
         """Return what is asked for; None: it is not within the limits, or thresholds are not known."""
         n_rows, _, top_r, beam_width, kind, is_exact = read.asked
-        if not is_taken(n_rows, top_r, beam_width, self._n_children, self._limits):
+        if not is_taken(n_rows, top_r, beam_width, self._n_children, self._version.forms.limits):
             return None
         if kind == TUNED and tuned is None:
             return None
         threshold = tuned if kind == TUNED else read.number if kind == NUMBER else None
-        return PredictOptions(top_r, beam_width, bool(is_exact), threshold, self._mask)
+        return PredictOptions(top_r, beam_width, bool(is_exact), threshold, self._version.mask)
 
 
 FastRequests: TypeAlias = BeamRequests | TwoSteps
@@ -155,18 +137,18 @@ def fast_requests(
     featurizer: Featurizer,
     forms: FastForms,
     stages: StageTimes | None = None,
-    mask: NDArray[np.uint8] | None = None,
+    mask: U8 | None = None,
 ) -> FastRequests:
     """Return what answers requests from an opened version that `predictor` serves.
 
     stages   where it is counted how long reading, searching and writing take; None: nobody asks
     mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None: all
     """
-    stages = stages or StageTimes()
+    version = FastVersion(model, featurizer, forms, stages or StageTimes(), mask)
     if isinstance(predictor, LabelSearcher):
-        return PredictorRequests(model, predictor, featurizer, forms, stages, mask)
+        return PredictorRequests(version, predictor)
     if isinstance(predictor, EmbeddedPredictor):
-        return EmbeddedRequests(model, predictor, featurizer, forms, stages, mask)
+        return EmbeddedRequests(version, predictor)
     if isinstance(predictor, Predictor):
-        return BeamRequests(model, predictor, featurizer, forms, stages, mask)
+        return BeamRequests(version, predictor)
     raise TypeError(f"expected a predictor of trees, found {type(predictor).__name__}")

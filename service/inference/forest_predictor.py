@@ -1,20 +1,19 @@
 """The predictor of decision trees: an opened model and sparse rows in, labels and scores out."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import I32, I64, U8
 from model_store.ensemble import levels_of
-from model_store.extras import assemble_rerank, has_rerank
+from model_store.extras import NO_RERANK, assemble_rerank, has_rerank
 from model_store.version import Model
 from service.base.rows import SparseRows
 from service.inference.buffers import FIRST, Buffers, Need
 from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedStep, most_shares, told_shares
 from service.inference.options import PredictOptions
-from service.inference.searcher import LabelSearcher, SearchPlan, check_kind
+from service.inference.searcher import LabelSearcher, SearchPlan
 from service.kernels.search.explain import depth_of, explain_leaf
 from service.kernels.search.routing import reach_leaves, route_rows
-from service.kernels.search.routing_leaves import NO_RERANK
-from service.kernels.search.workspace import RoutingShape, RoutingWorkspace
+from service.kernels.search.workspace import RoutingWorkspace, make_routing, routing_rows
 
 
 class ForestPredictor(LabelSearcher):
@@ -26,18 +25,15 @@ class ForestPredictor(LabelSearcher):
     traversal = staticmethod(route_rows)
 
     def __init__(self, model: Model) -> None:
-        """Take an opened model, whose arrays have been checked. Raises Unavailable for another kind."""
-        check_kind(model, "decision-tree")
+        """Take an opened model of decision trees, whose arrays have been checked."""
         is_reranked = has_rerank(model.arrays)
         rerank = assemble_rerank(model.manifest, model.arrays) if is_reranked else NO_RERANK
-        manifest = model.manifest
-        shape = RoutingShape(model.ensemble, manifest.n_labels, manifest.n_features if is_reranked else 0)
+        shape = model.ensemble, model.manifest.n_labels, model.manifest.n_features if is_reranked else 0
 
         def make_own(need: Need) -> RoutingWorkspace:
-            return shape.make(block_rows=need.block_rows, top_r=need.top_r)
+            return make_routing(*shape, block_rows=need.block_rows, top_r=need.top_r)
 
-        super().__init__(model, "decision-tree", rerank, make_own)
-        self._shape = shape
+        super().__init__(model, make_own, rerank)
         child_ptr = model.ensemble.child_ptr
         self._n_levels = len(list(levels_of(child_ptr, int(child_ptr[0])))) - 1
 
@@ -59,9 +55,7 @@ class ForestPredictor(LabelSearcher):
                     leaves.append(ReachedLeaf(tree, leaf, value, np.float32(weight), path))
         return RoutedExplanation(leaves)
 
-    def leaves_reached(
-        self, rows: SparseRows, chosen: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def leaves_reached(self, rows: SparseRows, chosen: I64) -> tuple[I64, I32]:
         """Return the leaves that some rows reach, level by level of all trees, empty ones left out.
 
         (ptr int64[n + 1], leaves int32[..]): of the i-th of `chosen`, leaves[ptr[i] : ptr[i + 1]].
@@ -114,13 +108,13 @@ class ForestPredictor(LabelSearcher):
             for node, margin, told in zip(nodes.tolist(), margins, told_shares(features, shares), strict=True)
         ]
 
-    def _mask_of(self, allowed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _mask_of(self, allowed: U8) -> U8:
         return allowed
 
-    def _options_for(self, row: SparseRows, named: NDArray[np.int32]) -> PredictOptions:
+    def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
         mask = np.zeros(self.n_labels, np.uint8)
         mask[named] = 1
         return PredictOptions(top_r=max(1, int(mask.sum())), exact=True, mask=mask)
 
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
-        return self._shape.block_rows(n_rows)
+        return routing_rows(n_rows, int(self._ensemble.child_ptr[0]))

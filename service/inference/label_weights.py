@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I32
 from model_store.decoding import chunk_of
 from model_store.ensemble import TreeEnsemble
 from model_store.manifest import COMBINED
@@ -15,6 +15,7 @@ from model_store.version import Model
 from service.base.errors import UnknownLabel, UnsupportedOption
 from service.features import feature_names
 from service.features.tables import FeatureNames
+from service.kernels.search.explain import depth_of
 
 
 class LeafWeights(NamedTuple):
@@ -33,8 +34,8 @@ class LeafWeights(NamedTuple):
     depth: int
     siblings: int
     bias: float
-    features: NDArray[np.int32]
-    weights: NDArray[np.float32]
+    features: I32
+    weights: F32
 
 
 def leaf_weights(ensemble: TreeEnsemble, label: int) -> list[LeafWeights]:
@@ -49,16 +50,11 @@ def leaf_weights(ensemble: TreeEnsemble, label: int) -> list[LeafWeights]:
     ]
 
 
-def mean_weights(leaves: Sequence[LeafWeights]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def mean_weights(leaves: Sequence[LeafWeights]) -> tuple[I32, F32]:
     """Return the features of some classifiers, ascending, and their weights: means, 0 where one has none."""
     features, places = np.unique(np.concatenate([each.features for each in leaves]), return_inverse=True)
     sums = np.bincount(places, np.concatenate([each.weights for each in leaves]), len(features))
     return features, (sums / len(leaves)).astype(np.float32)
-
-
-def strongest(weights: NDArray[np.float32], top: int) -> NDArray[np.int64]:
-    """Return the places of the weights of the largest size, at most `top`; of equals the first."""
-    return np.argsort(-np.abs(weights), kind="stable")[:top]
 
 
 def _of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
@@ -66,10 +62,7 @@ def _of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
     chunk, position = chunk_of(ensemble, parent), leaf - int(ensemble.child_ptr[parent])
     own = chunk.child == position
     features = chunk.feature[own]
-    depth, node = 0, leaf
-    while ensemble.parent[node] >= 0:
-        node, depth = int(ensemble.parent[node]), depth + 1
-    bias = float(chunk.bias[position])
+    depth, bias = depth_of(ensemble.parent, leaf), float(chunk.bias[position])
     return LeafWeights(tree, leaf, depth, len(chunk.bias) - 1, bias, features, chunk.weight[own])
 
 
@@ -127,14 +120,12 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
     }
 
 
-def _named(
-    features: NDArray[np.int32], weights: NDArray[np.float32], names: FeatureNames | None, top: int
-) -> list[dict[str, Any]]:
+def _named(features: I32, weights: F32, names: FeatureNames | None, top: int) -> list[dict[str, Any]]:
     """Return the strongest weights with the names of their features."""
     return [
         {
             "feature": str(features[i]) if names is None else names.name(int(features[i])),
             "weight": float(weights[i]),
         }
-        for i in strongest(weights, top).tolist()
+        for i in np.argsort(-np.abs(weights), kind="stable")[:top].tolist()  # of equals the first
     ]

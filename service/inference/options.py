@@ -3,8 +3,8 @@
 from typing import NamedTuple, NewType
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, U8
 from service.inference.answering import writeable
 from service.kernels.search.calibrated import NO_KNOTS, Knots
 from service.kernels.search.subtrees import set_logs
@@ -15,12 +15,12 @@ ALL_PASS = np.empty(0, np.float32)
 """What no mask, no weights and no thresholds are for kernels."""
 
 
-NodeThresholds = NewType("NodeThresholds", NDArray[np.float32])
+NodeThresholds = NewType("NodeThresholds", F32)
 """Thresholds of labels, prepared: as `service.kernels.search.call.Search.log_threshold` has them.
 
 For decision trees float32[K], the labels' logarithms."""
 
-NodeWeights = NewType("NodeWeights", NDArray[np.float32])
+NodeWeights = NewType("NodeWeights", F32)
 """Weights of labels, prepared: float32[N], a logarithm a node; for decision trees float32[K], weights."""
 
 
@@ -44,13 +44,13 @@ class PredictOptions(NamedTuple):
     beam_width: int = 10
     exact: bool = False
     threshold: float | NodeThresholds | None = None
-    mask: NDArray[np.uint8] | None = None
+    mask: U8 | None = None
     weights: NodeWeights | None = None
     costs: bool = False
-    stop: NDArray[np.uint8] | None = None
+    stop: U8 | None = None
 
 
-def log_thresholds(threshold: float | NodeThresholds | None, knots: Knots) -> NDArray[np.float32]:
+def log_thresholds(threshold: float | NodeThresholds | None, knots: Knots) -> F32:
     """Return the logarithms of thresholds as kernels take them: none, one, or those prepared.
 
     knots  of the model's calibration: a threshold is compared with calibrated scores
@@ -62,7 +62,7 @@ def log_thresholds(threshold: float | NodeThresholds | None, knots: Knots) -> ND
     return logs_of(np.array([threshold], np.float32), knots)
 
 
-def logs_of(numbers: NDArray[np.float32], knots: Knots = NO_KNOTS) -> NDArray[np.float32]:
+def logs_of(numbers: F32, knots: Knots = NO_KNOTS) -> F32:
     """Return the logarithms of weights, or of thresholds of calibrated scores, as traversals compare them."""
     logs = np.empty(len(numbers), np.float32)
     set_logs(knots, writeable(numbers), logs)
@@ -76,5 +76,5 @@ class LabelScores(NamedTuple):
     logs    float32[..]  the logarithms; -inf where the score is 0
     """
 
-    scores: NDArray[np.float32]
-    logs: NDArray[np.float32]
+    scores: F32
+    logs: F32

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model_store.compiled.handles import F32, I32, I64
 from service.base.rows import SparseRows
 from service.inference.answering import Predictions
 from service.inference.chunks import CHUNK_LABELS, mean_of
@@ -41,9 +41,9 @@ def predict_parts(
 def predict_chunked_parts(
     predictor: Searcher,
     rows: SparseRows,
-    ptr: NDArray[np.int64],
+    ptr: I64,
     top_r: int,
-    least: NDArray[np.float32] | float | None,
+    least: F32 | float | None,
     threads: int,
     on_done: Callable[[int], None],
 ) -> Iterator[Predictions]:
@@ -72,12 +72,12 @@ def predict_all(
     threshold: float | NodeThresholds,
     threads: int,
     on_done: Callable[[int], None],
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+) -> tuple[I64, I32]:
     """Return (ptr int64[n + 1], labels int32[..]): all labels of each row that reach the threshold."""
     return labels_of(predict_parts(predictor, rows, lambda: threshold, threads, on_done))
 
 
-def labels_of(parts: Iterable[Predictions]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def labels_of(parts: Iterable[Predictions]) -> tuple[I64, I32]:
     """Return (ptr int64[n + 1], labels int32[..]) of the answers of parts, without their scores."""
     ptrs, labels = [np.zeros(1, np.int64)], []
     for found in parts:

@@ -84,13 +84,6 @@ _BYTES_FIRST, _BYTES_A_PLACE = 2048, 128
 """Room made at first, and for a place; labels with long names are written again with more."""
 
 
-class Tensors(NamedTuple):
-    """The outputs of an answer: their JSON, commas between, and the binary data."""
-
-    json: bytes
-    binary: bytes
-
-
 def form_of(places: int, outputs: Mapping[str, bool]) -> I64:
     """Return what `write_tensors` takes: places of a row, and which outputs; each: whether as binary data."""
     form = np.zeros(FORM_SIZE, np.int64)
@@ -100,8 +93,11 @@ def form_of(places: int, outputs: Mapping[str, bool]) -> I64:
     return form
 
 
-def tensors_json(names: NameTable, form: I64, spans: Spans) -> Tensors:
-    """Return the outputs that a form asks for, a row for each of `spans`. The form is written to."""
+def tensors_json(names: NameTable, form: I64, spans: Spans) -> tuple[bytes, bytes]:
+    """Return the outputs that a form asks for, a row for each of `spans`. The form is written to.
+
+    (their JSON, commas between; their binary data)
+    """
     room = _BYTES_FIRST + _BYTES_A_PLACE * len(spans.starts) * int(form[PLACES])
     while True:
         text = np.empty(room, np.uint8)
@@ -110,7 +106,7 @@ def tensors_json(names: NameTable, form: I64, spans: Spans) -> Tensors:
         room *= 4
 
 
-def tensors_of(text: memoryview, form: I64) -> Tensors:
+def tensors_of(text: memoryview, form: I64) -> tuple[bytes, bytes]:
     """Return the outputs that were written to a text."""
     middle, end = form.item(JSON_END), form.item(BINARY_END)
-    return Tensors(bytes(text[:middle]), bytes(text[middle:end]))
+    return bytes(text[:middle]), bytes(text[middle:end])

@@ -4,16 +4,15 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from model_store.compiled.handles import read_only
+from model_store.compiled.handles import F32, I32, I64, U8, read_only
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.version import Model
 from service.base.rows import SparseRows
 from service.inference.answering import Predictions, writeable
 from service.inference.buffers import FIRST, LAST, Need
 from service.inference.explain import Explanation, PathNode, most_shares, told_shares
-from service.inference.options import ALL_ALLOWED, ALL_EQUAL, LabelScores, log_thresholds, logs_of
+from service.inference.options import LabelScores, log_thresholds, logs_of
 from service.inference.options import NodeThresholds as NodeThresholds
 from service.inference.options import NodeWeights as NodeWeights
 from service.inference.options import PredictOptions as PredictOptions
@@ -22,7 +21,6 @@ from service.kernels.search.beam import beam_rows
 from service.kernels.search.best_first import best_first_rows, threshold_rows
 from service.kernels.search.call import set_rows
 from service.kernels.search.explain import depth_of, explain_leaf
-from service.kernels.search.routing_leaves import NO_RERANK
 from service.kernels.search.scores import QueueWorkspace, make_queue, score_rows
 from service.kernels.search.subtrees import Paths, greatest_below
 from service.kernels.search.workspace import BeamShape, BeamWorkspace, widest_level
@@ -38,12 +36,11 @@ class Predictor(Searcher):
     """Answers rows from one opened version of label trees. Safe to call from several threads at once."""
 
     def __init__(self, model: Model) -> None:
-        """Take an opened model, whose arrays have been checked. Raises Unavailable for another kind."""
+        """Take an opened model of label trees, whose arrays have been checked."""
         self.shape = BeamShape(model.ensemble)
         self._n_chunks = len(model.ensemble.directory)
         self._widest = int(np.diff(model.ensemble.child_ptr).max())
-        make_own = partial(_make_own, model.ensemble, self.shape)
-        super().__init__(model, "label-tree", NO_RERANK, make_own)
+        super().__init__(model, partial(_make_own, model.ensemble, self.shape))
         self._scoring = self._plan(PredictOptions(top_r=1, exact=True))
 
     def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
@@ -80,9 +77,7 @@ class Predictor(Searcher):
                 paths.append(list(map(PathNode, nodes.tolist(), probabilities, scores, told)))
         return Explanation(paths)
 
-    def score_labels(
-        self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
-    ) -> LabelScores:
+    def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
         """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]], int32[..], for row i: no search.
 
         They have the bits of an exact search. Cost: the chunks on the labels' paths.
@@ -107,7 +102,7 @@ class Predictor(Searcher):
         """Return a bound on the children that a beam search scores a row and level, over all trees."""
         return self.shape.n_trees * min(beam_width, self._n_chunks) * self._widest
 
-    def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
+    def node_thresholds(self, thresholds: F32) -> NodeThresholds:
         """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(nodes).
 
         A node's threshold is the least of the labels' below it (Jasinska et al. 2016, appendix B).
@@ -115,7 +110,7 @@ class Predictor(Searcher):
         least = -greatest_below(self._ensemble, -logs_of(thresholds, self._knots), -np.inf)
         return NodeThresholds(np.append(least, np.full(LANES, np.inf, np.float32)))
 
-    def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
+    def node_weights(self, weights: F32) -> NodeWeights:
         """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions. Cost: O(nodes)."""
         return NodeWeights(greatest_below(self._ensemble, logs_of(weights), -np.inf))
 
@@ -138,7 +133,7 @@ class Predictor(Searcher):
         self.explain(row, 0, int(self._ensemble.node_label.max()))
         self.score_labels(row, np.array([0, 1]), np.zeros(1, np.int32))
 
-    def _mask_of(self, allowed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _mask_of(self, allowed: U8) -> U8:
         return greatest_below(self._ensemble, allowed, 0)
 
     def _paths(self) -> Paths:
@@ -146,13 +141,10 @@ class Predictor(Searcher):
         return read_only(trees.child_ptr), read_only(trees.parent), read_only(trees.label_leaf)
 
     def _plan(self, options: PredictOptions) -> SearchPlan:
-        beam_width, top_r = min(options.beam_width, self._n_chunks), min(options.top_r, self.n_labels)
-        mask = ALL_ALLOWED if options.mask is None else options.mask
-        weight = ALL_EQUAL if options.weights is None else options.weights
-        kernel, log_threshold = _traversal(options), log_thresholds(options.threshold, self._knots)
-        search = self._link, beam_width, top_r, True, mask, weight, log_threshold
-        widest = widest_level(beam_width, self.shape.n_levels, self._n_chunks, len(log_threshold) > 0)
-        return SearchPlan(kernel, widest, top_r, search, options.stop)
+        beam_width, has_thresholds = min(options.beam_width, self._n_chunks), options.threshold is not None
+        search = self._search(options, beam_width, True)
+        widest = widest_level(beam_width, self.shape.n_levels, self._n_chunks, has_thresholds)
+        return SearchPlan(_traversal(options), widest, search[2], search, options.stop)
 
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
         if plan.traversal is not beam_rows:

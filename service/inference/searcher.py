@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from model_store.compiled.calls import address_of
 from model_store.compiled.handles import F32, I32, I64, U8, Uncopyable
-from model_store.ensemble import LINK_CODES, Kind
-from model_store.extras import Rerank, assemble_calibration
+from model_store.ensemble import LINK_CODES
+from model_store.extras import NO_RERANK, Rerank, assemble_calibration
 from model_store.names import NameTable, find_all
 from model_store.version import Model
-from service.base.errors import Unavailable, UnknownLabel
+from service.base.errors import UnknownLabel
 from service.base.rows import SparseRows
 from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, places_for, writeable
 from service.inference.buffers import FIRST, LAST, BufferPool, Buffers, MakeOwn, Need
@@ -57,12 +57,6 @@ class SearchPlan(Uncopyable):
     stop: U8 | None
 
 
-def check_kind(model: Model, kind: Kind) -> None:
-    """Raise Unavailable for a model of another kind."""
-    if model.manifest.kind != kind:
-        raise Unavailable(f"expected a model of kind {kind}, found {model.manifest.kind}")
-
-
 class Searcher(Uncopyable, ABC):
     """Answers rows from one opened version. Safe to call from several threads at once.
 
@@ -71,13 +65,12 @@ class Searcher(Uncopyable, ABC):
     pool  the idle buffers of the model's traversals
     """
 
-    def __init__(self, model: Model, kind: Kind, rerank: Rerank, make_own: MakeOwn) -> None:
-        """Take an opened model, whose arrays have been checked. Raises Unavailable for another kind.
+    def __init__(self, model: Model, make_own: MakeOwn, rerank: Rerank = NO_RERANK) -> None:
+        """Take an opened model of the kind that it answers, whose arrays have been checked.
 
         make_own   makes a traversal's own buffers. It does not hold this searcher: a cycle would keep the
                    model until the collector comes, which looks at nothing that a server began with
         """
-        check_kind(model, kind)
         self._ensemble = model.ensemble
         self._link = LINK_CODES[model.manifest.link]
         self._labels = model.labels
@@ -99,10 +92,6 @@ class Searcher(Uncopyable, ABC):
     @abstractmethod
     def children_scored(self, beam_width: int) -> int:
         """Return a bound on the children that a search of this width scores for a row at once."""
-
-    @abstractmethod
-    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
-        """Return what `predict` does if that surely takes no longer than usual, else None."""
 
     @abstractmethod
     def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
@@ -132,19 +121,28 @@ class Searcher(Uncopyable, ABC):
     def _plan(self, options: PredictOptions) -> SearchPlan:
         """Return what the options mean here."""
 
-    @abstractmethod
+    def _search(self, options: PredictOptions, beam_width: int, is_sure: bool) -> tuple[Any, ...]:
+        """Return the fields of a Search."""
+        mask = ALL_ALLOWED if options.mask is None else options.mask
+        weight = ALL_EQUAL if options.weights is None else options.weights
+        log_threshold = log_thresholds(options.threshold, self._knots)
+        top_r = min(options.top_r, self.n_labels)
+        return self._link, beam_width, top_r, is_sure, mask, weight, log_threshold
+
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
         """Return how many of n_rows rows are to go through the chunks together; 0: it is by a queue."""
+        return 1
 
-    @abstractmethod
     def _paths(self) -> Paths:
         """Return the paths from labels to what a search compares thresholds with."""
+        return NO_PATHS
+
+    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
+        """Return what `predict` does if that surely takes no longer than usual, as here; else None."""
+        return self.predict(rows, options)
 
     def predict(self, rows: SparseRows, options: PredictOptions, threads: int = 1) -> Predictions:
-        """Answer rows on so many threads, the same bits with any number; 1: on the calling thread.
-
-        The answer to a row depends on the row, the options and the model only.
-        """
+        """Answer rows on so many threads, the same bits with any number; 1: on the calling thread."""
         plan = self._plan_of(options)
         arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         indptr = arrays[0]
@@ -265,9 +263,15 @@ class Searcher(Uncopyable, ABC):
         buffers.watch(buffers.work.stop)
 
     def _plan_of(self, options: PredictOptions) -> SearchPlan:
-        """Return what the options mean here; the same as for the call before if they say the same."""
+        """Return what the options mean here; the same as for the call before if they say the same.
+
+        That is, if all is the same object, or the same number: arrays are not looked into.
+        """
         last, plan = self._last
-        if last is not options and not _say_the_same(last, options):
+        if last is not options and not all(
+            a is b or (type(a) in _NUMBERS and type(b) in _NUMBERS and a == b)
+            for a, b in zip(last, options, strict=True)
+        ):
             plan = self._plan(options)
             self._last = options, plan
         return plan
@@ -280,10 +284,6 @@ class LabelSearcher(Searcher):
     """
 
     traversal: Callable[..., None]
-
-    def predict_on_event_loop(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
-        """Return what `predict` does: every answer is exact, and none takes longer for it."""
-        return self.predict(rows, options)
 
     @abstractmethod
     def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
@@ -319,25 +319,10 @@ class LabelSearcher(Searcher):
         self.predict(row, PredictOptions(threshold=0.5, mask=self.label_mask(deny=())))
         self.explain(row, 0, 0)
 
-    def _paths(self) -> Paths:
-        return NO_PATHS
-
     def _plan(self, options: PredictOptions) -> SearchPlan:
-        top_r = min(options.top_r, self.n_labels)
-        log_threshold = log_thresholds(options.threshold, self._knots)
-        mask = ALL_ALLOWED if options.mask is None else options.mask
-        weight = ALL_EQUAL if options.weights is None else options.weights
         is_sure = options.exact or options.threshold is not None
-        search = self._link, 1, top_r, is_sure, mask, weight, log_threshold
-        return SearchPlan(self.traversal, 1, top_r, search, options.stop)
-
-
-def _say_the_same(one: PredictOptions, other: PredictOptions) -> bool:
-    """Return whether all is the same object, or the same number: arrays are not looked into."""
-    return all(
-        a is b or (type(a) in _NUMBERS and type(b) in _NUMBERS and a == b)
-        for a, b in zip(one, other, strict=True)
-    )
+        search = self._search(options, 1, is_sure)
+        return SearchPlan(self.traversal, 1, search[2], search, options.stop)
 
 
 def label_ids(labels: NameTable, names: Sequence[str], where: str) -> I32:

@@ -63,30 +63,23 @@ _N_RARE = 50
 """Words of each text that no other has: so many that the table of names grows, by a kernel of its own."""
 
 
-def _rows() -> list[list[int]]:
-    """Return the features of each row: the first one tells its label."""
-    return [[row % _N_LABELS, _N_LABELS + row % 4] for row in range(_N_ROWS)]
-
-
-def _instances() -> dict[str, list[dict[str, object]]]:
-    """Return the rows as instances of each kind that has names."""
-    names = [[f"word{feature}" for feature in row] for row in _rows()]
-    rare = [[f"rare{number}x{n}" for n in range(_N_RARE)] for number in range(_N_ROWS)]
-    texts: list[dict[str, object]] = [
-        {"text": " ".join([*row, *others])} for row, others in zip(names, rare, strict=True)
-    ]
-    of_texts = dict.fromkeys(("tfidf", "chars", "words+chars", "hashing"), texts)
-    return {**of_texts, "named": [{"features": dict.fromkeys(row, 1)} for row in names]}
-
-
 def _files(directory: Path) -> Iterator[tuple[str, Path]]:
-    """Write a training file for each kind of features; yield the kind and the file."""
-    for kind, instances in _instances().items():
+    """Write a training file for each kind of features; yield the kind and the file.
+
+    A row has two features; the first one tells its label.
+    """
+    features = [(row % _N_LABELS, _N_LABELS + row % 4) for row in range(_N_ROWS)]
+    words = [[f"word{first}", f"word{second}"] for first, second in features]
+    rare = [[f"rare{row}x{n}" for n in range(_N_RARE)] for row in range(_N_ROWS)]
+    for kind in ("tfidf", "chars", "words+chars", "hashing", "named"):
         path = directory / f"{kind}.jsonl"
-        rows = ({**instance, "labels": [f"label{i % _N_LABELS}"]} for i, instance in enumerate(instances))
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        with path.open("w") as file:
+            for row, (first, _) in enumerate(features):
+                text = {"text": " ".join(words[row] + rare[row])}
+                instance = {"features": dict.fromkeys(words[row], 1)} if kind == "named" else text
+                file.write(json.dumps({**instance, "labels": [f"label{first}"]}) + "\n")
         yield kind, path
-    lines = [f"{row % _N_LABELS} {first}:1 {second}:0.5" for row, (first, second) in enumerate(_rows())]
+    lines = [f"{first} {first}:1 {second}:0.5" for first, second in features]
     heads = {"txt": f"{_N_ROWS} {_N_FEATURES} {_N_LABELS}\n", "svm": ""}
     for suffix, head in heads.items():
         path = directory / f"raw.{suffix}"
@@ -99,8 +92,8 @@ class WarmUpJob(NamedTuple):
 
     trainer: str
     data: Path
-    parameters: tuple[str, ...]
-    weights: Weights
+    parameters: tuple[str, ...] = ()
+    weights: Weights = "float32"
 
 
 def jobs(directory: Path) -> list[WarmUpJob]:
@@ -110,28 +103,23 @@ def jobs(directory: Path) -> list[WarmUpJob]:
     """
     files = list(_files(directory))
     raw = files[-1][1]
-    trainers = [WarmUpJob(trainer, raw, (), "float32") for trainer in TRAINERS]
-    variants = [
-        WarmUpJob("plt", raw, ("solver=sgd", f"tree={tree}"), "float32") for tree in ("kmeans", "huffman")
-    ]
+    trainers = [WarmUpJob(trainer, raw) for trainer in TRAINERS]
+    variants = [WarmUpJob("plt", raw, ("solver=sgd", f"tree={tree}")) for tree in ("kmeans", "huffman")]
     variants += [
-        WarmUpJob("learned-tree", raw, ("arity=3", f"optimiser={optimiser}", "statistics=paths"), "float32")
+        WarmUpJob("learned-tree", raw, ("arity=3", f"optimiser={optimiser}", "statistics=paths"))
         for optimiser in ("sgd", "adagrad")
     ]
-    variants.append(WarmUpJob("ldsm", raw, ("optimiser=nag", "rerank=yes"), "float32"))
+    variants.append(WarmUpJob("ldsm", raw, ("optimiser=nag", "rerank=yes")))
     # By default so few labels are not divided; these are, as thousands would be.
-    variants += [WarmUpJob(trainer, raw, ("leaf_size=2",), "float32") for trainer in ("label-tree", "plt")]
-    stored = [
-        WarmUpJob(trainer, raw, (), w)
-        for w in WEIGHTS[1:]
-        for trainer in ("label-tree", "ldsm", "huffman-tree")
-    ]
-    features = [WarmUpJob("label-tree", path, (f"features.kind={kind}",), "float32") for kind, path in files]
+    variants += [WarmUpJob(trainer, raw, ("leaf_size=2",)) for trainer in ("label-tree", "plt")]
+    weighing = "label-tree", "ldsm", "huffman-tree"
+    stored = [WarmUpJob(trainer, raw, weights=w) for w in WEIGHTS[1:] for trainer in weighing]
+    features = [WarmUpJob("label-tree", path, (f"features.kind={kind}",)) for kind, path in files]
     stops = directory / "stops.txt"
     stops.write_text(f"word{_N_LABELS}\n")
     forms = ("features.kind=words+chars", f"features.stop_words={stops}")
     texts = next(path for kind, path in files if kind == "words+chars")
-    features.append(WarmUpJob("label-tree", texts, forms, "float32"))
+    features.append(WarmUpJob("label-tree", texts, forms))
     return [features[0], *reversed(trainers), *variants, *stored, *features[1:]]
 
 
@@ -190,19 +178,14 @@ def warm_all() -> None:
     with tempfile.TemporaryDirectory() as directory, pool:
         before = _n_kernels()
         under_way = [pool.submit(warm, job) for job in jobs(Path(directory))]
-        with _bar() as bar:
-            task = bar.add_task("kernels", total=_N_KERNELS)
+        columns = TextColumn("kernels"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        console = Console(stderr=True)
+        with Progress(*columns, TextColumn("left"), console=console, disable=not sys.stderr.isatty()) as bar:
+            task = bar.add_task("", total=_N_KERNELS)
             while wait(under_way, _LOOK_SECONDS).not_done:
                 bar.update(task, completed=min(_n_kernels() - before, _N_KERNELS))
         for done in under_way:
             done.result()
-
-
-def _bar() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(
-        *columns, TextColumn("left"), console=Console(stderr=True), disable=not sys.stderr.isatty()
-    )
 
 
 def _n_kernels() -> int:

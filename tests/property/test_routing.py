@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_store.ensemble import LINK_CODES, TreeEnsemble
-from model_store.extras import Rerank
+from model_store.extras import NO_RERANK, Rerank
 from service.kernels.search.call import Search
 from service.kernels.search.routing import route_rows
-from service.kernels.search.routing_leaves import NO_RERANK
-from service.kernels.search.workspace import RoutingShape, make_workspace
+from service.kernels.search.workspace import make_routing, make_workspace
 from tests.calls import dicts_of, make_call, no_answers
 from tests.oracles.routing import random_decision_forest, reranked_scores, routed_scores, whole_rows
 from tests.oracles.trees import row_dicts
@@ -61,7 +60,7 @@ def run(
     n_rows, top_r = len(indptr) - 1, top_r or n_labels
     n_features = ensemble.directory.shape[1] << 10
     work = make_workspace(ensemble, n_features=max(1, len(indices)), maps_features=block_rows > 1)
-    routing = RoutingShape(ensemble, n_labels, n_features).make(block_rows=block_rows, top_r=top_r)
+    routing = make_routing(ensemble, n_labels, n_features, block_rows=block_rows, top_r=top_r)
     if room is not None:
         entries = [name for name in routing._fields if name.startswith(("entry_", "next_", "leaf_"))]
         routing = routing._replace(**{name: getattr(routing, name)[:room] for name in entries})

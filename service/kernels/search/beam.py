@@ -13,12 +13,10 @@ in which they are offered.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import struct_at
-from model_store.ensemble import TreeEnsemble
+from model_store.compiled.handles import I64, struct_at
 from service.kernels.search.beam_levels import (
     drop_below_thresholds,
     end_of_round,
@@ -35,38 +33,36 @@ from service.kernels.search.beam_levels import (
     start_levels,
 )
 from service.kernels.search.calibrated import calibrate_answers
-from service.kernels.search.call import (
-    Answers,
-    Call,
-    Rows,
-    Search,
-    charge,
-    clear_cost,
-    has_thresholds,
-    with_thresholds,
-    write_answer,
-)
+from service.kernels.search.call import Call, Search, charge, clear_cost, has_thresholds, write_answer
 from service.kernels.search.feature_map import begin_piece, unmap_features
 from service.kernels.search.scores import log_links
-from service.kernels.search.scoring import Scorer, last_at_once, score_in_turn, score_mapped, start_turns
-from service.kernels.search.workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace, Workspace
+from service.kernels.search.scoring import (
+    IN_TURN,
+    MAPPED,
+    Parts,
+    call_scorer,
+    last_at_once,
+    parts_of,
+    start_turns,
+)
+from service.kernels.search.workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace
 
 
 @kernel
-def beam_rows(call_at: NDArray[np.int64]) -> None:
+def beam_rows(call_at: I64) -> None:
     """Answer the rows of a Call, whose `own` is a BeamWorkspace; its rows are the block.
 
     Stopped, a row has the labels found until then; with several trees the leaves not reached count 0.
     Cost: at most beam_width chunks a level and tree, with thresholds on average over the levels. The answer
     to a row does not depend on the other rows.
     """
-    call = struct_at(Call, call_at)
-    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
-    rows, asked = struct_at(Rows, call.rows), struct_at(Search, call.search)
-    answers = struct_at(Answers, call.answers)
+    call, given = struct_at(Call, call_at), parts_of(call_at, BeamWorkspace)
+    ensemble, scorer, rows, asked, answers, work, beam = given
     n_trees = ensemble.child_ptr[0]
-    search = with_thresholds(asked, asked.log_threshold if n_trees == 1 else asked.log_threshold[:0])
-    work, beam = struct_at(Workspace, call.work), struct_at(BeamWorkspace, call.own)
+    link, beam_width, top_r, is_sure, allowed, weight, log_threshold = asked
+    own_threshold = log_threshold if n_trees == 1 else log_threshold[:0]
+    search = Search(link, beam_width, top_r, is_sure, allowed, weight, own_threshold)
+    parts = Parts(ensemble, scorer, rows, search, answers, work, beam)
     block_rows = len(beam.next_size) // n_trees
     for begin in range(call.first, call.last, block_rows):
         end = min(call.last, begin + block_rows)
@@ -76,38 +72,28 @@ def beam_rows(call_at: NDArray[np.int64]) -> None:
         n_level = start_levels(search, n_trees, (end - begin) * n_trees, beam)
         while n_level > 0 and not work.stop[0]:
             if end - begin == 1:
-                _score_level_of_row(ensemble, search, begin, scorer, beam, answers, work)
+                _score_level_of_row(parts, begin)
             else:
-                block = begin, end
-                _score_level_of_block(
-                    ensemble, rows, search, block, (level, n_level), scorer, beam, answers, work
-                )
+                _score_level_of_block(parts, begin, end, level, n_level)
             level += 1
             best_first = end - begin == 1 or beam.in_rounds[level] != 0
             n_level = go_down(search, (end - begin) * n_trees, best_first, beam)
         for row in range(begin, end):
-            _finish_row(ensemble, search, asked, row, row - begin, beam, answers, work)
+            _finish_row(parts, given, row, row - begin)
     calibrate_answers(call, search, answers)
 
 
 @inlined
-def _score_level_of_row(
-    ensemble: TreeEnsemble,
-    search: Search,
-    row: int,
-    scorer: Scorer,
-    beam: BeamWorkspace,
-    answers: Answers,
-    work: Workspace,
-) -> None:
+def _score_level_of_row(parts: Parts[BeamWorkspace], row: int) -> None:
     """Score the chunks of one row's level, tree by tree, the best first, and save or offer their children."""
+    ensemble, scorer, _, search, _, work, beam = parts
     n_entries = enter_row(ensemble.child_ptr[0], row, beam)
     floor = np.float32(-np.inf)
     k = until = 0
     start_turns(work, 0)
     while k < n_entries and not work.stop[0]:
         if k == until:
-            floor = rank_leaves(ensemble, search, 0, beam)
+            floor = rank_leaves(parts, 0)
             until = min(n_entries, end_of_round(search, until, n_entries))
         end, most = k, last_at_once(work, k, until)
         while end < most and reaches(search, beam.entry_node[end], beam.entry_score[end], floor):
@@ -115,55 +101,37 @@ def _score_level_of_row(
         if end == k:
             k += 1
             continue
-        score_in_turn(scorer, k, end, n_entries)
+        call_scorer(scorer, IN_TURN, k, end, n_entries)
         for at in range(k, end):
-            _take_children(ensemble, search, at, at - k, beam, answers, work)
+            _take_children(parts, at, at - k)
         k = end
 
 
 @inlined
 def _score_level_of_block(
-    ensemble: TreeEnsemble,
-    rows: Rows,
-    search: Search,
-    block: tuple[int, int],
-    level: tuple[int, int],
-    scorer: Scorer,
-    beam: BeamWorkspace,
-    answers: Answers,
-    work: Workspace,
+    parts: Parts[BeamWorkspace], begin: int, end: int, level: int, n_level: int
 ) -> None:
-    """Score the chunks of a block's level, chunk by chunk, in rounds or all at once.
+    """Score the chunks of a level of rows begin .. end - 1, chunk by chunk, in rounds or all at once.
 
-    block   the first row, and the first one after it
-    level   its number, and the most nodes of a lane
+    n_level   the most nodes of a lane
     """
-    begin, end = block
-    number, n_level = level
+    _, _, rows, search, _, work, beam = parts
     row_features = max(1, (rows.indptr[end] - rows.indptr[begin]) // (end - begin))
     done = 0
     while done < n_level and not work.stop[0]:
-        until = end_of_round(search, done, n_level) if beam.in_rounds[number] else n_level
-        n_entries = enter_round(ensemble, search, begin, end, done, until, beam)
-        _score_entries(ensemble, search, n_entries, row_features, scorer, beam, answers, work)
+        until = end_of_round(search, done, n_level) if beam.in_rounds[level] else n_level
+        n_entries = enter_round(parts, begin, end, done, until)
+        _score_entries(parts, n_entries, row_features)
         done = until
 
 
 @inlined
-def _score_entries(
-    ensemble: TreeEnsemble,
-    search: Search,
-    n_entries: int,
-    row_features: int,
-    scorer: Scorer,
-    beam: BeamWorkspace,
-    answers: Answers,
-    work: Workspace,
-) -> None:
+def _score_entries(parts: Parts[BeamWorkspace], n_entries: int, row_features: int) -> None:
     """Score the chunks of a block's entries, and save or offer their children.
 
     Entries of one chunk follow each other. A row has about `row_features` features.
     """
+    ensemble, scorer, _, _, _, work, beam = parts
     k = 0
     while k < n_entries and not work.stop[0]:
         node = beam.entry_node[k]
@@ -171,27 +139,20 @@ def _score_entries(
         while k < end and not work.stop[0]:
             until = last_at_once(work, k, end)
             if is_mapped:
-                score_mapped(scorer, k, until)
+                call_scorer(scorer, MAPPED, k, until, 0)
             else:
-                score_in_turn(scorer, k, until, end)
+                call_scorer(scorer, IN_TURN, k, until, end)
             for at in range(k, until):
-                _take_children(ensemble, search, at, at - k, beam, answers, work)
+                _take_children(parts, at, at - k)
             k = until
         if is_mapped:
             unmap_features(ensemble, node, work.feature_row)
 
 
 @inlined
-def _take_children(
-    ensemble: TreeEnsemble,
-    search: Search,
-    k: int,
-    slot: int,
-    beam: BeamWorkspace,
-    answers: Answers,
-    work: Workspace,
-) -> None:
+def _take_children(parts: Parts[BeamWorkspace], k: int, slot: int) -> None:
     """Save the leaves among the children of the k-th entry, whose margins are there, and offer the others."""
+    ensemble, _, _, search, answers, work, beam = parts
     margins = work.margins[slot]
     node, score, lane = beam.entry_node[k], beam.entry_score[k], beam.entry_lane[k]
     charge(answers.costs, beam.entry_row[k], work, slot)
@@ -203,30 +164,22 @@ def _take_children(
     if below != ALL_INNER:
         save_leaves(node, score, n_children, lane, beam, margins)
     if below != ALL_LEAVES:
-        scores, nodes, n_next = beam.next_score[lane], beam.next_node[lane], beam.next_size[lane]
-        beam.next_size[lane] = keep_children(
-            ensemble, search, node, score, margins, False, scores, nodes, n_next, beam.width[lane]
-        )
+        keep_children(parts, lane, node, score, margins, False)
 
 
 @inlined
-def _finish_row(
-    ensemble: TreeEnsemble,
-    search: Search,
-    asked: Search,
-    row: int,
-    place: int,
-    beam: BeamWorkspace,
-    answers: Answers,
-    work: Workspace,
-) -> None:
-    """Write the answer of the block's place-th row from the leaves that its lanes saved."""
+def _finish_row(parts: Parts[BeamWorkspace], given: Parts[BeamWorkspace], row: int, place: int) -> None:
+    """Write the answer of the block's place-th row from the leaves that its lanes saved.
+
+    given   the parts with the thresholds that means must reach
+    """
+    ensemble, _, _, search, answers, work, beam = parts
     n_trees = ensemble.child_ptr[0]
     first_lane = place * n_trees
     for lane in range(first_lane, first_lane + n_trees):
-        keep_best_leaves(ensemble, search, lane, beam)
+        keep_best_leaves(parts, lane)
     if n_trees > 1:
-        keep_best_means(ensemble, asked, first_lane, beam)
+        keep_best_means(given, first_lane)
     write_answer(
         answers,
         row,

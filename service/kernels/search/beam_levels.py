@@ -18,9 +18,9 @@ computed.
 import numpy as np
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
-from model_store.compiled.handles import F32, I32
+from model_store.compiled.handles import F32
 from model_store.compiled.vectors import lowest_lane, vadd, vatleast, vbroadcast, vload, vselect, vstore
-from model_store.ensemble import LANES, TreeEnsemble
+from model_store.ensemble import LANES
 from service.kernels.search.call import (
     Search,
     has_thresholds,
@@ -30,6 +30,7 @@ from service.kernels.search.call import (
     thresholds_of,
 )
 from service.kernels.search.heaps import keep_best, sort_best
+from service.kernels.search.scoring import Parts
 from service.kernels.search.workspace import BeamWorkspace
 
 _SLACK = np.float32(1e-4)
@@ -68,42 +69,35 @@ def save_leaves(
 
 
 @inlined
-def keep_best_leaves(ensemble: TreeEnsemble, search: Search, lane: int, beam: BeamWorkspace) -> None:
+def keep_best_leaves(parts: Parts[BeamWorkspace], lane: int) -> None:
     """Offer all that a lane saved to its heap of labels, by the logarithms of their keys."""
+    beam = parts.own
     n_saved = beam.saved_size[lane]
     best = 0
     for saved in range(1, n_saved):
         if beam.saved_score[lane, saved] > beam.saved_score[lane, best]:
             best = saved
-    scores, labels, n_best = beam.best_score[lane], beam.best_label[lane], beam.best_size[lane]
     for turn in range(n_saved):
         saved = best if turn == 0 else turn - (turn <= best)
         node, score = beam.saved_node[lane, saved], beam.saved_score[lane, saved]
-        log_p = beam.saved_log_p[lane, saved]
-        n_best = keep_children(
-            ensemble, search, node, score, log_p, True, scores, labels, n_best, search.top_r
-        )
-    beam.best_size[lane] = n_best
+        keep_children(parts, lane, node, score, beam.saved_log_p[lane, saved], True)
 
 
 @inlined
 def keep_children(
-    ensemble: TreeEnsemble,
-    search: Search,
-    node: int,
-    score: np.float32,
-    log_p: F32,
-    are_leaves: bool,
-    scores: F32,
-    ids: I32,
-    size: int,
-    capacity: int,
-) -> int:
-    """Offer the leaves or the inner nodes among a node's children to a heap; return its size.
+    parts: Parts[BeamWorkspace], lane: int, node: int, score: np.float32, log_p: F32, are_leaves: bool
+) -> None:
+    """Offer the leaves or the inner nodes among a node's children to a lane's heap of labels or of nodes.
 
-    Leaves by their labels. Whole vectors of children are passed over that are below the least key that can
-    still enter.
+    Whole vectors of children are passed over that are below the least key that can still enter.
     """
+    ensemble, search, beam = parts.ensemble, parts.search, parts.own
+    if are_leaves:
+        scores, ids, sizes = beam.best_score[lane], beam.best_label[lane], beam.best_size
+    else:
+        scores, ids, sizes = beam.next_score[lane], beam.next_node[lane], beam.next_size
+    capacity = search.top_r if are_leaves else beam.width[lane]
+    size = sizes[lane]
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
     most = vbroadcast(key_of(search, node, score))
@@ -120,16 +114,17 @@ def keep_children(
                 key = key_of(search, here, score + log_p[position])
                 id_ = ensemble.node_label[here] if are_leaves else here
                 size = keep_best(scores, ids, size, capacity, key, id_)
-    return size
+    sizes[lane] = size
 
 
 @inlined
-def keep_best_means(ensemble: TreeEnsemble, search: Search, first_lane: int, beam: BeamWorkspace) -> None:
+def keep_best_means(parts: Parts[BeamWorkspace], first_lane: int) -> None:
     """Put the labels with the best means of a row's lanes in the heap of its first lane, with their keys.
 
     Every lane's heap has been filled by keep_best_leaves. The trees are added in their order. With thresholds
     a leaf is looked at that nearly reaches its own in its tree, and passes if the mean does.
     """
+    ensemble, search, beam = parts.ensemble, parts.search, parts.own
     n_trees = ensemble.child_ptr[0]
     floor = _floor_of(n_trees, search.top_r, first_lane, beam)
     best_score, best_label, n_best = beam.best_score[first_lane], beam.best_label[first_lane], 0
@@ -155,7 +150,7 @@ def keep_best_means(ensemble: TreeEnsemble, search: Search, first_lane: int, bea
                     bound = floor
                     if has_thresholds(search):
                         bound = threshold_of(search.log_threshold, leaf) - _SLACK
-                    mean = _mean_of(ensemble, search, label, tree, bound, first_lane, beam)
+                    mean = _mean_of(parts, label, tree, bound, first_lane)
                     if mean < np.float32(0.0) or not is_allowed(search, leaf):
                         continue
                     if has_thresholds(search) and np.log(mean) < threshold_of(search.log_threshold, leaf):
@@ -189,15 +184,10 @@ def _most_of(search: Search, lane: int, saved: int, beam: BeamWorkspace) -> np.f
 
 @inlined
 def _mean_of(
-    ensemble: TreeEnsemble,
-    search: Search,
-    label: int,
-    tree: int,
-    floor: np.float32,
-    first_lane: int,
-    beam: BeamWorkspace,
+    parts: Parts[BeamWorkspace], label: int, tree: int, floor: np.float32, first_lane: int
 ) -> np.float32:
     """Return a label's mean probability; -1 if a tree before `tree` had its leaf above the floor already."""
+    ensemble, search, beam = parts.ensemble, parts.search, parts.own
     n_trees = ensemble.child_ptr[0]
     total = np.float32(0.0)
     for other in range(n_trees):
@@ -275,12 +265,12 @@ def end_of_round(search: Search, done: int, n_level: int) -> int:
 
 
 @inlined
-def rank_leaves(ensemble: TreeEnsemble, search: Search, lane: int, beam: BeamWorkspace) -> np.float32:
+def rank_leaves(parts: Parts[BeamWorkspace], lane: int) -> np.float32:
     """Bring a lane's heap of labels up to date; return the key of which a node may not fall short."""
-    if ensemble.child_ptr[0] == 1:
-        keep_best_leaves(ensemble, search, lane, beam)
-        beam.saved_size[lane] = 0
-    return floor_of(search, lane, beam)
+    if parts.ensemble.child_ptr[0] == 1:
+        keep_best_leaves(parts, lane)
+        parts.own.saved_size[lane] = 0
+    return floor_of(parts.search, lane, parts.own)
 
 
 @inlined
@@ -325,20 +315,18 @@ def enter_row(n_trees: int, row: int, beam: BeamWorkspace) -> int:
 
 
 @inlined
-def enter_round(
-    ensemble: TreeEnsemble, search: Search, begin: int, end: int, done: int, until: int, beam: BeamWorkspace
-) -> int:
+def enter_round(parts: Parts[BeamWorkspace], begin: int, end: int, done: int, until: int) -> int:
     """Make the lanes' nodes done .. until - 1 that are to be scored entries, by chunk; return how many.
 
     A counting sort: chunks are numbered as their nodes are, and of one chunk the rows ascend.
     """
+    ensemble, search, beam = parts.ensemble, parts.search, parts.own
     n_trees = ensemble.child_ptr[0]
     n_lanes = (end - begin) * n_trees
     ends = beam.chunk_ptr
-    for chunk in range(len(ends)):
-        ends[chunk] = 0
+    ends[:] = 0
     for lane in range(n_lanes):
-        floor = rank_leaves(ensemble, search, lane, beam)
+        floor = rank_leaves(parts, lane)
         for i in range(done, min(until, beam.level_size[lane])):
             if reaches(search, beam.level_node[lane, i], beam.level_score[lane, i], floor):
                 ends[ensemble.node_chunk[beam.level_node[lane, i]] + 1] += 1

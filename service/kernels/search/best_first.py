@@ -13,17 +13,14 @@ candidates and their means decide.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import struct_at
-from model_store.ensemble import TreeEnsemble
+from model_store.compiled.handles import I64, struct_at
 from service.kernels.search.calibrated import calibrate_answers
 from service.kernels.search.call import (
     Answers,
     Call,
-    Search,
     charge,
     clear_cost,
     is_allowed,
@@ -39,25 +36,22 @@ from service.kernels.search.scores import (
     record_children,
     start_row,
 )
-from service.kernels.search.scoring import Scorer, last_at_once, score_in_turn, start_turns
-from service.kernels.search.workspace import Workspace
+from service.kernels.search.scoring import IN_TURN, Parts, call_scorer, last_at_once, parts_of, start_turns
 
 
 @kernel
-def best_first_rows(call_at: NDArray[np.int64]) -> None:
+def best_first_rows(call_at: I64) -> None:
     """Answer the rows of a Call exactly; its `own` is a QueueWorkspace. Thresholds have no effect.
 
     Stopped, a row has the labels that are surely the first of its answer. Cost: at worst every chunk, as a
     rule few more than the answer's paths. The answer to a row does not depend on the other rows.
     """
-    call = struct_at(Call, call_at)
-    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
-    search, answers = struct_at(Search, call.search), struct_at(Answers, call.answers)
-    work, queue = struct_at(Workspace, call.work), struct_at(QueueWorkspace, call.own)
+    call, parts = struct_at(Call, call_at), parts_of(call_at, QueueWorkspace)
+    ensemble, _, _, search, answers, work, queue = parts
     are_logs = ensemble.child_ptr[0] == 1
     for row in range(call.first, call.last):
         clear_cost(answers.costs, row, work)
-        n_best = _search(ensemble, row, search, scorer, queue, work)
+        n_best = _search(parts, row)
         charge(answers.costs, row, work, 0)
         is_exact = queue.front_score[0] == np.float32(-np.inf)
         write_answer(answers, row, are_logs, queue.best_score, queue.best_label, n_best, is_exact)
@@ -67,14 +61,13 @@ def best_first_rows(call_at: NDArray[np.int64]) -> None:
 
 
 @inlined
-def _search(
-    ensemble: TreeEnsemble, row: int, search: Search, scorer: Scorer, queue: QueueWorkspace, work: Workspace
-) -> int:
+def _search(parts: Parts[QueueWorkspace], row: int) -> int:
     """Leave the best labels of one row in the heap best_*; return their number.
 
     best_* holds logarithms of keys for one tree, keys for several. front_score[0] is left as the logarithm of
     a bound on the keys of all labels not seen, -inf where none of them can be better than those found.
     """
+    ensemble, _, _, search, _, work, queue = parts
     start_row(ensemble, row, queue)
     n_trees = ensemble.child_ptr[0]
     n_front = 0
@@ -86,7 +79,7 @@ def _search(
     while n_front > 0 and queue.front_score[0] >= floor and not work.stop[0]:
         node = queue.front_node[0]
         n_front = pop_frontier(queue.front_score, queue.front_node, n_front)
-        expand(ensemble, search.link, node, scorer, queue, work)
+        expand(parts, node)
         for child in range(ensemble.child_ptr[node], ensemble.child_ptr[node + 1]):
             key = key_of(search, child, queue.node_score[child])
             if key < floor or not is_allowed(search, child):
@@ -99,7 +92,7 @@ def _search(
                 if queue.label_stamp[label] == queue.stamp[0]:
                     continue
                 queue.label_stamp[label] = queue.stamp[0]
-                key = label_probability(ensemble, search.link, label, scorer, queue, work)
+                key = label_probability(parts, label)
                 if len(search.weight) > 0:
                     key *= np.exp(search.weight[child])
             n_best = keep_best(queue.best_score, queue.best_label, n_best, search.top_r, key, label)
@@ -120,22 +113,20 @@ def _n_sure(answers: Answers, row: int, n_best: int, log_unseen: np.float32) -> 
 
 
 @kernel
-def threshold_rows(call_at: NDArray[np.int64]) -> None:
+def threshold_rows(call_at: I64) -> None:
     """Answer the rows of a Call exactly; its `own` is a QueueWorkspace. Its search has thresholds.
 
     Stopped, a row has the labels found until then, all of which pass.
     Cost: the chunks of the nodes that pass. The answer to a row does not depend on the other rows.
     """
-    call = struct_at(Call, call_at)
-    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
-    search, answers = struct_at(Search, call.search), struct_at(Answers, call.answers)
-    work, queue = struct_at(Workspace, call.work), struct_at(QueueWorkspace, call.own)
+    call, parts = struct_at(Call, call_at), parts_of(call_at, QueueWorkspace)
+    ensemble, _, _, search, answers, work, queue = parts
     are_logs = ensemble.child_ptr[0] == 1
     for row in range(call.first, call.last):
         clear_cost(answers.costs, row, work)
         start_row(ensemble, row, queue)
-        n_best, n_seen = _search_above(ensemble, search, scorer, queue, work)
-        n_best = _keep_means(ensemble, search, n_best, n_seen, scorer, queue, work)
+        n_best, n_seen = _search_above(parts)
+        n_best = _keep_means(parts, n_best, n_seen)
         for slot in range(len(work.cost)):
             charge(answers.costs, row, work, slot)
         is_exact = not work.stop[0]
@@ -144,13 +135,12 @@ def threshold_rows(call_at: NDArray[np.int64]) -> None:
 
 
 @inlined
-def _search_above(
-    ensemble: TreeEnsemble, search: Search, scorer: Scorer, queue: QueueWorkspace, work: Workspace
-) -> tuple[int, int]:
+def _search_above(parts: Parts[QueueWorkspace]) -> tuple[int, int]:
     """Go through the queue of a row; return (labels kept in best_*, leaves in leaf_seen).
 
     With one tree the labels that pass go to best_*; with several, a leaf of each candidate to leaf_seen.
     """
+    ensemble, scorer, _, search, _, work, queue = parts
     start_turns(work, 0)
     n_trees = ensemble.child_ptr[0]
     n_best = 0
@@ -162,10 +152,10 @@ def _search_above(
     k = 0
     while k < n_front and not work.stop[0]:
         end = last_at_once(work, k, n_front)
-        score_in_turn(scorer, k, end, n_front)
+        call_scorer(scorer, IN_TURN, k, end, n_front)
         for at in range(k, end):
             node = queue.front_node[at]
-            record_children(ensemble, search.link, node, queue, work.margins[at - k])
+            record_children(parts, node, work.margins[at - k])
             for child in range(ensemble.child_ptr[node], ensemble.child_ptr[node + 1]):
                 score = queue.node_score[child]
                 if score < threshold_of(search.log_threshold, child) or not is_allowed(search, child):
@@ -187,22 +177,15 @@ def _search_above(
 
 
 @inlined
-def _keep_means(
-    ensemble: TreeEnsemble,
-    search: Search,
-    n_best: int,
-    n_seen: int,
-    scorer: Scorer,
-    queue: QueueWorkspace,
-    work: Workspace,
-) -> int:
+def _keep_means(parts: Parts[QueueWorkspace], n_best: int, n_seen: int) -> int:
     """Add the labels of leaf_seen whose mean over the trees passes to best_*; return their number."""
+    ensemble, _, _, search, _, work, queue = parts
     for i in range(n_seen):
         if work.stop[0]:
             break
         leaf = queue.leaf_seen[i]
         label = ensemble.node_label[leaf]
-        key = label_probability(ensemble, search.link, label, scorer, queue, work)
+        key = label_probability(parts, label)
         if np.log(key) < threshold_of(search.log_threshold, leaf):
             continue
         if len(search.weight) > 0:

@@ -7,16 +7,15 @@ need no map at all once they are logarithms of the model's own scores, which is 
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import struct_at
+from model_store.compiled.handles import F32, struct_at
 from model_store.extras import NO_CALIBRATION as _NO_CALIBRATION
 from model_store.extras import Calibration
 from service.kernels.search.call import Answers, Call, Search
 
-Knots: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
+Knots: TypeAlias = tuple[F32, F32]
 """x and y of a Calibration, as a plain tuple: numba takes a microsecond more for a NamedTuple."""
 
 NO_KNOTS: Knots = (_NO_CALIBRATION.x, _NO_CALIBRATION.y)
@@ -32,7 +31,7 @@ _MARGIN = np.float32(1e-6)
 
 
 @inlined
-def calibrated(x: NDArray[np.float32], y: NDArray[np.float32], score: np.float32) -> np.float32:
+def calibrated(x: F32, y: F32, score: np.float32) -> np.float32:
     """Return what becomes of a score in [0, 1]: y at the knots, straight between them; not less for more.
 
     x, y  the fields of a Calibration, not empty; exchanged they lead back, but for rounding
@@ -53,7 +52,7 @@ def calibrated(x: NDArray[np.float32], y: NDArray[np.float32], score: np.float32
 
 
 @kernel
-def calibrate_scores(knots: Knots, scores: NDArray[np.float32], scores_out: NDArray[np.float32]) -> None:
+def calibrate_scores(knots: Knots, scores: F32, scores_out: F32) -> None:
     """Set scores_out, float32[n], to what becomes of each score; `knots` are not NO_KNOTS."""
     x, y = knots
     for i in range(len(scores)):
@@ -72,7 +71,7 @@ def calibrate_answers(call: Call, search: Search, answers: Answers) -> None:
 
 
 @inlined
-def log_reaching(x: NDArray[np.float32], y: NDArray[np.float32], threshold: np.float32) -> np.float32:
+def log_reaching(x: F32, y: F32, threshold: np.float32) -> np.float32:
     """Return the least logarithm, of all float32, of a score that is calibrated to `threshold` or more.
 
     +inf where no score is, -inf for a threshold of 0. Without knots the logarithm is float64's, rounded.

@@ -110,13 +110,6 @@ def thresholds_of(search: Search, first: int) -> Any:
     return vbroadcast(search.log_threshold[0])
 
 
-@inlined
-def with_thresholds(search: Search, log_threshold: F32) -> Search:
-    """Return a search with other thresholds."""
-    link, beam_width, top_r, is_sure, allowed, weight, _ = search
-    return Search(link, beam_width, top_r, is_sure, allowed, weight, log_threshold)
-
-
 @handle
 class Answers(NamedTuple):
     """Where the answers of n rows go.

@@ -31,15 +31,7 @@ from model_store.compiled.vectors import vadd, vbroadcast, vload, vmul, vstore
 from model_store.ensemble import LANES
 from model_store.members import MEMBER_FEATURES, NO_LABEL
 from service.kernels.search.calibrated import calibrate_answers
-from service.kernels.search.call import (
-    Answers,
-    Call,
-    Rows,
-    Search,
-    clear_cost,
-    threshold_of,
-    write_answer,
-)
+from service.kernels.search.call import Call, Rows, Search, clear_cost, threshold_of, write_answer
 from service.kernels.search.heaps import keep_best
 from service.kernels.search.near_rows import (
     BEST,
@@ -53,8 +45,9 @@ from service.kernels.search.near_rows import (
     measure_rows,
 )
 from service.kernels.search.ranker_trees import BLOCK, RankerTrees, add_trees
+from service.kernels.search.scoring import parts_of
 from service.kernels.search.subtrees import log_of
-from service.kernels.search.workspace import Entries, Workspace
+from service.kernels.search.workspace import Entries
 
 LOG_FLOOR = np.float32(-14.0)
 """The logarithm of the score of a label that a member does not propose, and the least of one that it does."""
@@ -146,10 +139,8 @@ def combined_rows(call_at: NDArray[np.int64]) -> None:
     Thresholds and weights are the labels'. Cost: a search of each member for its candidates; the trees of the
     ranker for each candidate. The answer to a row does not depend on the others; stopped, a row has none.
     """
-    call = struct_at(Call, call_at)
-    rows, search = struct_at(Rows, call.rows), struct_at(Search, call.search)
-    answers = struct_at(Answers, call.answers)
-    work, own = struct_at(Workspace, call.work), struct_at(CombinedWorkspace, call.own)
+    call, parts = struct_at(Call, call_at), parts_of(call_at, CombinedWorkspace)
+    _, _, rows, search, answers, work, own = parts
     for row in range(call.first, call.last):
         clear_cost(answers.costs, row, work)
         n = 0 if work.stop[0] else _propose(rows, row, search, answers.costs, own)
@@ -167,22 +158,15 @@ def combined_rows(call_at: NDArray[np.int64]) -> None:
 
 
 @kernel
-def propose_row(call_at: NDArray[np.int64]) -> int:
-    """Leave the candidates of the first row of a Call in `candidate`; return how many."""
-    call = struct_at(Call, call_at)
-    rows, search = struct_at(Rows, call.rows), struct_at(Search, call.search)
-    own = struct_at(CombinedWorkspace, call.own)
-    n = _propose(rows, call.first, search, struct_at(Answers, call.answers).costs, own)
-    _forget(n, own)
-    return n
+def describe_candidates(call_at: NDArray[np.int64], features_out: NDArray[np.float32]) -> int:
+    """Leave the candidates of the first row of a Call in `candidate`; return how many.
 
-
-@kernel
-def describe_candidates(call_at: NDArray[np.int64], n: int, features_out: NDArray[np.float32]) -> None:
-    """Set features_out, float32[n, F], to the features of the candidates that `propose_row` has left."""
-    call = struct_at(Call, call_at)
-    rows, own = struct_at(Rows, call.rows), struct_at(CombinedWorkspace, call.own)
+    features_out  float32[most candidates, F]: their features
+    """
+    call, parts = struct_at(Call, call_at), parts_of(call_at, CombinedWorkspace)
+    _, _, rows, search, answers, _, own = parts
     near = struct_at(NearSearch, own.near)
+    n = _propose(rows, call.first, search, answers.costs, own)
     _prepare_near(rows, call.first, n, own, near)
     for first in range(0, n, BLOCK):
         last = min(n, first + BLOCK)
@@ -191,6 +175,7 @@ def describe_candidates(call_at: NDArray[np.int64], n: int, features_out: NDArra
             for k in range(features_out.shape[1]):
                 features_out[first + i, k] = own.matrix[k, i]
     _forget(n, own)
+    return n
 
 
 @inlined
@@ -300,8 +285,6 @@ def _prepare_near(rows: Rows, row: int, n: int, own: CombinedWorkspace, near: Ne
     """Set what near rows say of the n candidates of a row, if there are near rows."""
     if near.n_columns == 0:
         return
-    for i in range(n):  # `slot` was cleared if the candidates were left by another call
-        own.slot[own.candidate[i]] = i
     member = struct_at(Member, own.members[0])
     n_best = min(BEST, member.counts[0])
     for i in range(n_best):

@@ -11,26 +11,21 @@ from service.kernels.search.packed_weights import number_of
 
 
 @inlined
-def _number_at(u: NDArray[Any], word: int, dimension: int) -> np.float32:
-    return number_of(np.uint32(u[word, dimension]), u.itemsize)
-
-
-@inlined
 def _add_turned(u: NDArray[Any], r: F32, feature: int, value: np.float32, out: F32) -> None:
     """Add value * turned(feature) to `out`, float32[d]."""
     n_words, dim = u.shape
     word, place = feature % n_words, feature // n_words
     if r.shape[1] == 0:
         for f in range(dim):
-            out[f] += value * _number_at(u, word, f)
+            out[f] += value * number_of(np.uint32(u[word, f]), u.itemsize)
     elif r.shape[1] == 1:
         for f in range(dim):
-            out[f] += value * (r[place, 0, f] * _number_at(u, word, f))
+            out[f] += value * (r[place, 0, f] * number_of(np.uint32(u[word, f]), u.itemsize))
     else:
         for f in range(dim):
             total = np.float32(0.0)
             for g in range(dim):
-                total += r[place, f, g] * _number_at(u, word, g)
+                total += r[place, f, g] * number_of(np.uint32(u[word, g]), u.itemsize)
             out[f] += value * total
 
 

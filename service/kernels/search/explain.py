@@ -9,7 +9,7 @@ from model_store.compiled.handles import F32, I32, I64, struct_at
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.call import Call, Rows, Search
 from service.kernels.search.scores import log_links
-from service.kernels.search.scoring import Scorer, score_alone, score_feature
+from service.kernels.search.scoring import ALONE, FEATURE, Scorer, call_scorer
 from service.kernels.search.workspace import Workspace
 
 FEATURES_MAX = 5
@@ -86,13 +86,13 @@ def explain_leaf(
         above = ensemble.parent[node]
         position = node - ensemble.child_ptr[above]
         path_out[step] = node
-        score_alone(scorer, above, call.first)
+        call_scorer(scorer, ALONE, above, call.first, 0)
         if len(probability_out) > 0:
             log_links(link, ensemble.child_ptr[above + 1] - ensemble.child_ptr[above], work.margins[0])
         score_out[step] = work.margins[0, position]
         features_out[step] = NO_FEATURE
         for i in range(rows.indptr[call.first + 1] - first):
-            score_feature(scorer, above, i)
+            call_scorer(scorer, FEATURE, above, i, 0)
             share = work.margins[0, position]
             keep_share(rows.indices[first + i], share, features_out[step], shares_out[step])
         node = above
@@ -103,7 +103,6 @@ def explain_leaf(
         score_out[step] = np.exp(total)
 
 
-@kernel
 def depth_of(parent: I32, node: int) -> int:
     """Return how many steps a node is below its root."""
     depth = 0

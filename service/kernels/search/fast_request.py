@@ -5,7 +5,7 @@ write. What these three do is in kernels of their own, which are called by their
 interpreter would run as long as they do, because a search leaves nothing of it in the caches.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from numba import types
 
@@ -35,6 +35,9 @@ from service.kernels.search.calibrated import log_reaching
 from service.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED, Answers, Call, Search
 from service.kernels.search.workspace import widest_level
 from service.kernels.text.texts import TEXTS, write_rows
+
+_Asked: TypeAlias = tuple[int, int, int, int, int, int]
+_Seal: TypeAlias = tuple[U64, int, int, int, int]
 
 _UniTuple: Any = types.UniTuple
 READS, SEARCHES, WRITES = _UniTuple(types.int64, 6), types.none, types.boolean
@@ -184,11 +187,6 @@ _widest_level = inlined(widest_level)
 
 
 @inlined
-def _given_of(g: I64) -> tuple[int, int, int, int, int, int]:
-    return g[0], g[1], g[2], g[3], g[4], g[5]
-
-
-@inlined
 def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F32:
     """Return what `beam_rows` takes for thresholds of a kind; `log_threshold` are the tuned ones."""
     if threshold == TUNED:
@@ -239,13 +237,7 @@ def _spread(n_rows: int, top_r: int, call: FastCall) -> bool:
 
 @inlined
 def _write_answer(
-    kind: int,
-    model: FastModel,
-    n_rows: int,
-    thresholds: F32,
-    seal: tuple[U64, int, int, int, int],
-    serial: int,
-    call: FastCall,
+    kind: int, model: FastModel, n_rows: int, thresholds: F32, seal: _Seal, serial: int, call: FastCall
 ) -> bool:
     """Write predictions, or tensors, of the rows to `text`; return whether there is room."""
     spans = call.starts[:n_rows], call.ends[:n_rows], call.labels, call.scores, call.exact
@@ -284,13 +276,11 @@ def _count_stages(is_read: bool, call: FastCall) -> None:
 
 
 @inlined
-def _read_body(
-    data: U8, span: tuple[int, int], kind: int, model: FastModel, call: FastCall
-) -> tuple[int, int, int, int, int, int]:
+def _read_body(data: U8, span: tuple[int, int], kind: int, model: FastModel, call: FastCall) -> _Asked:
     """Read a body of a kind into rows, or into texts; return what is asked for them."""
     constants = model.n_features, model.norm, model.top_r, model.beam_width
     rows = call.indptr, call.indices, call.values
-    asked: tuple[int, int, int, int, int, int]
+    asked: _Asked
     if kind == TENSORS:
         on = call.number, call.form, call.texts
         asked = _read(model.reading_tensors, (data, span, constants, rows, *on))
@@ -318,8 +308,8 @@ def answer_fast(
     """
     call, present = struct_at(FastCall, call_at), struct_at(FastPresent, present_at)
     model, limits = struct_at(FastModel, call.model), struct_at(FastLimits, call.limits)
-    asked = _given_of(call.given)
-    is_read = asked[0] == 0
+    g, is_read = call.given, call.given[0] == 0
+    asked: _Asked = g[0], g[1], g[2], g[3], g[4], g[5]
     call.times[BEGAN] = call.times[HAS_READ] = call.times[MADE] = clock_ns()
     if is_read:
         asked = _read_body(data, (start, end), kind, model, call)

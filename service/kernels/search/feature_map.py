@@ -5,10 +5,10 @@ order.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS
 from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.handles import I32
 from model_store.compiled.vectors import lowest_lane
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.scorer import children_width, place
@@ -16,23 +16,24 @@ from service.kernels.search.scoring import start_turns
 from service.kernels.search.workspace import Workspace
 
 _BLOCK = 1 << BLOCK_BITS
-_LOOK_UPS_A_FEATURE = 1
-"""Spreading a chunk pays from so many look-ups for each of its features on (measured on label trees)."""
 
 
 @inlined
 def _is_worth_mapping(ensemble: TreeEnsemble, node: int, n_look_ups: int, work: Workspace) -> bool:
-    """Return whether to spread a node's chunk over the map, if there is a map, for so many look-ups."""
+    """Return whether to spread a node's chunk over the map, if there is a map, for so many look-ups.
+
+    It pays from one look-up for each feature of the chunk on (measured on label trees).
+    """
     if len(work.feature_row) == 0:
         return False
     chunk = ensemble.node_chunk[node]
     n_dense = (ensemble.dense_ptr[chunk + 1] - ensemble.dense_ptr[chunk]) // children_width(ensemble, node)
     n_features = ensemble.row_start[chunk + 1] - ensemble.row_start[chunk] - 1 + n_dense
-    return bool(n_look_ups >= _LOOK_UPS_A_FEATURE * n_features)
+    return bool(n_look_ups >= n_features)
 
 
 @inlined
-def _map_features(ensemble: TreeEnsemble, node: int, feature_row: NDArray[np.int32]) -> None:
+def _map_features(ensemble: TreeEnsemble, node: int, feature_row: I32) -> None:
     """Set the entries of the chunk's features: 1 + the number of a sparse row, -1 - that of a dense one."""
     chunk = ensemble.node_chunk[node]
     at = ensemble.block_ptr[chunk]
@@ -54,7 +55,7 @@ def _map_features(ensemble: TreeEnsemble, node: int, feature_row: NDArray[np.int
 
 
 @inlined
-def unmap_features(ensemble: TreeEnsemble, node: int, feature_row: NDArray[np.int32]) -> None:
+def unmap_features(ensemble: TreeEnsemble, node: int, feature_row: I32) -> None:
     """Set the entries of the chunk's features to 0 again."""
     chunk = ensemble.node_chunk[node]
     for group in range(ensemble.directory.shape[1]):
@@ -67,7 +68,7 @@ def unmap_features(ensemble: TreeEnsemble, node: int, feature_row: NDArray[np.in
 
 
 @inlined
-def _end_of_run(nodes: NDArray[np.int32], k: int, n_nodes: int) -> int:
+def _end_of_run(nodes: I32, k: int, n_nodes: int) -> int:
     """Return the first place after the k-th of a list of nodes that holds another node."""
     end = k + 1
     while end < n_nodes and nodes[end] == nodes[k]:
@@ -77,7 +78,7 @@ def _end_of_run(nodes: NDArray[np.int32], k: int, n_nodes: int) -> int:
 
 @inlined
 def _end_of_turn(
-    ensemble: TreeEnsemble, nodes: NDArray[np.int32], k: int, n_nodes: int, row_features: int, work: Workspace
+    ensemble: TreeEnsemble, nodes: I32, k: int, n_nodes: int, row_features: int, work: Workspace
 ) -> int:
     """Return the first place from the k-th on whose run of nodes is worth mapping, or n_nodes.
 
@@ -95,7 +96,7 @@ def _end_of_turn(
 
 @inlined
 def begin_piece(
-    ensemble: TreeEnsemble, nodes: NDArray[np.int32], k: int, n_nodes: int, row_features: int, work: Workspace
+    ensemble: TreeEnsemble, nodes: I32, k: int, n_nodes: int, row_features: int, work: Workspace
 ) -> tuple[int, bool]:
     """Make ready to score nodes from the k-th on; return (where they end, whether the map holds their chunk).
 

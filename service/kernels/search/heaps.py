@@ -7,10 +7,10 @@ Conventions: `scores` float32[capacity], `ids` int32[capacity], the first `size`
 function returns the new size.
 """
 
-from numpy import float32, int32
-from numpy.typing import NDArray
+from numpy import float32
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.handles import F32, I32
 
 
 @inlined
@@ -20,9 +20,7 @@ def better(score: float32, id_: int, other_score: float32, other_id: int) -> boo
 
 
 @inlined
-def keep_best(
-    scores: NDArray[float32], ids: NDArray[int32], size: int, capacity: int, score: float32, id_: int
-) -> int:
+def keep_best(scores: F32, ids: I32, size: int, capacity: int, score: float32, id_: int) -> int:
     """Offer an entry to the `capacity` (>= 1) best; the worst of them is the root. O(log capacity)."""
     if size < capacity:
         return _rise(scores, ids, size, score, id_, False)
@@ -32,9 +30,7 @@ def keep_best(
 
 
 @inlined
-def _rise(
-    scores: NDArray[float32], ids: NDArray[int32], size: int, score: float32, id_: int, best_first: bool
-) -> int:
+def _rise(scores: F32, ids: I32, size: int, score: float32, id_: int, best_first: bool) -> int:
     """Add an entry and let it rise; the root is the best one, or the worst one. Return the size."""
     at = size
     while at > 0:
@@ -50,9 +46,7 @@ def _rise(
 
 
 @inlined
-def _sink(
-    scores: NDArray[float32], ids: NDArray[int32], size: int, score: float32, id_: int, best_first: bool
-) -> None:
+def _sink(scores: F32, ids: I32, size: int, score: float32, id_: int, best_first: bool) -> None:
     """Put an entry in the root's place and let it sink below all that belong above it."""
     at = 0
     while True:
@@ -73,7 +67,7 @@ def _sink(
 
 
 @inlined
-def sort_best(scores: NDArray[float32], ids: NDArray[int32], size: int) -> None:
+def sort_best(scores: F32, ids: I32, size: int) -> None:
     """Turn the heap of keep_best into a list, the best first. O(size log size)."""
     for last in range(size - 1, 0, -1):
         score = scores[last]
@@ -84,13 +78,13 @@ def sort_best(scores: NDArray[float32], ids: NDArray[int32], size: int) -> None:
 
 
 @inlined
-def push_frontier(scores: NDArray[float32], ids: NDArray[int32], size: int, score: float32, id_: int) -> int:
+def push_frontier(scores: F32, ids: I32, size: int, score: float32, id_: int) -> int:
     """Add an entry to the frontier (the best entry at the root); the arrays have room. O(log size)."""
     return _rise(scores, ids, size, score, id_, True)
 
 
 @inlined
-def pop_frontier(scores: NDArray[float32], ids: NDArray[int32], size: int) -> int:
+def pop_frontier(scores: F32, ids: I32, size: int) -> int:
     """Remove the root, which the caller has read. O(log size)."""
     size -= 1
     _sink(scores, ids, size, scores[size], ids[size], True)

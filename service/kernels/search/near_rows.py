@@ -103,8 +103,7 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
             near.cosine[np.uint64(near.row[i])] += value * (np.float32(near.value[i]) - _MIDDLE)
         if len(near.is_met) > 0:
             n_met = _meet(begin, end_of_list, n_met, near)
-    for i in range(GROUPS):
-        near.greatest[i] = _TINY
+    near.greatest[:] = _TINY
     for k in range(n_met):
         first, group = near.met[k] * LANES, k * LANES % GROUPS
         cosines = vmul(vload(near.cosine, first), vload(near.scale, first))
@@ -186,8 +185,7 @@ def count_votes(n: int, n_near: int, slot: I32, near: NearSearch) -> None:
     slot  the places of labels among the candidates, below 0 of others
     """
     total = _ZERO
-    for i in range(n):
-        near.features[i, _VOTES] = near.features[i, _VOTES + 2] = _ZERO
+    near.features[:n, _VOTES : _VOTES + 3] = _ZERO
     for j in range(n_near):
         row, cosine = near.best_row[j], near.best_cosine[j]
         vote = cosine * cosine * cosine
@@ -209,8 +207,7 @@ def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSea
     slot    the places of labels among the candidates, below 0 of others
     scores  of `best`, the greatest first: n_best of them
     """
-    for i in range(n):
-        near.features[i, _EXPECTED] = _ZERO
+    near.features[:n, _EXPECTED] = _ZERO
     total = _ZERO
     for i in range(min(BEST, n_best)):
         total += scores[i]

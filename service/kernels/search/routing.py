@@ -8,20 +8,19 @@ are the scorer's, so a row's answer has the same bits alone and in any block.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import struct_at
+from model_store.compiled.handles import F32, I64, struct_at
 from model_store.ensemble import LINK_CODES, TreeEnsemble
 from model_store.extras import Rerank
 from service.kernels.search.calibrated import calibrate_answers
-from service.kernels.search.call import Answers, Call, Rows, Search, charge, clear_cost
+from service.kernels.search.call import Call, charge, clear_cost, write_answer
 from service.kernels.search.feature_map import begin_piece, unmap_features
 from service.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
 from service.kernels.search.scorer import is_narrow
-from service.kernels.search.scoring import Scorer, last_at_once, score_in_turn, score_mapped, score_narrow
-from service.kernels.search.workspace import RoutingWorkspace, Workspace
+from service.kernels.search.scoring import IN_TURN, MAPPED, NARROW, Parts, call_scorer, last_at_once, parts_of
+from service.kernels.search.workspace import RoutingWorkspace
 
 _MULTIWAY = LINK_CODES["multiway"]
 _ZERO = np.float32(0.0)
@@ -30,23 +29,14 @@ NO_ROOM = -1
 
 
 @inlined
-def go_down(
-    ensemble: TreeEnsemble,
-    link: int,
-    rows: Rows,
-    first: int,
-    last: int,
-    scorer: Scorer,
-    routing: RoutingWorkspace,
-    work: Workspace,
-    costs_out: NDArray[np.int64],
-) -> int:
+def go_down(parts: Parts[RoutingWorkspace], first: int, last: int) -> int:
     """Send rows first .. last - 1 down all trees; return the number of leaves in leaf_*, or NO_ROOM.
 
     The leaves of a row and tree come by ascending id: nodes are numbered level by level, and entered so.
     """
+    ensemble, routing, work = parts.ensemble, parts.own, parts.work
     for row in range(first, last):
-        clear_cost(costs_out, row, work)
+        clear_cost(parts.answers.costs, row, work)
     n_trees = ensemble.child_ptr[0]
     step = n_trees if last - first == 1 else 1
     n_leaves = 0
@@ -59,30 +49,19 @@ def go_down(
                 n_entries, n_leaves = _enter(ensemble, root, row, root, n_entries, n_leaves, routing)
         while n_entries > 0 and not work.stop[0]:
             _next_level(ensemble, n_entries, last - first, routing)
-            n_entries, n_leaves = _score_level(
-                ensemble, link, rows, n_entries, n_leaves, scorer, routing, work, costs_out
-            )
+            n_entries, n_leaves = _score_level(parts, n_entries, n_leaves)
             if n_entries == NO_ROOM:
                 return NO_ROOM
     return n_leaves
 
 
 @inlined
-def _score_level(
-    ensemble: TreeEnsemble,
-    link: int,
-    rows: Rows,
-    n_entries: int,
-    n_leaves: int,
-    scorer: Scorer,
-    routing: RoutingWorkspace,
-    work: Workspace,
-    costs_out: NDArray[np.int64],
-) -> tuple[int, int]:
+def _score_level(parts: Parts[RoutingWorkspace], n_entries: int, n_leaves: int) -> tuple[int, int]:
     """Score the entries of a level and have their rows enter children; return (n_next or NO_ROOM, n_leaves).
 
     Entries of one node follow each other.
     """
+    ensemble, scorer, rows, _, answers, work, routing = parts
     first_row = routing.entry_row[0]
     row_features = rows.indptr[first_row + 1] - rows.indptr[first_row]
     n_next = 0
@@ -94,19 +73,18 @@ def _score_level(
         while k < end and not work.stop[0] and n_next != NO_ROOM:
             until = last_at_once(work, k, end)
             if is_in_one_pass:
-                score_narrow(scorer, k, until)
+                call_scorer(scorer, NARROW, k, until, 0)
             elif is_mapped:
-                score_mapped(scorer, k, until)
+                call_scorer(scorer, MAPPED, k, until, 0)
             else:
-                score_in_turn(scorer, k, until, end)
+                call_scorer(scorer, IN_TURN, k, until, end)
             for at in range(k, until):
                 if not _is_room(ensemble, at, n_next, n_leaves, routing):
                     n_next = NO_ROOM
                     break
-                charge(costs_out, routing.entry_row[at], work, at - k)
-                n_next, n_leaves = _enter_children(
-                    ensemble, link, at, n_next, n_leaves, routing, work.margins[at - k]
-                )
+                charge(answers.costs, routing.entry_row[at], work, at - k)
+                margins = work.margins[at - k]
+                n_next, n_leaves = _enter_children(parts, at, n_next, n_leaves, margins)
             k = until
         if is_mapped:
             unmap_features(ensemble, node, work.feature_row)
@@ -126,15 +104,10 @@ def _is_room(ensemble: TreeEnsemble, k: int, n_next: int, n_leaves: int, routing
 
 @inlined
 def _enter_children(
-    ensemble: TreeEnsemble,
-    link: int,
-    k: int,
-    n_next: int,
-    n_leaves: int,
-    routing: RoutingWorkspace,
-    margins: NDArray[np.float32],
+    parts: Parts[RoutingWorkspace], k: int, n_next: int, n_leaves: int, margins: F32
 ) -> tuple[int, int]:
     """Have the k-th entry's row enter children of its node by their margins; return (n_next, n_leaves)."""
+    ensemble, routing = parts.ensemble, parts.own
     node, row, tree = routing.entry_node[k], routing.entry_row[k], routing.entry_tree[k]
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
@@ -142,7 +115,7 @@ def _enter_children(
     for j in range(1, n_children):
         if margins[j] > margins[best] or np.isnan(margins[best]):
             best = j
-    if link != _MULTIWAY or not margins[best] > _ZERO:
+    if parts.search.link != _MULTIWAY or not margins[best] > _ZERO:
         return _enter(ensemble, child + best, row, tree, n_next, n_leaves, routing)
     for j in range(n_children):
         if margins[j] > _ZERO:
@@ -193,8 +166,7 @@ def _next_level(ensemble: TreeEnsemble, n_next: int, n_rows: int, routing: Routi
         chunk = node_chunk[routing.next_node[i]]
         lowest = min(lowest, chunk)
         highest = max(highest, chunk)
-    for chunk in range(lowest, highest + 2):
-        ends[chunk] = 0
+    ends[lowest : highest + 2] = 0
     for i in range(n_next):
         ends[node_chunk[routing.next_node[i]] + 1] += 1
     for chunk in range(lowest, highest + 1):
@@ -209,7 +181,7 @@ def _next_level(ensemble: TreeEnsemble, n_next: int, n_rows: int, routing: Routi
 
 
 @kernel
-def route_rows(call_at: NDArray[np.int64]) -> None:
+def route_rows(call_at: I64) -> None:
     """Answer the rows of a Call, whose `own` is a RoutingWorkspace; its rows go down together.
 
     The candidates are re-ranked if the call's `rerank` is not NO_RERANK. Labels of score > 0 are answered.
@@ -217,31 +189,24 @@ def route_rows(call_at: NDArray[np.int64]) -> None:
     Cost: the chunks of the nodes entered, at least depth a tree, at worst all; the labels of the leaves
     reached; to re-rank, the mean rows of those labels. The answer to a row does not depend on the others.
     """
-    call = struct_at(Call, call_at)
-    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
-    rows, search = struct_at(Rows, call.rows), struct_at(Search, call.search)
-    rerank, answers = struct_at(Rerank, call.rerank), struct_at(Answers, call.answers)
-    work, routing = struct_at(Workspace, call.work), struct_at(RoutingWorkspace, call.own)
+    call, parts = struct_at(Call, call_at), parts_of(call_at, RoutingWorkspace)
+    ensemble, _, _, search, answers, work, routing = parts
+    rerank = struct_at(Rerank, call.rerank)
     n_rows = len(routing.row_ptr) - 1
     row = call.first
     while row < call.last and not work.stop[0]:
         end = min(call.last, row + n_rows)
-        n_leaves = go_down(ensemble, search.link, rows, row, end, scorer, routing, work, answers.costs)
+        n_leaves = go_down(parts, row, end)
         if n_leaves == NO_ROOM:
             n_rows = max(1, (end - row) >> 1)
             continue
         sort_leaves(n_leaves, row, end - row, routing)
         for here in range(row, end):
-            low, high = rows.indptr[here], rows.indptr[here + 1]
-            ptr, features, values = routing.row_ptr, rows.indices[low:high], rows.values[low:high]
-            n_seen = add_leaves(ensemble, routing, ptr[here - row], ptr[here - row + 1])
-            n_best = rank_labels(ensemble.child_ptr[0], n_seen, features, values, rerank, search, routing)
-            is_stopped = work.stop[0] != 0
-            answers.exact[here] = not is_stopped
-            answers.counts[here] = 0 if search.is_sure and is_stopped else n_best
-            for i in range(n_best):
-                answers.labels[here, i] = routing.best_label[i]
-                answers.scores[here, i] = routing.best_score[i]
+            first, last = routing.row_ptr[here - row], routing.row_ptr[here - row + 1]
+            n_best = rank_labels(parts, add_leaves(ensemble, routing, first, last), here, rerank)
+            is_exact = work.stop[0] == 0
+            n_best = n_best if is_exact or not search.is_sure else 0
+            write_answer(answers, here, False, routing.best_score, routing.best_label, n_best, is_exact)
         row = end
     for here in range(row, call.last):
         answers.exact[here] = 0
@@ -251,16 +216,11 @@ def route_rows(call_at: NDArray[np.int64]) -> None:
 
 
 @kernel
-def reach_leaves(call_at: NDArray[np.int64]) -> int:
+def reach_leaves(call_at: I64) -> int:
     """Leave the leaves that a row reaches, but for empty ones, in leaf_node and leaf_tree; return how many.
 
     By ascending leaf. The row is the first one of a Call as `route_rows` takes it, whose costs are wanted by
     nobody.
     """
-    call = struct_at(Call, call_at)
-    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
-    rows, search = struct_at(Rows, call.rows), struct_at(Search, call.search)
-    work, routing = struct_at(Workspace, call.work), struct_at(RoutingWorkspace, call.own)
-    costs = struct_at(Answers, call.answers).costs
-    first = call.first
-    return go_down(ensemble, search.link, rows, first, first + 1, scorer, routing, work, costs)
+    first = struct_at(Call, call_at).first
+    return go_down(parts_of(call_at, RoutingWorkspace), first, first + 1)

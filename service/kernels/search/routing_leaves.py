@@ -15,10 +15,10 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.handles import F32, I32
 from model_store.compiled.vectors import prefetch
 from model_store.ensemble import TreeEnsemble
-from model_store.extras import NO_RERANK as NO_RERANK
 from model_store.extras import Rerank
-from service.kernels.search.call import Search, threshold_of
-from service.kernels.search.heaps import keep_best, sort_best
+from service.kernels.search.call import threshold_of
+from service.kernels.search.heaps import keep_best
+from service.kernels.search.scoring import Parts
 from service.kernels.search.subtrees import log_of
 from service.kernels.search.workspace import RoutingWorkspace
 
@@ -40,19 +40,6 @@ def spread_row(indices: I32, values: F32, dense_row: F32) -> np.float32:
     for i in range(len(indices)):
         dense_row[indices[i]] = np.float32(values[i] * scale)
     return np.float32(1.0)
-
-
-@inlined
-def clear_row(indices: I32, dense_row: F32) -> None:
-    """Set what `spread_row` wrote to zero again."""
-    for i in range(len(indices)):
-        dense_row[indices[i]] = _ZERO
-
-
-@inlined
-def share_of_trees(rerank: Rerank, score: np.float32) -> np.float32:
-    """Return P^alpha, which the re-ranked score does not exceed."""
-    return np.float32(np.exp(rerank.parameters[0] * np.log(score)))
 
 
 @inlined
@@ -95,8 +82,7 @@ def _count_and_place(
     n_leaves: int, keys: I32, least: int, n_keys: int, ends: I32, routing: RoutingWorkspace
 ) -> None:
     """Fill leaf_order by key, leaves of one key in their order, and `ends` with where each key begins."""
-    for i in range(n_keys + 1):
-        ends[i] = 0
+    ends[: n_keys + 1] = 0
     for i in range(n_leaves):
         ends[keys[i] - least + 1] += 1
     for i in range(n_keys):
@@ -114,8 +100,7 @@ def _count_and_place(
 def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, last: int) -> int:
     """Add up the values of the leaves leaf_order[first:last] in label_sum; return how many are label_seen."""
     leaf_ptr = ensemble.leaf_ptr
-    for tree in range(len(routing.tree_leaves)):
-        routing.tree_leaves[tree] = 0
+    routing.tree_leaves[:] = 0
     for i in range(first, last):
         routing.tree_leaves[routing.leaf_tree[routing.leaf_order[i]]] += 1
     n_seen = 0
@@ -139,32 +124,27 @@ def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, la
 
 
 @inlined
-def rank_labels(
-    n_trees: int,
-    n_seen: int,
-    indices: I32,
-    values: F32,
-    rerank: Rerank,
-    search: Search,
-    routing: RoutingWorkspace,
-) -> int:
-    """Leave the best of label_seen, sorted, in best_*; return their number. Clears label_sum.
+def rank_labels(parts: Parts[RoutingWorkspace], n_seen: int, row: int, rerank: Rerank) -> int:
+    """Leave the best of label_seen in the heap best_*; return their number. Clears label_sum.
 
-    With re-ranking arrays the labels are re-ranked by the row (indices, values), but for those whose score
-    could not enter the answer at any distance.
+    With re-ranking arrays the labels are re-ranked by the row, but for those whose score could not enter the
+    answer at any distance.
     """
+    _, _, rows, search, _, _, routing = parts
+    low, high = rows.indptr[row], rows.indptr[row + 1]
+    indices, values = rows.indices[low:high], rows.values[low:high]
     is_reranked = len(rerank.parameters) > 0
     is_weighted = len(search.weight) > 0
     row_square = spread_row(indices, values, routing.dense_row) if is_reranked else _ZERO
     n_best = 0
     for i in range(n_seen):
         label = int(routing.label_seen[i])
-        score = min(_ONE, routing.label_sum[label] / np.float32(n_trees))
+        score = min(_ONE, routing.label_sum[label] / np.float32(parts.ensemble.child_ptr[0]))
         routing.label_sum[label] = _ZERO
         if score == _ZERO or (len(search.allowed) > 0 and search.allowed[label] == 0):
             continue
         if is_reranked:
-            score = share_of_trees(rerank, score)
+            score = np.float32(np.exp(rerank.parameters[0] * np.log(score)))  # is not exceeded
             if n_best == search.top_r and not is_weighted and score < routing.best_score[0]:
                 continue
             score *= nearness(rerank, label, row_square, routing.dense_row)
@@ -174,6 +154,6 @@ def rank_labels(
             score *= search.weight[label]
         n_best = keep_best(routing.best_score, routing.best_label, n_best, search.top_r, score, label)
     if is_reranked:
-        clear_row(indices, routing.dense_row)
-    sort_best(routing.best_score, routing.best_label, n_best)
+        for i in range(len(indices)):
+            routing.dense_row[indices[i]] = _ZERO
     return n_best

@@ -15,7 +15,7 @@ added at once, a feature without a row as the zeros that follow the last row. Th
 begins with 0 is never -0, so that adding 0 or -0 leaves it as it is.
 """
 
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +45,18 @@ _BLOCK_BITS = np.uint32(BLOCK_BITS)
 _GROUP_BITS = np.uint32(GROUP_BITS)
 
 
-Stored: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
-"""`sparse` and `dense` of a TreeEnsemble in their types; in the ensemble itself they have none here."""
+class Scored(NamedTuple):
+    """What the scorer reads and writes.
+
+    sparse, dense   of the ensemble in their types; in the ensemble itself they have none here
+    """
+
+    ensemble: TreeEnsemble
+    sparse: NDArray[Any]
+    dense: NDArray[Any]
+    rows: Rows
+    entries: Entries
+    work: Workspace
 
 
 @inlined
@@ -72,16 +82,9 @@ def find_blocks(ensemble: TreeEnsemble, node: int, indices: I32, work: Workspace
 
 
 @inlined
-def find_rows(
-    ensemble: TreeEnsemble,
-    dense: NDArray[Any],
-    node: int,
-    indices: I32,
-    values: F32,
-    work: Workspace,
-    stage: int,
-) -> None:
+def find_rows(scored: Scored, node: int, indices: I32, values: F32, stage: int) -> None:
     """Find the dense rows and the numbers of the sparse rows of the row's features in the blocks found."""
+    ensemble, _, dense, _, _, work = scored
     if _is_full(indices, work):
         _find_all_rows(ensemble, dense, node, values, work, stage)
         return
@@ -160,20 +163,16 @@ def find_words(ensemble: TreeEnsemble, sparse: NDArray[Any], node: int, work: Wo
 
 
 @inlined
-def score_children(
-    ensemble: TreeEnsemble, stored: Stored, node: int, work: Workspace, stage: int, slot: int
-) -> None:
+def score_children(scored: Scored, node: int, stage: int, slot: int) -> None:
     """Add up the margins of a node's children from the rows found, into margins[slot], padded with zeros."""
-    n_bytes = add_rows(ensemble, stored, node, work, stage, slot)
-    finish_margins(ensemble, node, n_bytes, work, slot)
+    n_bytes = add_rows(scored, node, stage, slot)
+    finish_margins(scored.ensemble, node, n_bytes, scored.work, slot)
 
 
 @inlined
-def add_rows(
-    ensemble: TreeEnsemble, stored: Stored, node: int, work: Workspace, stage: int, slot: int
-) -> np.int64:
+def add_rows(scored: Scored, node: int, stage: int, slot: int) -> np.int64:
     """Add up the rows found, in margins[slot], padded with zeros; return the bytes of their weights."""
-    sparse, dense = stored
+    ensemble, sparse, dense, _, _, work = scored
     width = children_width(ensemble, node)
     margins = work.margins[slot]
     for j in range(max(int(width), LANES)):
@@ -262,18 +261,9 @@ def place(index: int | np.integer[Any]) -> np.uint64:
 
 
 @inlined
-def score_next(
-    ensemble: TreeEnsemble,
-    stored: Stored,
-    entries: Entries,
-    k: int,
-    n_entries: int,
-    rows: Rows,
-    work: Workspace,
-    slot: int,
-) -> None:
-    """Score the k-th entry as `scoring.score_in_turn` says, into margins[slot]."""
-    sparse, dense = stored
+def score_next(scored: Scored, k: int, n_entries: int, slot: int) -> None:
+    """Score the k-th entry as `scoring.IN_TURN` says, into margins[slot]."""
+    ensemble, sparse, _, rows, entries, work = scored
     turns = work.turns
     while turns[0] < min(n_entries, k + 4):
         low, high = _row_bounds(entries, turns[0], rows)
@@ -282,12 +272,12 @@ def score_next(
     while turns[1] < min(n_entries, k + 3):
         low, high = _row_bounds(entries, turns[1], rows)
         node, stage = entries.node[turns[1]], turns[1] % STAGES
-        find_rows(ensemble, dense, node, rows.indices[low:high], rows.values[low:high], work, stage)
+        find_rows(scored, node, rows.indices[low:high], rows.values[low:high], stage)
         turns[1] += 1
     while turns[2] < min(n_entries, k + 2):
         find_words(ensemble, sparse, entries.node[turns[2]], work, turns[2] % STAGES)
         turns[2] += 1
-    score_children(ensemble, stored, entries.node[k], work, k % STAGES, slot)
+    score_children(scored, entries.node[k], k % STAGES, slot)
 
 
 @inlined
@@ -298,14 +288,12 @@ def _row_bounds(entries: Entries, k: int, rows: Rows) -> tuple[int, int]:
 
 
 @inlined
-def find_all(
-    ensemble: TreeEnsemble, stored: Stored, node: int, low: int, high: int, rows: Rows, work: Workspace
-) -> None:
+def find_all(scored: Scored, node: int, low: int, high: int) -> None:
     """Find what a node's chunk has for the features low .. high - 1 of the rows, with nothing to overlap."""
-    sparse, dense = stored
-    indices, values = rows.indices[low:high], rows.values[low:high]
+    ensemble, sparse, _, rows, _, work = scored
+    indices = rows.indices[low:high]
     find_blocks(ensemble, node, indices, work, 0)
-    find_rows(ensemble, dense, node, indices, values, work, 0)
+    find_rows(scored, node, indices, rows.values[low:high], 0)
     find_words(ensemble, sparse, node, work, 0)
 
 
@@ -324,13 +312,12 @@ def is_narrow(ensemble: TreeEnsemble, node: int) -> bool:
 
 
 @inlined
-def add_narrow_rows(
-    ensemble: TreeEnsemble, dense: NDArray[Any], node: int, row: int, rows: Rows, work: Workspace, slot: int
-) -> None:
-    """Do what `scoring.score_narrow` says for one row, into margins[slot].
+def add_narrow_rows(scored: Scored, node: int, row: int, slot: int) -> None:
+    """Do what `scoring.NARROW` says for one row, into margins[slot].
 
-    The bits and the costs are those of `score_mapped`.
+    The bits and the costs are those of MAPPED.
     """
+    ensemble, _, dense, rows, _, work = scored
     chunk = ensemble.node_chunk[node]
     width = children_width(ensemble, node)
     feature_row = work.feature_row

@@ -1,16 +1,18 @@
 """The kernels behind `scoring`: the scorer, compiled for each type of weights."""
 
+from typing import Any, TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.calls import address_of
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
-from model_store.compiled.handles import empty_handle, struct_at
+from model_store.compiled.handles import I64, empty_handle, struct_at
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.call import Call, Rows
 from service.kernels.search.scorer import (
-    Stored,
+    Scored,
     add_narrow_rows,
     add_rows,
     children_width,
@@ -24,25 +26,27 @@ from service.kernels.search.scorer import (
 from service.kernels.search.scoring import ALONE, IN_TURN, MAPPED, NARROW, SCORES
 from service.kernels.search.workspace import Entries, Workspace
 
+Samples: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
+
 _FLOAT32 = np.empty(0, np.uint64), np.empty(0, np.float32)
 _BFLOAT16 = np.empty(0, np.uint32), np.empty(0, np.uint16)
 _INT8 = np.empty(0, np.uint16), np.empty(0, np.int8)
 
 
 @kernel
-def score_float32(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int) -> None:
-    """Do what the function of `scoring` for a way says, with its numbers."""
+def score_float32(call_at: I64, way: int, one: int, other: int, n: int) -> None:
+    """Score in one of the ways of `scoring`, with its numbers."""
     _score(call_at, way, one, other, n, _FLOAT32)
 
 
 @kernel
-def score_bfloat16(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int) -> None:
+def score_bfloat16(call_at: I64, way: int, one: int, other: int, n: int) -> None:
     """Do as `score_float32`."""
     _score(call_at, way, one, other, n, _BFLOAT16)
 
 
 @kernel
-def score_int8(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int) -> None:
+def score_int8(call_at: I64, way: int, one: int, other: int, n: int) -> None:
     """Do as `score_float32`."""
     _score(call_at, way, one, other, n, _INT8)
 
@@ -57,7 +61,7 @@ def scorer_of(ensemble: TreeEnsemble) -> int:
 
 
 @inlined
-def _score(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int, samples: Stored) -> None:
+def _score(call_at: I64, way: int, one: int, other: int, n: int, samples: Samples) -> None:
     """Hand on: each way by itself reads of the structs what it needs, and keeps that in registers."""
     if way == IN_TURN:
         _score_in_turn(call_at, one, other, n, samples)
@@ -72,62 +76,52 @@ def _score(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int, s
 
 
 @inlined
-def _score_in_turn(call_at: NDArray[np.int64], k: int, end: int, n_entries: int, samples: Stored) -> None:
+def _scored(call_at: I64, samples: Samples) -> Scored:
     call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
-    entries = struct_at(Entries, call.entries)
-    for at in range(k, end):
-        score_next(ensemble, stored, entries, at, n_entries, rows, work, at - k)
+    stored, ensemble = struct_at(TreeEnsemble, call.ensemble, samples), struct_at(TreeEnsemble, call.ensemble)
+    rows, entries = struct_at(Rows, call.rows), struct_at(Entries, call.entries)
+    return Scored(ensemble, stored.sparse, stored.dense, rows, entries, struct_at(Workspace, call.work))
 
 
 @inlined
-def _score_mapped(call_at: NDArray[np.int64], k: int, end: int, samples: Stored) -> None:
-    call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
-    entries = struct_at(Entries, call.entries)
+def _score_in_turn(call_at: I64, k: int, end: int, n_entries: int, samples: Samples) -> None:
+    scored = _scored(call_at, samples)
+    for at in range(k, end):
+        score_next(scored, at, n_entries, at - k)
+
+
+@inlined
+def _score_mapped(call_at: I64, k: int, end: int, samples: Samples) -> None:
+    scored = _scored(call_at, samples)
+    ensemble, sparse, _, rows, entries, work = scored
     node = entries.node[k]
     for at in range(k, end):
         _find_mapped_rows(ensemble, node, entries.row[at], rows, work)
-        find_words(ensemble, stored[0], node, work, 0)
-        score_children(ensemble, stored, node, work, 0, at - k)
+        find_words(ensemble, sparse, node, work, 0)
+        score_children(scored, node, 0, at - k)
 
 
 @inlined
-def _score_narrow(call_at: NDArray[np.int64], k: int, end: int, samples: Stored) -> None:
-    call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
-    entries = struct_at(Entries, call.entries)
+def _score_narrow(call_at: I64, k: int, end: int, samples: Samples) -> None:
+    scored = _scored(call_at, samples)
     for at in range(k, end):
-        add_narrow_rows(ensemble, stored[1], entries.node[k], entries.row[at], rows, work, at - k)
+        add_narrow_rows(scored, scored.entries.node[k], scored.entries.row[at], at - k)
 
 
 @inlined
-def _score_alone(call_at: NDArray[np.int64], node: int, row: int, samples: Stored) -> None:
-    call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
-    find_all(ensemble, stored, node, rows.indptr[row], rows.indptr[row + 1], rows, work)
-    score_children(ensemble, stored, node, work, 0, 0)
+def _score_alone(call_at: I64, node: int, row: int, samples: Samples) -> None:
+    scored = _scored(call_at, samples)
+    find_all(scored, node, scored.rows.indptr[row], scored.rows.indptr[row + 1])
+    score_children(scored, node, 0, 0)
 
 
 @inlined
-def _score_feature(call_at: NDArray[np.int64], node: int, place_in_row: int, samples: Stored) -> None:
-    call = struct_at(Call, call_at)
-    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
-    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
-    at = rows.indptr[call.first] + place_in_row
-    find_all(ensemble, stored, node, at, at + 1, rows, work)
-    add_rows(ensemble, stored, node, work, 0, 0)
-    scale_sums(ensemble, node, work, 0)
-
-
-@inlined
-def _stored(call: Call, samples: Stored) -> Stored:
-    ensemble = struct_at(TreeEnsemble, call.ensemble, samples)
-    return ensemble.sparse, ensemble.dense
+def _score_feature(call_at: I64, node: int, place_in_row: int, samples: Samples) -> None:
+    scored = _scored(call_at, samples)
+    at = scored.rows.indptr[struct_at(Call, call_at).first] + place_in_row
+    find_all(scored, node, at, at + 1)
+    add_rows(scored, node, 0, 0)
+    scale_sums(scored.ensemble, node, scored.work, 0)
 
 
 @inlined

@@ -20,9 +20,9 @@ from model_store.compiled.vectors import vadd, vbroadcast, vexp, vload, vlog, vm
 from model_store.ensemble import LANES, LINK_CODES, TreeEnsemble
 from model_store.extras import Calibration
 from service.kernels.search.calibrated import calibrated
-from service.kernels.search.call import Call, Search
-from service.kernels.search.scoring import Scorer, score_alone
-from service.kernels.search.workspace import Entries, Workspace
+from service.kernels.search.call import Call
+from service.kernels.search.scoring import ALONE, Parts, call_scorer, parts_of
+from service.kernels.search.workspace import Entries
 
 HINGE3, LOGISTIC, SOFTMAX = (LINK_CODES[link] for link in ("hinge3", "logistic", "softmax"))
 
@@ -141,34 +141,31 @@ def start_row(ensemble: TreeEnsemble, row: int, queue: QueueWorkspace) -> None:
 
 
 @inlined
-def record_children(
-    ensemble: TreeEnsemble, link: int, node: int, queue: QueueWorkspace, margins: F32
-) -> None:
+def record_children(parts: Parts[QueueWorkspace], node: int, margins: F32) -> None:
     """Turn the margins of the node's children into their log-scores."""
+    ensemble, queue = parts.ensemble, parts.own
     score = queue.node_score[node]
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
-    log_links(link, n_children, margins)
+    log_links(parts.search.link, n_children, margins)
     for j in range(n_children):
         queue.node_score[child + j] = score + margins[j]
         queue.node_stamp[child + j] = queue.stamp[0]
 
 
 @inlined
-def expand(
-    ensemble: TreeEnsemble, link: int, node: int, scorer: Scorer, queue: QueueWorkspace, work: Workspace
-) -> None:
+def expand(parts: Parts[QueueWorkspace], node: int) -> None:
     """See to it that the children of a node whose log-score is known have theirs."""
-    if queue.node_stamp[ensemble.child_ptr[node]] != queue.stamp[0]:
-        score_alone(scorer, node, queue.row[0])
-        record_children(ensemble, link, node, queue, work.margins[0])
+    queue = parts.own
+    if queue.node_stamp[parts.ensemble.child_ptr[node]] != queue.stamp[0]:
+        call_scorer(parts.scorer, ALONE, node, queue.row[0], 0)
+        record_children(parts, node, parts.work.margins[0])
 
 
 @inlined
-def label_probability(
-    ensemble: TreeEnsemble, link: int, label: int, scorer: Scorer, queue: QueueWorkspace, work: Workspace
-) -> np.float32:
+def label_probability(parts: Parts[QueueWorkspace], label: int) -> np.float32:
     """Return the label's probability, scoring the chunks on its paths that are not scored yet."""
+    ensemble, queue = parts.ensemble, parts.own
     n_trees = ensemble.label_leaf.shape[0]
     total = np.float32(0.0)
     for tree in range(n_trees):
@@ -179,7 +176,7 @@ def label_probability(
             node = ensemble.parent[leaf]
             while queue.node_stamp[node] != queue.stamp[0]:
                 node = ensemble.parent[node]
-            expand(ensemble, link, node, scorer, queue, work)
+            expand(parts, node)
         total += np.exp(queue.node_score[leaf])
     return total / np.float32(n_trees)
 
@@ -195,15 +192,13 @@ def score_rows(call_at: I64, label_ptr: I64, labels: I32, score_out: F32, log_ou
 
     Cost: the chunks on the labels' paths, each once a row.
     """
-    call = struct_at(Call, call_at)
-    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
-    link = struct_at(Search, call.search).link
-    work, queue = struct_at(Workspace, call.work), struct_at(QueueWorkspace, call.own)
+    call, parts = struct_at(Call, call_at), parts_of(call_at, QueueWorkspace)
+    ensemble, queue = parts.ensemble, parts.own
     knots = struct_at(Calibration, call.calibration)
     for row in range(call.first, call.last):
         start_row(ensemble, row, queue)
         for i in range(label_ptr[row], label_ptr[row + 1]):
-            score_out[i] = label_probability(ensemble, link, labels[i], scorer, queue, work)
+            score_out[i] = label_probability(parts, labels[i])
             if len(knots.x) > 0:
                 score_out[i] = calibrated(knots.x, knots.y, score_out[i])
             log_out[i] = np.log(score_out[i])

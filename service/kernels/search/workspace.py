@@ -6,7 +6,6 @@ What a traversal needs besides stands below, and in `scores`.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.bits import GROUP_BITS
 from model_store.compiled.handles import F32_1, F32_2, F32_3, I32_1, I32_2, I64_1, I64_2, U8_1, handle, zeros
@@ -164,19 +163,27 @@ def widest_level(beam_width: int, n_levels: int, n_chunks: int, has_thresholds: 
 
 
 class BeamShape:
-    """What of an ensemble decides how large its beam workspaces are; the same for all of them."""
+    """What of an ensemble decides how large its beam workspaces are; the same for all of them.
+
+    n_levels   of the deepest tree
+    below      uint8[C]: what the children of each chunk's node are
+    """
 
     def __init__(self, ensemble: TreeEnsemble) -> None:
         self.n_trees = int(ensemble.child_ptr[0])
-        self.below = _children_kinds(ensemble)
+        is_inner, parent = ensemble.node_chunk >= 0, ensemble.parent[self.n_trees :]
+        n_children = np.diff(ensemble.child_ptr)[is_inner]
+        chunk_of_inner = ensemble.node_chunk[parent][is_inner[self.n_trees :]]
+        n_inner = np.bincount(chunk_of_inner, None, len(n_children))
+        kinds = np.select([n_inner == 0, n_inner == n_children], [ALL_LEAVES, ALL_INNER], MIXED)
+        self.below = kinds.astype(np.uint8)
         self._width = widest_chunk(ensemble)
-        self._leafy = _leafy_chunks_a_level(ensemble, self.below)
+        levels = levels_of(ensemble.child_ptr, self.n_trees)
+        chunks = [ensemble.node_chunk[level.start : level.stop] for level in levels]
+        has_leaves = [self.below[of_level[of_level >= 0]] != ALL_INNER for of_level in chunks]
+        self._leafy = [*(int(np.count_nonzero(of_level)) for of_level in has_leaves), 0]
+        self.n_levels = len(self._leafy)
         self._in_rounds = np.array([self.n_trees == 1 and n > 0 for n in [*self._leafy, 0]], np.uint8)
-
-    @property
-    def n_levels(self) -> int:
-        """The levels of the deepest tree."""
-        return len(self._leafy)
 
     def saved_nodes(self, beam_width: int) -> int:
         """Return how many nodes with leaves a beam visits in a tree at most."""
@@ -202,24 +209,6 @@ class BeamShape:
         }
         arrays = zeros(BeamWorkspace, shapes)
         return BeamWorkspace(below=self.below, in_rounds=self._in_rounds, **arrays)
-
-
-def _children_kinds(ensemble: TreeEnsemble) -> NDArray[np.uint8]:
-    """Return for each chunk what its node's children are."""
-    n_trees = int(ensemble.child_ptr[0])
-    is_inner = ensemble.node_chunk >= 0
-    n_children = np.diff(ensemble.child_ptr)[is_inner]
-    n_inner = np.bincount(
-        ensemble.node_chunk[ensemble.parent[n_trees:]][is_inner[n_trees:]], None, len(n_children)
-    )
-    return np.select([n_inner == 0, n_inner == n_children], [ALL_LEAVES, ALL_INNER], MIXED).astype(np.uint8)
-
-
-def _leafy_chunks_a_level(ensemble: TreeEnsemble, below: NDArray[np.uint8]) -> list[int]:
-    """Return how many nodes of each level, of all trees, have leaves among their children, and 0 at last."""
-    levels = levels_of(ensemble.child_ptr, int(ensemble.child_ptr[0]))
-    chunks = [ensemble.node_chunk[level.start : level.stop] for level in levels]
-    return [*(int(np.count_nonzero(below[of_level[of_level >= 0]] != ALL_INNER)) for of_level in chunks), 0]
 
 
 _ENTRIES_A_TREE = 4
@@ -278,40 +267,34 @@ class RoutingWorkspace(NamedTuple):
         return Entries(self.entry_node, self.entry_row)
 
 
-class RoutingShape:
-    """What of a model decides how large its routing workspaces are.
+def routing_rows(n_rows: int, n_trees: int) -> int:
+    """Return how many of n_rows rows to send down so many trees together, at least 1."""
+    return max(1, min(n_rows, _BLOCK_ROWS_MAX, _LEAVES_MAX // (_ENTRIES_A_TREE * n_trees)))
+
+
+def make_routing(
+    ensemble: TreeEnsemble, n_labels: int, n_mapped: int, *, block_rows: int, top_r: int
+) -> RoutingWorkspace:
+    """Allocate the buffers for blocks of up to `block_rows` rows.
 
     n_mapped  the features of a dense row; 0 for a model that does not re-rank
+
+    One row alone always finds room: it enters each inner node and each leaf at most once.
     """
-
-    def __init__(self, ensemble: TreeEnsemble, n_labels: int, n_mapped: int) -> None:
-        self._n_trees = int(ensemble.child_ptr[0])
-        self._n_chunks = len(ensemble.directory)
-        self._n_leaves = int(np.count_nonzero(np.diff(ensemble.leaf_ptr)))
-        self._widest = int(np.diff(ensemble.child_ptr).max())
-        self._n_labels = n_labels
-        self._n_mapped = n_mapped
-
-    def block_rows(self, n_rows: int) -> int:
-        """Return how many rows to send down together, at least 1."""
-        return max(1, min(n_rows, _BLOCK_ROWS_MAX, _LEAVES_MAX // (_ENTRIES_A_TREE * self._n_trees)))
-
-    def make(self, *, block_rows: int, top_r: int) -> RoutingWorkspace:
-        """Allocate the buffers for blocks of up to `block_rows` rows.
-
-        One row alone always finds room: it enters each inner node and each leaf at most once.
-        """
-        n_entries = max(_ENTRIES_A_TREE * block_rows, self._n_chunks) + self._widest
-        n_leaves = max(_ENTRIES_A_TREE * block_rows * self._n_trees, self._n_leaves) + self._widest
-        shapes = {
-            "entry_node entry_row entry_tree next_node next_row next_tree": n_entries,
-            "chunk_ptr": self._n_chunks + 1,
-            "leaf_node leaf_row leaf_tree leaf_order": n_leaves,
-            "row_ptr": block_rows + 1,
-            "tree_ptr": self._n_trees + 1,
-            "tree_leaves": self._n_trees,
-            "label_sum label_seen": self._n_labels,
-            "dense_row": self._n_mapped,
-            "best_score best_label": top_r,
-        }
-        return RoutingWorkspace(**zeros(RoutingWorkspace, shapes))
+    n_trees, n_chunks = int(ensemble.child_ptr[0]), len(ensemble.directory)
+    widest = int(np.diff(ensemble.child_ptr).max())
+    n_entries = max(_ENTRIES_A_TREE * block_rows, n_chunks) + widest
+    n_filled = int(np.count_nonzero(np.diff(ensemble.leaf_ptr)))
+    n_leaves = max(_ENTRIES_A_TREE * block_rows * n_trees, n_filled) + widest
+    shapes = {
+        "entry_node entry_row entry_tree next_node next_row next_tree": n_entries,
+        "chunk_ptr": n_chunks + 1,
+        "leaf_node leaf_row leaf_tree leaf_order": n_leaves,
+        "row_ptr": block_rows + 1,
+        "tree_ptr": n_trees + 1,
+        "tree_leaves": n_trees,
+        "label_sum label_seen": n_labels,
+        "dense_row": n_mapped,
+        "best_score best_label": top_r,
+    }
+    return RoutingWorkspace(**zeros(RoutingWorkspace, shapes))

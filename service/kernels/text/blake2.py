@@ -4,9 +4,9 @@ Source: RFC 7693. Only what these need: one key for many messages, whose block i
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import U8, U64
 
 MAC_BYTES = 16
 BLOCK_BYTES = 128
@@ -37,22 +37,11 @@ _SIGMA = np.array(
         [13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10],
         [6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5],
         [10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0],
-        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
-        [14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3],
     ],
     np.uint8,
 )
 _MIXED = np.array(
-    [
-        [0, 4, 8, 12],
-        [1, 5, 9, 13],
-        [2, 6, 10, 14],
-        [3, 7, 11, 15],
-        [0, 5, 10, 15],
-        [1, 6, 11, 12],
-        [2, 7, 8, 13],
-        [3, 4, 9, 14],
-    ],
+    [[j, 4 + (j + k) % 4, 8 + (j + 2 * k) % 4, 12 + (j + 3 * k) % 4] for k in (0, 1) for j in range(4)],
     np.uint8,
 )
 """The words that a step of a round mixes: columns, then diagonals."""
@@ -67,9 +56,7 @@ def _turned(word: np.uint64, by: int) -> np.uint64:
 
 
 @inlined
-def _compress(
-    state: NDArray[np.uint64], words: NDArray[np.uint64], n_bytes: int, is_last: bool, v: NDArray[np.uint64]
-) -> None:
+def _compress(state: U64, words: U64, n_bytes: int, is_last: bool, v: U64) -> None:
     """Absorb a block of 16 words into the state, n_bytes being counted up to its end; section 3.2."""
     for i in range(8):
         v[i] = state[i]
@@ -80,11 +67,11 @@ def _compress(
     for turn in range(12):
         for step in range(8):
             a, b, c, d = _MIXED[step, 0], _MIXED[step, 1], _MIXED[step, 2], _MIXED[step, 3]
-            v[a] = v[a] + v[b] + words[_SIGMA[turn, 2 * step]]
+            v[a] = v[a] + v[b] + words[_SIGMA[turn % 10, 2 * step]]
             v[d] = _turned(v[d] ^ v[a], _TURNS[0])
             v[c] = v[c] + v[d]
             v[b] = _turned(v[b] ^ v[c], _TURNS[1])
-            v[a] = v[a] + v[b] + words[_SIGMA[turn, 2 * step + 1]]
+            v[a] = v[a] + v[b] + words[_SIGMA[turn % 10, 2 * step + 1]]
             v[d] = _turned(v[d] ^ v[a], _TURNS[2])
             v[c] = v[c] + v[d]
             v[b] = _turned(v[b] ^ v[c], _TURNS[3])
@@ -93,7 +80,7 @@ def _compress(
 
 
 @kernel
-def absorb_key(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def absorb_key(key: U64) -> U64:
     """Return the state, uint64[8], in which a key of 32 bytes, uint64[4], has been absorbed."""
     block, v = np.zeros(_WORDS, np.uint64), np.empty(_WORDS, np.uint64)
     block[:4] = key
@@ -104,7 +91,7 @@ def absorb_key(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 @inlined
-def append_mac(keyed: NDArray[np.uint64], message: NDArray[np.uint8], n_bytes: int) -> None:
+def append_mac(keyed: U64, message: U8, n_bytes: int) -> None:
     """Write the MAC of message[:n_bytes], n_bytes > 0, after it.
 
     Parameters: keyed uint64[8], what `absorb_key` returned; message uint8[..], which has room for whole

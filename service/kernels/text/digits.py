@@ -6,10 +6,13 @@ orjson's: `0.25`, `1e-7`, `120.0`, `1e+13`, so that a kernel and the library wri
 Decimal numbers are read out of bytes, too.
 """
 
+import math
+from fractions import Fraction
+
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
+from model_store.compiled.handles import U8
 
 TEXT_BYTES_MAX = 20
 """No score is written with more bytes."""
@@ -19,18 +22,11 @@ _32, _LOW_32 = np.uint64(32), np.uint64(0xFFFFFFFF)
 _ZERO, _NINE, _PLUS, _MINUS, _DOT, _E, _SMALL_E = 48, 57, 43, 45, 46, 69, 101
 
 
-def _power_of_ten(k: int) -> int:
-    """Return floor(10^k * 2^s) + 1 for the s that gives it 64 bits; the power itself where it is exact."""
-    shift = 63 - (k * 1741647 >> 19)
-    if k >= 0:
-        power = int(10**k)
-        scaled, lost = (power << shift, 0) if shift >= 0 else divmod(power, 1 << -shift)
-    else:
-        scaled, lost = divmod(1 << shift, int(10**-k))
-    return scaled + (1 if lost else 0)
-
-
-_POWERS = np.array([_power_of_ten(k) for k in range(_K_MIN, _K_MAX + 1)], np.uint64)
+_EXACT_POWERS = [
+    Fraction(10) ** k * Fraction(2) ** (63 - (k * 1741647 >> 19)) for k in range(_K_MIN, _K_MAX + 1)
+]
+_POWERS = np.array([math.ceil(power) for power in _EXACT_POWERS], np.uint64)
+"""Of ten, each times the power of two that gives it 64 bits, rounded up."""
 
 
 @inlined
@@ -76,7 +72,7 @@ def shortest(bits: np.uint32) -> tuple[np.int64, np.int64]:
 
 
 @inlined
-def _write_digits(digits: np.int64, n: int, out: NDArray[np.uint8], at: int) -> None:
+def _write_digits(digits: np.int64, n: int, out: U8, at: int) -> None:
     for i in range(at + n - 1, at - 1, -1):
         out[i] = _ZERO + digits % 10
         digits //= 10
@@ -92,7 +88,7 @@ def _length(digits: np.int64) -> int:
 
 
 @inlined
-def write_integer(number: np.int64, out: NDArray[np.uint8], at: int) -> int:
+def write_integer(number: np.int64, out: U8, at: int) -> int:
     """Write a number of at least 0 at out[at]; return where it ends."""
     n = _length(number)
     _write_digits(number, n, out, at)
@@ -100,14 +96,14 @@ def write_integer(number: np.int64, out: NDArray[np.uint8], at: int) -> int:
 
 
 @inlined
-def _write_exponent(exponent: int, out: NDArray[np.uint8], at: int) -> int:
+def _write_exponent(exponent: int, out: U8, at: int) -> int:
     out[at] = _SMALL_E
     out[at + 1] = _MINUS if exponent < 0 else _PLUS
     return write_integer(np.int64(abs(exponent)), out, at + 2)
 
 
 @inlined
-def write_float32(bits: np.uint32, out: NDArray[np.uint8], at: int) -> int:
+def write_float32(bits: np.uint32, out: U8, at: int) -> int:
     """Write the finite float32 with these bits, not below 0, at out[at]; return where it ends."""
     if bits == 0:
         out[at], out[at + 1], out[at + 2] = _ZERO, _DOT, _ZERO
@@ -162,7 +158,7 @@ def is_digit(byte: int) -> bool:
 
 
 @inlined
-def parse_id(data: NDArray[np.uint8], i: int, limit: int) -> tuple[int, int]:
+def parse_id(data: U8, i: int, limit: int) -> tuple[int, int]:
     """Read the unsigned integer at data[i]; return (it, where it ends).
 
     It ends at i when there is none. One at or above `limit` (below 2^40) is returned as some number that is.
@@ -177,7 +173,7 @@ def parse_id(data: NDArray[np.uint8], i: int, limit: int) -> tuple[int, int]:
 
 
 @inlined
-def _digits(data: NDArray[np.uint8], i: int, whole: np.uint64, n: int) -> tuple[np.uint64, int, int, int]:
+def _digits(data: U8, i: int, whole: np.uint64, n: int) -> tuple[np.uint64, int, int, int]:
     """Read digits on from `whole`, which has n; return (whole, n, digits dropped after _DIGITS_MAX, end)."""
     dropped = 0
     while is_digit(data[i]):
@@ -191,7 +187,7 @@ def _digits(data: NDArray[np.uint8], i: int, whole: np.uint64, n: int) -> tuple[
 
 
 @inlined
-def _exponent(data: NDArray[np.uint8], i: int) -> tuple[int, int, bool]:
+def _exponent(data: U8, i: int) -> tuple[int, int, bool]:
     """Read what follows the `e` before data[i]; return (the exponent, its end, whether there is one)."""
     sign = -1 if data[i] == _MINUS else 1
     if data[i] == _MINUS or data[i] == _PLUS:
@@ -223,7 +219,7 @@ def _rounded(whole: np.uint64, power: int) -> tuple[np.float32, int]:
 
 
 @inlined
-def parse_decimal(data: NDArray[np.uint8], i: int) -> tuple[np.float32, int, int]:
+def parse_decimal(data: U8, i: int) -> tuple[np.float32, int, int]:
     """Read the decimal number at data[i]; return (it, where it ends, EXACT or another of the codes above).
 
     The grammar is `[+-] digits [. digits] [e [+-] digits]` with digits on one side of the point at least. The

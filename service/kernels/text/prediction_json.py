@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import F32, I32, I64, U8, U64
 from service.kernels.text.blake2 import BLOCK_BYTES, MAC_BYTES, append_mac
 from service.kernels.text.digits import TEXT_BYTES_MAX, write_float32, write_integer
 
@@ -37,7 +37,7 @@ class Seal(NamedTuple):
     model   the model's hash, 4 bytes; expiry in seconds since 1970
     """
 
-    keyed: NDArray[np.uint64]
+    keyed: U64
     model: int
     version: int
     epoch: int
@@ -45,7 +45,7 @@ class Seal(NamedTuple):
 
 
 @inlined
-def copy_text(text: NDArray[np.uint8], out: NDArray[np.uint8], at: int) -> int:
+def copy_text(text: U8, out: U8, at: int) -> int:
     """Write a text at out[at]; return where it ends."""
     for i in range(len(text)):
         out[at + i] = text[i]
@@ -53,7 +53,7 @@ def copy_text(text: NDArray[np.uint8], out: NDArray[np.uint8], at: int) -> int:
 
 
 @inlined
-def write_name(utf8: NDArray[np.uint8], start: int, end: int, out: NDArray[np.uint8], at: int) -> int:
+def write_name(utf8: U8, start: int, end: int, out: U8, at: int) -> int:
     """Write a name as the inside of a JSON string: names have no control characters (NameTable)."""
     for i in range(start, end):
         if utf8[i] == _QUOTE or utf8[i] == _BACKSLASH:
@@ -65,7 +65,7 @@ def write_name(utf8: NDArray[np.uint8], start: int, end: int, out: NDArray[np.ui
 
 
 @inlined
-def pack(number: int | np.int64, n_bytes: int, out: NDArray[np.uint8], at: int) -> int:
+def pack(number: int | np.int64, n_bytes: int, out: U8, at: int) -> int:
     """Write an integer, the least byte first; return the place after it."""
     for _ in range(n_bytes):
         out[at] = number & 255
@@ -75,7 +75,7 @@ def pack(number: int | np.int64, n_bytes: int, out: NDArray[np.uint8], at: int) 
 
 
 @inlined
-def _write_base64(data: NDArray[np.uint8], n: int, out: NDArray[np.uint8], at: int) -> int:
+def _write_base64(data: U8, n: int, out: U8, at: int) -> int:
     """Write data[:n] in the URL-safe alphabet of RFC 4648, without padding; return the place after it."""
     for i in range(0, n, 3):
         bits = np.int64(data[i]) << 16
@@ -91,16 +91,14 @@ def _write_base64(data: NDArray[np.uint8], n: int, out: NDArray[np.uint8], at: i
 
 @kernel
 def write_predictions(
-    spans: tuple[
-        NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.uint8]
-    ],
-    thresholds: NDArray[np.float32],
-    names: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint8]],
-    seal: tuple[NDArray[np.uint64], int, int, int, int],
+    spans: tuple[I64, I64, I32, F32, U8],
+    thresholds: F32,
+    names: tuple[I64, U8, U8],
+    seal: tuple[U64, int, int, int, int],
     serial: int,
-    token: NDArray[np.uint8],
-    out: NDArray[np.uint8],
-    ends_out: NDArray[np.int64],
+    token: U8,
+    out: U8,
+    ends_out: I64,
 ) -> bool:
     """Write `{"labels":[{"label":"a","id":3,"score":0.5},...],"prediction_id":"...","exact":false}` a row.
 

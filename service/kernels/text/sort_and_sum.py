@@ -91,22 +91,14 @@ def narrow_features(indptr: I64, indices: NDArray[Any], features_out: I32) -> tu
     return bool(ascends), int(least), int(greatest)
 
 
-@kernel
 def sort_labels(indptr: I64, indices: I32) -> int:
     """Sort each row of labels and drop repeated ones, in place; the rows are packed to the front.
 
     Parameters: indptr int64[n + 1] (indptr[0] = 0), indices int32[nnz]; both are written. Returns nnz after.
     """
-    out, start = 0, indptr[0]
-    for row in range(len(indptr) - 1):
-        end = indptr[row + 1]
-        if not _ascending(indices, start, end):
-            indices[start:end].sort()
-        for i in range(start, end):
-            if i == start or indices[i] != indices[i - 1]:
-                # out <= i, so what is read next is never overwritten; the one before is compared first
-                indices[out] = indices[i]
-                out += 1
-        indptr[row + 1] = out
-        start = end
-    return out
+    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    pairs = np.sort(rows << _32 | indices[: len(rows)])
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+    indices[: len(pairs)] = pairs & _LOW_32
+    indptr[1:] = np.searchsorted(pairs >> _32, np.arange(1, len(indptr)))
+    return len(pairs)

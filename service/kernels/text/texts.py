@@ -16,15 +16,7 @@ from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import I32_1, I64_1, U8, U8_1, Handle, handle, struct_at
 from model_store.names import AFTER_SURROGATES, HIGH_SURROGATE, NO_CODE, PLANE_1, code_of, size_of
 from service.base.rows import RowArrays
-from service.kernels.text.sparse_json import (
-    CLOSE,
-    COLON,
-    END,
-    OPEN,
-    after,
-    after_key,
-    skip_blanks,
-)
+from service.kernels.text.sparse_json import CLOSE, COLON, END, OPEN, after, after_key, skip_blanks
 
 QUOTE, _BACKSLASH, _BLANK, _HYPHEN, _U = 34, 92, 32, 45, 117
 _ESCAPED = np.frombuffer(b'"\\/bfnrt', np.uint8)

@@ -4,6 +4,8 @@ Vectors are compressed sparse rows: indptr int64[n + 1], indices int32[nnz], val
 has length 1 (or is empty). `members` are the rows that take part, int32, ascending, without repeats.
 """
 
+from typing import TypeAlias
+
 import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
@@ -13,18 +15,19 @@ from model_store.ensemble import LANES
 from service.base.rows import LabelRows, SparseRows
 from service.kernels.training.random import random_below, shuffle
 
+_Vectors: TypeAlias = tuple[I64, I32, F32]
+
 GAIN_MIN = 1e-4
 """Rounds stop when the mean similarity of a vector to its centre grows by less (Prabhu et al. 2018)."""
 
 
 @inlined
-def _similarities(
-    indptr: I64, indices: I32, values: F32, members: I32, side: I64, sums: F32, near_out: F32
-) -> None:
+def _similarities(vectors: _Vectors, members: I32, side: I64, sums: F32, near_out: F32) -> None:
     """Write each vector's similarity to the centres of both sides; side -1: the vector is in neither.
 
     The length of a sum s of vectors v is found by |s|^2 = sum of v . s, so the sums are never scaled.
     """
+    indptr, indices, values = vectors
     for i in range(len(members)):
         if side[i] >= 0:
             for e in range(indptr[members[i]], indptr[members[i] + 1]):
@@ -86,7 +89,7 @@ def bisect(
     near = np.empty((n, 2), np.float32)
     best = -np.inf
     for _ in range(rounds_max):
-        _similarities(indptr, indices, values, members, side, sums, near)
+        _similarities((indptr, indices, values), members, side, sums, near)
         order = np.argsort((near[:, 1] - near[:, 0]).astype(np.float64), kind="mergesort")
         total = 0.0
         for k in range(n):
@@ -114,16 +117,10 @@ def _rank_features(indptr: I64, indices: I32, members: I32, rank: I32) -> int:
 
 @inlined
 def _assign(
-    indptr: I64,
-    indices: I32,
-    values: F32,
-    members: I32,
-    rank: I32,
-    centres: F32,
-    n_clusters: int,
-    cluster_out: I64,
+    vectors: _Vectors, members: I32, rank: I32, centres: F32, n_clusters: int, cluster_out: I64
 ) -> float:
     """Give each vector to its nearest centre, of equal ones the first; return the sum of similarities."""
+    indptr, indices, values = vectors
     width = centres.shape[1]
     scores = np.empty(width, np.float32)
     total = 0.0
@@ -140,10 +137,9 @@ def _assign(
 
 
 @inlined
-def _centres(
-    indptr: I64, indices: I32, values: F32, members: I32, cluster: I64, rank: I32, centres: F32
-) -> None:
+def _centres(vectors: _Vectors, members: I32, cluster: I64, rank: I32, centres: F32) -> None:
     """Write the normalised sum of each cluster into its column of `centres` (rows: ranks of features)."""
+    indptr, indices, values = vectors
     centres[:] = 0
     for i in range(len(members)):
         if cluster[i] >= 0:
@@ -198,8 +194,8 @@ def kmeans(
     centres = np.empty((n_used, width), np.float32)
     best = -np.inf
     for _ in range(rounds_max):
-        _centres(indptr, indices, values, members, cluster, rank, centres)
-        total = _assign(indptr, indices, values, members, rank, centres, n_clusters, cluster)
+        _centres((indptr, indices, values), members, cluster, rank, centres)
+        total = _assign((indptr, indices, values), members, rank, centres, n_clusters, cluster)
         if total <= best + GAIN_MIN * n:
             break
         best = total

@@ -191,33 +191,15 @@ def count_features(indptr: I64, indices: I32, rows: I32, seen: U8) -> int:
     return count
 
 
-@kernel
 def pack_tile(weights: F32, ascending: I64, n_children: int, prune: float, counts_out: I32) -> tuple[U8, F32]:
     """Return the weights of a tile that are kept (not 0, |w| >= prune), by ascending feature, then child.
 
     counts_out  int32[m]  kept weights of each feature, in the order of `ascending`
     """
-    nnz = 0
-    for k in range(len(ascending)):
-        count = 0
-        for c in range(n_children):
-            w = weights[ascending[k], c]
-            if w != 0 and abs(w) >= prune:
-                count += 1
-        counts_out[k] = count
-        nnz += count
-    lane = np.empty(nnz, np.uint8)
-    kept = np.empty(nnz, np.float32)
-    at = 0
-    for k in range(len(ascending)):
-        if counts_out[k]:
-            for c in range(n_children):
-                w = weights[ascending[k], c]
-                if w != 0 and abs(w) >= prune:
-                    lane[at] = c
-                    kept[at] = w
-                    at += 1
-    return lane, kept
+    tile = weights[ascending, :n_children]
+    is_kept = (tile != 0) & (np.abs(tile) >= np.float64(prune))
+    counts_out[:] = np.count_nonzero(is_kept, axis=1)
+    return np.nonzero(is_kept)[1].astype(np.uint8), tile[is_kept]
 
 
 @kernel

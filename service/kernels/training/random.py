@@ -3,13 +3,13 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
+from model_store.compiled.handles import I32, U64
 
 
 @inlined
-def next_random(state: NDArray[np.uint64]) -> Any:
+def next_random(state: U64) -> Any:
     """Return the next 64 random bits and advance the state.
 
     Source: splitmix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators", figure 17).
@@ -24,14 +24,14 @@ def next_random(state: NDArray[np.uint64]) -> Any:
 
 
 @inlined
-def random_below(state: NDArray[np.uint64], n: int) -> Any:
+def random_below(state: U64, n: int) -> Any:
     """Return a random integer in [0, n), 0 < n < 2^31; its bias is below n / 2^32."""
     high = next_random(state) >> np.uint64(32)
     return np.int64((high * np.uint64(n)) >> np.uint64(32))
 
 
 @inlined
-def shuffle(items: NDArray[np.int32], n: int, state: NDArray[np.uint64]) -> None:
+def shuffle(items: I32, n: int, state: U64) -> None:
     """Put the first n items into random order (Fisher and Yates)."""
     for i in range(n - 1, 0, -1):
         j = random_below(state, i + 1)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_store.ensemble import LINK_CODES, Weights
-from model_store.store import Store
+from model_store.version import model_of
 from service.base.rows import SparseRows
 from service.inference.explain import FEATURES_MAX, most_shares, told_shares, top_features
-from service.inference.label_weights import leaf_weights, mean_weights, strongest
+from service.inference.label_weights import _named, leaf_weights, mean_weights
 from service.inference.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
 from service.inference.predictor import PredictOptions, Predictor
 from service.kernels.search.call import Search
@@ -93,12 +93,9 @@ def test_the_features_chosen_are_those_of_a_sort(added):
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["one-tree", "three-trees"])
-def predictor(tmp_path_factory, request):
-    store = Store(tmp_path_factory.mktemp("store"))
-    store.publish(
-        "small", small_draft(3, n_labels=40, n_features=70, n_trees=request.param, arity=4, share=0.2)
-    )
-    return Predictor(store.open("small"))
+def predictor(request):
+    draft = small_draft(3, n_labels=40, n_features=70, n_trees=request.param, arity=4, share=0.2)
+    return Predictor(model_of(draft))
 
 
 def test_the_last_score_is_the_labels(predictor):
@@ -142,11 +139,9 @@ def test_an_empty_row_and_values_that_overflow_have_explanations(predictor):
     assert np.isfinite([share.contribution for share in shares]).all()
 
 
-def test_a_tree_without_the_label_has_no_path(tmp_path):
+def test_a_tree_without_the_label_has_no_path():
     trees, ensemble = random_forest(4, n_trees=3, n_labels=30, n_features=20, arity=3)
-    store = Store(tmp_path)
-    store.publish("holes", small_draft(n_labels=30, n_features=20, n_trees=3, ensemble=ensemble))
-    predictor = Predictor(store.open("holes"))
+    predictor = Predictor(model_of(small_draft(n_labels=30, n_features=20, n_trees=3, ensemble=ensemble)))
     rows = SparseRows(*random_rows(4, 1, 20), 20)
     for label in range(30):
         found = [len(path) > 0 for path in predictor.explain(rows, 0, label).trees]
@@ -209,5 +204,7 @@ def test_means_count_a_tree_without_the_feature_as_zero() -> None:
 
 
 def test_the_strongest_are_the_largest_in_size_and_of_equals_the_first() -> None:
-    assert strongest(np.array([1, -3, 2, 3, 0.5], np.float32), 3).tolist() == [1, 3, 2]
-    assert strongest(np.empty(0, np.float32), 3).tolist() == []
+    weights = np.array([1, -3, 2, 3, 0.5], np.float32)
+    told = _named(np.arange(5, dtype=np.int32), weights, None, 3)
+    assert [int(each["feature"]) for each in told] == [1, 3, 2]
+    assert _named(np.empty(0, np.int32), weights[:0], None, 3) == []

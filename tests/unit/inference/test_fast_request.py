@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_store.names import build_names
-from model_store.store import Store
-from model_store.version import Model
+from model_store.version import Model, model_of
 from service.base.rows import SparseRows
 from service.features import Featurizer, load_featurizer
 from service.features.request_bodies import BodyForms, BodyQuery
@@ -37,12 +36,10 @@ TOKENS = Tokens([b"key"], 1000)
 KINDS = ["label-tree", "decision-tree"]
 
 
-def opened(store: Store, kind: Any, names: list[str] | None = None, n_trees: int = 2) -> Model:
+def opened(kind: Any, names: list[str] | None = None, n_trees: int = 2) -> Model:
     changes: dict[str, Any] = {} if names is None else {"labels": build_names(names)}
     changes |= {"features": {"kind": "raw", "norm": "l2"}, "n_trees": n_trees}
-    draft = small_draft(3, kind=kind, n_labels=40, **changes)
-    store.publish(kind, draft)
-    return store.open(kind)
+    return model_of(small_draft(3, kind=kind, n_labels=40, **changes))
 
 
 class Both:
@@ -113,9 +110,8 @@ class Both:
 
 
 @pytest.fixture(scope="module", params=[(kind, n_trees) for kind in KINDS for n_trees in (1, 2)], ids=str)
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    kind, n_trees = request.param
-    return Both(opened(Store(tmp_path_factory.mktemp("store")), kind, n_trees=n_trees))
+def both(request: pytest.FixtureRequest) -> Both:
+    return Both(opened(request.param[0], n_trees=request.param[1]))
 
 
 instances = st.lists(
@@ -197,10 +193,10 @@ def test_more_values_labels_and_rows_than_there_was_room_for(both: Both) -> None
             assert both.from_rows(rows, top_r, beam_width) == found
 
 
-def test_names_that_are_longer_than_expected(tmp_path: Any) -> None:
+def test_names_that_are_longer_than_expected() -> None:
     names = [f'"{i}\\' + "é" * 1900 for i in range(40)]
     for kind in KINDS:
-        both = Both(opened(Store(tmp_path), kind, names))
+        both = Both(opened(kind, names))
         row = {"indices": [1, 2], "values": [1, 0.5]}
         body = orjson.dumps({"instances": [row, row], "top_r": 9})
         found = both.plainly(body)
@@ -208,8 +204,8 @@ def test_names_that_are_longer_than_expected(tmp_path: Any) -> None:
         assert (found.n_rows, found.json) == (2, both.generally([row, row], 9, 10))
 
 
-def test_children_beyond_the_limit(tmp_path: Any) -> None:
-    both = Both(opened(Store(tmp_path), "label-tree"))
+def test_children_beyond_the_limit() -> None:
+    both = Both(opened("label-tree"))
     body = b'{"instances":[{"indices":[1],"values":[1]}]}'
     n_children = both.predictor.children_scored(10)
     for most, is_taken in ((n_children, True), (n_children - 1, False)):

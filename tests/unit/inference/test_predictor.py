@@ -2,7 +2,6 @@
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -10,9 +9,8 @@ import numpy as np
 import pytest
 
 import service.inference.predictor as predictor_module
-from model_store.store import Store
-from model_store.version import Model
-from service.base.errors import Unavailable, UnknownLabel
+from model_store.version import Model, model_of
+from service.base.errors import UnknownLabel
 from service.base.rows import SparseRows
 from service.inference.answering import Predictions
 from service.inference.explain import FEATURES_MAX
@@ -43,25 +41,20 @@ OPTIONS = [
 ]
 
 
-def published_forest(root: Path, link: str, **changes: Any) -> tuple[list[Any], Model]:
+def forest_of(link: str, **changes: Any) -> tuple[list[Any], Model]:
     trees, ensemble = random_decision_forest(4, n_trees=3, n_labels=N_LABELS, n_features=N_FEATURES, arity=4)
-    store = Store(root)
     shape = {"n_labels": N_LABELS, "n_features": N_FEATURES, "kind": "decision-tree", "link": link}
-    store.publish("small", small_draft(**{**shape, "ensemble": ensemble, **changes}))
-    return trees, store.open("small")
+    return trees, model_of(small_draft(**{**shape, "ensemble": ensemble, **changes}))
 
 
 @pytest.fixture(scope="module", params=LABEL_TREES + FORESTS)
-def model(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Model:
-    root = tmp_path_factory.mktemp("store")
+def model(request: pytest.FixtureRequest) -> Model:
     if request.param in FORESTS:
         extra = random_rerank(3, N_LABELS, N_FEATURES, 1.0) if request.param == "re-ranked" else {}
-        return published_forest(root, "multiway" if extra else request.param, extra=extra)[1]
+        return forest_of("multiway" if extra else request.param, extra=extra)[1]
     n_trees = {"one-tree": 1, "three-trees": 3}[request.param]
     shape = {"n_labels": N_LABELS, "n_features": N_FEATURES, "n_trees": n_trees, "arity": 4, "share": 0.2}
-    store = Store(root)
-    store.publish("small", small_draft(3, **shape))
-    return store.open("small")
+    return model_of(small_draft(3, **shape))
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +68,6 @@ of_forests = pytest.mark.parametrize("model", FORESTS, indirect=True)
 
 def some_rows(n_rows: int, seed: int = 1) -> SparseRows:
     return SparseRows(*random_rows(seed, n_rows, N_FEATURES), N_FEATURES)
-
-
-def row_of(rows: SparseRows, row: int) -> SparseRows:
-    first, last = rows.indptr[row : row + 2]
-    return SparseRows(
-        np.array([0, last - first]), rows.indices[first:last], rows.values[first:last], N_FEATURES
-    )
 
 
 def assert_same(found: Predictions, expected: Predictions) -> None:
@@ -101,7 +87,7 @@ def test_threads_and_batches_do_not_change_an_answer(predictor, options):
     for threads in (1, 2, 5, 100):
         assert_same(predictor.predict(rows, options, threads), expected)
     for row, (first, last) in enumerate(itertools.pairwise(expected.ptr)):
-        alone = predictor.predict(row_of(rows, row), options)
+        alone = predictor.predict(rows.cut(row, row + 1), options)
         np.testing.assert_array_equal(alone.labels, expected.labels[first:last])
         np.testing.assert_array_equal(alone.scores, expected.scores[first:last])
 
@@ -190,7 +176,7 @@ def test_read_only_rows_are_answered_too(predictor):
 
 def test_after_the_warm_up_nothing_is_compiled(model):
     kernels = (
-        *(beam_rows, best_first_rows, threshold_rows, lift, depth_of, explain_leaf),
+        *(beam_rows, best_first_rows, threshold_rows, lift, explain_leaf),
         *(route_rows, reach_leaves, set_logs),
     )
     predictor = make_predictor(model)
@@ -216,17 +202,9 @@ def test_after_the_warm_up_nothing_is_compiled(model):
     assert [len(kernel.signatures) for kernel in kernels] == before
 
 
-@pytest.mark.parametrize(
-    ("own", "other", "made"),
-    [("label-tree", "decision-tree", Predictor), ("decision-tree", "label-tree", ForestPredictor)],
-)
-def test_each_kind_of_model_has_its_predictor(own, other, made, tmp_path):
-    store = Store(tmp_path)
-    for kind in (own, other):
-        store.publish(kind, small_draft(kind=kind))
-    assert isinstance(make_predictor(store.open(own)), made)
-    with pytest.raises(Unavailable, match=f"expected a model of kind {own}, found {other}"):
-        made(store.open(other))
+@pytest.mark.parametrize(("kind", "made"), [("label-tree", Predictor), ("decision-tree", ForestPredictor)])
+def test_each_kind_of_model_has_its_predictor(kind, made):
+    assert isinstance(make_predictor(model_of(small_draft(kind=kind))), made)
 
 
 @of_label_trees
@@ -314,8 +292,8 @@ def test_the_children_scored_are_bounded_by_trees_beam_and_width(model, predicto
 
 
 @pytest.mark.parametrize("link", ["multiway", "argmax"])
-def test_explanations_add_up_to_the_score(link, tmp_path):
-    trees, model = published_forest(tmp_path, link)
+def test_explanations_add_up_to_the_score(link):
+    trees, model = forest_of(link)
     predictor, rows = ForestPredictor(model), SparseRows(*whole_rows(1, 12, N_FEATURES), N_FEATURES)
     found = predictor.predict(rows, PredictOptions(top_r=40))
     n_features_told = 0

@@ -108,7 +108,7 @@ def test_rows_are_sorted_and_summed_in_the_order_given(rows: list[list[tuple[int
 @given(st.lists(st.lists(st.integers(0, 9), max_size=20), max_size=6))
 def test_labels_are_sorted_sets(rows: list[list[int]]) -> None:
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
-    indices = np.array([i for row in rows for i in row], np.int32)
+    indices = np.array([*(i for row in rows for i in row), 7, 7], np.int32)  # with room behind the last row
     n = sort_labels(indptr, indices)
     assert n == indptr[-1]
     found = [indices[a:b].tolist() for a, b in itertools.pairwise(indptr)]

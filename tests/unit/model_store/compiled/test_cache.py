@@ -43,36 +43,25 @@ def test_two_states_of_a_file_have_directories_of_their_own(
 
 def test_code_with_bounds_checks_is_kept_apart() -> None:
     script = "from model_store.compiled.cache import cache_dir; print(cache_dir().parent.name)"
-    names = [
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "NUMBA_BOUNDSCHECK": checked},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        for checked in ("0", "1")
-    ]
-    assert names == ["plain", "checked"]
+    for checked, name in (("0", "plain"), ("1", "checked")):
+        environment = {**os.environ, "NUMBA_BOUNDSCHECK": checked}
+        assert (
+            subprocess.check_output([sys.executable, "-c", script], env=environment) == f"{name}\n".encode()
+        )
 
 
 def test_each_mixture_of_versions_has_a_cache_of_its_own() -> None:
     """Kernels are filed by their sources: two environments of one release would evict each other's."""
-    versions = (
-        numba.__version__,
-        llvmlite.__version__,
-        np.__version__,
-        f"{sys.version_info[0]}.{sys.version_info[1]}",
-    )
-    assert all(version in cache_dir().name for version in versions)
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    for version in (numba.__version__, llvmlite.__version__, np.__version__, python):
+        assert version in cache_dir().name
 
 
 def test_that_kernels_are_compiled_is_said_once(tmp_path: Path) -> None:
     cache = {"XYLEM_KERNEL_CACHE": str(tmp_path / "cache")}
-    for n_compiled, n_said in ((2, 1), (0, 0)):
-        process = compiler(tmp_path, stderr=subprocess.PIPE, **cache)
-        said, complaints = process.communicate("\n")
-        assert (int(said), complaints.count("compiling kernels into")) == (n_compiled, n_said)
+    for n_said in (1, 0):
+        n_compiled, complaints = compiled(tmp_path, **cache)
+        assert (n_compiled, complaints.count("compiling kernels into")) == (2 * n_said, n_said)
         assert (str(tmp_path / "cache") in complaints) == bool(n_said)
 
 
@@ -102,13 +91,19 @@ def test_a_user_without_a_home_has_a_cache_of_his_own(tmp_path: Path) -> None:
     assert int(compiler(tmp_path, **changes).communicate("\n")[0]) == 2
 
 
-def refused(tmp_path: Path, script: str, **changes: str) -> tuple[int, str]:
-    """How many kernels a process compiles that cannot write all it wants, and what it says about that."""
-    process = compiler(tmp_path, script + COMPILE, stderr=subprocess.PIPE, **changes)
+def compiled(tmp_path: Path, script: str = COMPILE, **changes: str) -> tuple[int, str]:
+    """How many of the two kernels a process compiles, and what it says; their result is checked."""
+    process = compiler(tmp_path, script, stderr=subprocess.PIPE, **changes)
     said, complaints = process.communicate("\n")
     assert process.returncode == 0, complaints
+    return int(said), complaints
+
+
+def refused(tmp_path: Path, script: str, **changes: str) -> tuple[int, str]:
+    """How many kernels a process compiles that cannot write all it wants, and what it says about that."""
+    n_compiled, complaints = compiled(tmp_path, script + COMPILE, **changes)
     lines = complaints.splitlines(keepends=True)
-    return int(said), "".join(line for line in lines if not line.startswith("compiling kernels"))
+    return n_compiled, "".join(line for line in lines if not line.startswith("compiling kernels"))
 
 
 def test_a_full_disk_costs_time_and_not_the_call(tmp_path: Path) -> None:
@@ -195,20 +190,14 @@ def test_a_process_that_only_loads_marks_what_it_uses_and_removes_nothing(tmp_pa
     assert old.exists()
 
 
-SHIPPED = """
+def with_shipped(directory: Path) -> str:
+    """What compiles two kernels, with those of a directory as if they had come with the installation."""
+    return f"""
 from pathlib import Path
 from model_store.compiled import cache
-cache.SHIPPED = Path({directory!r})
+cache.SHIPPED = Path({str(directory)!r})
 cache._SHIPPED_HERE = cache.SHIPPED / cache._ENVIRONMENT
-"""
-
-
-def compiled(tmp_path: Path, script: str = COMPILE, **changes: str) -> tuple[int, str]:
-    """How many of the two kernels a process compiles, and what it says; their result is checked."""
-    process = compiler(tmp_path, script, stderr=subprocess.PIPE, **changes)
-    said, complaints = process.communicate("\n")
-    assert process.returncode == 0, complaints
-    return int(said), complaints
+{COMPILE}"""
 
 
 @pytest.fixture
@@ -223,15 +212,14 @@ def test_kernels_of_the_installation_are_loaded_where_nothing_can_be_written(
     tmp_path: Path, shipped: Path
 ) -> None:
     nowhere = {"XYLEM_KERNEL_CACHE": "/dev/null/none", "XYLEM_KERNEL_CPU": ""}
-    script = SHIPPED.format(directory=str(shipped)) + COMPILE
-    assert compiled(tmp_path, script, **nowhere) == (0, "")
+    assert compiled(tmp_path, with_shipped(shipped), **nowhere) == (0, "")
 
 
 def test_kernels_for_other_versions_are_compiled_and_a_line_says_why(tmp_path: Path, shipped: Path) -> None:
     (found,) = shipped.iterdir()
     found.rename(found.with_name("python3.10-numba0.1-generic"))
-    script = SHIPPED.format(directory=str(shipped)) + COMPILE
-    n_compiled, complaints = compiled(tmp_path, script, XYLEM_KERNEL_CACHE=str(tmp_path / "cache"))
+    cache = {"XYLEM_KERNEL_CACHE": str(tmp_path / "cache")}
+    n_compiled, complaints = compiled(tmp_path, with_shipped(shipped), **cache)
     assert n_compiled == 2
     assert complaints.count("those that came with this installation are for python3.10-numba0.1-generic") == 1
 
@@ -239,7 +227,7 @@ def test_kernels_for_other_versions_are_compiled_and_a_line_says_why(tmp_path: P
 def test_what_the_installation_lacks_is_compiled_once(tmp_path: Path, shipped: Path) -> None:
     (index,) = shipped.rglob("kernels.total*.nbi")
     index.unlink()
-    script = SHIPPED.format(directory=str(shipped)) + COMPILE
+    script = with_shipped(shipped)
     cache = {"XYLEM_KERNEL_CACHE": str(tmp_path / "cache"), "XYLEM_KERNEL_CPU": ""}
     assert [compiled(tmp_path, script, **cache)[0] for _ in range(2)] == [1, 0]
     assert {path.name for path in (tmp_path / "cache" / "plain").iterdir()} == {f"{cache_dir().name}-generic"}
@@ -252,9 +240,9 @@ def test_a_damaged_file_is_compiled_again(
 ) -> None:
     whole = tmp_path / "whole"
     shipped.rename(whole)
-    script = SHIPPED.format(directory=str(shipped)) + COMPILE if is_shipped else COMPILE
-    level = "" if is_shipped else GENERIC
-    directory = "cache" if is_shipped else "built"
+    script, level, directory = COMPILE, GENERIC, "built"
+    if is_shipped:
+        script, level, directory = with_shipped(shipped), "", "cache"
     for place in (0.0, 0.6, 0.999, None):
         shutil.rmtree(tmp_path / "cache", ignore_errors=True)
         shutil.rmtree(shipped, ignore_errors=True)

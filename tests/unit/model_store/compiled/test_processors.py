@@ -91,10 +91,8 @@ def test_numba_compiles_for_the_level_and_not_for_this_machine() -> None:
     )
     for level in LEVELS:
         environment = {**os.environ, "XYLEM_KERNEL_CPU": level}
-        done = subprocess.run(
-            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
-        )
-        assert done.stdout.strip() == f"('{level}', '')"
+        said = subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)
+        assert said.strip() == f"('{level}', '')"
 
 
 COMMAND = ["-c", "from xylem.command import main; main()"]
