@@ -59,14 +59,6 @@ class SizeEstimate:
         stored = {weights: n_weights * size for weights, size in SPARSE_BYTES.items()}
         return cls(n_weights, n_bytes, n_bytes / max(1, flat), stored, alphas)
 
-    def with_embeddings(self, n_dense: int, n_embedded: int) -> SizeEstimate:
-        """Return the same with weights in so many places of dense rows, and so many numbers of embeddings."""
-        stored = {
-            weights: n_dense * DENSE_BYTES[weights] + n_embedded * EMBEDDING_BYTES[weights]
-            for weights in self.stored_bytes
-        }
-        return replace(self, stored_bytes=stored)
-
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values for a report; a state only of trainers that keep one."""
         found = asdict(self) | {"alpha_per_depth": list(self.alpha_per_depth)}

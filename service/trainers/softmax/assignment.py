@@ -9,7 +9,7 @@ import numpy as np
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F64, I32, I64, U8
 from service.trainers.softmax.dealing import Rule, capacity_of, deal, make_dealing
-from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
+from service.trainers.softmax.tree import LearningState, SoftmaxTree
 
 _SLOT, _LEVEL, _PADS, _ABOVE, _BRANCH = range(5)
 
@@ -58,25 +58,20 @@ def _number(labels: I32, n_nodes: int, places: _Places, made: SoftmaxTree) -> tu
 
 @kernel
 def assign_labels(
-    labels: I32,
-    share: F64,
-    rule: Rule,
-    tree: SoftmaxTree,
-    network: Network,
-    statistics: LabelStatistics,
-    made: SoftmaxTree,
+    labels: I32, share: F64, rule: Rule, state: LearningState, made: SoftmaxTree
 ) -> tuple[int, U8]:
     """Deal all labels anew from the root down, into `made`; return how many nodes it has room for and uses.
 
     labels  int32[n], n >= 2, those with a leaf, the most frequent first
     share   float64[K], > 0 for them: of the training rows
-    made    as `tree`, but of max(n, N) nodes, filled with -1. A node that has the place of an inner node of
-            `tree` has its number, with its parameters; others take numbers that fell free, then new ones
+    made    as the tree, but of max(n, N) nodes, filled with -1. A node that has the place of an inner node of
+            the tree has its number, with its parameters; others take numbers that fell free, then new ones
 
     Returns (nodes, is_new uint8[..]): the largest number in use and 1, and the numbers whose parameters are
     no longer what they were. Cost: O(n M) and O(n log n) a level, and where labels' means count O(n M D).
     Deterministic.
     """
+    tree = state.tree
     n, n_children = len(labels), tree.child.shape[1]
     work = make_dealing(n, n_children)
     members, sorted_members = labels.copy(), labels.copy()
@@ -89,7 +84,7 @@ def assign_labels(
         low, high = places.span[t]
         here, node, level = members[low:high], places.of[t, _SLOT], places.of[t, _LEVEL]
         capacity = capacity_of(len(here), n_children, level, rule)
-        deal(here, share, places.of[t, _PADS], node, capacity, rule, tree, network, statistics, work)
+        deal(here, share, places.of[t, _PADS], node, capacity, rule, state, work)
         at = low
         for j in range(n_children):
             begin = at

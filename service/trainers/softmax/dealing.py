@@ -17,7 +17,7 @@ import numpy as np
 from model_store.compiled.decorators import inlined
 from model_store.compiled.handles import F32, F64, I32, I64
 from service.trainers.softmax.known import branch_at, probabilities_of
-from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
+from service.trainers.softmax.tree import LearningState, SoftmaxTree
 
 _CLOSED = 1 << 40
 """The size of a child that takes no further label."""
@@ -158,27 +158,18 @@ def _sift_down(at: int, n: int, work: Dealing) -> None:
 
 
 @inlined
-def _affinities(
-    labels: I32,
-    node: int,
-    tree: SoftmaxTree,
-    network: Network,
-    statistics: LabelStatistics,
-    n_alone: int,
-    rule: Rule,
-    work: Dealing,
-) -> int:
+def _affinities(labels: I32, node: int, state: LearningState, n_alone: int, rule: Rule, work: Dealing) -> int:
     """Write p_{j|i} of the labels that the node knows; put them into the heap and return how many.
 
     With a margin these are the labels that were below it too, of which nothing may be known.
     """
     n_known = 0
     for i in range(n_alone, len(labels)):
-        own = branch_at(labels[i], node, tree)
+        own = branch_at(labels[i], node, state.tree)
         work.own[i] = own if rule.margin > 0 else -1
         work.n_rows[i] = 0
         if node >= 0:
-            work.n_rows[i] = probabilities_of(labels[i], node, own, tree, network, statistics, work.p[i])
+            work.n_rows[i] = probabilities_of(labels[i], node, own, state, work.p[i])
         if work.n_rows[i] == 0:
             if work.own[i] < 0:
                 continue
@@ -330,9 +321,7 @@ def deal(
     node: int,
     capacity: int,
     rule: Rule,
-    tree: SoftmaxTree,
-    network: Network,
-    statistics: LabelStatistics,
+    state: LearningState,
     work: Dealing,
 ) -> None:
     """Write the child of each label of a node: node -1 is one that knows nothing yet."""
@@ -347,15 +336,15 @@ def deal(
         left += share[label]
     n_alone = 0
     while n_alone < n_children - 1:
-        is_leaf = node >= 0 and tree.leaf_node[labels[n_alone]] == node and rule.margin > 0
+        is_leaf = node >= 0 and state.tree.leaf_node[labels[n_alone]] == node and rule.margin > 0
         least = 0.5 * rule.alone if is_leaf else rule.alone
         if not _is_alone(labels, n_alone, left, share, capacity, n_children, least):
             break
         left -= share[labels[n_alone]]
         n_alone += 1
-    _deal_alone(labels, n_alone, node, tree, rule, work)
+    _deal_alone(labels, n_alone, node, state.tree, rule, work)
     work.room[0] = rule.slack * left / (n_children - n_alone) if rule.slack > 0 else np.inf
-    n_known = _affinities(labels, node, tree, network, statistics, n_alone, rule, work)
+    n_known = _affinities(labels, node, state, n_alone, rule, work)
     _gradients(labels, share, n_known, rule, work)
     _keep_places(labels, share, n_known, rule, work)
     _deal_greedily(labels, share, n_known, capacity, work)

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.handles import U64
 from service.trainers.softmax.shapes import topology_with
-from service.trainers.softmax.tree import SoftmaxTree
-from service.trainers.softmax.updates import LearningState
+from service.trainers.softmax.tree import LearningState, SoftmaxTree
 from service.trainers.state import LearnerState, check_that
 
 
