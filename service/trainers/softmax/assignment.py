@@ -8,7 +8,7 @@ import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F64, I32, I64, U8
-from service.trainers.softmax.dealing import Rule, capacity_of, deal, make_dealing
+from service.trainers.softmax.dealing import Dealing, Rule, capacity_of, deal
 from service.trainers.softmax.tree import LearningState, SoftmaxTree
 
 _SLOT, _LEVEL, _PADS, _ABOVE, _BRANCH = range(5)
@@ -73,7 +73,20 @@ def assign_labels(
     """
     tree = state.tree
     n, n_children = len(labels), tree.child.shape[1]
-    work = make_dealing(n, n_children)
+    work = Dealing(
+        np.zeros((n, n_children), np.float32),
+        np.zeros((n, n_children), np.float32),
+        np.zeros((n, n_children), np.float32),
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(n_children, np.int64),
+        np.zeros(n_children, np.float64),
+        np.zeros(2, np.int64),
+        np.zeros(1, np.float64),
+    )
     members, sorted_members = labels.copy(), labels.copy()
     places = _Places(np.zeros((n, 2), np.int64), np.zeros((n, 5), np.int64))
     places.span[0, 1] = n

@@ -266,18 +266,6 @@ def _deal_evenly(labels: I32, share: F64, n_pads: int, capacity: int, work: Deal
 
 
 @inlined
-def _is_alone(
-    labels: I32, n_alone: int, left: float, share: F64, capacity: int, n_children: int, least: float
-) -> bool:
-    """Return whether the next label gets a leaf of its own; `left` is the share of it and all that follow."""
-    if least == 0 or capacity == 0 or len(labels) <= n_children:
-        return False
-    n_after, children_after = len(labels) - n_alone - 1, n_children - n_alone - 1
-    fits = n_after <= capacity * children_after and n_after > 0
-    return bool(fits and share[labels[n_alone]] >= least * left / (n_children - n_alone))
-
-
-@inlined
 def _deal_alone(labels: I32, n_alone: int, node: int, tree: SoftmaxTree, rule: Rule, work: Dealing) -> None:
     """Give the first labels a child each, that where they are if they can have it, and close these."""
     for i in range(n_alone):
@@ -292,25 +280,6 @@ def _deal_alone(labels: I32, n_alone: int, node: int, tree: SoftmaxTree, rule: R
                 work.child[i] = j
                 work.size[j] = _CLOSED
             j += 1
-
-
-@inlined
-def make_dealing(n: int, n_children: int) -> Dealing:
-    """Allocate the workspace for nodes of up to n labels."""
-    return Dealing(
-        np.zeros((n, n_children), np.float32),
-        np.zeros((n, n_children), np.float32),
-        np.zeros((n, n_children), np.float32),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n_children, np.int64),
-        np.zeros(n_children, np.float64),
-        np.zeros(2, np.int64),
-        np.zeros(1, np.float64),
-    )
 
 
 @inlined
@@ -335,12 +304,15 @@ def deal(
     for label in labels:
         left += share[label]
     n_alone = 0
-    while n_alone < n_children - 1:
-        is_leaf = node >= 0 and state.tree.leaf_node[labels[n_alone]] == node and rule.margin > 0
+    may_be_alone = rule.alone > 0 and capacity > 0 and len(labels) > n_children
+    while may_be_alone and n_alone < n_children - 1:
+        label, n_after = labels[n_alone], len(labels) - n_alone - 1
+        is_leaf = node >= 0 and state.tree.leaf_node[label] == node and rule.margin > 0
         least = 0.5 * rule.alone if is_leaf else rule.alone
-        if not _is_alone(labels, n_alone, left, share, capacity, n_children, least):
+        fits = 0 < n_after <= capacity * (n_children - n_alone - 1)
+        if not fits or share[label] < least * left / (n_children - n_alone):
             break
-        left -= share[labels[n_alone]]
+        left -= share[label]
         n_alone += 1
     _deal_alone(labels, n_alone, node, state.tree, rule, work)
     work.room[0] = rule.slack * left / (n_children - n_alone) if rule.slack > 0 else np.inf

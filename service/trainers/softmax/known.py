@@ -30,23 +30,17 @@ def probabilities_of(label: int, node: int, own: int, state: LearningState, p_ou
 
     own  the child of the node on the label's path, -1 where it does not pass
     """
-    statistics = state.statistics
-    if len(statistics.means) > 0:
-        if statistics.seen[label] > 0:
-            _softmax_of(node, label, state, p_out)
-        return int(statistics.seen[label])
-    level = state.tree.level[node]
-    if own < 0 or statistics.counts[label, level] <= 1:
+    statistics, level = state.statistics, state.tree.level[node]
+    if len(statistics.means) == 0:
+        if own < 0 or statistics.counts[label, level] <= 1:
+            return 0
+        for j in range(len(p_out)):
+            p_out[j] = statistics.sums[label, level, j] / statistics.counts[label, level]
+        return int(statistics.counts[label, level])
+    if statistics.seen[label] == 0:
         return 0
-    for j in range(len(p_out)):
-        p_out[j] = statistics.sums[label, level, j] / statistics.counts[label, level]
-    return int(statistics.counts[label, level])
-
-
-@inlined
-def _softmax_of(node: int, label: int, state: LearningState, p_out: F32) -> None:
-    """Write softmax(W_n mean + b_n) of a label's mean representation, 0 where there is no child."""
-    child, network, means = state.tree.child, state.network, state.statistics.means
+    # softmax(W_n mean + b_n) of the label's mean representation, 0 where there is no child
+    child, network, means = state.tree.child, state.network, statistics.means
     greatest = np.float32(-np.inf)
     for j in range(len(p_out)):
         total = network.bias[node, j]
@@ -61,6 +55,7 @@ def _softmax_of(node: int, label: int, state: LearningState, p_out: F32) -> None
         total += p_out[j]
     for j in range(len(p_out)):
         p_out[j] /= total
+    return int(statistics.seen[label])
 
 
 MASS, OBJECTIVE, GREATEST, PURITY = range(4)
