@@ -98,12 +98,9 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
     n_places, n_turned = p.transitions()
     n_vectors = data.rows.n_features // n_places + n_places * n_turned
     tools.progress("estimate", 1, 1)
-    n_nodes = len(shape.inner) if p.learns() is None else len(labels)
-    dim, copies = p.padded_dim(), 2 if p.descent().is_adaptive else 1
-    n_kept = copies * (dim * n_vectors + n_nodes * arity * (dim + 1)) + n_nodes * arity
     found = SizeEstimate.of(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
     stored = {w: n_dense * DENSE_BYTES[w] + p.dim * n_vectors * EMBEDDING_BYTES[w] for w in SPARSE_BYTES}
-    return replace(found, stored_bytes=stored, state_bytes=4 * n_kept)
+    return replace(found, stored_bytes=stored)
 
 
 def descend(
