@@ -173,7 +173,7 @@ class _SolveWork:
                 data = blocks[number].get()
                 of_node, positive = self._rows_in(data.labels, node, bounds)
                 rows, n = weighed(data.rows, self.scale), len(of_node)
-                problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank, *NO_ROOM)
+                problem = localise(rows, of_node, rank, *NO_ROOM)
                 of_block = np.append(problem.used, self.n_features)
                 spaces = aligned(len(of_block)), aligned(n), np.empty(n, np.int32), np.empty(n, np.uint16)
                 tile = Tile(positive, *spaces)

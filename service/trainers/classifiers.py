@@ -242,7 +242,7 @@ class Solve:
         else:
             of_node = some.rows
             place[of_node] = np.arange(1, len(of_node) + 1)
-        problem: Problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank, *NO_ROOM)
+        problem: Problem = localise(rows, of_node, rank, *NO_ROOM)
         n_rows, n_used = len(of_node), len(problem.used)
         ascending = np.argsort(problem.used)
         order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)

@@ -14,6 +14,7 @@ import numpy as np
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, I32, I64, U8, U16
 from model_store.ensemble import Chunk
+from service.base.rows import SparseRows
 from service.kernels.search.scorer import place
 
 
@@ -102,14 +103,13 @@ def distinct_of(indptr: I64, indices: I32, rows: I32, counts: I32) -> tuple[I32,
 
 
 @kernel
-def localise(
-    indptr: I64, indices: I32, values: F32, rows: I32, rank: I32, features_out: I32, values_out: F32
-) -> Problem:
-    """Copy the rows of a node and renumber their features by falling number of rows (up to a factor of two).
+def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out: F32) -> Problem:
+    """Copy some rows of x, their features renumbered by falling number of rows (up to a factor of two).
 
     rank  int32[n_features], workspace: zero at the call and on return
     features_out, values_out  where the copy is made, unless they are too short for it: NO_ROOM
     """
+    indptr, indices, values, _ = x
     found, nnz = distinct_of(indptr, indices, rows, rank)
     # Counting sort by the number of binary digits of the count.
     starts = np.zeros(34, np.int64)

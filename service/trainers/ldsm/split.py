@@ -115,8 +115,7 @@ def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, st
     rows  int32[n], ascending, n >= 1; each carries a label
     """
     x, y = examples.rows, examples.labels
-    rank, copy = examples.feature_rank, (examples.features, examples.values)
-    problem = localise(x.indptr, x.indices, x.values, rows, rank, copy[0], copy[1])
+    problem = localise(x, rows, examples.feature_rank, examples.features, examples.values)
     labels = localise_labels(y.indptr, y.indices, rows, examples.label_rank)
     n = len(rows)
     n_kept = 0

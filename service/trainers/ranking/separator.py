@@ -16,6 +16,7 @@ import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, F64, I32, I64, U8, U64
+from service.base.rows import SparseRows
 from service.kernels.training.problem import distinct_of
 from service.kernels.training.random import random_below
 
@@ -51,11 +52,12 @@ class Columns(NamedTuple):
 
 
 @kernel
-def columns_of(indptr: I64, indices: I32, values: F32, rows: I32, counts: I32) -> Columns:
-    """Return the columns of some rows.
+def columns_of(x: SparseRows, rows: I32, counts: I32) -> Columns:
+    """Return the columns of some rows of x.
 
     counts  int32[n_features], workspace: zero at the call and on return
     """
+    indptr, indices, values, _ = x
     found, nnz = distinct_of(indptr, indices, rows, counts)
     n_used = len(found)
     feature = np.empty(n_used + 1, np.int32)

@@ -208,9 +208,9 @@ def _split(
 ) -> _Split:
     """Split the rows of a node; all on one side when no attempt could do better."""
     n_rows = len(order)
-    rows, labels = data.rows, data.labels
+    labels = data.labels
     gains = gains_of(labels.indptr, labels.indices, order, data.label_weight, data.ideal, seen)
-    columns = columns_of(rows.indptr, rows.indices, rows.values, order, counts)
+    columns = columns_of(data.rows, order, counts)
     totals = np.empty(ROUNDS_MAX)
     side = np.empty(n_rows, np.uint8)
     cost = np.empty(2)

@@ -7,9 +7,9 @@ import numpy as np
 from model_store.compiled.handles import F32, F64, I32, I64
 from model_store.ensemble import Chunk, Tree
 from service.base.errors import BadParameter
-from service.base.rows import inverse
+from service.base.rows import SparseRows, inverse
 from service.kernels.training.cluster import add_embedded, kmeans
-from service.trainers.clustering import ROUNDS_MAX, STAGE, balanced_shape
+from service.trainers.clustering import STAGE, balanced_shape
 from service.trainers.representations import projected_vectors
 from service.trainers.shape import Shape, huffman_shape, join, parents_of, random_shape
 from service.trainers.softmax.tree import Network, SoftmaxTree
@@ -93,7 +93,8 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
     n_levels = 1
     while arity**n_levels < n:
         n_levels += 1
-    dense = (np.arange(n + 1, dtype=np.int64) * dim, np.tile(np.arange(dim, dtype=np.int32), n))
+    ptr, features = np.arange(n + 1, dtype=np.int64) * dim, np.tile(np.arange(dim, dtype=np.int32), n)
+    dense = SparseRows(ptr, features, vectors.reshape(-1), dim)
     members = np.arange(n, dtype=np.int32)
     found = [np.array([0, n])]
     bounds, levels = found[0], []
@@ -103,7 +104,7 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
         here = members[start:stop]
         clusters = here.copy()
         rank = np.zeros(dim, np.int32)
-        ends = kmeans(*dense, vectors.reshape(-1), clusters, arity, ROUNDS_MAX, seed_here, rank)
+        ends = kmeans(dense, clusters, arity, seed_here, rank)
         sums = [
             vectors[clusters[first:last]].sum(axis=0, dtype=np.float64)
             for first, last in itertools.pairwise(ends)

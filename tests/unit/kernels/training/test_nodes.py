@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from model_store.compiled.decorators import kernel
+from service.base.rows import SparseRows
 from service.kernels.training.cluster import GAIN_MIN, bisect, kmeans
 from service.kernels.training.problem import (
     NO_ROOM,
@@ -57,7 +58,7 @@ def test_localise_keeps_the_rows_and_orders_features_by_use(seed):
     dense = dense_rows(rows)
     chosen = np.sort(np.random.default_rng(seed).choice(50, 20, replace=False)).astype(np.int32)
     rank = np.zeros(30, np.int32)
-    problem = localise(*readonly(rows[:3]), chosen, rank, *NO_ROOM)
+    problem = localise(SparseRows(*readonly(rows[:3]), rows.n_features), chosen, rank, *NO_ROOM)
     assert not rank.any()
     found = np.zeros((20, 30))
     for i in range(20):
@@ -188,7 +189,7 @@ def test_bisect_equals_the_dense_version(seed):
     n_left = int(rng.integers(1, 31))
     sums = np.zeros((25, 2), np.float32)
     found = members.copy()
-    bisect(*readonly(vectors[:3]), found, n_left, 20, seed, sums)
+    bisect(SparseRows(*readonly(vectors[:3]), vectors.n_features), found, n_left, seed, sums)
     first, second = _two_seeds(seed, 31)
     expected = members[halves(dense_rows(vectors)[members], n_left, first, second, 20, GAIN_MIN)]
     assert found[:n_left].tolist() == expected.tolist()
@@ -212,7 +213,7 @@ def test_bisect_finds_two_clusters():
     # Seeds whose two first centres lie in different clusters.
     for seed in [s for s in range(40) if sum(_two_seeds(s, 20)) % 2]:
         found = members.copy()
-        bisect(*vectors[:3], found, 10, 20, seed, np.zeros((10, 2), np.float32))
+        bisect(vectors, found, 10, seed, np.zeros((10, 2), np.float32))
         assert len(set((found[:10] % 2).tolist())) == 1
         assert len(set((found[10:] % 2).tolist())) == 1
 
@@ -221,14 +222,14 @@ def test_bisect_finds_two_clusters():
 def test_bisect_keeps_sizes_of_equal_and_empty_vectors(n_left):
     for dense in (np.zeros((6, 4)), np.ones((6, 4)) / 2):
         members = np.arange(6, dtype=np.int32)
-        bisect(*to_rows(dense)[:3], members, n_left, 20, 1, np.zeros((4, 2), np.float32))
+        bisect(to_rows(dense), members, n_left, 1, np.zeros((4, 2), np.float32))
         assert members.tolist() == list(range(6))
 
 
 def _kmeans(vectors, members, n_clusters, seed):
     rank = np.zeros(vectors.n_features, np.int32)
     found = members.copy()
-    bounds = kmeans(*readonly(vectors[:3]), found, n_clusters, 20, seed, rank)
+    bounds = kmeans(SparseRows(*readonly(vectors[:3]), vectors.n_features), found, n_clusters, seed, rank)
     assert not rank.any()
     return found, bounds
 

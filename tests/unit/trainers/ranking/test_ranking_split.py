@@ -126,7 +126,7 @@ NEVER = np.zeros(1, np.uint8)
 def solve(rows: SparseRows, side, cost, eps=1e-4, steps=100, stop=NEVER, seed=5):
     """Return (w float64[D + 1], Newton steps)."""
     counts = np.zeros(rows.n_features, np.int32)
-    columns = columns_of(*rows[:3], np.arange(rows.n_rows, dtype=np.int32), counts)
+    columns = columns_of(rows, np.arange(rows.n_rows, dtype=np.int32), counts)
     assert not counts.any(), "the workspace is left as it was"
     found, taken = solve_separator(
         columns, side, np.asarray(cost, np.float64), eps, steps, np.array([seed], np.uint64), stop
@@ -226,7 +226,7 @@ def test_duplicate_and_empty_rows_and_an_unused_feature():
 def test_columns_are_the_rows_transposed():
     rows = random_rows(np.random.default_rng(7), 20, 9, 0.3)
     chosen = np.array([1, 4, 5, 17], np.int32)
-    columns = columns_of(*rows[:3], chosen, np.zeros(9, np.int32))
+    columns = columns_of(rows, chosen, np.zeros(9, np.int32))
     x = dense_rows(rows)[chosen]
     used = np.flatnonzero(x.any(axis=0))
     assert columns.feature.tolist() == [*used, -1]
