@@ -119,11 +119,9 @@ class _SolveWork:
     n_features: int
 
     def workspace(self) -> I32:
-        """Return what calls work in."""
         return np.zeros(self.n_features, np.int32)
 
     def run(self, work: _Work, rank: I32, stop: U8) -> list[Chunk]:
-        """Return the result of an item."""
         if work.tile >= 0:
             with TemporaryFile(buffering=0) as duals:
                 return [self._solve_top(work, duals.fileno(), rank, stop)]

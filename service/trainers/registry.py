@@ -35,17 +35,7 @@ from service.trainers.work import Progress, Tools, no_progress
 
 TRAINERS: dict[str, TrainerSpec[Any]] = {
     spec.name: spec
-    for spec in (
-        LABEL_TREE,
-        OVR,
-        PLT,
-        LOMTREE,
-        FASTXML,
-        PFASTREXML,
-        LDSM,
-        HUFFMAN_TREE,
-        LEARNED_TREE,
-    )
+    for spec in (LABEL_TREE, OVR, PLT, LOMTREE, FASTXML, PFASTREXML, LDSM, HUFFMAN_TREE, LEARNED_TREE)
 }
 """Every trainer of our own by the name that the command line takes."""
 

@@ -20,15 +20,7 @@ from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from model_store.version import Model
 from service.base.rows import LabelRows, SparseRows, inverse, offsets
 from service.kernels.training.problem import add_margins, forget_rows, rows_of
-from service.trainers.classifiers import (
-    Again,
-    Loss,
-    Members,
-    Solving,
-    Some,
-    merge_chunks,
-    train_classifiers,
-)
+from service.trainers.classifiers import Again, Loss, Members, Solving, Some, merge_chunks, train_classifiers
 from service.trainers.representations import label_representations, label_sums
 from service.trainers.shape import Shape, parents_of, shape_of
 from service.trainers.source import TrainingSet

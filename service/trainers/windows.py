@@ -69,8 +69,9 @@ def dealt(source: RowSource, tools: Tools) -> RowWindows:
     parts = [all_rows(source)] if in_memory else _told(source, tools.progress)
     if n_windows == 1:
         return RowWindows([_Taken(TrainingSet.join(list(parts)))], tools.seed)
-    if not in_memory:
-        _check_room(census)
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if not in_memory and free < 8 * census.n_entries:
+        raise _no_room(census, f"{free >> 20} MiB")
     random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _DEAL)))
     pieces: list[list[HeldRows]] = [[] for _ in range(n_windows)]
     for data in _whole_windows(parts):
@@ -145,13 +146,6 @@ def mapped(dtype: DTypeLike, n: int, census: Census) -> NDArray[Any]:
                 raise
             raise _no_room(census, f"none left: {error.strerror}") from error
         return np.asarray(np.memmap(file, dtype, "r+", shape=n))
-
-
-def _check_room(census: Census) -> None:
-    """Raise BadParameter where the temporary directory has no room for the rows."""
-    free = shutil.disk_usage(tempfile.gettempdir()).free
-    if free < 8 * census.n_entries:
-        raise _no_room(census, f"{free >> 20} MiB")
 
 
 def _no_room(census: Census, found: str) -> BadParameter:

@@ -14,7 +14,7 @@ from model_store.ensemble import Chunk, Tree
 from service.base.errors import BadData, BadParameter
 from service.base.faults import fault
 from service.base.parameters import Parameters
-from service.base.rows import LabelRows, SparseRows, offsets
+from service.base.rows import LabelRows, offsets
 from service.kernels.training.problem import pack_tile
 from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
@@ -31,8 +31,8 @@ from service.trainers.work import Tools, derived_seed
 NODES_LEAST, NODES_MOST = 2000, 65_536
 """Between these lies max_nodes when it is not given."""
 
-_STEPS = {"sgd": 1.0, "nag": 0.5}
-_OPTIMISERS = {"sgd": SGD, "nag": NAG}
+_OPTIMISERS = {"sgd": (SGD, 1.0), "nag": (NAG, 0.5)}
+"""The number of each, and the size of its first step."""
 
 
 class LdsmParameters(Parameters):
@@ -97,16 +97,9 @@ class LdsmParameters(Parameters):
 
     def learning(self) -> Learning:
         """Return how the regressors of a node are trained."""
-        step = self.step or _STEPS[self.optimiser]
-        return Learning(
-            self.arity,
-            float(self.lambda1),
-            float(self.lambda2),
-            self.epochs,
-            _OPTIMISERS[self.optimiser],
-            float(step),
-            float(self.prune),
-        )
+        optimiser, step = _OPTIMISERS[self.optimiser]
+        how = self.epochs, optimiser, self.step or step, self.prune
+        return Learning(self.arity, self.lambda1, self.lambda2, *how)
 
 
 Histogram = tuple[I32, I32]
@@ -228,16 +221,6 @@ class _Growth:
         return labels, (counts / np.float32(whole)).astype(np.float32)
 
 
-def _check_finite(rows: SparseRows) -> None:
-    """Raise BadData for a row whose squared length is no float32: a gradient step would not be finite."""
-    for number, part in enumerate(parts_of(rows)):
-        squares = squared_lengths(part.values, part.indptr)
-        wrong = np.flatnonzero(~(squares <= np.finfo(np.float32).max))
-        if len(wrong):
-            row = number * PART_ROWS + wrong[0]
-            raise BadData(f"row {row}: expected values of a finite squared length, found {squares[wrong[0]]}")
-
-
 @dataclass(frozen=True)
 class _Grow:
     """Grows the tree of a number."""
@@ -250,7 +233,6 @@ class _Grow:
     spilled: Census | None = None
 
     def workspace(self) -> Examples:
-        """Return what calls work in."""
         rows = self.weighed.rows
         ranks = np.zeros(rows.n_features, np.int32), np.zeros(self.labels.n_labels, np.int32)
         if self.spilled is None:
@@ -259,7 +241,6 @@ class _Grow:
         return Examples(rows, self.labels, *ranks, *copy)
 
     def run(self, number: int, examples: Examples, stop: U8) -> _Grown:
-        """Return the result of an item."""
         growth = _Growth(examples, self.labelled, self.parameters, derived_seed(self.seed, number))
         growth.grow(stop)
         return growth.finish(self.weighed)
@@ -278,7 +259,12 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
         raise BadParameter("rerank: expected no to train on a stream, found yes")
     source.census.check_labelled()
     data, is_mapped = at_hand(source, tools.progress)
-    _check_finite(data.rows)
+    for number, part in enumerate(parts_of(data.rows)):
+        squares = squared_lengths(part.values, part.indptr)
+        wrong = np.flatnonzero(~(squares <= np.finfo(np.float32).max))  # no gradient step would be finite
+        if len(wrong):
+            row = number * PART_ROWS + wrong[0]
+            raise BadData(f"row {row}: expected values of a finite squared length, found {squares[wrong[0]]}")
     weighed = weigh(data.rows, parameters.idf, is_mapped)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     grow = _Grow(weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None)

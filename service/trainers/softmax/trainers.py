@@ -15,13 +15,7 @@ from service.trainers.softmax.parameters import (
     LearnedTreeParameters,
     SoftmaxParameters,
 )
-from service.trainers.softmax.shapes import (
-    clustered_shape,
-    first_shape,
-    label_vectors,
-    topology_of,
-    tree_of,
-)
+from service.trainers.softmax.shapes import clustered_shape, first_shape, label_vectors, topology_of, tree_of
 from service.trainers.softmax.training import descend, estimate_softmax
 from service.trainers.softmax.tree import SoftmaxTree
 from service.trainers.source import RowSource

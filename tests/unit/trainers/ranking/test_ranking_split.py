@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from service.base.rows import LabelRows, SparseRows
+from service.base.rows import NO_ROWS, LabelRows, SparseRows
 from service.trainers.ranking.separator import columns_of, solve_separator
-from service.trainers.ranking.tree import GAIN_MIN, ROUNDS_MAX, gains_of, split_by_ranking, toss_sides
+from service.trainers.ranking.tree import GAIN_MIN, ROUNDS_MAX, TrainingRows, gains_of, split_by_ranking
 from tests.oracles.problems import (
     alternate,
     best_ranking,
@@ -21,7 +21,6 @@ from tests.oracles.problems import (
     random_rows,
     separator_objective,
     served,
-    splitmix64,
     to_labels,
     to_rows,
 )
@@ -42,7 +41,7 @@ def split(labels: LabelRows, weight: np.ndarray, side: np.ndarray) -> tuple[np.n
     """The sides and the totals of all rounds."""
     order = np.arange(labels.n_rows, dtype=np.int32)
     seen = np.zeros(labels.n_labels, np.int32)
-    gains = gains_of(labels.indptr, labels.indices, order, weight, IDEAL, seen)
+    gains = gains_of(TrainingRows(NO_ROWS, labels, weight, DISCOUNT, IDEAL), order, seen)
     assert not seen.any(), "the workspace is left as it was"
     assert gains.used.tolist() == np.flatnonzero(dense_labels(labels).any(axis=0)).tolist()
     side, totals = side.copy(), np.full(ROUNDS_MAX, np.nan)
@@ -112,12 +111,6 @@ def test_a_row_that_both_sides_serve_alike_stays():
     side, totals = split(labels, np.ones(1, np.float32), start)
     assert side.tolist() == start.tolist()
     assert totals.tolist() == [6.0, 6.0]
-
-
-def test_tossed_sides_are_the_high_bits_of_the_generator():
-    side, state = np.full(50, 7, np.uint8), np.array([11], np.uint64)
-    toss_sides(side, state)
-    assert side.tolist() == [number >> 63 for number in splitmix64(11, 50)]
 
 
 NEVER = np.zeros(1, np.uint8)
