@@ -273,7 +273,9 @@ class Solve:
                 continue
             tile = Tile(of_all, aligned(n_used + 1), aligned(n_rows), order, active)
             if again.old is not None:
-                _put_old(again.old, again.place, number, problem.used, rows.n_features, tile.weights)
+                lane = np.where(again.place // LANES == number, again.place % LANES, -1)
+                unpack_tile(again.old, lane, inverse(problem.used, rows.n_features), tile.weights)
+                tile.weights[n_used, lane[lane >= 0]] = again.old.bias[lane >= 0]
                 known = nothing_known(n_rows)
                 if some is not None:
                     known = Known(positive(some.before, of_tile), some.was, some.weight)
@@ -283,13 +285,6 @@ class Solve:
             solved.append(solved_of(tile.weights, problem.used, ascending, n_children, solving.prune))
         forget_rows(of_node, place)
         return solved
-
-
-def _put_old(chunk: Chunk, place: I32, number: int, used: I32, n_features: int, weights_out: F32) -> None:
-    """Write the old weights of a tile's children in their places."""
-    lane = np.where(place // LANES == number, place % LANES, -1)
-    unpack_tile(chunk, lane, inverse(used, n_features), weights_out)
-    weights_out[len(used), lane[lane >= 0]] = chunk.bias[lane >= 0]
 
 
 def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:

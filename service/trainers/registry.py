@@ -42,9 +42,6 @@ TRAINERS: dict[str, TrainerSpec[Any]] = {
 _READS = {"rows": "trains in memory", "passes": "can stream", "once": "learns from standard input"}
 """What a trainer can do that reads rows so, the least demanding last."""
 
-
-_INSTEAD = {"lomtree": ", whose labels come with the rows of its stream: train it again on all rows"}
-
 GROUP = "xylem.trainers"
 
 
@@ -158,7 +155,8 @@ def check_growth(manifest: Manifest, what: str) -> Callable[[SparseRows], Regrow
     spec = trainer(name) if name in TRAINERS or name in installed() else None
     if spec is None or spec.growth is None:
         able = ", ".join(spec.name for spec in TRAINERS.values() if spec.growth is not None)
-        instead = _INSTEAD.get(name, "")
+        of_stream = ", whose labels come with the rows of its stream: train it again on all rows"
+        instead = of_stream if name == LOMTREE.name else ""
         raise BadParameter(f"{what}: expected a version of {able}, found one of {name}{instead}")
     grows = spec.growth
     try:

@@ -67,11 +67,6 @@ class Trained:
         return cls(ensemble, kind, link, parameters.model_dump(), n_nonzeros, **more)
 
 
-def spreads(parameters: Parameters) -> str | None:
-    """Say of a trainer that all its work is steps, whatever its parameters."""
-    return None
-
-
 class Regrows(Protocol):
     """How the trees of a version grow on.
 

@@ -100,18 +100,6 @@ def bisect(vectors: SparseRows, members: I32, n_left: int, seed: int, sums: F32)
 
 
 @inlined
-def _rank_features(vectors: SparseRows, members: I32, rank: I32) -> int:
-    """Number the features of the members from 1 on; return how many there are."""
-    n_used = 0
-    for row in members:
-        for feature in vectors.indices[vectors.indptr[row] : vectors.indptr[row + 1]]:
-            if rank[feature] == 0:
-                n_used += 1
-                rank[feature] = n_used
-    return n_used
-
-
-@inlined
 def _assign(
     vectors: SparseRows, members: I32, rank: I32, centres: F32, n_clusters: int, cluster_out: I64
 ) -> float:
@@ -171,7 +159,12 @@ def kmeans(vectors: SparseRows, members: I32, n_clusters: int, seed: int, rank: 
     """
     n = len(members)
     width = (n_clusters + LANES - 1) // LANES * LANES
-    n_used = _rank_features(vectors, members, rank)
+    n_used = 0
+    for row in members:
+        for feature in vectors.indices[vectors.indptr[row] : vectors.indptr[row + 1]]:
+            if rank[feature] == 0:
+                n_used += 1
+                rank[feature] = n_used
     state = np.full(1, seed, np.uint64)
     cluster = np.full(n, -1, np.int64)
     drawn = np.arange(n).astype(np.int32)

@@ -23,7 +23,7 @@ from service.trainers.ldsm.split import Examples, Split, kept_features, split_no
 from service.trainers.representations import rerank_arrays, squared_lengths
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Census, RowSource, TrainingSet
-from service.trainers.spec import Trained, TrainerSpec, spreads
+from service.trainers.spec import Trained, TrainerSpec
 from service.trainers.weighing import PART_ROWS, Weighed, parts_of, weigh
 from service.trainers.windows import at_hand, mapped
 from service.trainers.work import Tools, derived_seed
@@ -317,6 +317,6 @@ LDSM = TrainerSpec(
     fit=fit_ldsm,
     estimate=estimate_ldsm,
     reads="passes",
-    alone=spreads,
+    alone=lambda p: None,
     worker_bytes=_tree_bytes,
 )

@@ -189,7 +189,13 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     carries a label.
     """
     is_once, before = source.reads == "once", tools.passes.state
-    online = OnlineLomtree(_resolved(source, parameters, before))
+    resolved = parameters
+    if not is_once:
+        resolved = _with_leaves(source.census, parameters)
+    elif before is not None and before.facts.get("once") is not True:
+        with restoring():
+            resolved = LomtreeParameters(**{**parameters.model_dump(), "leaves": before.facts["leaves"]})
+    online = OnlineLomtree(resolved)
     passes = tools.passes.of(parameters.passes)
     n_rows, total = 0, 0
     if not is_once:
@@ -220,16 +226,6 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     trained = online.finish(len(census.label_rows), census.n_features, source.final_ids, recount)
     told = parameters.model_dump()  # as the user gave them
     return replace(trained, parameters=told, warnings=label_order.warnings(), state=state)
-
-
-def _resolved(source: RowSource, p: LomtreeParameters, before: LearnerState | None) -> LomtreeParameters:
-    """Return the parameters with a number of leaves, unless it follows the labels of a stream."""
-    if source.reads != "once":
-        return _with_leaves(source.census, p)
-    if before is None or before.facts.get("once") is True:
-        return p
-    with restoring():
-        return LomtreeParameters(**{**p.model_dump(), "leaves": before.facts["leaves"]})
 
 
 def _in_turn(

@@ -20,7 +20,7 @@ from service.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
 from service.trainers.representations import rerank_arrays
 from service.trainers.size import SizeEstimate
 from service.trainers.source import RowSource, TrainingSet, all_rows
-from service.trainers.spec import Trained, TrainerSpec, spreads
+from service.trainers.spec import Trained, TrainerSpec
 from service.trainers.weighing import weigh
 from service.trainers.work import Tools, derived_seed
 
@@ -210,7 +210,7 @@ FASTXML: TrainerSpec[Any] = TrainerSpec(
     parameters=FastXmlParameters,
     fit=fit_forest,
     estimate=estimate_forest,
-    alone=spreads,
+    alone=lambda p: None,
     worker_bytes=lambda data, p: 8 * len(data.rows.indices) + 150 * data.n_rows,  # see `grow_tree`
 )
 

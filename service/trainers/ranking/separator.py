@@ -118,17 +118,6 @@ def _softplus(x: float) -> float:
 
 
 @inlined
-def _bend_rows(state: _State, side: U8, cost: F64) -> None:
-    """Compute the derivatives of each row's loss, and forget the last move."""
-    for i in range(len(side)):
-        share = 1.0 / (1.0 + math.exp(-state.margin[i]))
-        state.slope[i] = cost[side[i]] * (share - side[i])
-        state.bend[i] = cost[side[i]] * share * (1.0 - share)
-        state.move[i] = 0.0
-        state.pull[i] = 0.0
-
-
-@inlined
 def _violation(weight: float, gradient: float) -> float:
     """Return how far 0 is from the subgradient of the objective along one coordinate."""
     if weight > 0.0:
@@ -284,7 +273,12 @@ def solve_separator(
     )
     at_first, slack, inner = 0.0, np.inf, 1.0
     for turn in range(steps_max):
-        _bend_rows(state, side, cost)
+        for i in range(n_rows):  # the derivatives of its loss; the last move is forgotten
+            share = 1.0 / (1.0 + math.exp(-state.margin[i]))
+            state.slope[i] = cost[side[i]] * (share - side[i])
+            state.bend[i] = cost[side[i]] * share * (1.0 - share)
+            state.move[i] = 0.0
+            state.pull[i] = 0.0
         n_active, worst, total = _differentiate(columns, state, slack)
         if turn == 0:
             at_first = total
