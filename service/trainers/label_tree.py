@@ -195,7 +195,7 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
             for of_tree, shape in shapes
         ]
     link = parameters.model_link()
-    return Trained.of(trees, len(census.label_rows), census.n_features, "label-tree", link, parameters)
+    return Trained.of(trees, len(census.label_rows), census.n_features, link, parameters)
 
 
 def _shapes_of_blocks(

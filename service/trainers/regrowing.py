@@ -32,6 +32,9 @@ _NO_LABELS = np.empty(0, np.int32)
 _ChunkAt = Callable[[int], Chunk]
 """What reads the chunk of a node."""
 
+_Place = Callable[[OldTree, _ChunkAt, Tools], tuple[Shape, I64]]
+"""Returns the shape of a tree with new labels in it, and, int64[n], the old tree's node; -1 for a new one."""
+
 OTHERS, OTHERS_LEAST = 1, 300
 """Of a node's rows without new labels so many for each one with them, and at least, are seen (`_on_some`)."""
 
@@ -101,13 +104,7 @@ class Regrowth(NamedTuple):
         return self._regrown(model, place, weighed, data.labels, None, tools)
 
     def _regrown(
-        self,
-        model: Model,
-        place: Callable[[OldTree, _ChunkAt, Tools], tuple[Shape, I64]],
-        weighed: Weighed,
-        labels: LabelRows,
-        new: I32 | None,
-        tools: Tools,
+        self, model: Model, place: _Place, weighed: Weighed, labels: LabelRows, new: I32 | None, tools: Tools
     ) -> Regrown:
         """Return the ensemble whose trees have other places, trained above new labels (None: above all)."""
         trees, kept, whole, n_trained = [], [], [], 0
@@ -126,9 +123,8 @@ class Regrowth(NamedTuple):
             trained = _trained(shape, at, changed, were, weighed)
             solving = self.solving
             if new is not None:
-                trained = _on_some(
-                    trained, shape, members, is_new, weighed.rows.n_rows, self.solving.loss, of_tree
-                )
+                how = weighed.rows.n_rows, solving.loss, of_tree.seed
+                trained = _on_some(trained, shape, members, is_new, *how)
                 solving = solving._replace(eps=solving.eps * COARSE)
             solved = train_classifiers(weighed.rows, shape, members, solving, of_tree, trained)
             trees.append(_assembled(shape, at, changed, were, trained, solved, weighed))
@@ -196,10 +192,7 @@ def _chunks_of(ensemble: TreeEnsemble, old: OldTree) -> _ChunkAt:
 
 
 def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> tuple[Shape, I64]:
-    """Return the shape with new labels after the others of their groups, which may be divided.
-
-    Returns besides, int64[n], the old tree's node of each; -1: a new one.
-    """
+    """Return the place of new labels after the others of their groups, which may be divided."""
     parts = {
         node: OldTree(part.child_ptr, part.node_label, np.empty(0, np.int64))
         for node, part in divided.items()
@@ -245,7 +238,7 @@ def _on_some(
     is_new: Bools,
     n_rows: int,
     loss: Loss,
-    tools: Tools,
+    seed: int,
 ) -> dict[int, Again]:
     """Return what is trained, on rows with new labels and some of the others, by chance.
 
@@ -271,7 +264,7 @@ def _on_some(
         others = known[~is_fresh[known]]
         least = max(OF_NEW_LEAST, len(others) // OF_NEW) if is_new_only else OTHERS_LEAST
         n_others = min(len(others), max(least, OTHERS * len(fresh)))
-        random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, node)))
+        random = np.random.Generator(np.random.PCG64(derived_seed(seed, node)))
         rows = np.sort(np.concatenate([fresh, random.choice(others, n_others, replace=False)]))
         weight = np.where(is_fresh[rows], 1.0, len(others) / max(1, n_others)).astype(np.float32)
         found[node] = again._replace(some=Some(rows, (place[rows] > 0).astype(np.uint8), weight, before))

@@ -19,7 +19,7 @@ from service.kernels.training.problem import pack_tile
 from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
 from service.trainers.ldsm.report import LdsmShape, SplitFacts, report_of
-from service.trainers.ldsm.split import Examples, Split, kept_features, split_node
+from service.trainers.ldsm.split import Examples, Split, split_node
 from service.trainers.representations import rerank_arrays, squared_lengths
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Census, RowSource, TrainingSet
@@ -181,7 +181,9 @@ class _Growth:
 
     def _add_children(self, node: _Node, rows: I32, split: Split) -> None:
         """Add the children of a split; the priority of one is 0 when one label says all (algorithm 1)."""
-        kept, n_children = kept_features(split), split.n_children
+        n_children = split.n_children
+        kept = np.flatnonzero((split.weights[:-1, :n_children] != 0).any(axis=1))
+        kept = kept[np.argsort(split.features[kept])]
         n_weights = np.empty(len(kept), np.int32)
         lane, weight = pack_tile(split.weights, kept, n_children, 0.0, n_weights)
         features, bias = split.features[kept], split.weights[-1, :n_children].copy()
@@ -275,7 +277,7 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     n_labels = int(np.count_nonzero(source.census.label_rows))
     report = report_of([(grown.shape, grown.splits) for grown in forest], parameters.arity, n_labels)
     trees, sizes = [grown.tree for grown in forest], (data.labels.n_labels, data.rows.n_features)
-    return Trained.of(trees, *sizes, "decision-tree", "multiway", parameters, extra=extra, report=report)
+    return Trained.of(trees, *sizes, "multiway", parameters, extra=extra, report=report)
 
 
 def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:

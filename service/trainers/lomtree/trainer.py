@@ -177,7 +177,7 @@ class OnlineLomtree:
         tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
         report = report_of(self._tree, child_ptr, counts, rows)
         sizes = n_labels, n_features
-        return Trained.of([tree], *sizes, "decision-tree", "argmax", self._parameters, report=report)
+        return Trained.of([tree], *sizes, "argmax", self._parameters, report=report)
 
 
 def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:

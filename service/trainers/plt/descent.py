@@ -13,7 +13,7 @@ from model_store.compiled.handles import I32
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from service.base.rows import offsets, ranges
 from service.executors.local import Crew
-from service.trainers.plt.fobos import Shard, Topology, add_pairs, train_shard, used_keys
+from service.trainers.plt.fobos import Descent, Shard, Topology, add_pairs, train_shard, used_keys
 from service.trainers.shape import Shape, parents_of
 from service.trainers.source import Census, OnRows, RowSource, TrainingSet
 from service.trainers.state import LearnerState, check_that, restoring
@@ -31,15 +31,6 @@ _SHUFFLE = 1
 
 PARTS = 10
 """So many parts of the rows: one is shown with the trees that have learnt from those before it."""
-
-
-class Descent(NamedTuple):
-    """How the classifiers are trained: g and lambda of `fobos`, and the passes over the rows."""
-
-    rate: float
-    penalty: float
-    epochs: int
-    prune: float
 
 
 class _Room(NamedTuple):
@@ -151,11 +142,11 @@ def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int
         topology = Topology(shape.child_ptr, parents_of(shape.child_ptr), leaf, shard)
         bias, steps = np.zeros(len(shape.first), np.float32), np.zeros(len(shape.first), np.int64)
         of_tree = []
-        for n_slots, n_words in zip(room.slots, room.words, strict=True):
+        for number, (n_slots, n_words) in enumerate(zip(room.slots, room.words, strict=True)):
             slots = max(_SLOTS_MIN, 1 << (max(1, int(n_slots * share)).bit_length() - 1))  # a power of two
             pairs = np.zeros(slots, np.uint64), np.zeros(slots, np.int64)
             pool = np.zeros(int(n_words * share), np.float32)
-            of_tree.append(Shard(*pairs, pool, bias, steps, np.zeros(3, np.int64)))
+            of_tree.append(Shard(number, *pairs, pool, bias, steps, np.zeros(3, np.int64)))
         growing.append(_Growing(seed, shape, topology, of_tree))
     return growing
 
@@ -164,13 +155,11 @@ def _descend(
     window: TrainingSet, orders: list[I32], growing: list[_Growing], descent: Descent, crew: Crew
 ) -> None:
     """Train every shard of every tree on the rows of a window, each tree in an order of its own."""
-    rate, penalty = descent.rate, descent.penalty
 
     def work(item: tuple[int, int]) -> None:
         t, number = item
         tree = growing[t]
-        shard = tree.shards[number]
-        train_shard(*window, orders[t], tree.topology, shard, number, rate, penalty, crew.stop)
+        train_shard(*window, orders[t], tree.topology, tree.shards[number], descent, crew.stop)
 
     items = [(t, number) for t, tree in enumerate(growing) for number in range(len(tree.shards))]
     crew.run(work, items, lambda item, result: None)

@@ -19,7 +19,8 @@ from service.trainers.classifiers import Members, Solving, members_of, solver_by
 from service.trainers.clustering import balanced_shape
 from service.trainers.fields import CostDecay, Eps, Idf, LabelTrees, LeafSize, MaxEpochs, Prune, RareDecay
 from service.trainers.label_tree import grow
-from service.trainers.plt.descent import Descent, train_trees
+from service.trainers.plt.descent import train_trees
+from service.trainers.plt.fobos import Descent
 from service.trainers.regrowing import Regrowth
 from service.trainers.representations import label_representations, projected_vectors
 from service.trainers.shape import Shape, huffman_shape, random_shape, shape_of
@@ -113,7 +114,7 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
     for of_tree, shape in _shapes(source, parameters, data, tools):
         trees.append(grow(weighed, shape, _members(data.labels, shape), parameters.solving(), of_tree))
     sizes = len(source.census.label_rows), source.census.n_features
-    return Trained.of(trees, *sizes, "label-tree", "logistic", parameters)
+    return Trained.of(trees, *sizes, "logistic", parameters)
 
 
 def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
@@ -138,7 +139,7 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
         warnings.append(f"memory_mib: expected room for all weights, found less: {found}")
     sizes = len(census.label_rows), census.n_features
     more: dict[str, Any] = {"report": report, "warnings": warnings, "state": state}
-    return Trained.of(trees, *sizes, "label-tree", "logistic", parameters, **more)
+    return Trained.of(trees, *sizes, "logistic", parameters, **more)
 
 
 def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> SizeEstimate:

@@ -185,7 +185,7 @@ def fit_forest(source: RowSource, parameters: FastXmlParameters, tools: Tools) -
     forest = grow_forest(data, parameters, worths, parameters.trees, tools)
     trees = [tree_of(grown, worths / worths.max()) for grown in forest]
     extra, sizes = parameters.extra(data), (data.labels.n_labels, data.rows.n_features)
-    return Trained.of(trees, *sizes, "decision-tree", "argmax", parameters, extra=extra)
+    return Trained.of(trees, *sizes, "argmax", parameters, extra=extra)
 
 
 def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Tools) -> SizeEstimate:

@@ -8,7 +8,7 @@ import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F64, I32, I64, U8
-from service.trainers.softmax.dealing import Dealing, Rule, capacity_of, deal
+from service.trainers.softmax.dealing import Dealing, Rule, deal
 from service.trainers.softmax.tree import LearningState, SoftmaxTree
 
 _SLOT, _LEVEL, _PADS, _ABOVE, _BRANCH = range(5)
@@ -96,8 +96,7 @@ def assign_labels(
     while t < n_nodes:
         low, high = places.span[t]
         here, node, level = members[low:high], places.of[t, _SLOT], places.of[t, _LEVEL]
-        capacity = capacity_of(len(here), n_children, level, rule)
-        deal(here, share, places.of[t, _PADS], node, capacity, rule, state, work)
+        deal(here, share, places.of[t, _PADS], node, level, rule, state, work)
         at = low
         for j in range(n_children):
             begin = at

@@ -74,7 +74,7 @@ class Dealing(NamedTuple):
 
 
 @inlined
-def capacity_of(n: int, n_children: int, level: int, rule: Rule) -> int:
+def _capacity_of(n: int, n_children: int, level: int, rule: Rule) -> int:
     """Return the most labels of a child of a node of n labels; 0 for a well-formed tree."""
     if rule.depth == 0 and rule.slack == 0:
         return 0
@@ -284,22 +284,16 @@ def _deal_alone(labels: I32, n_alone: int, node: int, tree: SoftmaxTree, rule: R
 
 @inlined
 def deal(
-    labels: I32,
-    share: F64,
-    n_pads: int,
-    node: int,
-    capacity: int,
-    rule: Rule,
-    state: LearningState,
-    work: Dealing,
+    labels: I32, share: F64, pads: int, node: int, level: int, rule: Rule, state: LearningState, work: Dealing
 ) -> None:
     """Write the child of each label of a node: node -1 is one that knows nothing yet."""
     n_children = work.p.shape[1]
+    capacity = _capacity_of(len(labels), n_children, level, rule)
     for i in range(len(labels)):
         work.child[i] = -1
     work.size[:] = 0
     work.mass[:] = 0.0
-    work.left[0], work.left[1] = len(labels) + n_pads, n_children
+    work.left[0], work.left[1] = len(labels) + pads, n_children
     left = 0.0
     for label in labels:
         left += share[label]
@@ -320,4 +314,4 @@ def deal(
     _gradients(labels, share, n_known, rule, work)
     _keep_places(labels, share, n_known, rule, work)
     _deal_greedily(labels, share, n_known, capacity, work)
-    _deal_evenly(labels, share, n_pads, capacity, work)
+    _deal_evenly(labels, share, pads, capacity, work)

@@ -44,7 +44,7 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
     )
     more = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": kept}
     tree, n_labels = tree_of(state.tree, state.network, dim), len(census.label_rows)
-    return Trained.of([tree], n_labels, dim, "label-tree", "softmax", parameters, **more)
+    return Trained.of([tree], n_labels, dim, "softmax", parameters, **more)
 
 
 def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> SoftmaxTree:
