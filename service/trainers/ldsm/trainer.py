@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -18,7 +18,7 @@ from service.base.rows import LabelRows, offsets
 from service.kernels.training.problem import pack_tile
 from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
-from service.trainers.ldsm.report import LdsmShape, SplitFacts, report_of
+from service.trainers.ldsm.report import LdsmTree, SplitFacts, report_of
 from service.trainers.ldsm.split import Examples, Split, split_node
 from service.trainers.representations import rerank_arrays, squared_lengths
 from service.trainers.size import SizeEstimate
@@ -123,14 +123,6 @@ class _Node:
     chunk: Chunk | None = None
 
 
-class _Grown(NamedTuple):
-    """A finished tree, and what a report wants of it."""
-
-    tree: Tree
-    shape: LdsmShape
-    splits: list[SplitFacts]
-
-
 class _Growth:
     """The growth of one tree (LdSM, algorithm 1).
 
@@ -196,7 +188,7 @@ class _Growth:
             histogram = split.labels[counts > 0], counts[counts > 0]
             self._add(node.depth + 1, rows[goes], histogram, priorities[child])
 
-    def finish(self, weighed: Weighed) -> _Grown:
+    def finish(self, weighed: Weighed) -> LdsmTree:
         """Number the nodes breadth-first; the weights are for the rows before they were weighed."""
         order = [0]
         for number in order:
@@ -210,8 +202,8 @@ class _Growth:
             histograms=[None if node.children else self._values(node) for node in nodes],
         )
         leaves = [node for node in nodes if not node.children]
-        shape = LdsmShape(len(nodes), len(leaves), max(node.depth for node in leaves), self.rows_held)
-        return _Grown(tree, shape, self.splits)
+        depth = max(node.depth for node in leaves)
+        return LdsmTree(tree, len(leaves), depth, self.rows_held, self.splits)
 
     def _values(self, node: _Node) -> tuple[I32, F32]:
         """Return the labels of a leaf and their shares; equal counts: the smaller labels are kept."""
@@ -242,7 +234,7 @@ class _Grow:
         copy = (mapped(dtype, len(rows.indices), self.spilled) for dtype in (np.int32, np.float32))
         return Examples(rows, self.labels, *ranks, *copy)
 
-    def run(self, number: int, examples: Examples, stop: U8) -> _Grown:
+    def run(self, number: int, examples: Examples, stop: U8) -> LdsmTree:
         growth = _Growth(examples, self.labelled, self.parameters, derived_seed(self.seed, number))
         growth.grow(stop)
         return growth.finish(self.weighed)
@@ -275,7 +267,7 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     if parameters.rerank == "yes":
         extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
     n_labels = int(np.count_nonzero(source.census.label_rows))
-    report = report_of([(grown.shape, grown.splits) for grown in forest], parameters.arity, n_labels)
+    report = report_of(forest, parameters.arity, n_labels)
     trees, sizes = [grown.tree for grown in forest], (data.labels.n_labels, data.rows.n_features)
     return Trained.of(trees, *sizes, "multiway", parameters, extra=extra, report=report)
 

@@ -121,13 +121,6 @@ def report_of(tree: OnlineTree, child_ptr: I32, counts: NodeCounts, rows: I64) -
     }
 
 
-def spread(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
-    """Return counts by node from counts by position among the leaves."""
-    n_entries = np.zeros(len(child_ptr) - 1, np.int64)
-    n_entries[np.diff(child_ptr) == 0] = np.diff(leaves.ptr)
-    return leaves._replace(ptr=offsets(n_entries))
-
-
 def rows_of_nodes(child_ptr: I32, at_leaves: I64) -> I64:
     """Return int64[n]: the rows of each node, from those of the leaves by position."""
     rows = np.zeros(len(child_ptr) - 1, np.int64)

@@ -13,7 +13,7 @@ from pydantic import Field
 from model_store.compiled.handles import I32
 from model_store.ensemble import Tree
 from service.base.parameters import Parameters
-from service.base.rows import LabelRows
+from service.base.rows import LabelRows, offsets
 from service.evaluation.tree_criteria import sum_to_inner_nodes
 from service.trainers.fields import LeafLabels
 from service.trainers.lomtree.finish import (
@@ -25,7 +25,6 @@ from service.trainers.lomtree.finish import (
     recounted_at,
     report_of,
     rows_of_nodes,
-    spread,
 )
 from service.trainers.lomtree.keeping import restore_tree, tree_arrays
 from service.trainers.lomtree.label_order import LabelOrder
@@ -169,8 +168,9 @@ class OnlineLomtree:
         )
         if ids is not None:
             counted = LeafCounts(counted.rows, counted.labels._replace(label=ids[counted.labels.label]))
-        at_leaves = spread(child_ptr, counted.labels)
-        counts = sum_to_inner_nodes(child_ptr, at_leaves)
+        n_entries = np.zeros(len(order), np.int64)
+        n_entries[np.diff(child_ptr) == 0] = np.diff(counted.labels.ptr)
+        counts = sum_to_inner_nodes(child_ptr, counted.labels._replace(ptr=offsets(n_entries)))
         rows = rows_of_nodes(child_ptr, counted.rows)
         chunks = chunks_of(self._tree, order)
         histograms = histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels)

@@ -145,16 +145,6 @@ def refresh_least(tree: OnlineTree, node: Integer) -> None:
 
 
 @kernel
-def least_used_leaf(tree: OnlineTree) -> Any:
-    """Return a leaf with the fewest rows; of several, the leftmost."""
-    node = np.int64(tree.state[ROOT])
-    while tree.left[node] != LEAF:
-        left, right = np.int64(tree.left[node]), np.int64(tree.right[node])
-        node = left if tree.least[left] <= tree.least[right] else right
-    return node
-
-
-@kernel
 def _cut_out(tree: OnlineTree, leaf: Integer) -> Any:
     """Take a leaf and its parent out of the tree, the leaf's sibling taking the parent's place.
 
@@ -202,7 +192,10 @@ def split_leaf(tree: OnlineTree, leaf: Integer, budget: Budget) -> None:
         tree.state[N_NODES] += 2
         tree.state[N_SPLITS] += 1
     else:
-        left = np.int64(least_used_leaf(tree))
+        left = np.int64(tree.state[ROOT])
+        while tree.left[left] != LEAF:  # to a leaf with the fewest rows; of several, the leftmost
+            one, other = np.int64(tree.left[left]), np.int64(tree.right[left])
+            left = one if tree.least[one] <= tree.least[other] else other
         right = np.int64(_cut_out(tree, left))
         tree.state[N_SWAPS] += 1
     _set_leaf(tree, left, leaf)

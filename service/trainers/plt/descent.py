@@ -33,18 +33,6 @@ PARTS = 10
 """So many parts of the rows: one is shown with the trees that have learnt from those before it."""
 
 
-class _Room(NamedTuple):
-    """How many pairs (node, feature) and weights each shard of a tree has room for."""
-
-    slots: list[int]
-    words: list[int]
-
-    @property
-    def n_bytes(self) -> int:
-        """Return the memory of them."""
-        return sum(self.slots) * _SLOT_BYTES + sum(self.words) * _WORD_BYTES
-
-
 class _Growing(NamedTuple):
     """A tree in training."""
 
@@ -134,7 +122,8 @@ def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int
     """Return the trees before the first row; where bytes_max has no room for all weights, with less room."""
     shards = [_deal(shape, census) for shape in shapes]
     rooms = [_room(shape, shard, census) for shape, shard in zip(shapes, shards, strict=True)]
-    share = min(1.0, bytes_max / sum(room.n_bytes for room in rooms))
+    needed = sum(_SLOT_BYTES * n_slots + _WORD_BYTES * n_words for room in rooms for n_slots, n_words in room)
+    share = min(1.0, bytes_max / needed)
     growing = []
     for seed, shape, shard, room in zip(seeds, shapes, shards, rooms, strict=True):
         is_leaf, leaf = np.diff(shape.child_ptr) == 0, np.full(len(census.label_rows), -1, np.int32)
@@ -142,7 +131,7 @@ def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int
         topology = Topology(shape.child_ptr, parents_of(shape.child_ptr), leaf, shard)
         bias, steps = np.zeros(len(shape.first), np.float32), np.zeros(len(shape.first), np.int64)
         of_tree = []
-        for number, (n_slots, n_words) in enumerate(zip(room.slots, room.words, strict=True)):
+        for number, (n_slots, n_words) in enumerate(room):
             slots = max(_SLOTS_MIN, 1 << (max(1, int(n_slots * share)).bit_length() - 1))  # a power of two
             pairs = np.zeros(slots, np.uint64), np.zeros(slots, np.int64)
             pool = np.zeros(int(n_words * share), np.float32)
@@ -180,20 +169,22 @@ def _deal(shape: Shape, census: Census) -> I32:
     return shard
 
 
-def _room(shape: Shape, shard: I32, census: Census) -> _Room:
-    """Return room for all pairs that can occur: a node meets no feature that none of its rows has."""
+def _room(shape: Shape, shard: I32, census: Census) -> list[tuple[int, int]]:
+    """Return how many pairs (node, feature) and weights each shard has room for: all that may occur.
+
+    A node meets no feature that none of its rows has.
+    """
     pairs = np.minimum(shape.below(census.label_nonzeros[shape.labels]), census.n_features)
     pairs[0] = min(census.n_nonzeros, census.n_features)
     words = pairs * np.diff(shape.child_ptr)
-    slots, room = [], []
+    room = []
     for number in range(int(shard.max()) + 1):
         mine = shard == number
         most = _SLOTS_MIN
         while 3 * most < 4 * (int(pairs[mine].sum()) + 1):
             most *= 2
-        slots.append(most)
-        room.append(int(words[mine].sum()))
-    return _Room(slots, room)
+        room.append((most, int(words[mine].sum())))
+    return room
 
 
 def _state(growing: list[_Growing], n_passes: int, n_features: int) -> LearnerState:

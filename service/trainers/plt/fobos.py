@@ -162,23 +162,6 @@ def _update(
     shard.steps[node] += 1
 
 
-@inlined
-def _workspace(tree: Topology, indptr: I64) -> Marks:
-    n_nodes = len(tree.parent)
-    longest = np.int64(0)
-    for row in range(len(indptr) - 1):
-        longest = max(longest, indptr[row + 1] - indptr[row])
-    widest = np.int64(0)
-    for node in range(n_nodes):
-        widest = max(widest, np.int64(tree.child_ptr[node + 1]) - np.int64(tree.child_ptr[node]))
-    return Marks(
-        np.zeros(n_nodes, np.int32),
-        np.empty(n_nodes, np.int32),
-        np.empty(longest, np.int64),
-        np.empty(widest, np.float32),
-    )
-
-
 @kernel
 def train_shard(
     rows: SparseRows, labels: LabelRows, order: I32, tree: Topology, shard: Shard, how: Descent, stop: U8
@@ -194,7 +177,13 @@ def train_shard(
     non-zeros times the node's children, twice. Deterministic: nodes do not influence each other, so the
     weights are the same bits however nodes are dealt to shards (of enough room) and shards to threads.
     """
-    marks = _workspace(tree, rows.indptr)
+    longest = widest = np.int64(0)
+    for row in range(len(rows.indptr) - 1):
+        longest = max(longest, rows.indptr[row + 1] - rows.indptr[row])
+    for node in range(len(tree.parent)):
+        widest = max(widest, np.int64(tree.child_ptr[node + 1]) - np.int64(tree.child_ptr[node]))
+    visit, path = np.zeros(len(tree.parent), np.int32), np.empty(len(tree.parent), np.int32)
+    marks = Marks(visit, path, np.empty(longest, np.int64), np.empty(widest, np.float32))
     for k in range(len(order)):
         if stop[0]:
             return

@@ -13,9 +13,9 @@ from service.trainers.softmax.tree import LearningState, SoftmaxTree
 from service.trainers.state import LearnerState, check_that
 
 
-def kept_state(n_passes: int, state: LearningState, random: U64, told: dict[str, Any]) -> LearnerState:
-    """Return what a training goes on from; `told` is what it reports of the passes so far."""
-    return LearnerState(n_passes, told, {"child": state.tree.child, "random": random, **_written(state)})
+def kept_arrays(state: LearningState, random: U64) -> dict[str, NDArray[Any]]:
+    """Return the arrays that a training goes on from."""
+    return {"child": state.tree.child, "random": random, **_written(state)}
 
 
 def restore(found: LearnerState, state: LearningState, random: U64) -> None:

@@ -13,7 +13,7 @@ from service.base.settings import memory_bytes
 from service.trainers.shape import huffman_shape
 from service.trainers.size import DENSE_BYTES, EMBEDDING_BYTES, SPARSE_BYTES, SizeEstimate
 from service.trainers.softmax.dealing import Rule
-from service.trainers.softmax.keeping import kept_state, kept_tree, restore
+from service.trainers.softmax.keeping import kept_arrays, kept_tree, restore
 from service.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
 from service.trainers.softmax.shapes import even_shape
 from service.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, train_rows
@@ -149,7 +149,8 @@ def descend(
         raise BadParameter(f"rate: expected one under which parameters stay finite, found {p.rate:g}")
     kept = None
     if tools.passes.keeps:
-        kept = kept_state(passes.stop, state, random, {"losses": losses.tolist(), "updates": updates})
+        facts = {"losses": losses.tolist(), "updates": updates}
+        kept = LearnerState(passes.stop, facts, kept_arrays(state, random))
     report: dict[str, Any] = {
         "log_loss": (losses / census.n_labelled).tolist(),
         **_shape_report(state.tree, census.label_rows),
