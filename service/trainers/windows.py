@@ -27,8 +27,6 @@ WINDOW_ENTRIES_MAX = 1 << 23
 
 STAGE = "shuffle"
 
-_NO_ROOM = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
-
 _DEAL, _VISIT = 7, 8
 """What the seeds of dealing, and of the order of windows, are derived from besides the training's."""
 
@@ -142,7 +140,7 @@ def mapped(dtype: DTypeLike, n: int, census: Census) -> NDArray[Any]:
         try:
             os.posix_fallocate(file.fileno(), 0, n_bytes)  # a full disk is an error here, not a signal later
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
             raise _no_room(census, f"none left: {error.strerror}") from error
         return np.asarray(np.memmap(file, dtype, "r+", shape=n))

@@ -204,7 +204,8 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     if before is not None:
         with restoring():
             online.restore(before, len(before.arrays["ids"]))
-            label_order.restore(before.facts["label_order"], before.take("labels", "int32", None))
+            step, n_seen = map(int, before.facts["label_order"])
+            label_order = LabelOrder(before.take("labels", "int32", None), step, n_seen)
             random.bit_generator.state = before.facts["random"]
     for data, order in _in_turn(source, parameters, tools, random):
         if order is None and (is_once or n_rows < source.census.n_rows):
@@ -217,9 +218,9 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     state = None
     if tools.passes.keeps:
         facts, arrays = online.state()
-        counts, labels = label_order.state()
         ids = np.arange(len(census.label_rows), dtype=np.int32)
-        arrays |= {"labels": labels, "ids": ids if source.final_ids is None else source.final_ids}
+        arrays |= {"labels": label_order.labels, "ids": ids if source.final_ids is None else source.final_ids}
+        counts = [label_order.step, label_order.n_rows]
         facts |= {"label_order": counts, "random": random.bit_generator.state, "once": is_once}
         state = LearnerState(0 if is_once else passes.stop, facts, arrays)
     recount = all_rows(source) if source.reads == "rows" else None
