@@ -36,7 +36,7 @@ from service.trainers.classifiers import (
 )
 from service.trainers.held_blocks import Blocks, dealt
 from service.trainers.shape import Shape, parents_of
-from service.trainers.size import CountUsed
+from service.trainers.size import count_used
 from service.trainers.source import HeldRows, JoinedRows, TrainingSet
 from service.trainers.spec import rows_by_label
 from service.trainers.weighing import weighed
@@ -194,9 +194,8 @@ def _count_features(work: _Work, blocks: list[HeldRows], shape: Shape, n_feature
     """Count the features that rows of nodes have: those of a group of subtrees, or one in all blocks."""
     if work.tile < 0:
         data = JoinedRows(tuple(work.parts)).get()
-        count = CountUsed(data.rows, shape, members_of(*rows_by_label(data.labels), shape.labels))
-        places = count.workspace()
-        return [count.run(node, places, np.zeros(1, np.uint8)) for node in work.nodes]
+        members = members_of(*rows_by_label(data.labels), shape.labels)
+        return [count_used(node, data.rows, shape, members) for node in work.nodes]
     seen, (node,) = np.zeros(n_features, np.uint8), work.nodes
     for block in work.parts or blocks:
         data = block.get()

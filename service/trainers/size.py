@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from model_store.compiled.handles import I32, I64, U8
+from model_store.compiled.handles import I64
 from model_store.ensemble import Weights
 from service.base.rows import SparseRows
 from service.evaluation.tree_criteria import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
-from service.kernels.training.problem import count_features, forget_rows, rows_of
+from service.executors.steps import Calls
 from service.trainers.classifiers import Members
 from service.trainers.shape import Shape
 from service.trainers.work import Tools
@@ -92,28 +92,16 @@ def size_of(counted: Iterable[tuple[Shape, I64]], n_trees: int, tools: Tools) ->
     return SizeEstimate.of(bound, n_used, n_labels, tuple(alphas.tolist()))
 
 
-@dataclass(frozen=True)
-class CountUsed:
-    """Counts the features that the rows of a node have. Its workspace: a number a row, and one a feature."""
-
-    rows: SparseRows
-    shape: Shape
-    members: Members
-
-    def workspace(self) -> tuple[I32, U8]:
-        """Return what calls work in."""
-        return np.zeros(self.rows.n_rows, np.int32), np.zeros(self.rows.n_features, np.uint8)
-
-    def run(self, node: int, workspace: tuple[I32, U8], stop: U8) -> int:
-        """Return the result of an item."""
-        shape, members, (place, seen) = self.shape, self.members, workspace
-        of_node = rows_of(members.ptr, members.rows, shape.first[node], members.end(shape, node), place)
-        forget_rows(of_node, place)
-        return int(count_features(self.rows.indptr, self.rows.indices, of_node, seen))
+def count_used(node: int, rows: SparseRows, shape: Shape, members: Members) -> int:
+    """Count the features that the rows of a node have."""
+    carried = members.rows[members.ptr[shape.first[node]] : members.ptr[members.end(shape, node)]]
+    seen = np.zeros(rows.n_features, np.bool_)
+    seen[rows.take(np.unique(carried)).indices] = True
+    return int(np.count_nonzero(seen))
 
 
 def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> I64:
     """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
     used = np.zeros(len(shape.first), np.int64)
-    tools.crew.steps(CountUsed(rows, shape, members), shape.inner.tolist(), used.__setitem__)
+    tools.crew.steps(Calls(count_used, (rows, shape, members)), shape.inner.tolist(), used.__setitem__)
     return used

@@ -20,7 +20,7 @@ from model_store.compiled.handles import I64
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.trainers.source import Census, HeldRows, JoinedRows, RowSource, TrainingSet, all_rows
-from service.trainers.work import Progress, Tools, derived_seed
+from service.trainers.work import Progress, Tools, derived_seed, parts_told
 
 WINDOW_ENTRIES_MAX = 1 << 23
 """A window has about so many units of 8 bytes (`source.entries_of`): 64 MiB."""
@@ -64,7 +64,7 @@ def dealt(source: RowSource, tools: Tools) -> RowWindows:
     """
     census, in_memory = source.census, source.reads == "rows"
     n_windows = max(1, -(-census.n_entries // WINDOW_ENTRIES_MAX))
-    parts = [all_rows(source)] if in_memory else _told(source, tools.progress)
+    parts = [all_rows(source)] if in_memory else parts_told(source, tools.progress, STAGE)
     if n_windows == 1:
         return RowWindows([_Taken(TrainingSet.join(list(parts)))], tools.seed)
     free = shutil.disk_usage(tempfile.gettempdir()).free
@@ -93,16 +93,6 @@ def _whole_windows(parts: Iterable[TrainingSet]) -> Iterator[TrainingSet]:
         yield TrainingSet.join(waiting)
 
 
-def _told(source: RowSource, progress: Progress) -> Iterator[TrainingSet]:
-    """Yield the parts of a source and tell how far it is."""
-    n_rows, total = 0, source.census.n_rows
-    progress(STAGE, 0, total)
-    for part in source.parts():
-        yield part
-        n_rows += part.n_rows
-        progress(STAGE, n_rows, total)
-
-
 def at_hand(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
     """Return all rows of a source, and whether they are in a temporary file, mapped.
 
@@ -111,14 +101,14 @@ def at_hand(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
     """
     census = source.census
     if source.reads == "rows" or census.n_entries <= WINDOW_ENTRIES_MAX:
-        parts = [*source.parts()] if source.reads == "rows" else [*_told(source, progress)]
+        parts = [*source.parts()] if source.reads == "rows" else [*parts_told(source, progress, STAGE)]
         return TrainingSet.join(parts), False
     n_rows, n_carried = census.n_rows, int(census.label_rows.sum())
     row_ptr, label_ptr = mapped(np.int64, n_rows + 1, census), mapped(np.int64, n_rows + 1, census)
     indices, values = (mapped(dtype, census.n_nonzeros, census) for dtype in (np.int32, np.float32))
     carried = mapped(np.int32, n_carried, census)
     n, nnz, of_labels = 0, 0, 0
-    for rows, labels in _told(source, progress):
+    for rows, labels in parts_told(source, progress, STAGE):
         ends = n + rows.n_rows, nnz + len(rows.indices), of_labels + len(labels.indices)
         if ends[0] > n_rows or ends[1] > len(indices) or ends[2] > n_carried:
             continue  # the file has grown, which its reader tells at the end

@@ -175,23 +175,6 @@ def positives(
 
 
 @kernel
-def count_features(indptr: I64, indices: I32, rows: I32, seen: U8) -> int:
-    """Return how many features the rows have.
-
-    seen  uint8[n_features], workspace: zero at the call and on return
-    """
-    count = 0
-    for row in rows:
-        for e in range(indptr[row], indptr[row + 1]):
-            count += 1 - seen[indices[e]]
-            seen[indices[e]] = 1
-    for row in rows:
-        for e in range(indptr[row], indptr[row + 1]):
-            seen[indices[e]] = 0
-    return count
-
-
-@kernel
 def pack_tile(weights: F32, ascending: I64, n_children: int, prune: float, counts_out: I32) -> tuple[U8, F32]:
     """Return the weights of a tile that are kept (not 0, |w| >= prune), by ascending feature, then child.
 

@@ -87,10 +87,6 @@ class PltParameters(Parameters):
         costs = self.cost, self.cost_decay, self.rare_decay
         return Solving("logistic", *costs, self.eps, self.max_epochs, self.prune)
 
-    def descent(self) -> Descent:
-        """Return what gradient descent takes."""
-        return Descent(self.rate, self.l2, self.epochs, self.prune)
-
 
 def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
     """Train an ensemble of probabilistic label trees.
@@ -131,8 +127,9 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
         shapes = [(tools.of_tree(tree, n_trees), shape) for tree, shape in enumerate(olds)]
     else:
         shapes = list(_shapes(source, parameters, None, tools))
-    how = parameters.descent(), parameters.memory_mib << 20, tools
-    trees, report, state = train_trees(source, shapes, *how)
+    descent = Descent(parameters.rate, parameters.l2, parameters.epochs, parameters.prune)
+    bytes_max = parameters.memory_mib << 20
+    trees, report, state = train_trees(source, shapes, descent, bytes_max, tools)
     warnings = []
     if report["passed_over"]:
         found = f"features that nodes met late were passed over {report['passed_over']} times"

@@ -53,13 +53,6 @@ class FastXmlParameters(Parameters):
     prune: Prune = 0.0
     idf: Idf = "auto"
 
-    def growth(self, rows: SparseRows) -> Growth:
-        """Return how the trees are grown on rows: `cost` is divided by their typical value."""
-        cost = self.cost / typical_value(rows)
-        return Growth(
-            self.max_leaf, self.max_depth, self.leaf_labels, cost, self.eps, self.max_steps, self.prune
-        )
-
     def worths(self, data: TrainingSet) -> F32:
         """Return what each label is worth in the splits' nDCG, float32[K], > 0."""
         return np.ones(data.labels.n_labels, np.float32)
@@ -135,7 +128,8 @@ def grow_forest(
     discount = 1.0 / np.log2(np.arange(data.labels.n_labels) + 2.0)
     ideal = np.concatenate([[0.0], np.cumsum(discount)])
     rows = TrainingRows(*data, label_weight, discount, ideal)
-    growth = parameters.growth(data.rows)
+    p, cost = parameters, parameters.cost / typical_value(data.rows)
+    growth = Growth(p.max_leaf, p.max_depth, p.leaf_labels, cost, p.eps, p.max_steps, p.prune)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     forest = tools.collected("trees", _Grow(rows, labelled, growth, tools.seed), range(n_trees))
     for number, grown in enumerate(forest):  # one after the other: weights are not there twice

@@ -33,7 +33,9 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
     room for all labels or rows that the task does not take, BadData where no row carries a label.
     """
     census, dim, turned = source.census, parameters.dim, parameters.transitions()[1]
-    parameters.check_features(census.n_features)
+    if census.n_features % parameters.transitions()[0]:
+        message = f"task: expected labels for rows that are no windows of words, found {parameters.task}"
+        raise BadParameter(message)
     census.check_labelled()
     first = None if tools.passes.state is not None else _first_tree(source, parameters, tools)
     state, report, kept = descend(source, parameters, first, tools)

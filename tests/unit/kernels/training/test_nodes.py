@@ -8,7 +8,6 @@ from service.base.rows import SparseRows
 from service.kernels.training.cluster import GAIN_MIN, bisect, kmeans
 from service.kernels.training.problem import (
     NO_ROOM,
-    count_features,
     forget_rows,
     localise,
     positives,
@@ -70,7 +69,6 @@ def test_localise_keeps_the_rows_and_orders_features_by_use(seed):
     assert (counts > 0).all()
     digits = [int(count).bit_length() for count in counts]
     assert digits == sorted(digits, reverse=True)
-    assert count_features(rows.indptr, rows.indices, chosen, np.zeros(30, np.uint8)) == len(problem.used)
 
 
 def test_positives_of_a_tile():

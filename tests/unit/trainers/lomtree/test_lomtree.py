@@ -193,16 +193,6 @@ def test_leaves_answer_with_their_commonest_labels_only() -> None:
     assert trained.ensemble.leaf_value == pytest.approx(counts[best] / rows.n_rows)
 
 
-def test_estimate_bounds_what_is_trained() -> None:
-    rows, labels = data()
-    parameters = parse_parameters("lomtree", ["leaves=9"])
-    bound = estimate("lomtree", parameters, TrainingSet(rows, labels), Tools())
-    assert bound["nonzeros_bound"] == 8 * 20
-    assert bound["bytes_bound"] == 12 * bound["nonzeros_bound"]
-    assert bound["ratio_to_ovr"] == pytest.approx(12 * 8 / (8 * N_LABELS))
-    assert fitted(rows, labels, "leaves=9").n_nonzeros <= bound["nonzeros_bound"]
-
-
 def _labels(of_row: np.ndarray) -> LabelRows:
     return LabelRows(np.arange(len(of_row) + 1), of_row.astype(np.int32), int(of_row.max(initial=0)) + 1)
 
@@ -229,12 +219,6 @@ def test_sorted_rows_are_warned_of_and_shuffled_ones_are_not(n_rows: int, n_labe
     assert found["shuffled"] == []
 
 
-def test_labels_of_a_row_each_are_in_no_order() -> None:
-    order = LabelOrder()
-    order.add(_labels(np.arange(5000)))
-    assert order.warnings() == []
-
-
 @pytest.mark.parametrize("cuts", [[], [1], [3, 3, 70_000], list(range(0, 200_000, 997))])
 def test_it_does_not_matter_how_rows_are_cut(cuts: list[int]) -> None:
     labels = _labels(np.sort(np.random.default_rng(2).integers(0, 300, 200_000)) // 2)
@@ -246,8 +230,10 @@ def test_it_does_not_matter_how_rows_are_cut(cuts: list[int]) -> None:
     assert whole.difference() == parts.difference() > 0.5
 
 
-def test_few_rows_and_rows_without_labels_say_nothing() -> None:
-    order = LabelOrder()
+def test_few_rows_rows_without_labels_and_labels_of_a_row_each_say_nothing() -> None:
+    each, order = LabelOrder(), LabelOrder()
+    each.add(_labels(np.arange(5000)))
+    assert each.warnings() == []
     assert order.difference() == 0
     order.add(LabelRows(offsets([0] * 50), np.empty(0, np.int32), 3))
     order.add(_labels(np.arange(10)))
