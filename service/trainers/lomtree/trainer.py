@@ -33,7 +33,7 @@ from service.trainers.lomtree.tree import Budget, make_tree
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Census, RowSource, TrainingSet, all_rows, count
 from service.trainers.spec import Trained, TrainerSpec
-from service.trainers.state import LearnerState, PassPlan, restoring
+from service.trainers.state import LearnerState, PassPlan, check_that, restoring
 from service.trainers.windows import dealt
 from service.trainers.work import Tools
 
@@ -92,16 +92,17 @@ class OnlineLomtree:
     The same rows in the same order give the same tree, however they are cut into parts.
     """
 
-    def __init__(self, parameters: LomtreeParameters) -> None:
-        """Make a tree that is one leaf. Nothing is random in it; passes and order are the caller's affair."""
-        self._parameters = parameters
-        self._leaves = parameters.leaves or STREAM_LEAVES_MAX
+    def __init__(self, parameters: LomtreeParameters, leaves: int = 0) -> None:
+        """Make a tree that is one leaf, and may have so many; 0: as many as its labels want.
+
+        Nothing is random in it; passes and order are the caller's affair.
+        """
+        self._parameters, self._follows = parameters, not leaves
+        self._leaves = leaves or STREAM_LEAVES_MAX
         # two at least: arrays of one are of another type, for which all kernels would be compiled once more
-        self._n_nodes = max(2 * self._leaves - 1, 2)
-        n_bytes = parameters.memory_mb << 20
-        self._tree = make_tree(
-            self._n_nodes, 2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES, n_bytes // 3 // _CLASS_SLOT_BYTES
-        )
+        n_nodes, n_bytes = max(2 * self._leaves - 1, 2), parameters.memory_mb << 20
+        slots = 2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES, n_bytes // 3 // _CLASS_SLOT_BYTES
+        self._tree = make_tree(n_nodes, *slots)
         self._scratch = make_scratch(0)
         self._n_labels = 0
 
@@ -110,8 +111,7 @@ class OnlineLomtree:
 
         order  int32[..]: which rows, in which order; None: all as they stand
 
-        Rows without labels are passed over. Where parameters say no number of leaves, labels are numbered as
-        they come.
+        Rows without labels are passed over. Where leaves follow the labels, these are numbered as they come.
         """
         rows, labels = data
         if order is None:
@@ -131,7 +131,7 @@ class OnlineLomtree:
 
         Leaves for each label so far hang on the row, and not on the part in which it came.
         """
-        if self._parameters.leaves:
+        if not self._follows:
             yield 0, len(order), self._leaves
             return
         so_far = np.full(labels.n_rows, self._n_labels)
@@ -163,9 +163,10 @@ class OnlineLomtree:
         """
         order, child_ptr = breadth_first(self._tree)
         leaves = order[np.diff(child_ptr) == 0]
-        counted = (
-            counted_at(self._tree, leaves) if recount is None else recounted_at(self._tree, leaves, recount)
-        )
+        if recount is None:
+            counted = counted_at(self._tree, leaves)
+        else:
+            counted = recounted_at(self._tree, leaves, recount)
         if ids is not None:
             counted = LeafCounts(counted.rows, counted.labels._replace(label=ids[counted.labels.label]))
         n_entries = np.zeros(len(order), np.int64)
@@ -189,13 +190,11 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     carries a label.
     """
     is_once, before = source.reads == "once", tools.passes.state
-    resolved = parameters
-    if not is_once:
-        resolved = _with_leaves(source.census, parameters)
-    elif before is not None and before.facts.get("once") is not True:
-        with restoring():
-            resolved = LomtreeParameters(**{**parameters.model_dump(), "leaves": before.facts["leaves"]})
-    online = OnlineLomtree(resolved)
+    leaves = parameters.leaves if is_once else _leaves_of(source.census, parameters)
+    if is_once and before is not None and before.facts.get("once") is not True:
+        leaves = before.facts.get("leaves", 0)
+        check_that(type(leaves) is int and 0 < leaves <= _LEAVES_MAX, "a number of leaves")
+    online = OnlineLomtree(parameters, leaves)
     passes = tools.passes.of(parameters.passes)
     n_rows, total = 0, 0
     if not is_once:
@@ -225,8 +224,7 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
         state = LearnerState(0 if is_once else passes.stop, facts, arrays)
     recount = all_rows(source) if source.reads == "rows" else None
     trained = online.finish(len(census.label_rows), census.n_features, source.final_ids, recount)
-    told = parameters.model_dump()  # as the user gave them
-    return replace(trained, parameters=told, warnings=label_order.warnings(), state=state)
+    return replace(trained, warnings=label_order.warnings(), state=state)
 
 
 def _in_turn(
@@ -247,8 +245,8 @@ def _in_turn(
             yield window, order
 
 
-def _with_leaves(census: Census, parameters: LomtreeParameters) -> LomtreeParameters:
-    """Return the parameters with the number of leaves that they mean for rows that were counted.
+def _leaves_of(census: Census, parameters: LomtreeParameters) -> int:
+    """Return the number of leaves that parameters mean for rows that were counted.
 
     As many labels count as would have the entropy of these if all were as frequent: labels of a row or two
     each, of which there may be tens of thousands, are no reason for leaves of a row or two.
@@ -256,8 +254,7 @@ def _with_leaves(census: Census, parameters: LomtreeParameters) -> LomtreeParame
     shares = census.label_rows / max(1, int(census.label_rows.sum()))
     shares = shares[shares > 0]
     n_labels = ceil(exp(-np.sum(shares * np.log(shares))) - 1e-6)
-    leaves = parameters.leaves or min(_LEAVES_MAX, LEAVES_A_LABEL * n_labels)
-    return LomtreeParameters(**{**parameters.model_dump(), "leaves": leaves})
+    return parameters.leaves or min(_LEAVES_MAX, LEAVES_A_LABEL * n_labels)
 
 
 def estimate_lomtree(data: TrainingSet, parameters: LomtreeParameters, tools: Tools) -> SizeEstimate:
@@ -265,7 +262,7 @@ def estimate_lomtree(data: TrainingSet, parameters: LomtreeParameters, tools: To
 
     The leaves come on top, with 8 bytes for each of their labels: at most leaves * leaf_labels.
     """
-    leaves, n_used = _with_leaves(count(data), parameters).leaves, len(np.unique(data.rows.indices))
+    leaves, n_used = _leaves_of(count(data), parameters), len(np.unique(data.rows.indices))
     slots = 2 * (parameters.memory_mb << 20) // 3 // _WEIGHT_SLOT_BYTES
     bound = min((leaves - 1) * n_used, int(slots * _LOAD))
     tools.progress("estimate", 1, 1)

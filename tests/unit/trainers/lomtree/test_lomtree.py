@@ -112,7 +112,7 @@ def test_a_stream_gives_the_same_tree_however_it_is_cut(leaves: int) -> None:
     labels = labels._replace(indices=np.argsort(np.argsort(first_seen)).astype(np.int32)[known])
     found = []
     for cuts in ([600], [1, 100, 599], list(range(0, 600, 7))):
-        online = OnlineLomtree(LomtreeParameters(leaves=leaves))
+        online = OnlineLomtree(LomtreeParameters(), leaves)
         for first, last in zip([0, *cuts], [*cuts, 600], strict=True):
             part = SparseRows(
                 rows.indptr[first : last + 1] - rows.indptr[first],
