@@ -47,20 +47,18 @@ GROUP = "xylem.trainers"
 
 @cache
 def installed() -> dict[str, tuple[EntryPoint, ...]]:
-    """Return the entry points by name: more than one where distributions clash. Found once a process."""
+    """Return the entry points by name: more than one where distributions clash. Found once a process.
+
+    Logs those that have the name of a trainer of our own: they are passed over.
+    """
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, _source(point))):
         found[point.name] = (*found.get(point.name, ()), point)
-    return found
-
-
-@cache
-def _warn_of_clash(name: str) -> None:
-    """Log, once a process, that an entry point has the name of a trainer of our own: it is passed over."""
-    if name in installed():
-        source = _sources(installed()[name])
+    for name in sorted(found.keys() & TRAINERS.keys()):
+        source = _sources(found[name])
         detail = f"trainer {name}: expected another name, found that of a trainer of Xylem in {source}"
         log(logging.WARNING, "trainer_refused", detail=detail)
+    return found
 
 
 @cache
@@ -104,10 +102,9 @@ def trainer(name: str) -> TrainerSpec[Any]:
 
     Raises BadParameter when there is none, or the package's cannot be used.
     """
-    if name in TRAINERS:
-        _warn_of_clash(name)
-        return TRAINERS[name]
     others = installed()
+    if name in TRAINERS:
+        return TRAINERS[name]
     if name in others:
         return _load(name)
     known = dict.fromkeys([*TRAINERS, *others])

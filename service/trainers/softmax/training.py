@@ -13,7 +13,7 @@ from service.base.settings import memory_bytes
 from service.trainers.shape import huffman_shape
 from service.trainers.size import DENSE_BYTES, EMBEDDING_BYTES, SPARSE_BYTES, SizeEstimate
 from service.trainers.softmax.dealing import Rule
-from service.trainers.softmax.keeping import kept_arrays, kept_tree, restore
+from service.trainers.softmax.keeping import kept_tree, restore, written
 from service.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
 from service.trainers.softmax.shapes import even_shape
 from service.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, train_rows
@@ -150,7 +150,8 @@ def descend(
     kept = None
     if tools.passes.keeps:
         facts = {"losses": losses.tolist(), "updates": updates}
-        kept = LearnerState(passes.stop, facts, kept_arrays(state, random))
+        arrays: dict[str, Any] = {"child": state.tree.child, "random": random, **written(state)}
+        kept = LearnerState(passes.stop, facts, arrays)
     report: dict[str, Any] = {
         "log_loss": (losses / census.n_labelled).tolist(),
         **_shape_report(state.tree, census.label_rows),
