@@ -81,15 +81,18 @@ class Sleeping:
 
 
 class Parts:
-    """Rows that come in parts, as those of a file."""
+    """Rows that come in so many parts, as those of a file, or cut at some bounds."""
 
     reads: Reads = "passes"
     final_ids = None
 
-    def __init__(self, data: TrainingSet, n_parts: int) -> None:
+    def __init__(self, data: TrainingSet, cuts: int | list[int]) -> None:
         self.census = MemorySource(data).census
         self._data = data
-        self._bounds = np.linspace(0, data.n_rows, n_parts + 1).astype(int).tolist()
+        if isinstance(cuts, int):
+            self._bounds = np.linspace(0, data.n_rows, cuts + 1).astype(int).tolist()
+        else:
+            self._bounds = sorted({0, data.n_rows, *(cut for cut in cuts if cut < data.n_rows)})
 
     def parts(self) -> Iterator[TrainingSet]:
         for first, last in zip(self._bounds, self._bounds[1:], strict=False):

@@ -371,8 +371,6 @@ def estimate(
         "at 12 bytes each": f"{bound} {mebibytes(size['bytes_bound'])}",
         "of flat one-vs-rest": f"{100 * size['ratio_to_ovr']:.1f} %",
     }
-    if state := size.get("state_bytes"):
-        facts["state, with --keep-state"] = f"about {mebibytes(state)}"
     for depth, alpha in enumerate(size["alpha_per_depth"], 1):
         facts[f"features kept, depth {depth}"] = f"{100 * alpha:.1f} %"
     if needs := size.get("ray"):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from tempfile import TemporaryFile
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from service.trainers.classifiers import (
 )
 from service.trainers.held_blocks import Blocks, dealt
 from service.trainers.shape import Shape, parents_of
-from service.trainers.size import CountUsed
+from service.trainers.size import count_used
 from service.trainers.source import HeldRows, JoinedRows, TrainingSet
 from service.trainers.spec import rows_by_label
 from service.trainers.weighing import weighed
@@ -105,28 +105,6 @@ def _row_of_each(labels: LabelRows) -> I32:
     return np.repeat(np.arange(labels.n_rows, dtype=np.int32), np.diff(labels.indptr))
 
 
-class _TopTile(NamedTuple):
-    """A tile of a node whose rows are in many blocks, while it is solved.
-
-    node, number  of the tile
-    blocks   with all rows of the node, others too
-    bounds   int64[children + 1]  child c has the leaves bounds[c] .. bounds[c + 1] - 1
-    costs    float32[LANES]
-    ends     int64[blocks + 1]    rows of the node in all blocks before
-    weights  float32[n_features + 1, LANES]
-    duals    the dual variables of these rows: LANES of each
-    """
-
-    node: int
-    number: int
-    blocks: list[HeldRows]
-    bounds: I64
-    costs: F32
-    ends: I64
-    weights: F32
-    duals: BinaryIO
-
-
 @dataclass(frozen=True)
 class _SolveWork:
     """Solves groups of subtrees, and tiles block after block. Its workspace: for each feature a number, 0."""
@@ -141,14 +119,12 @@ class _SolveWork:
     n_features: int
 
     def workspace(self) -> I32:
-        """Return what calls work in."""
         return np.zeros(self.n_features, np.int32)
 
     def run(self, work: _Work, rank: I32, stop: U8) -> list[Chunk]:
-        """Return the result of an item."""
         if work.tile >= 0:
             with TemporaryFile(buffering=0) as duals:
-                return [self._solve_top(self._top_tile(work, duals), rank, stop)]
+                return [self._solve_top(work, duals.fileno(), rank, stop)]
         data = JoinedRows(tuple(work.parts)).get()
         rows = weighed(data.rows, self.scale)
         members = members_of(*rows_by_label(data.labels), self.shape.labels)
@@ -158,20 +134,6 @@ class _SolveWork:
         workspace = np.zeros(rows.n_rows, np.int32), rank
         pieces = [SomeTiles(node, 0, solve.n_tiles(node)) for node in work.nodes]
         return [chunk_of(solve.run(piece, workspace, stop)) for piece in pieces]
-
-    def _top_tile(self, work: _Work, duals: BinaryIO) -> _TopTile:
-        (node,) = work.nodes
-        bounds = self.shape.child_bounds(node)[work.tile * LANES : (work.tile + 1) * LANES + 1]
-        lanes = np.arange(len(bounds) - 1, dtype=np.uint16)[:, None]
-        n_rows, n_positive = [], np.zeros(len(lanes), np.int64)
-        blocks = work.parts or self.blocks
-        for block in blocks:
-            of_node, positive = self._rows_in(block.get().labels, node, bounds)
-            n_rows.append(len(of_node))
-            n_positive += np.count_nonzero(positive >> lanes & 1, axis=1)
-        costs = self.solving.costs_at(self.n_root, sum(n_rows), n_positive)
-        weights = aligned(self.n_features + 1)
-        return _TopTile(node, work.tile, blocks, bounds, costs, offsets(n_rows), weights, duals)
 
     def _rows_in(self, labels: LabelRows, node: int, bounds: I64) -> tuple[I32, U16]:
         """Return the rows of a block that reach a node, and the set of children each is positive for."""
@@ -184,48 +146,56 @@ class _SolveWork:
         np.bitwise_or.at(positive, at[in_tile], (1 << child[in_tile]).astype(np.uint16))
         return of_node, positive
 
-    def _solve_top(self, top: _TopTile, rank: I32, stop: U8) -> Chunk:
-        """Return the classifiers of a tile; one stays as it is once it was done in every block of a pass."""
-        n_children, prune = len(top.bounds) - 1, self.solving.prune
+    def _solve_top(self, work: _Work, duals: int, rank: I32, stop: U8) -> Chunk:
+        """Return the classifiers of a tile; one stays as it is once it was done in every block of a pass.
+
+        duals  the file of the dual variables of the node's rows: LANES of each
+        """
+        (node,), blocks, solving = work.nodes, work.parts or self.blocks, self.solving
+        bounds = self.shape.child_bounds(node)[work.tile * LANES : (work.tile + 1) * LANES + 1]
+        n_children = len(bounds) - 1
+        n_rows, n_positive = [], np.zeros(n_children, np.int64)
+        for block in blocks:
+            of_node, positive = self._rows_in(block.get().labels, node, bounds)
+            n_rows.append(len(of_node))
+            n_positive += np.count_nonzero(
+                positive >> np.arange(n_children, dtype=np.uint16)[:, None] & 1, axis=1
+            )
+        costs = solving.costs_at(self.n_root, sum(n_rows), n_positive)
+        ends, weights = offsets(n_rows), aligned(self.n_features + 1)
         live = (1 << n_children) - 1
-        for epoch in range(min(PASSES_MAX, self.solving.epochs_max)):
-            rng = np.random.default_rng(derived_seed(self.seed, top.node, top.number, epoch))
-            undone = 0
-            for number in rng.permutation(len(top.blocks)).tolist():
-                undone |= self._visit(top, epoch, number, live, rank, stop)
+        for epoch in range(min(PASSES_MAX, solving.epochs_max)):
+            words = self.seed, node, work.tile, epoch
+            undone, moves = 0, live >> np.arange(LANES) & 1 > 0
+            for number in np.random.default_rng(derived_seed(*words)).permutation(len(blocks)).tolist():
+                data = blocks[number].get()
+                of_node, positive = self._rows_in(data.labels, node, bounds)
+                rows, n = weighed(data.rows, self.scale), len(of_node)
+                problem = localise(rows, of_node, rank, *NO_ROOM)
+                of_block = np.append(problem.used, self.n_features)
+                spaces = aligned(len(of_block)), aligned(n), np.empty(n, np.int32), np.empty(n, np.uint16)
+                tile = Tile(positive, *spaces)
+                tile.weights[:] = weights[of_block]
+                at = int(ends[number]) * LANES * tile.alpha.itemsize
+                os.preadv(duals, [tile.alpha.data], at)
+                before, how = tile.alpha.copy(), (solving.eps, 1, derived_seed(*words, number), stop)
+                undone |= max(0, -int(SOLVERS[solving.loss](problem, tile, n_children, costs, *how)))
+                weights[of_block] = np.where(moves, tile.weights, weights[of_block])
+                os.pwrite(duals, np.where(moves, tile.alpha, before).data, at)
+                del data, rows, problem, tile, before  # before the next block comes
             live &= undone
             if stop[0] or not live:
                 break
         used = np.arange(self.n_features)
-        return chunk_of([solved_of(top.weights, used.astype(np.int32), used, n_children, prune)])
-
-    def _visit(self, top: _TopTile, epoch: int, number: int, live: int, rank: I32, stop: U8) -> int:
-        """Take a dual step for each row of a block; return the set of children that are not done there."""
-        data, solving = top.blocks[number].get(), self.solving
-        of_node, positive = self._rows_in(data.labels, top.node, top.bounds)
-        rows, n_rows = weighed(data.rows, self.scale), len(of_node)
-        problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank, *NO_ROOM)
-        of_block, file = np.append(problem.used, self.n_features), top.duals.fileno()
-        order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
-        tile = Tile(positive, aligned(len(of_block)), aligned(n_rows), order, active)
-        tile.weights[:] = top.weights[of_block]
-        at = int(top.ends[number]) * LANES * tile.alpha.itemsize
-        os.preadv(file, [tile.alpha.data], at)
-        before, moves = tile.alpha.copy(), live >> np.arange(LANES) & 1 > 0
-        how = solving.eps, 1, derived_seed(self.seed, top.node, top.number, epoch, number), stop
-        epochs = SOLVERS[solving.loss](problem, tile, len(top.bounds) - 1, top.costs, *how)
-        top.weights[of_block] = np.where(moves, tile.weights, top.weights[of_block])
-        os.pwrite(file, np.where(moves, tile.alpha, before).data, at)
-        return max(0, -int(epochs))
+        return chunk_of([solved_of(weights, used.astype(np.int32), used, n_children, solving.prune)])
 
 
 def _count_features(work: _Work, blocks: list[HeldRows], shape: Shape, n_features: int) -> list[int]:
     """Count the features that rows of nodes have: those of a group of subtrees, or one in all blocks."""
     if work.tile < 0:
         data = JoinedRows(tuple(work.parts)).get()
-        count = CountUsed(data.rows, shape, members_of(*rows_by_label(data.labels), shape.labels))
-        places = count.workspace()
-        return [count.run(node, places, np.zeros(1, np.uint8)) for node in work.nodes]
+        members = members_of(*rows_by_label(data.labels), shape.labels)
+        return [count_used(node, data.rows, shape, members) for node in work.nodes]
     seen, (node,) = np.zeros(n_features, np.uint8), work.nodes
     for block in work.parts or blocks:
         data = block.get()

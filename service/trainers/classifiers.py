@@ -242,7 +242,7 @@ class Solve:
         else:
             of_node = some.rows
             place[of_node] = np.arange(1, len(of_node) + 1)
-        problem: Problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank, *NO_ROOM)
+        problem: Problem = localise(rows, of_node, rank, *NO_ROOM)
         n_rows, n_used = len(of_node), len(problem.used)
         ascending = np.argsort(problem.used)
         order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
@@ -273,7 +273,9 @@ class Solve:
                 continue
             tile = Tile(of_all, aligned(n_used + 1), aligned(n_rows), order, active)
             if again.old is not None:
-                _put_old(again.old, again.place, number, problem.used, rows.n_features, tile.weights)
+                lane = np.where(again.place // LANES == number, again.place % LANES, -1)
+                unpack_tile(again.old, lane, inverse(problem.used, rows.n_features), tile.weights)
+                tile.weights[n_used, lane[lane >= 0]] = again.old.bias[lane >= 0]
                 known = nothing_known(n_rows)
                 if some is not None:
                     known = Known(positive(some.before, of_tile), some.was, some.weight)
@@ -283,13 +285,6 @@ class Solve:
             solved.append(solved_of(tile.weights, problem.used, ascending, n_children, solving.prune))
         forget_rows(of_node, place)
         return solved
-
-
-def _put_old(chunk: Chunk, place: I32, number: int, used: I32, n_features: int, weights_out: F32) -> None:
-    """Write the old weights of a tile's children in their places."""
-    lane = np.where(place // LANES == number, place % LANES, -1)
-    unpack_tile(chunk, lane, inverse(used, n_features), weights_out)
-    weights_out[len(used), lane[lane >= 0]] = chunk.bias[lane >= 0]
 
 
 def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:

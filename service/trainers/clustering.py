@@ -14,7 +14,6 @@ from service.kernels.training.cluster import bisect, kmeans
 from service.trainers.shape import Shape, join
 from service.trainers.work import Tools, derived_seed
 
-ROUNDS_MAX = 20
 STAGE = "clustering"
 
 SUBTREE = 8192
@@ -42,7 +41,7 @@ def _halve(item: _Subtree, vectors: SparseRows) -> I32:
     first, members, halvings = item
     sums = np.zeros((vectors.n_features, 2), np.float32)
     for start, middle, end, seed in halvings:
-        bisect(*vectors[:3], members[start - first : end - first], middle - start, ROUNDS_MAX, seed, sums)
+        bisect(vectors, members[start - first : end - first], middle - start, seed, sums)
     return members
 
 
@@ -50,7 +49,7 @@ def _divide(part: _Part, vectors: SparseRows) -> _Divided:
     """Divide a part of the labels into clusters."""
     _, members, n_clusters, seed = part
     rank = np.zeros(vectors.n_features, np.int32)
-    return _Divided(members, kmeans(*vectors[:3], members, n_clusters, ROUNDS_MAX, seed, rank))
+    return _Divided(members, kmeans(vectors, members, n_clusters, seed, rank))
 
 
 def _halvings(n_labels: int, n_levels: int, seed: int) -> tuple[list[I64], list[list[_Halving]]]:

@@ -52,8 +52,7 @@ Rerank: TypeAlias = Annotated[
     Literal["no", "yes"], Field(description="re-rank the trees' labels by the distance to their mean rows")
 ]
 Alpha: TypeAlias = Annotated[
-    float,
-    Field(ge=0.0, le=1.0, description="weight of the trees in the re-ranked score; 1: the trees alone"),
+    float, Field(ge=0.0, le=1.0, description="weight of the trees in the re-ranked score; 1: the trees alone")
 ]
 Gamma: TypeAlias = Annotated[
     float,

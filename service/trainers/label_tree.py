@@ -26,7 +26,7 @@ from service.trainers.representations import label_representations
 from service.trainers.shape import Shape, join
 from service.trainers.size import SizeEstimate, estimate_size, size_of
 from service.trainers.source import RowSource, TrainingSet, all_rows
-from service.trainers.spec import Trained, TrainerSpec, rows_by_label, spreads
+from service.trainers.spec import Trained, TrainerSpec, rows_by_label
 from service.trainers.weighing import Weighed, weigh
 from service.trainers.work import Tools
 
@@ -195,7 +195,7 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
             for of_tree, shape in shapes
         ]
     link = parameters.model_link()
-    return Trained.of(trees, len(census.label_rows), census.n_features, "label-tree", link, parameters)
+    return Trained.of(trees, len(census.label_rows), census.n_features, link, parameters)
 
 
 def _shapes_of_blocks(
@@ -248,7 +248,7 @@ LABEL_TREE: TrainerSpec[Any] = TrainerSpec(
     estimate_blocks=_estimate_blocks,
     reads="passes",
     growth=regrow_label_tree,
-    alone=spreads,
+    alone=lambda p: None,
     worker_bytes=lambda data, p: solver_bytes(data.rows),
 )
 

@@ -35,45 +35,30 @@ from service.trainers.work import Progress, Tools, no_progress
 
 TRAINERS: dict[str, TrainerSpec[Any]] = {
     spec.name: spec
-    for spec in (
-        LABEL_TREE,
-        OVR,
-        PLT,
-        LOMTREE,
-        FASTXML,
-        PFASTREXML,
-        LDSM,
-        HUFFMAN_TREE,
-        LEARNED_TREE,
-    )
+    for spec in (LABEL_TREE, OVR, PLT, LOMTREE, FASTXML, PFASTREXML, LDSM, HUFFMAN_TREE, LEARNED_TREE)
 }
 """Every trainer of our own by the name that the command line takes."""
 
 _READS = {"rows": "trains in memory", "passes": "can stream", "once": "learns from standard input"}
 """What a trainer can do that reads rows so, the least demanding last."""
 
-
-_INSTEAD = {"lomtree": ", whose labels come with the rows of its stream: train it again on all rows"}
-
 GROUP = "xylem.trainers"
 
 
 @cache
 def installed() -> dict[str, tuple[EntryPoint, ...]]:
-    """Return the entry points by name: more than one where distributions clash. Found once a process."""
+    """Return the entry points by name: more than one where distributions clash. Found once a process.
+
+    Logs those that have the name of a trainer of our own: they are passed over.
+    """
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, _source(point))):
         found[point.name] = (*found.get(point.name, ()), point)
-    return found
-
-
-@cache
-def _warn_of_clash(name: str) -> None:
-    """Log, once a process, that an entry point has the name of a trainer of our own: it is passed over."""
-    if name in installed():
-        source = _sources(installed()[name])
+    for name in sorted(found.keys() & TRAINERS.keys()):
+        source = _sources(found[name])
         detail = f"trainer {name}: expected another name, found that of a trainer of Xylem in {source}"
         log(logging.WARNING, "trainer_refused", detail=detail)
+    return found
 
 
 @cache
@@ -117,10 +102,9 @@ def trainer(name: str) -> TrainerSpec[Any]:
 
     Raises BadParameter when there is none, or the package's cannot be used.
     """
-    if name in TRAINERS:
-        _warn_of_clash(name)
-        return TRAINERS[name]
     others = installed()
+    if name in TRAINERS:
+        return TRAINERS[name]
     if name in others:
         return _load(name)
     known = dict.fromkeys([*TRAINERS, *others])
@@ -168,7 +152,8 @@ def check_growth(manifest: Manifest, what: str) -> Callable[[SparseRows], Regrow
     spec = trainer(name) if name in TRAINERS or name in installed() else None
     if spec is None or spec.growth is None:
         able = ", ".join(spec.name for spec in TRAINERS.values() if spec.growth is not None)
-        instead = _INSTEAD.get(name, "")
+        of_stream = ", whose labels come with the rows of its stream: train it again on all rows"
+        instead = of_stream if name == LOMTREE.name else ""
         raise BadParameter(f"{what}: expected a version of {able}, found one of {name}{instead}")
     grows = spec.growth
     try:

@@ -20,15 +20,7 @@ from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from model_store.version import Model
 from service.base.rows import LabelRows, SparseRows, inverse, offsets
 from service.kernels.training.problem import add_margins, forget_rows, rows_of
-from service.trainers.classifiers import (
-    Again,
-    Loss,
-    Members,
-    Solving,
-    Some,
-    merge_chunks,
-    train_classifiers,
-)
+from service.trainers.classifiers import Again, Loss, Members, Solving, Some, merge_chunks, train_classifiers
 from service.trainers.representations import label_representations, label_sums
 from service.trainers.shape import Shape, parents_of, shape_of
 from service.trainers.source import TrainingSet
@@ -39,6 +31,9 @@ _NO_LABELS = np.empty(0, np.int32)
 
 _ChunkAt = Callable[[int], Chunk]
 """What reads the chunk of a node."""
+
+_Place = Callable[[OldTree, _ChunkAt, Tools], tuple[Shape, I64]]
+"""Returns the shape of a tree with new labels in it, and, int64[n], the old tree's node; -1 for a new one."""
 
 OTHERS, OTHERS_LEAST = 1, 300
 """Of a node's rows without new labels so many for each one with them, and at least, are seen (`_on_some`)."""
@@ -83,7 +78,7 @@ class Regrowth(NamedTuple):
         sums = label_sums(data.rows, _only(data.labels, new))[new]
         n_divided = 0
 
-        def place(old: OldTree, chunk_at: _ChunkAt, of_tree: Tools) -> _Place:
+        def place(old: OldTree, chunk_at: _ChunkAt, of_tree: Tools) -> tuple[Shape, I64]:
             nonlocal n_divided
             joins, divided = _join(old, chunk_at, new, sums, counts[new]), {}
             for node, (before, joining) in joins.items():
@@ -102,20 +97,14 @@ class Regrowth(NamedTuple):
         data  its labels are those of the version; classifiers of a node without rows stay
         """
 
-        def place(old: OldTree, _: _ChunkAt, __: Tools) -> _Place:
-            return _Place(shape_of(old.child_ptr, old.node_label), np.arange(len(old.nodes)))
+        def place(old: OldTree, _: _ChunkAt, __: Tools) -> tuple[Shape, I64]:
+            return shape_of(old.child_ptr, old.node_label), np.arange(len(old.nodes))
 
         weighed = weigh(data.rows, self.idf)
         return self._regrown(model, place, weighed, data.labels, None, tools)
 
     def _regrown(
-        self,
-        model: Model,
-        place: Callable[[OldTree, _ChunkAt, Tools], _Place],
-        weighed: Weighed,
-        labels: LabelRows,
-        new: I32 | None,
-        tools: Tools,
+        self, model: Model, place: _Place, weighed: Weighed, labels: LabelRows, new: I32 | None, tools: Tools
     ) -> Regrown:
         """Return the ensemble whose trees have other places, trained above new labels (None: above all)."""
         trees, kept, whole, n_trained = [], [], [], 0
@@ -134,9 +123,8 @@ class Regrowth(NamedTuple):
             trained = _trained(shape, at, changed, were, weighed)
             solving = self.solving
             if new is not None:
-                trained = _on_some(
-                    trained, shape, members, is_new, weighed.rows.n_rows, self.solving.loss, of_tree
-                )
+                how = weighed.rows.n_rows, solving.loss, of_tree.seed
+                trained = _on_some(trained, shape, members, is_new, *how)
                 solving = solving._replace(eps=solving.eps * COARSE)
             solved = train_classifiers(weighed.rows, shape, members, solving, of_tree, trained)
             trees.append(_assembled(shape, at, changed, were, trained, solved, weighed))
@@ -147,8 +135,15 @@ class Regrowth(NamedTuple):
         made = build_ensemble(trees, labels.n_labels, weighed.rows.n_features, model.manifest.weights)
         tree_of, local_of = forest_order(trees)
         at_node = offsets(np.array(list(map(len, kept))))[tree_of] + local_of
+        # the old node whose classifier, or whose chunk, is that of a node; -1: it is new
         stays, is_whole = (np.concatenate(of)[at_node] for of in (kept, whole))
-        return Regrown(_as_before(made, model.ensemble, stays, is_whole), 0, n_trained)
+        before = model.ensemble
+        made = made._replace(node_bias=np.where(stays >= 0, before.node_bias[stays], made.node_bias))
+        if len(before.node_scale):  # the same steps as before, of a scale that may differ in its last bit
+            scale = np.where(stays >= 0, before.node_scale[stays], made.node_scale).astype(np.float32)
+            made = made._replace(node_scale=scale)
+        chunks = np.where(is_whole >= 0, before.node_chunk[is_whole], -1)[made.node_chunk >= 0]
+        return Regrown(put_chunks(made, before, chunks), 0, n_trained)
 
 
 class Regrown(NamedTuple):
@@ -196,15 +191,8 @@ def _chunks_of(ensemble: TreeEnsemble, old: OldTree) -> _ChunkAt:
     return cache(lambda node: chunk_of(ensemble, int(old.nodes[node])))
 
 
-class _Place(NamedTuple):
-    """The shape of a tree with new labels in it; `source` int64[n]: the old tree's node, -1 for a new one."""
-
-    shape: Shape
-    source: I64
-
-
-def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> _Place:
-    """Return the tree with new labels after the others of their groups, which may be divided."""
+def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> tuple[Shape, I64]:
+    """Return the place of new labels after the others of their groups, which may be divided."""
     parts = {
         node: OldTree(part.child_ptr, part.node_label, np.empty(0, np.int64))
         for node, part in divided.items()
@@ -225,20 +213,7 @@ def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> _P
     counts = np.zeros(len(node_label), np.int64)
     counts[node_label < 0] = list(map(len, labels[1:]))
     shape = shape_of((1 + offsets(counts)).astype(np.int32), node_label)
-    return _Place(shape, np.concatenate(source))
-
-
-def _as_before(made: TreeEnsemble, old: TreeEnsemble, stays: I64, is_whole: I64) -> TreeEnsemble:
-    """Return an ensemble with the classifiers and the chunks that stay as they were in an old one.
-
-    stays, is_whole  int64[N]: the old node whose classifier, or whose chunk, is that of a node; -1: is new
-    """
-    made = made._replace(node_bias=np.where(stays >= 0, old.node_bias[stays], made.node_bias))
-    if len(old.node_scale):  # the same steps as before, of a scale that may differ in its last bit
-        scale = np.where(stays >= 0, old.node_scale[stays], made.node_scale).astype(np.float32)
-        made = made._replace(node_scale=scale)
-    chunks = np.where(is_whole >= 0, old.node_chunk[is_whole], -1)[made.node_chunk >= 0]
-    return put_chunks(made, old, chunks)
+    return shape, np.concatenate(source)
 
 
 def _trained(
@@ -263,7 +238,7 @@ def _on_some(
     is_new: Bools,
     n_rows: int,
     loss: Loss,
-    tools: Tools,
+    seed: int,
 ) -> dict[int, Again]:
     """Return what is trained, on rows with new labels and some of the others, by chance.
 
@@ -289,7 +264,7 @@ def _on_some(
         others = known[~is_fresh[known]]
         least = max(OF_NEW_LEAST, len(others) // OF_NEW) if is_new_only else OTHERS_LEAST
         n_others = min(len(others), max(least, OTHERS * len(fresh)))
-        random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, node)))
+        random = np.random.Generator(np.random.PCG64(derived_seed(seed, node)))
         rows = np.sort(np.concatenate([fresh, random.choice(others, n_others, replace=False)]))
         weight = np.where(is_fresh[rows], 1.0, len(others) / max(1, n_others)).astype(np.float32)
         found[node] = again._replace(some=Some(rows, (place[rows] > 0).astype(np.uint8), weight, before))
@@ -317,18 +292,13 @@ def _assembled(
         if node in were:
             old, again = were[node], trained[node]
             stays = inverse(np.where(changed[children], -1, at[children]), len(old.bias))
-            if again.old is not None and again.some is not None:
-                rest = _without(old, weighed.rows, again.some.rows, stays < 0)
-                parts.append((rest, inverse(at[children], len(old.bias))))
+            if again.old is not None and again.some is not None:  # those for features that no row has stay
+                is_seen = np.zeros(weighed.rows.n_features, np.bool_)
+                is_seen[weighed.rows.take(again.some.rows).indices] = True
+                rest = ~(is_seen[old.feature] & (stays < 0)[old.child])
+                kept = Chunk.of(old.feature[rest], old.child[rest], old.weight[rest], old.bias)
+                parts.append((kept, inverse(at[children], len(old.bias))))
             elif (stays >= 0).any():
                 parts.append((old, stays))
         chunks[node] = merge_chunks(parts, len(at[children]))
     return Tree(shape.child_ptr, shape.node_label, chunks)
-
-
-def _without(chunk: Chunk, rows: SparseRows, some: I32, of: Bools) -> Chunk:
-    """Return a chunk without the weights that some children, bool[C], have for features of some rows."""
-    is_seen = np.zeros(rows.n_features, np.bool_)
-    is_seen[rows.take(some).indices] = True
-    kept = ~(is_seen[chunk.feature] & of[chunk.child])
-    return Chunk.of(chunk.feature[kept], chunk.child[kept], chunk.weight[kept], chunk.bias)

@@ -14,7 +14,7 @@ from service.executors.steps import Calls, Step, T
 from service.kernels.training.cluster import add_projected
 from service.trainers.source import RowSource
 from service.trainers.spec import rows_by_label
-from service.trainers.work import Tools
+from service.trainers.work import Tools, parts_told
 
 PROJECTED = 512
 """Dimensions of the label vectors that k-means trees are made of where rows may come as a stream."""
@@ -103,13 +103,9 @@ def unit_vectors(sums: Any) -> SparseRows:
 
 def projected_vectors(source: RowSource, tools: Tools) -> SparseRows:
     """Return the normalised sums of the x of each label's rows, projected to PROJECTED dimensions."""
-    census = source.census
-    sums = np.zeros((len(census.label_rows), PROJECTED), np.float32)
-    gone = 0
-    for part in source.parts():
-        add_projected(part.rows, part.labels, sums)
-        gone += part.rows.n_rows
-        tools.progress("label representations", gone, census.n_rows)
+    sums = np.zeros((len(source.census.label_rows), PROJECTED), np.float32)
+    for part in parts_told(source, tools.progress, VECTORS):
+        add_projected(*part, sums)
     lengths = np.sqrt((sums.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
     np.divide(sums, lengths, out=sums, where=lengths > 0)
     found = sparse.csr_array(sums)

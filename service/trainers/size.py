@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from model_store.compiled.handles import I32, I64, U8
+from model_store.compiled.handles import I64
 from model_store.ensemble import Weights
 from service.base.rows import SparseRows
 from service.evaluation.tree_criteria import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
-from service.kernels.training.problem import count_features, forget_rows, rows_of
+from service.executors.steps import Calls
 from service.trainers.classifiers import Members
 from service.trainers.shape import Shape
 from service.trainers.work import Tools
@@ -35,7 +35,6 @@ class SizeEstimate:
     bytes_bound      nonzeros_bound * WEIGHT_BYTES
     ratio_to_ovr     equation 20: bytes_bound over FLAT_WEIGHT_BYTES * features used * labels with a row
     stored_bytes     of weights and embeddings as they are stored, for each type of weights
-    state_bytes      of the state that --keep-state keeps, of lomtree a forecast; 0 of trainers without
     alpha_per_depth  for the nodes at depth 1, 2, ...: features used at a node over those used at its
                      parent, averaged with the number of children as weights
     """
@@ -45,7 +44,6 @@ class SizeEstimate:
     ratio_to_ovr: float
     stored_bytes: dict[Weights, int]
     alpha_per_depth: tuple[float, ...]
-    state_bytes: int = 0
 
     @classmethod
     def of(
@@ -59,27 +57,12 @@ class SizeEstimate:
         stored = {weights: n_weights * size for weights, size in SPARSE_BYTES.items()}
         return cls(n_weights, n_bytes, n_bytes / max(1, flat), stored, alphas)
 
-    def with_embeddings(self, n_dense: int, n_embedded: int) -> SizeEstimate:
-        """Return the same with weights in so many places of dense rows, and so many numbers of embeddings."""
-        stored = {
-            weights: n_dense * DENSE_BYTES[weights] + n_embedded * EMBEDDING_BYTES[weights]
-            for weights in self.stored_bytes
-        }
-        return replace(self, stored_bytes=stored)
-
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values for a report; a state only of trainers that keep one."""
-        found = asdict(self) | {"alpha_per_depth": list(self.alpha_per_depth)}
-        return found if self.state_bytes else {k: v for k, v in found.items() if k != "state_bytes"}
+        """Return the fields as plain values for a report."""
+        return asdict(self) | {"alpha_per_depth": list(self.alpha_per_depth)}
 
 
-PAIR_BYTES, STATE_WEIGHT_BYTES, NODE_STATE_BYTES = 8, 4, 12
-"""What a state has for each pair of a node and a feature that its rows have, for a weight, and for a node."""
-
-
-def estimate_size(
-    rows: SparseRows, shapes: list[tuple[Shape, Members]], tools: Tools, keeps_state: bool = False
-) -> SizeEstimate:
+def estimate_size(rows: SparseRows, shapes: list[tuple[Shape, Members]], tools: Tools) -> SizeEstimate:
     """Return the bound on the size of a model with these trees.
 
     Source: Lin, Liu and Lin 2024, section 6.2, equations 17 to 20. A solver's weights lie in the span of the
@@ -87,56 +70,38 @@ def estimate_size(
     inner node.
     """
     counted = ((shape, _features_used(rows, shape, members, tools)) for shape, members in shapes)
-    return size_of(counted, len(shapes), tools, keeps_state)
+    return size_of(counted, len(shapes), tools)
 
 
-def size_of(
-    counted: Iterable[tuple[Shape, I64]], n_trees: int, tools: Tools, keeps_state: bool = False
-) -> SizeEstimate:
+def size_of(counted: Iterable[tuple[Shape, I64]], n_trees: int, tools: Tools) -> SizeEstimate:
     """Return the bound of trees, as `estimate_size`.
 
     counted  the shape of each, and int64[nodes]: how many features the rows of each inner node have
     """
-    bound = n_pairs = n_used = n_labels = n_nodes = 0
+    bound = n_used = n_labels = 0
     by_depth = np.zeros((0, 2))
     for number, (shape, used) in enumerate(counted):
-        n_nodes += len(shape.first)
         n_children = np.diff(shape.child_ptr)
         bound += int((used * n_children).sum())
-        n_pairs += int(used.sum())
         n_used, n_labels = int(used[0]), len(shape.labels)
         sums = shares_by_depth(shape.child_ptr, used, n_children)
         by_depth = np.pad(by_depth, ((0, max(0, len(sums) - len(by_depth))), (0, 0)))
         by_depth[: len(sums)] += sums
         tools.progress("estimate", number + 1, n_trees)
     alphas = by_depth[:, 0] / by_depth[:, 1]
-    found = SizeEstimate.of(bound, n_used, n_labels, tuple(alphas.tolist()))
-    n_bytes = PAIR_BYTES * n_pairs + STATE_WEIGHT_BYTES * bound + NODE_STATE_BYTES * n_nodes
-    return replace(found, state_bytes=n_bytes) if keeps_state else found
+    return SizeEstimate.of(bound, n_used, n_labels, tuple(alphas.tolist()))
 
 
-@dataclass(frozen=True)
-class CountUsed:
-    """Counts the features that the rows of a node have. Its workspace: a number a row, and one a feature."""
-
-    rows: SparseRows
-    shape: Shape
-    members: Members
-
-    def workspace(self) -> tuple[I32, U8]:
-        """Return what calls work in."""
-        return np.zeros(self.rows.n_rows, np.int32), np.zeros(self.rows.n_features, np.uint8)
-
-    def run(self, node: int, workspace: tuple[I32, U8], stop: U8) -> int:
-        """Return the result of an item."""
-        shape, members, (place, seen) = self.shape, self.members, workspace
-        of_node = rows_of(members.ptr, members.rows, shape.first[node], members.end(shape, node), place)
-        forget_rows(of_node, place)
-        return int(count_features(self.rows.indptr, self.rows.indices, of_node, seen))
+def count_used(node: int, rows: SparseRows, shape: Shape, members: Members) -> int:
+    """Count the features that the rows of a node have."""
+    carried = members.rows[members.ptr[shape.first[node]] : members.ptr[members.end(shape, node)]]
+    seen = np.zeros(rows.n_features, np.bool_)
+    seen[rows.take(np.unique(carried)).indices] = True
+    return int(np.count_nonzero(seen))
 
 
 def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> I64:
     """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
     used = np.zeros(len(shape.first), np.int64)
-    tools.crew.steps(CountUsed(rows, shape, members), shape.inner.tolist(), used.__setitem__)
+    tools.crew.steps(Calls(count_used, (rows, shape, members)), shape.inner.tolist(), used.__setitem__)
     return used

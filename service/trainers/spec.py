@@ -12,7 +12,7 @@ from scipy import sparse
 
 from model_store.build import build_ensemble
 from model_store.compiled.handles import I32, I64
-from model_store.ensemble import Kind, Link, Tree, TreeEnsemble
+from model_store.ensemble import LINKS, Kind, Link, Tree, TreeEnsemble
 from model_store.version import Model
 from service.base.parameters import Parameters, Scalar
 from service.base.rows import LabelRows, SparseRows
@@ -56,20 +56,15 @@ class Trained:
         trees: list[Tree],
         n_labels: int,
         n_features: int,
-        kind: Kind,
         link: Link,
         parameters: Parameters,
         **more: Any,
     ) -> Trained:
         """Return what a training gives whose trees these are, with `extra`, `report`, `state`."""
+        kind = next(kind for kind, links in LINKS.items() if link in links)
         n_nonzeros = sum(len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None)
         ensemble = build_ensemble(trees, n_labels, n_features)
         return cls(ensemble, kind, link, parameters.model_dump(), n_nonzeros, **more)
-
-
-def spreads(parameters: Parameters) -> str | None:
-    """Say of a trainer that all its work is steps, whatever its parameters."""
-    return None
 
 
 class Regrows(Protocol):

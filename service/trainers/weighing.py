@@ -66,7 +66,7 @@ class FeatureCounts(NamedTuple):
 
     def factors(self, idf: str) -> F32 | None:
         """Return float32[D], the factor of each feature as `weigh` says; None: all are 1."""
-        if idf == "no" or not self.with_it.any() or (idf == "auto" and not self.alike):
+        if not self.with_it.any() or (idf == "auto" and not self.alike):
             return None
         factors = np.log((1.0 + self.n_rows) / (1.0 + self.with_it)) + 1.0
         factors *= np.sqrt(self.squares.sum() / (self.squares @ factors**2))

@@ -20,14 +20,12 @@ from model_store.compiled.handles import I64
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows, SparseRows
 from service.trainers.source import Census, HeldRows, JoinedRows, RowSource, TrainingSet, all_rows
-from service.trainers.work import Progress, Tools, derived_seed
+from service.trainers.work import Progress, Tools, derived_seed, parts_told
 
 WINDOW_ENTRIES_MAX = 1 << 23
 """A window has about so many units of 8 bytes (`source.entries_of`): 64 MiB."""
 
 STAGE = "shuffle"
-
-_NO_ROOM = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 _DEAL, _VISIT = 7, 8
 """What the seeds of dealing, and of the order of windows, are derived from besides the training's."""
@@ -66,11 +64,12 @@ def dealt(source: RowSource, tools: Tools) -> RowWindows:
     """
     census, in_memory = source.census, source.reads == "rows"
     n_windows = max(1, -(-census.n_entries // WINDOW_ENTRIES_MAX))
-    parts = [all_rows(source)] if in_memory else _told(source, tools.progress)
+    parts = [all_rows(source)] if in_memory else parts_told(source, tools.progress, STAGE)
     if n_windows == 1:
         return RowWindows([_Taken(TrainingSet.join(list(parts)))], tools.seed)
-    if not in_memory:
-        _check_room(census)
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if not in_memory and free < 8 * census.n_entries:
+        raise _no_room(census, f"{free >> 20} MiB")
     random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _DEAL)))
     pieces: list[list[HeldRows]] = [[] for _ in range(n_windows)]
     for data in _whole_windows(parts):
@@ -94,16 +93,6 @@ def _whole_windows(parts: Iterable[TrainingSet]) -> Iterator[TrainingSet]:
         yield TrainingSet.join(waiting)
 
 
-def _told(source: RowSource, progress: Progress) -> Iterator[TrainingSet]:
-    """Yield the parts of a source and tell how far it is."""
-    n_rows, total = 0, source.census.n_rows
-    progress(STAGE, 0, total)
-    for part in source.parts():
-        yield part
-        n_rows += part.n_rows
-        progress(STAGE, n_rows, total)
-
-
 def at_hand(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
     """Return all rows of a source, and whether they are in a temporary file, mapped.
 
@@ -112,14 +101,14 @@ def at_hand(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
     """
     census = source.census
     if source.reads == "rows" or census.n_entries <= WINDOW_ENTRIES_MAX:
-        parts = [*source.parts()] if source.reads == "rows" else [*_told(source, progress)]
+        parts = [*source.parts()] if source.reads == "rows" else [*parts_told(source, progress, STAGE)]
         return TrainingSet.join(parts), False
     n_rows, n_carried = census.n_rows, int(census.label_rows.sum())
     row_ptr, label_ptr = mapped(np.int64, n_rows + 1, census), mapped(np.int64, n_rows + 1, census)
     indices, values = (mapped(dtype, census.n_nonzeros, census) for dtype in (np.int32, np.float32))
     carried = mapped(np.int32, n_carried, census)
     n, nnz, of_labels = 0, 0, 0
-    for rows, labels in _told(source, progress):
+    for rows, labels in parts_told(source, progress, STAGE):
         ends = n + rows.n_rows, nnz + len(rows.indices), of_labels + len(labels.indices)
         if ends[0] > n_rows or ends[1] > len(indices) or ends[2] > n_carried:
             continue  # the file has grown, which its reader tells at the end
@@ -141,17 +130,10 @@ def mapped(dtype: DTypeLike, n: int, census: Census) -> NDArray[Any]:
         try:
             os.posix_fallocate(file.fileno(), 0, n_bytes)  # a full disk is an error here, not a signal later
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
             raise _no_room(census, f"none left: {error.strerror}") from error
         return np.asarray(np.memmap(file, dtype, "r+", shape=n))
-
-
-def _check_room(census: Census) -> None:
-    """Raise BadParameter where the temporary directory has no room for the rows."""
-    free = shutil.disk_usage(tempfile.gettempdir()).free
-    if free < 8 * census.n_entries:
-        raise _no_room(census, f"{free >> 20} MiB")
 
 
 def _no_room(census: Census, found: str) -> BadParameter:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from service.executors.local import Crew
 from service.executors.steps import R, Step, T
-from service.trainers.source import OnRows
+from service.trainers.source import OnRows, RowSource, TrainingSet
 from service.trainers.state import EVERY_PASS, Passes
 
 Progress = Callable[[str, int, int], None]
@@ -18,6 +18,16 @@ Progress = Callable[[str, int, int], None]
 
 def no_progress(stage: str, done: int, total: int) -> None:
     """Report nothing."""
+
+
+def parts_told(source: RowSource, progress: Progress, stage: str) -> Iterator[TrainingSet]:
+    """Yield the parts of a source and tell how far it is."""
+    n_rows, total = 0, source.census.n_rows
+    progress(stage, 0, total)
+    for part in source.parts():
+        yield part
+        n_rows += part.n_rows
+        progress(stage, n_rows, total)
 
 
 def derived_seed(*words: int) -> int:

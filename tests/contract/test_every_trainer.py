@@ -362,9 +362,8 @@ def test_its_estimate_is_a_bound(name: str) -> None:
     x, y = learnable(80)
     parameters = parse_parameters(name, items_of(name))
     found = estimate(name, parameters, TrainingSet(to_rows(x), to_labels(y)), Tools(1))
-    of_both = {"nonzeros_bound", "bytes_bound", "ratio_to_ovr"}
-    keeps = {"state_bytes"} if TRAINERS[name].plan(parameters) else set()
-    assert found.keys() == {*of_both, "stored_bytes", "alpha_per_depth", *keeps}
+    bounds = {"nonzeros_bound", "bytes_bound", "ratio_to_ovr"}
+    assert found.keys() == {*bounds, "stored_bytes", "alpha_per_depth"}
     trained = trained_on(name, x, y)
     assert found["nonzeros_bound"] >= trained.n_nonzeros
     if name == "huffman-tree":  # all but the 16 weights after the last row

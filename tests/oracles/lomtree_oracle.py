@@ -29,14 +29,13 @@ class Seen:
 
 @dataclass(eq=False)
 class Node:
-    """A node; `least` is C of the paper, `answer` a commonest class, of a new node its parent's."""
+    """A node; `least` is C of the paper."""
 
     parent: Node | None = None
     children: list[Node] = field(default_factory=list)
     least: int = 0
     rows: int = 0
     classes: dict[int, Seen] = field(default_factory=dict)
-    answer: int = -1
     weights: dict[int, Weight] = field(default_factory=dict)
     bias: Weight = field(default_factory=Weight)
     norm: float = 0.0
@@ -63,27 +62,13 @@ class Lomtree:
                 total += float(f32(node.weights[feature].v) / f32(node.weights[feature].s)) * value
         return total
 
-    def leaf(self, x: dict[int, float]) -> Node:
-        """Where a row goes."""
-        node = self.root
-        while node.children:
-            node = node.children[1 if self.score(node, x) > 0 else 0]
-        return node
-
-    def answer(self, x: dict[int, float]) -> int:
-        """The commonest class of the leaf of a row."""
-        return self.leaf(x).answer
-
     def learn(self, x: dict[int, float], labels: list[int]) -> None:
         """One row."""
         node = self.root
         while True:
             node.rows += 1
             for label in labels:
-                most = node.commonest()
                 node.classes.setdefault(label, Seen()).rows += 1
-                if node.commonest() > most:
-                    node.answer = label
             if not node.children:
                 if not self.may_split(node):
                     break
@@ -137,8 +122,8 @@ class Lomtree:
                 place = gone.parent.children
                 place[place.index(gone)] = sibling
                 self.refresh(gone.parent)
-        left = Node(parent=node, least=node.least // 2, answer=node.answer)
-        right = Node(parent=node, least=node.least - left.least, answer=node.answer)
+        left = Node(parent=node, least=node.least // 2)
+        right = Node(parent=node, least=node.least - left.least)
         node.children = [left, right]
         self.refresh(node)
 

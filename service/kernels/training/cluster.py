@@ -1,10 +1,8 @@
 """Vectors of labels, summed up in a pass over rows, and spherical k-means on sparse unit vectors.
 
-Vectors are compressed sparse rows: indptr int64[n + 1], indices int32[nnz], values float32[nnz]; each row
-has length 1 (or is empty). `members` are the rows that take part, int32, ascending, without repeats.
+Each row of the vectors has length 1 (or is empty). `members` are the rows that take part, int32, ascending,
+without repeats.
 """
-
-from typing import TypeAlias
 
 import numpy as np
 
@@ -15,19 +13,19 @@ from model_store.ensemble import LANES
 from service.base.rows import LabelRows, SparseRows
 from service.kernels.training.random import random_below, shuffle
 
-_Vectors: TypeAlias = tuple[I64, I32, F32]
+ROUNDS_MAX = 20
 
 GAIN_MIN = 1e-4
 """Rounds stop when the mean similarity of a vector to its centre grows by less (Prabhu et al. 2018)."""
 
 
 @inlined
-def _similarities(vectors: _Vectors, members: I32, side: I64, sums: F32, near_out: F32) -> None:
+def _similarities(vectors: SparseRows, members: I32, side: I64, sums: F32, near_out: F32) -> None:
     """Write each vector's similarity to the centres of both sides; side -1: the vector is in neither.
 
     The length of a sum s of vectors v is found by |s|^2 = sum of v . s, so the sums are never scaled.
     """
-    indptr, indices, values = vectors
+    indptr, indices, values, _ = vectors
     for i in range(len(members)):
         if side[i] >= 0:
             for e in range(indptr[members[i]], indptr[members[i] + 1]):
@@ -61,9 +59,7 @@ def _group(members: I32, group: I64, ends: I64) -> None:
 
 
 @kernel
-def bisect(
-    indptr: I64, indices: I32, values: F32, members: I32, n_left: int, rounds_max: int, seed: int, sums: F32
-) -> None:
+def bisect(vectors: SparseRows, members: I32, n_left: int, seed: int, sums: F32) -> None:
     """Split vectors into two clusters of given sizes, by balanced spherical 2-means.
 
     Source: Prabhu et al. 2018 (Parabel), algorithm 2: two random vectors are the first centres; a round
@@ -88,8 +84,8 @@ def bisect(
     side[second] = 1
     near = np.empty((n, 2), np.float32)
     best = -np.inf
-    for _ in range(rounds_max):
-        _similarities((indptr, indices, values), members, side, sums, near)
+    for _ in range(ROUNDS_MAX):
+        _similarities(vectors, members, side, sums, near)
         order = np.argsort((near[:, 1] - near[:, 0]).astype(np.float64), kind="mergesort")
         total = 0.0
         for k in range(n):
@@ -104,23 +100,11 @@ def bisect(
 
 
 @inlined
-def _rank_features(indptr: I64, indices: I32, members: I32, rank: I32) -> int:
-    """Number the features of the members from 1 on; return how many there are."""
-    n_used = 0
-    for row in members:
-        for e in range(indptr[row], indptr[row + 1]):
-            if rank[indices[e]] == 0:
-                n_used += 1
-                rank[indices[e]] = n_used
-    return n_used
-
-
-@inlined
 def _assign(
-    vectors: _Vectors, members: I32, rank: I32, centres: F32, n_clusters: int, cluster_out: I64
+    vectors: SparseRows, members: I32, rank: I32, centres: F32, n_clusters: int, cluster_out: I64
 ) -> float:
     """Give each vector to its nearest centre, of equal ones the first; return the sum of similarities."""
-    indptr, indices, values = vectors
+    indptr, indices, values, _ = vectors
     width = centres.shape[1]
     scores = np.empty(width, np.float32)
     total = 0.0
@@ -137,9 +121,9 @@ def _assign(
 
 
 @inlined
-def _centres(vectors: _Vectors, members: I32, cluster: I64, rank: I32, centres: F32) -> None:
+def _centres(vectors: SparseRows, members: I32, cluster: I64, rank: I32, centres: F32) -> None:
     """Write the normalised sum of each cluster into its column of `centres` (rows: ranks of features)."""
-    indptr, indices, values = vectors
+    indptr, indices, values, _ = vectors
     centres[:] = 0
     for i in range(len(members)):
         if cluster[i] >= 0:
@@ -159,16 +143,7 @@ def _centres(vectors: _Vectors, members: I32, cluster: I64, rank: I32, centres: 
 
 
 @kernel
-def kmeans(
-    indptr: I64,
-    indices: I32,
-    values: F32,
-    members: I32,
-    n_clusters: int,
-    rounds_max: int,
-    seed: int,
-    rank: I32,
-) -> I64:
+def kmeans(vectors: SparseRows, members: I32, n_clusters: int, seed: int, rank: I32) -> I64:
     """Split vectors into at most n_clusters clusters, by spherical k-means.
 
     Source: Lin, Liu and Lin 2024, section 2 (k-means on label representations); the first centres are random
@@ -184,7 +159,12 @@ def kmeans(
     """
     n = len(members)
     width = (n_clusters + LANES - 1) // LANES * LANES
-    n_used = _rank_features(indptr, indices, members, rank)
+    n_used = 0
+    for row in members:
+        for feature in vectors.indices[vectors.indptr[row] : vectors.indptr[row + 1]]:
+            if rank[feature] == 0:
+                n_used += 1
+                rank[feature] = n_used
     state = np.full(1, seed, np.uint64)
     cluster = np.full(n, -1, np.int64)
     drawn = np.arange(n).astype(np.int32)
@@ -193,15 +173,15 @@ def kmeans(
         cluster[drawn[c]] = c
     centres = np.empty((n_used, width), np.float32)
     best = -np.inf
-    for _ in range(rounds_max):
-        _centres((indptr, indices, values), members, cluster, rank, centres)
-        total = _assign((indptr, indices, values), members, rank, centres, n_clusters, cluster)
+    for _ in range(ROUNDS_MAX):
+        _centres(vectors, members, cluster, rank, centres)
+        total = _assign(vectors, members, rank, centres, n_clusters, cluster)
         if total <= best + GAIN_MIN * n:
             break
         best = total
     for row in members:
-        for e in range(indptr[row], indptr[row + 1]):
-            rank[indices[e]] = 0
+        for feature in vectors.indices[vectors.indptr[row] : vectors.indptr[row + 1]]:
+            rank[feature] = 0
     bounds = np.zeros(n_clusters + 1, np.int64)
     for i in range(n):
         bounds[cluster[i] + 1] += 1

@@ -105,20 +105,6 @@ def _slope(tile: Tile, i: int, positive: Any, margins: Any, cost: F32, logistic:
     return vmul(y, step)
 
 
-@inlined
-def _gradient(problem: Problem, tile: Tile, cost: F32, logistic: bool, known: Known, residual: F32) -> None:
-    """Add what the rows pull at the weights, less what they pulled before; write curvatures for alpha."""
-    for i in range(len(tile.order)):
-        margins = margins_of(problem, tile, i)
-        slope = vbroadcast(0.0)
-        if known.was[i]:
-            slope = vsub(slope, _slope(tile, i, known.positive[i], margins, cost, logistic))
-        slope = vadd(slope, _slope(tile, i, tile.positive[i], margins, cost, logistic))
-        vstore(tile.alpha, i * LANES, vmul(vbroadcast(known.weight[i]), vload(tile.alpha, i * LANES)))
-        if vnonzero(slope):
-            add_row(problem, _with(tile, residual), i, slope)
-
-
 @kernel
 def refine(
     problem: Problem, tile: Tile, cost: F32, logistic: bool, known: Known, is_optimal: bool, stop: U8
@@ -137,7 +123,15 @@ def refine(
         residual[:] = 0
     else:
         residual[:] = -tile.weights
-    _gradient(problem, tile, cost, logistic, known, residual)
+    for i in range(len(tile.order)):  # what it pulls at the weights, less what it pulled before
+        margins = margins_of(problem, tile, i)
+        slope = vbroadcast(0.0)
+        if known.was[i]:
+            slope = vsub(slope, _slope(tile, i, known.positive[i], margins, cost, logistic))
+        slope = vadd(slope, _slope(tile, i, tile.positive[i], margins, cost, logistic))
+        vstore(tile.alpha, i * LANES, vmul(vbroadcast(known.weight[i]), vload(tile.alpha, i * LANES)))
+        if vnonzero(slope):
+            add_row(problem, _with(tile, residual), i, slope)
     direction[:] = residual
     square = _dot(residual, residual)
     enough = vmul(square, vbroadcast(_SHARE))

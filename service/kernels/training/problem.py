@@ -14,6 +14,7 @@ import numpy as np
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, I32, I64, U8, U16
 from model_store.ensemble import Chunk
+from service.base.rows import SparseRows
 from service.kernels.search.scorer import place
 
 
@@ -102,14 +103,13 @@ def distinct_of(indptr: I64, indices: I32, rows: I32, counts: I32) -> tuple[I32,
 
 
 @kernel
-def localise(
-    indptr: I64, indices: I32, values: F32, rows: I32, rank: I32, features_out: I32, values_out: F32
-) -> Problem:
-    """Copy the rows of a node and renumber their features by falling number of rows (up to a factor of two).
+def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out: F32) -> Problem:
+    """Copy some rows of x, their features renumbered by falling number of rows (up to a factor of two).
 
     rank  int32[n_features], workspace: zero at the call and on return
     features_out, values_out  where the copy is made, unless they are too short for it: NO_ROOM
     """
+    indptr, indices, values, _ = x
     found, nnz = distinct_of(indptr, indices, rows, rank)
     # Counting sort by the number of binary digits of the count.
     starts = np.zeros(34, np.int64)
@@ -175,31 +175,32 @@ def positives(
 
 
 @kernel
-def count_features(indptr: I64, indices: I32, rows: I32, seen: U8) -> int:
-    """Return how many features the rows have.
-
-    seen  uint8[n_features], workspace: zero at the call and on return
-    """
-    count = 0
-    for row in rows:
-        for e in range(indptr[row], indptr[row + 1]):
-            count += 1 - seen[indices[e]]
-            seen[indices[e]] = 1
-    for row in rows:
-        for e in range(indptr[row], indptr[row + 1]):
-            seen[indices[e]] = 0
-    return count
-
-
 def pack_tile(weights: F32, ascending: I64, n_children: int, prune: float, counts_out: I32) -> tuple[U8, F32]:
     """Return the weights of a tile that are kept (not 0, |w| >= prune), by ascending feature, then child.
 
     counts_out  int32[m]  kept weights of each feature, in the order of `ascending`
     """
-    tile = weights[ascending, :n_children]
-    is_kept = (tile != 0) & (np.abs(tile) >= np.float64(prune))
-    counts_out[:] = np.count_nonzero(is_kept, axis=1)
-    return np.nonzero(is_kept)[1].astype(np.uint8), tile[is_kept]
+    nnz = 0
+    for k in range(len(ascending)):
+        count = 0
+        for c in range(n_children):
+            w = weights[ascending[k], c]
+            if w != 0 and abs(w) >= prune:
+                count += 1
+        counts_out[k] = count
+        nnz += count
+    lane = np.empty(nnz, np.uint8)
+    kept = np.empty(nnz, np.float32)
+    at = 0
+    for k in range(len(ascending)):
+        if counts_out[k]:
+            for c in range(n_children):
+                w = weights[ascending[k], c]
+                if w != 0 and abs(w) >= prune:
+                    lane[at] = c
+                    kept[at] = w
+                    at += 1
+    return lane, kept
 
 
 @kernel

@@ -117,17 +117,26 @@ def _step_sgd(problem: Problem, regressors: Regressors, i: Integer) -> None:
 
 
 @nonallocating_inlined
-def _step_nag(problem: Problem, regressors: Regressors, i: Integer, rate: float, n_children: int) -> None:
+def _step_nag(
+    problem: Problem, regressors: Regressors, i: Integer, rate: float, t: int, normal: float, n_children: int
+) -> float:
     """Take the normalised adaptive step of row i for which `steps` is minus the gradient by the margin.
 
     Source: Ross, Mineiro, Langford 2013, "Normalized online learning", algorithm 2 (NAG). Deviation: a node's
     rows are all there from the beginning, so the scale of a feature is the largest of its values, and no
     weight needs rescaling.
 
-    rate  the step size times sqrt(t / N)
+    t       rows so far, with this one
+    normal  N of the rows before; returns it with this one: the sum of x_f^2 / scale_f^2 of features and bias
     """
     bias = len(regressors.weights) - 1
     first, last = problem.indptr[i], problem.indptr[i + 1]
+    total = 1.0
+    for e in range(first, last):
+        share = np.float64(problem.values[e]) / regressors.scales[problem.features[e]]
+        total += share * share
+    normal += total
+    rate *= np.sqrt(t / normal)
     for e in range(first, last + 1):
         f = problem.features[e] if e < last else bias
         value = problem.values[e] if e < last else np.float32(1)
@@ -139,6 +148,7 @@ def _step_nag(problem: Problem, regressors: Regressors, i: Integer, rate: float,
                 moved = np.float32(rate * gradient / np.sqrt(np.float64(regressors.squares[f, m])) / scale)
                 regressors.weights[f, m] += moved
                 regressors.margins[m] += moved * value
+    return normal
 
 
 @nonallocating_inlined
@@ -168,16 +178,6 @@ def begin_regressors(problem: Problem, learning: Learning, state: U64) -> Regres
             f = problem.features[e]
             regressors.scales[f] = max(regressors.scales[f], abs(problem.values[e]))
     return regressors
-
-
-@nonallocating_inlined
-def _normalised_square(problem: Problem, regressors: Regressors, i: Integer) -> Any:
-    """Return NAG's sum of x_f^2 / scale_f^2 over the features and the bias."""
-    total = 1.0
-    for e in range(problem.indptr[i], problem.indptr[i + 1]):
-        share = np.float64(problem.values[e]) / regressors.scales[problem.features[e]]
-        total += share * share
-    return total
 
 
 @nonallocating_kernel
@@ -210,8 +210,7 @@ def _pass_over(
             towards = (chosen >> m) & 1
             regressors.steps[m] = scale * (towards - _logistic(np.float64(regressors.margins[m])))
         if learning.optimiser == NAG:
-            normal += _normalised_square(problem, regressors, i)
-            _step_nag(problem, regressors, i, rate * np.sqrt(done / normal), learning.n_children)
+            normal = _step_nag(problem, regressors, i, rate, done, normal, learning.n_children)
         else:
             _step_sgd(problem, regressors, i)
         for m in range(learning.n_children):

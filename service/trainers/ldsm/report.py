@@ -5,14 +5,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-
-class LdsmShape(NamedTuple):
-    """A tree: its nodes, leaves, deepest leaf, and the rows in all leaves (a row may be in several)."""
-
-    n_nodes: int
-    n_leaves: int
-    depth: int
-    rows_in_leaves: int
+from model_store.ensemble import Tree
 
 
 class SplitFacts(NamedTuple):
@@ -27,9 +20,17 @@ class SplitFacts(NamedTuple):
     purity: float
 
 
-def report_of(
-    trees: Sequence[tuple[LdsmShape, Sequence[SplitFacts]]], arity: int, n_labels: int
-) -> dict[str, Any]:
+class LdsmTree(NamedTuple):
+    """A tree: its leaves, deepest leaf, the rows in all leaves (a row may be in several), trained nodes."""
+
+    tree: Tree
+    n_leaves: int
+    depth: int
+    rows_in_leaves: int
+    splits: list[SplitFacts]
+
+
+def report_of(trees: Sequence[LdsmTree], arity: int, n_labels: int) -> dict[str, Any]:
     """Return the report of an ensemble as JSON takes it.
 
     Source: LdSM, figure 1 (J at the levels of a tree), figure 2 (the depth against log_M K), definitions 1
@@ -38,19 +39,18 @@ def report_of(
 
     n_labels  labels that occur (K)
     """
-    shapes = [shape for shape, _ in trees]
-    facts = [fact for _, splits in trees for fact in splits]
+    facts = [fact for grown in trees for fact in grown.splits]
     kept = [fact for fact in facts if fact.serves]
     by_depth: dict[int, list[SplitFacts]] = {}
     for fact in kept:
         by_depth.setdefault(fact.depth, []).append(fact)
     return {
         "trees": len(trees),
-        "depth_max": max(shape.depth for shape in shapes),
+        "depth_max": max(grown.depth for grown in trees),
         "log_arity_of_labels": math.log(n_labels, arity),
-        "nodes_mean": fmean([shape.n_nodes for shape in shapes]),
-        "leaves_mean": fmean([shape.n_leaves for shape in shapes]),
-        "rows_in_leaves_mean": fmean([shape.rows_in_leaves for shape in shapes]),
+        "nodes_mean": fmean([len(grown.tree.node_label) for grown in trees]),
+        "leaves_mean": fmean([grown.n_leaves for grown in trees]),
+        "rows_in_leaves_mean": fmean([grown.rows_in_leaves for grown in trees]),
         "splits": len(kept),
         "splits_retried": sum(fact.n_retries > 0 for fact in kept),
         "splits_given_up": len(facts) - len(kept),

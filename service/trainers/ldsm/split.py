@@ -115,8 +115,7 @@ def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, st
     rows  int32[n], ascending, n >= 1; each carries a label
     """
     x, y = examples.rows, examples.labels
-    rank, copy = examples.feature_rank, (examples.features, examples.values)
-    problem = localise(x.indptr, x.indices, x.values, rows, rank, copy[0], copy[1])
+    problem = localise(x, rows, examples.feature_rank, examples.features, examples.values)
     labels = localise_labels(y.indptr, y.indices, rows, examples.label_rank)
     n = len(rows)
     n_kept = 0
@@ -144,18 +143,3 @@ def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, st
     if serves:
         n_kept = _drop_empty_children(sizes, weights, directions, counts)
     return Split(n_kept, weights, problem.used, directions, sizes, labels.used, counts, quality, n_retries)
-
-
-@kernel
-def kept_features(split: Split) -> I64:
-    """Return the places of the features with weights that are not 0, by ascending feature."""
-    n_features = len(split.features)
-    kept = np.empty(n_features, np.int64)
-    n_kept = 0
-    for k in range(n_features):
-        kept[n_kept] = (np.int64(split.features[k]) << 32) | k  # sorted much faster than by np.argsort
-        for m in range(split.n_children):
-            if split.weights[k, m] != 0:
-                n_kept += 1
-                break
-    return np.sort(kept[:n_kept]) & 0xFFFFFFFF

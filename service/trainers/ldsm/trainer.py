@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -14,16 +14,16 @@ from model_store.ensemble import Chunk, Tree
 from service.base.errors import BadData, BadParameter
 from service.base.faults import fault
 from service.base.parameters import Parameters
-from service.base.rows import LabelRows, SparseRows, offsets
+from service.base.rows import LabelRows, offsets
 from service.kernels.training.problem import pack_tile
 from service.trainers.fields import Alpha, DecisionTrees, Gamma, Idf, LeafLabels, MaxDepth, Prune, Rerank
 from service.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
-from service.trainers.ldsm.report import LdsmShape, SplitFacts, report_of
-from service.trainers.ldsm.split import Examples, Split, kept_features, split_node
+from service.trainers.ldsm.report import LdsmTree, SplitFacts, report_of
+from service.trainers.ldsm.split import Examples, Split, split_node
 from service.trainers.representations import rerank_arrays, squared_lengths
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Census, RowSource, TrainingSet
-from service.trainers.spec import Trained, TrainerSpec, spreads
+from service.trainers.spec import Trained, TrainerSpec
 from service.trainers.weighing import PART_ROWS, Weighed, parts_of, weigh
 from service.trainers.windows import at_hand, mapped
 from service.trainers.work import Tools, derived_seed
@@ -31,8 +31,8 @@ from service.trainers.work import Tools, derived_seed
 NODES_LEAST, NODES_MOST = 2000, 65_536
 """Between these lies max_nodes when it is not given."""
 
-_STEPS = {"sgd": 1.0, "nag": 0.5}
-_OPTIMISERS = {"sgd": SGD, "nag": NAG}
+_OPTIMISERS = {"sgd": (SGD, 1.0), "nag": (NAG, 0.5)}
+"""The number of each, and the size of its first step."""
 
 
 class LdsmParameters(Parameters):
@@ -97,16 +97,9 @@ class LdsmParameters(Parameters):
 
     def learning(self) -> Learning:
         """Return how the regressors of a node are trained."""
-        step = self.step or _STEPS[self.optimiser]
-        return Learning(
-            self.arity,
-            float(self.lambda1),
-            float(self.lambda2),
-            self.epochs,
-            _OPTIMISERS[self.optimiser],
-            float(step),
-            float(self.prune),
-        )
+        optimiser, step = _OPTIMISERS[self.optimiser]
+        how = self.epochs, optimiser, self.step or step, self.prune
+        return Learning(self.arity, self.lambda1, self.lambda2, *how)
 
 
 Histogram = tuple[I32, I32]
@@ -128,14 +121,6 @@ class _Node:
     histogram: Histogram
     children: range = range(0)
     chunk: Chunk | None = None
-
-
-class _Grown(NamedTuple):
-    """A finished tree, and what a report wants of it."""
-
-    tree: Tree
-    shape: LdsmShape
-    splits: list[SplitFacts]
 
 
 class _Growth:
@@ -188,7 +173,9 @@ class _Growth:
 
     def _add_children(self, node: _Node, rows: I32, split: Split) -> None:
         """Add the children of a split; the priority of one is 0 when one label says all (algorithm 1)."""
-        kept, n_children = kept_features(split), split.n_children
+        n_children = split.n_children
+        kept = np.flatnonzero((split.weights[:-1, :n_children] != 0).any(axis=1))
+        kept = kept[np.argsort(split.features[kept])]
         n_weights = np.empty(len(kept), np.int32)
         lane, weight = pack_tile(split.weights, kept, n_children, 0.0, n_weights)
         features, bias = split.features[kept], split.weights[-1, :n_children].copy()
@@ -201,7 +188,7 @@ class _Growth:
             histogram = split.labels[counts > 0], counts[counts > 0]
             self._add(node.depth + 1, rows[goes], histogram, priorities[child])
 
-    def finish(self, weighed: Weighed) -> _Grown:
+    def finish(self, weighed: Weighed) -> LdsmTree:
         """Number the nodes breadth-first; the weights are for the rows before they were weighed."""
         order = [0]
         for number in order:
@@ -215,8 +202,8 @@ class _Growth:
             histograms=[None if node.children else self._values(node) for node in nodes],
         )
         leaves = [node for node in nodes if not node.children]
-        shape = LdsmShape(len(nodes), len(leaves), max(node.depth for node in leaves), self.rows_held)
-        return _Grown(tree, shape, self.splits)
+        depth = max(node.depth for node in leaves)
+        return LdsmTree(tree, len(leaves), depth, self.rows_held, self.splits)
 
     def _values(self, node: _Node) -> tuple[I32, F32]:
         """Return the labels of a leaf and their shares; equal counts: the smaller labels are kept."""
@@ -226,16 +213,6 @@ class _Growth:
             kept = np.sort(np.argsort(-counts, kind="stable")[: self.parameters.leaf_labels])
             labels, counts = labels[kept], counts[kept]
         return labels, (counts / np.float32(whole)).astype(np.float32)
-
-
-def _check_finite(rows: SparseRows) -> None:
-    """Raise BadData for a row whose squared length is no float32: a gradient step would not be finite."""
-    for number, part in enumerate(parts_of(rows)):
-        squares = squared_lengths(part.values, part.indptr)
-        wrong = np.flatnonzero(~(squares <= np.finfo(np.float32).max))
-        if len(wrong):
-            row = number * PART_ROWS + wrong[0]
-            raise BadData(f"row {row}: expected values of a finite squared length, found {squares[wrong[0]]}")
 
 
 @dataclass(frozen=True)
@@ -250,7 +227,6 @@ class _Grow:
     spilled: Census | None = None
 
     def workspace(self) -> Examples:
-        """Return what calls work in."""
         rows = self.weighed.rows
         ranks = np.zeros(rows.n_features, np.int32), np.zeros(self.labels.n_labels, np.int32)
         if self.spilled is None:
@@ -258,8 +234,7 @@ class _Grow:
         copy = (mapped(dtype, len(rows.indices), self.spilled) for dtype in (np.int32, np.float32))
         return Examples(rows, self.labels, *ranks, *copy)
 
-    def run(self, number: int, examples: Examples, stop: U8) -> _Grown:
-        """Return the result of an item."""
+    def run(self, number: int, examples: Examples, stop: U8) -> LdsmTree:
         growth = _Growth(examples, self.labelled, self.parameters, derived_seed(self.seed, number))
         growth.grow(stop)
         return growth.finish(self.weighed)
@@ -278,7 +253,12 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
         raise BadParameter("rerank: expected no to train on a stream, found yes")
     source.census.check_labelled()
     data, is_mapped = at_hand(source, tools.progress)
-    _check_finite(data.rows)
+    for number, part in enumerate(parts_of(data.rows)):
+        squares = squared_lengths(part.values, part.indptr)
+        wrong = np.flatnonzero(~(squares <= np.finfo(np.float32).max))  # no gradient step would be finite
+        if len(wrong):
+            row = number * PART_ROWS + wrong[0]
+            raise BadData(f"row {row}: expected values of a finite squared length, found {squares[wrong[0]]}")
     weighed = weigh(data.rows, parameters.idf, is_mapped)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     grow = _Grow(weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None)
@@ -287,9 +267,9 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     if parameters.rerank == "yes":
         extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
     n_labels = int(np.count_nonzero(source.census.label_rows))
-    report = report_of([(grown.shape, grown.splits) for grown in forest], parameters.arity, n_labels)
+    report = report_of(forest, parameters.arity, n_labels)
     trees, sizes = [grown.tree for grown in forest], (data.labels.n_labels, data.rows.n_features)
-    return Trained.of(trees, *sizes, "decision-tree", "multiway", parameters, extra=extra, report=report)
+    return Trained.of(trees, *sizes, "multiway", parameters, extra=extra, report=report)
 
 
 def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:
@@ -331,6 +311,6 @@ LDSM = TrainerSpec(
     fit=fit_ldsm,
     estimate=estimate_ldsm,
     reads="passes",
-    alone=spreads,
+    alone=lambda p: None,
     worker_bytes=_tree_bytes,
 )

@@ -72,7 +72,7 @@ def recounted_at(tree: OnlineTree, leaves: I64, data: TrainingSet) -> LeafCounts
     rows, labels = data
     reached = np.empty(rows.n_rows, np.int32)
     waiting = np.empty((len(tree.left) + 1, 2), np.int64)
-    route_rows(tree, *rows[:3], np.arange(rows.n_rows, dtype=np.int32), waiting, reached)
+    route_rows(tree, rows, np.arange(rows.n_rows, dtype=np.int32), waiting, reached)
     place = np.zeros(len(tree.left), np.int64)
     place[leaves] = np.arange(len(leaves))
     leaf, n_labels = place[reached], np.diff(labels.indptr)
@@ -102,10 +102,8 @@ def chunks_of(tree: OnlineTree, order: I64) -> list[Chunk | None]:
     return chunks
 
 
-def report_of(
-    tree: OnlineTree, child_ptr: I32, counts: NodeCounts, rows: I64, points: list[dict[str, float]]
-) -> dict[str, Any]:
-    """Return what a training tells of the tree; rows int64[n] by node, points noted while it grew."""
+def report_of(tree: OnlineTree, child_ptr: I32, counts: NodeCounts, rows: I64) -> dict[str, Any]:
+    """Return what a training tells of the tree; rows int64[n] by node."""
     growth = criteria_by_splits(child_ptr, counts)
     last = len(growth["splits"]) - 1
     kept = np.unique(np.linspace(0, last, min(last + 1, _GROWTH_POINTS)).astype(np.int64))
@@ -118,17 +116,9 @@ def report_of(
         "mean_depth": float((depth * rows)[is_leaf].sum() / max(1, rows[is_leaf].sum())),
         "weights_left_out": n_refused(tree.weights),
         "labels_left_out": n_refused(tree.classes),
-        "while_training": points,
         "criteria_by_splits": {name: values[kept].tolist() for name, values in growth.items()},
         "splits_by_depth": splits_by_depth(child_ptr, counts),
     }
-
-
-def spread(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
-    """Return counts by node from counts by position among the leaves."""
-    n_entries = np.zeros(len(child_ptr) - 1, np.int64)
-    n_entries[np.diff(child_ptr) == 0] = np.diff(leaves.ptr)
-    return leaves._replace(ptr=offsets(n_entries))
 
 
 def rows_of_nodes(child_ptr: I32, at_leaves: I64) -> I64:

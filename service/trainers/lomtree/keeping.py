@@ -17,7 +17,6 @@ from service.trainers.lomtree.tables import (
     contents,
     fill,
     n_refused,
-    set_counts,
 )
 from service.trainers.lomtree.tree import LEAF, N_NODES, N_SPLITS, ROOT, OnlineTree
 from service.trainers.state import LearnerState, check_that
@@ -27,33 +26,29 @@ _OF_NODES = OnlineTree._fields[:-4]
 
 
 def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:
-    """Return what is kept of a tree: the same of two that are the same, wherever their tables lie."""
-    n = int(tree.state[N_NODES])
-    arrays = {f"node/{name}": np.ascontiguousarray(getattr(tree, name)[:n]) for name in _OF_NODES}
-    for part in ("weights", "classes"):
-        arrays |= {f"{part}/{name}": array for name, array in _pool_arrays(getattr(tree, part), n).items()}
-    return {**arrays, "counts": tree.state}
-
-
-def _pool_arrays(pool: Pool, n: int) -> dict[str, NDArray[Any]]:
-    """Return the contents of n tables by key, and how many blocks of each size are free.
+    """Return what is kept of a tree: the same of two that are the same, wherever their tables lie.
 
     Where blocks lie, and keys in them, is of no effect on what is found, or on when there is no room.
     """
-    _, slots = contents(pool, np.arange(n))
-    free = np.zeros(SIZES, np.int64)
-    for size in range(SIZES):
-        at = int(pool.free[size])
-        while at >= 0:
-            free[size], at = free[size] + 1, int(pool.key[at])
-    return {
-        "bits": pool.bits[:n].copy(),
-        "used": pool.used[:n].copy(),
-        "keys": pool.key[slots],
-        "values": np.ascontiguousarray(pool.value[slots, :N_VALUES]),
-        "free": free,
-        "refused": np.array([n_refused(pool)]),
-    }
+    n = int(tree.state[N_NODES])
+    arrays = {f"node/{name}": np.ascontiguousarray(getattr(tree, name)[:n]) for name in _OF_NODES}
+    for part in ("weights", "classes"):
+        pool: Pool = getattr(tree, part)
+        _, slots = contents(pool, np.arange(n))
+        free = np.zeros(SIZES, np.int64)  # how many blocks there are of each size
+        for size in range(SIZES):
+            at = int(pool.free[size])
+            while at >= 0:
+                free[size], at = free[size] + 1, int(pool.key[at])
+        arrays |= {
+            f"{part}/bits": pool.bits[:n].copy(),
+            f"{part}/used": pool.used[:n].copy(),
+            f"{part}/keys": pool.key[slots],
+            f"{part}/values": np.ascontiguousarray(pool.value[slots, :N_VALUES]),
+            f"{part}/free": free,
+            f"{part}/refused": np.array([n_refused(pool)]),
+        }
+    return {**arrays, "counts": tree.state}
 
 
 def restore_tree(found: LearnerState, tree: OnlineTree, n_labels: int) -> None:
@@ -67,21 +62,15 @@ def restore_tree(found: LearnerState, tree: OnlineTree, n_labels: int) -> None:
     for name in _OF_NODES:
         array = getattr(tree, name)
         array[:n] = found.take(f"node/{name}", array.dtype.name, n, *array.shape[1:])
-    _check_links(tree, n)
+    left, right, parent, root = tree.left[:n], tree.right[:n], tree.parent[:n], int(tree.state[ROOT])
+    inner = np.flatnonzero(left != LEAF)
+    children = np.concatenate([left[inner], right[inner]])
+    others = np.delete(np.arange(n), root) if 0 <= root < n else np.empty(0)
+    check_that(np.array_equal(np.sort(children), others), "one tree")  # no way down from the root comes back
+    check_that((parent[children] == np.tile(inner, 2)).all() and parent[root] == -1, "parents of children")
     for part in ("weights", "classes"):
         _restore_pool(found, part, getattr(tree, part), n)
     check_that((found.arrays["classes/keys"] < n_labels).all(), "labels that there are")
-
-
-def _check_links(tree: OnlineTree, n: int) -> None:
-    """Raise Corrupt unless the first n nodes are one tree: no way down from the root comes back."""
-    left, right, parent = tree.left[:n], tree.right[:n], tree.parent[:n]
-    inner = np.flatnonzero(left != LEAF)
-    children = np.concatenate([left[inner], right[inner]])
-    root = int(tree.state[ROOT])
-    others = np.delete(np.arange(n), root) if 0 <= root < n else np.empty(0)
-    check_that(np.array_equal(np.sort(children), others), "one tree")
-    check_that((parent[children] == np.tile(inner, 2)).all() and parent[root] == -1, "parents of children")
 
 
 def _restore_pool(found: LearnerState, part: str, pool: Pool, n: int) -> None:
@@ -106,5 +95,5 @@ def _restore_pool(found: LearnerState, part: str, pool: Pool, n: int) -> None:
     pool.key[: starts[-1]] = -1
     for at, size in zip(starts[len(has) : -1].tolist(), each[len(has) :].tolist(), strict=True):
         pool.key[at], pool.free[size] = pool.free[size], at
-    set_counts(pool, int(starts[-1]), int(found.take(f"{part}/refused", "int64", 1)[0]))
+    pool.counts[:] = starts[-1], found.take(f"{part}/refused", "int64", 1)[0]
     fill(pool, ptr, keys.copy(), values.copy())

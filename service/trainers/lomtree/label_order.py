@@ -1,5 +1,7 @@
 """Whether the rows of a stream change as it goes: their labels, at its beginning and at its end."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from model_store.compiled.handles import I32
@@ -15,44 +17,38 @@ _EXCESS = 0.25
 """A warning says when they differ by so much more than two parts by chance."""
 
 
+@dataclass
 class LabelOrder:
     """Compares the labels of the first tenth of the rows with those of the last.
 
     Memory: 4 bytes for each of 65,536 rows at most. The same rows give the same answer however they are cut.
+
+    labels  int32[..]  of every row whose number `step` divides
     """
 
-    def __init__(self) -> None:
-        self._labels = np.empty(0, np.int32)
-        self._step = 1
-        self._n_rows = 0
+    labels: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    step: int = 1
+    n_rows: int = 0
 
     def add(self, labels: LabelRows) -> None:
         """Take the next rows; of each counts its first label, and rows without any are passed over."""
         carrying = np.flatnonzero(np.diff(labels.indptr))
-        rows = np.arange(self._n_rows, self._n_rows + len(carrying))
+        rows = np.arange(self.n_rows, self.n_rows + len(carrying))
         first = labels.indices[labels.indptr[carrying]]
-        self._n_rows += len(carrying)
-        self._labels = np.concatenate([self._labels, first[rows % self._step == 0]])
-        while len(self._labels) > _SAMPLE_MAX:
-            self._labels, self._step = self._labels[::2], 2 * self._step
-
-    def state(self) -> tuple[list[int], I32]:
-        """Return (step and rows so far, labels remembered)."""
-        return [self._step, self._n_rows], self._labels
-
-    def restore(self, counts: list[int], labels: I32) -> None:
-        """Go on from a state."""
-        (self._step, self._n_rows), self._labels = map(int, counts), labels.copy()
+        self.n_rows += len(carrying)
+        self.labels = np.concatenate([self.labels, first[rows % self.step == 0]])
+        while len(self.labels) > _SAMPLE_MAX:
+            self.labels, self.step = self.labels[::2], 2 * self.step
 
     def difference(self) -> float:
         """Return how much more the first and last tenth differ than two halves of both: 0 to 1.
 
         The difference is half the sum over the labels of the difference of their shares (total variation).
         """
-        n = len(self._labels) // _SHARE
+        n = len(self.labels) // _SHARE
         if n < 2:
             return 0.0
-        first, last = self._labels[:n], self._labels[-n:]
+        first, last = self.labels[:n], self.labels[-n:]
         both = np.concatenate([first, last])
         return max(0.0, _variation(first, last) - _variation(both[::2], both[1::2]))
 

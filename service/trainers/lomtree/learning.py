@@ -27,13 +27,13 @@ import numpy as np
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import F32, F64, I32, I64
+from service.base.rows import LabelRows, SparseRows
 from service.trainers.lomtree.tables import fetch, find, insert, reserve
 from service.trainers.lomtree.tree import (
     COUNT,
     LEAF,
     N_ROWS,
     N_SCORED,
-    N_WRONG,
     ROOT,
     SCALE,
     SCORES,
@@ -92,16 +92,15 @@ def fetch_tables(tree: OnlineTree, node: Integer, row: Row) -> None:
 
 
 @inlined
-def _look_up(tree: OnlineTree, node: Integer, row: Row, scratch: Scratch) -> tuple[Any, float, float, float]:
+def _look_up(tree: OnlineTree, node: Integer, row: Row, scratch: Scratch) -> tuple[Any, float, float]:
     """Find the weights of a row's features, making those that the node lacks; widen their scales.
 
     Source: Ross, Mineiro, Langford 2013, algorithm 1, with v = w * s, which a wider scale leaves alone, and
-    H the squares over s^2. Returns (weights found, h(x) before the scales were widened, h(x), sum of squared
-    scaled values); slots and scaled values are in `scratch`. A feature that the pool has no room for counts
-    as absent.
+    H the squares over s^2. Returns (weights found, h(x), sum of squared scaled values); slots and scaled
+    values are in `scratch`. A feature that the pool has no room for counts as absent.
     """
     n = np.int64(0)
-    score, narrowed, squares = np.float64(tree.bias[node, WEIGHT]), 0.0, 1.0
+    score, squares = np.float64(tree.bias[node, WEIGHT]), 1.0
     if tree.weights.bits[node] < 0:
         reserve(tree.weights, node, row.last - row.first)
     block = tree.weights.start[node]
@@ -116,9 +115,6 @@ def _look_up(tree: OnlineTree, node: Integer, row: Row, scratch: Scratch) -> tup
         scale = np.float64(tree.weights.value[slot, SCALE])
         if size > scale:
             narrower = scale / size
-            if narrower > 0.0:
-                weight = np.float64(tree.weights.value[slot, WEIGHT])
-                narrowed += weight * (value / scale - value / size)
             tree.weights.value[slot, SQUARES] *= np.float32(narrower * narrower)
             tree.weights.value[slot, SCALE] = np.float32(size)
             scale = size
@@ -135,14 +131,14 @@ def _look_up(tree: OnlineTree, node: Integer, row: Row, scratch: Scratch) -> tup
             if slot >= 0 and np.float64(abs(row.values[e])) >= _VALUE_MIN:
                 scratch.slot[n] = slot
                 n += 1
-    return n, score + narrowed, score, squares
+    return n, score, squares
 
 
 @inlined
 def train_node(
     tree: OnlineTree, node: Integer, row: Row, direction: float, step: float, scratch: Scratch
-) -> tuple[float, float]:
-    """Take a step of a node's regressor towards `direction`; return the scores before and after it.
+) -> Any:
+    """Take a step of a node's regressor towards `direction`; return the score after it.
 
     Source: Ross, Mineiro, Langford 2013, algorithm 1, the loss being log(1 + exp(-direction * h(x))). A step
     moves the score by no more than MOVE_MAX; there is none where the gradient is below GRADIENT_MIN.
@@ -150,13 +146,13 @@ def train_node(
     What the next node knows of the row is asked for as soon as that node can be told, so that it comes
     while the step is taken.
     """
-    n, before, score, squares = _look_up(tree, node, row, scratch)
+    n, score, squares = _look_up(tree, node, row, scratch)
     fetch_tables(tree, child_of(tree, node, score), row)
     if direction * score <= 0.0:  # the step may take the row to the other child
         fetch_tables(tree, child_of(tree, node, direction), row)
     gradient = 1.0 / (1.0 + np.exp(direction * score))
     if gradient < GRADIENT_MIN:
-        return before, score
+        return score
     square = gradient * gradient
     tree.norm[node] += squares
     tree.n_trained[node] += 1
@@ -176,20 +172,18 @@ def train_node(
     tree.bias[node, WEIGHT] += np.float32(by * common * bias_rate)
     for i in range(n):
         tree.weights.value[scratch.slot[i], WEIGHT] += np.float32(by * common * scratch.rate[i])
-    return before, after
+    return after
 
 
 @inlined
-def score_of(
-    tree: OnlineTree, node: Integer, features: I32, values: F32, first: Integer, last: Integer
-) -> Any:
+def score_of(tree: OnlineTree, node: Integer, rows: SparseRows, row: Integer) -> Any:
     """Return h(x) of a node."""
     score = np.float64(tree.bias[node, WEIGHT])
-    for e in range(first, last):
-        slot = find(tree.weights, node, np.int64(features[e]))
+    for e in range(rows.indptr[row], rows.indptr[row + 1]):
+        slot = find(tree.weights, node, np.int64(rows.indices[e]))
         if slot >= 0:
             weight = tree.weights.value[slot, WEIGHT] / tree.weights.value[slot, SCALE]
-            score += np.float64(weight) * np.float64(values[e])
+            score += np.float64(weight) * np.float64(rows.values[e])
     return score
 
 
@@ -206,10 +200,7 @@ def _count_labels(tree: OnlineTree, node: Integer, row: Row) -> None:
         if slot >= 0:
             tree.n_counted[node] += 1
             tree.classes.value[slot, COUNT] += 1.0
-            count = np.int64(tree.classes.value[slot, COUNT])
-            if count > tree.most[node]:
-                tree.most[node] = count
-                tree.most_label[node] = row.labels[k]
+            tree.most[node] = max(tree.most[node], np.int64(tree.classes.value[slot, COUNT]))
 
 
 @inlined
@@ -237,40 +228,12 @@ def _note_score(tree: OnlineTree, node: Integer, row: Row, score: float) -> None
 
 
 @inlined
-def _is_wrong(tree: OnlineTree, leaf: Integer, row: Row) -> Any:
-    """Return whether a leaf does not answer with one of a row's labels."""
-    is_wrong = True
-    for k in range(row.first_label, row.last_label):
-        is_wrong &= row.labels[k] != tree.most_label[leaf]
-    return is_wrong
-
-
-@kernel
-def _go_on(tree: OnlineTree, node: Integer, row: Row) -> Any:
-    """Return where a row goes from an inner node that does not learn it; ask for what it needs there."""
-    fetch_children(tree, node)
-    score = score_of(tree, node, row.features, row.values, row.first, row.last)
-    child = child_of(tree, node, score)
-    fetch(tree.weights, child, row.features, row.first, row.last)
-    return child
-
-
-@inlined
 def _learn(tree: OnlineTree, budget: Budget, row: Row, scratch: Scratch) -> None:
-    """Answer a row, and learn it.
-
-    The tree as it was before the row answers it. Learning goes the same way until a step moves a score
-    across 0; from there the two go on side by side, one learning, and neither changes what the other reads.
-    """
-    node = answer = np.int64(tree.state[ROOT])
+    """Learn a row on its way down the tree."""
+    node = np.int64(tree.state[ROOT])
     fetch_tables(tree, node, row)
     while True:
         if tree.left[node] == LEAF:
-            if answer >= 0:
-                while tree.left[answer] != LEAF:
-                    answer = _go_on(tree, answer, row)
-                tree.state[N_WRONG] += _is_wrong(tree, answer, row)
-                answer = np.int64(-1)
             _count_labels(tree, node, row)
             if not may_split(tree, node, budget):
                 break
@@ -278,11 +241,7 @@ def _learn(tree: OnlineTree, budget: Budget, row: Row, scratch: Scratch) -> None
         else:
             fetch_children(tree, node)
             _count_labels(tree, node, row)
-        before, score = train_node(tree, node, row, _direction(tree, node, row), budget.step, scratch)
-        if answer == node:
-            answer = child_of(tree, node, before)
-        elif answer >= 0 and tree.left[answer] != LEAF:
-            answer = _go_on(tree, answer, row)
+        score = train_node(tree, node, row, _direction(tree, node, row), budget.step, scratch)
         _note_score(tree, node, row, score)
         node = child_of(tree, node, score)
     tree.least[node] += 1
@@ -291,56 +250,45 @@ def _learn(tree: OnlineTree, budget: Budget, row: Row, scratch: Scratch) -> None
 
 @kernel
 def learn_rows(
-    tree: OnlineTree,
-    budget: Budget,
-    indptr: I64,
-    features: I32,
-    values: F32,
-    label_ptr: I64,
-    labels: I32,
-    order: I32,
-    scratch: Scratch,
+    tree: OnlineTree, budget: Budget, rows: SparseRows, labels: LabelRows, order: I32, scratch: Scratch
 ) -> None:
     """Learn from the rows in `order`, one after the other; rows without labels are passed over.
 
-    Each row is answered before it is learnt (progressive validation). The arrays of the tree must have room
-    for 2 * budget.splits + 1 nodes, and `scratch` for the longest row.
+    The arrays of the tree must have room for 2 * budget.splits + 1 nodes, and `scratch` for the longest row.
     """
-    for i in range(len(order)):
-        row = order[i]
-        if label_ptr[row] < label_ptr[row + 1]:
+    for row in order:
+        first, last = labels.indptr[row], labels.indptr[row + 1]
+        if first < last:
             tree.state[N_ROWS] += 1
-            entries = features, values, indptr[row], indptr[row + 1]
-            _learn(tree, budget, Row(*entries, labels, label_ptr[row], label_ptr[row + 1]), scratch)
+            entries = rows.indices, rows.values, rows.indptr[row], rows.indptr[row + 1]
+            _learn(tree, budget, Row(*entries, labels.indices, first, last), scratch)
 
 
 @kernel
-def route_rows(
-    tree: OnlineTree, indptr: I64, features: I32, values: F32, rows: I32, waiting: I64, leaf_out: I32
-) -> None:
+def route_rows(tree: OnlineTree, rows: SparseRows, order: I32, waiting: I64, leaf_out: I32) -> None:
     """Write the leaf of every row: right where h(x) > 0.
 
     All rows of a node are scored one after the other, so that its weights come to the cache once.
 
-    rows     int32[n]: the rows to send, each once; they are put in another order
+    order    int32[n]: the rows to send, each once; they are put in another order
     waiting  int64[N + 1, 2]: workspace, for a tree that may have N nodes
     """
-    waiting[0, 0], waiting[0, 1] = tree.state[ROOT], len(rows)
+    waiting[0, 0], waiting[0, 1] = tree.state[ROOT], len(order)
     n_waiting, begin = 1, 0
     while n_waiting:
         n_waiting -= 1
         node, end = waiting[n_waiting, 0], waiting[n_waiting, 1]
         if tree.left[node] == LEAF:
             for i in range(begin, end):
-                leaf_out[rows[i]] = node
+                leaf_out[order[i]] = node
             begin = end
             continue
         at, right = begin, end
         while at < right:
-            row = rows[at]
-            if score_of(tree, node, features, values, indptr[row], indptr[row + 1]) > 0.0:
+            row = order[at]
+            if score_of(tree, node, rows, row) > 0.0:
                 right -= 1
-                rows[at], rows[right] = rows[right], row
+                order[at], order[right] = order[right], row
             else:
                 at += 1
         waiting[n_waiting, 0], waiting[n_waiting, 1] = tree.right[node], end

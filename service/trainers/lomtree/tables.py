@@ -239,8 +239,3 @@ def fill(pool: Pool, ptr: I64, keys: I32, values: NDArray[Any]) -> None:
             if slot >= 0:
                 for i in range(N_VALUES):
                     pool.value[slot, i] = values[k, i]
-
-
-def set_counts(pool: Pool, n_slots: int, n_refused: int) -> None:
-    """Say how many slots have been given out, and how many keys found no room."""
-    pool.counts[_TAKEN], pool.counts[_REFUSED] = n_slots, n_refused

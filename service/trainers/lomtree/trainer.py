@@ -3,18 +3,18 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
-from math import ceil, exp, log2
+from math import ceil, exp
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from model_store.compiled.handles import I32, I64
+from model_store.compiled.handles import I32
 from model_store.ensemble import Tree
 from service.base.parameters import Parameters
-from service.base.rows import LabelRows
-from service.evaluation.tree_criteria import leaf_criteria, sum_to_inner_nodes
+from service.base.rows import LabelRows, offsets
+from service.evaluation.tree_criteria import sum_to_inner_nodes
 from service.trainers.fields import LeafLabels
 from service.trainers.lomtree.finish import (
     LeafCounts,
@@ -25,25 +25,15 @@ from service.trainers.lomtree.finish import (
     recounted_at,
     report_of,
     rows_of_nodes,
-    spread,
 )
 from service.trainers.lomtree.keeping import restore_tree, tree_arrays
 from service.trainers.lomtree.label_order import LabelOrder
 from service.trainers.lomtree.learning import learn_rows, make_scratch
-from service.trainers.lomtree.tree import (
-    LEAF,
-    N_ROWS,
-    N_SPLITS,
-    N_SWAPS,
-    N_WRONG,
-    NODE_BYTES,
-    Budget,
-    make_tree,
-)
+from service.trainers.lomtree.tree import Budget, make_tree
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Census, RowSource, TrainingSet, all_rows, count
 from service.trainers.spec import Trained, TrainerSpec
-from service.trainers.state import LearnerState, PassPlan, restoring
+from service.trainers.state import LearnerState, PassPlan, check_that, restoring
 from service.trainers.windows import dealt
 from service.trainers.work import Tools
 
@@ -58,11 +48,7 @@ _LEAVES_MAX = 1 << 20
 _BLOCK_ROWS = 4096
 """Rows learnt between two looks at interrupts and progress."""
 
-_FIRST_POINT = 64
-"""After so many rows the criteria are noted first; then whenever the rows have doubled."""
-
 _WEIGHT_SLOT_BYTES, _CLASS_SLOT_BYTES = 16, 32
-_KEPT_WEIGHT_BYTES, _KEPT_CLASS_BYTES = 16, 28
 _LOAD = 0.75
 """The share of slots that tables use at most."""
 
@@ -106,33 +92,26 @@ class OnlineLomtree:
     The same rows in the same order give the same tree, however they are cut into parts.
     """
 
-    def __init__(self, parameters: LomtreeParameters) -> None:
-        """Make a tree that is one leaf. Nothing is random in it; passes and order are the caller's affair."""
-        self._parameters = parameters
-        self._leaves = parameters.leaves or STREAM_LEAVES_MAX
-        # two at least: arrays of one are of another type, for which all kernels would be compiled once more
-        self._n_nodes = max(2 * self._leaves - 1, 2)
-        n_bytes = parameters.memory_mb << 20
-        self._tree = make_tree(
-            self._n_nodes, 2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES, n_bytes // 3 // _CLASS_SLOT_BYTES
-        )
-        self._scratch = make_scratch(0)
-        self._points: list[dict[str, float]] = []
-        self._noted = (0, 0)
-        self._n_labels = 0
+    def __init__(self, parameters: LomtreeParameters, leaves: int = 0) -> None:
+        """Make a tree that is one leaf, and may have so many; 0: as many as its labels want.
 
-    @property
-    def n_rows(self) -> int:
-        """Return how many rows have been learnt, those without labels not counted."""
-        return int(self._tree.state[N_ROWS])
+        Nothing is random in it; passes and order are the caller's affair.
+        """
+        self._parameters, self._follows = parameters, not leaves
+        self._leaves = leaves or STREAM_LEAVES_MAX
+        # two at least: arrays of one are of another type, for which all kernels would be compiled once more
+        n_nodes, n_bytes = max(2 * self._leaves - 1, 2), parameters.memory_mb << 20
+        slots = 2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES, n_bytes // 3 // _CLASS_SLOT_BYTES
+        self._tree = make_tree(n_nodes, *slots)
+        self._scratch = make_scratch(0)
+        self._n_labels = 0
 
     def learn(self, data: TrainingSet, order: I32 | None = None) -> Iterator[int]:
         """Learn from the rows, one after the other; yields now and then how many are done.
 
         order  int32[..]: which rows, in which order; None: all as they stand
 
-        Rows without labels are passed over. Where parameters say no number of leaves, labels are numbered as
-        they come.
+        Rows without labels are passed over. Where leaves follow the labels, these are numbered as they come.
         """
         rows, labels = data
         if order is None:
@@ -142,22 +121,17 @@ class OnlineLomtree:
             self._scratch = make_scratch(longest)
         for first, last, leaves in self._pieces(labels, order):
             budget = Budget(leaves - 1, self._parameters.swap_resistance, self._parameters.step)
-            done = first
-            while done < last:
-                point = _FIRST_POINT << len(self._points)
-                until = min(last, done + min(_BLOCK_ROWS, max(1, point - self.n_rows)))
-                learn_rows(self._tree, budget, *rows[:3], *labels[:2], order[done:until], self._scratch)
-                done = until
-                if self.n_rows >= point:
-                    self._note_point()
-                yield done
+            for begin in range(first, last, _BLOCK_ROWS):
+                end = min(last, begin + _BLOCK_ROWS)
+                learn_rows(self._tree, budget, rows, labels, order[begin:end], self._scratch)
+                yield end
 
     def _pieces(self, labels: LabelRows, order: I32) -> Iterator[tuple[int, int, int]]:
         """Yield (first, last, leaves): order[first:last] is learnt by a tree of so many leaves at most.
 
         Leaves for each label so far hang on the row, and not on the part in which it came.
         """
-        if self._parameters.leaves:
+        if not self._follows:
             yield 0, len(order), self._leaves
             return
         so_far = np.full(labels.n_rows, self._n_labels)
@@ -172,14 +146,11 @@ class OnlineLomtree:
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return all that learning depends on: facts as JSON takes them, and arrays by name."""
-        facts = {"points": list(self._points), "noted": list(self._noted), "n_labels": self._n_labels}
-        return {**facts, "leaves": self._leaves}, tree_arrays(self._tree)
+        return {"n_labels": self._n_labels, "leaves": self._leaves}, tree_arrays(self._tree)
 
     def restore(self, found: LearnerState, n_labels: int) -> None:
         """Go on from the state of a tree of as many leaves; its labels are below n_labels. Raises Corrupt."""
         restore_tree(found, self._tree, n_labels)
-        rows, wrong = found.facts["noted"]
-        self._points, self._noted = list(found.facts["points"]), (int(rows), int(wrong))
         self._n_labels = int(found.facts["n_labels"])
 
     def finish(
@@ -190,41 +161,24 @@ class OnlineLomtree:
         ids      int32[labels so far]: the final ids, below n_labels; None: as they are
         recount  rows that the leaves answer with, in place of those that they counted while the tree grew
         """
-        if self.n_rows > self._noted[0]:
-            self._note_point()
         order, child_ptr = breadth_first(self._tree)
         leaves = order[np.diff(child_ptr) == 0]
-        counted = (
-            counted_at(self._tree, leaves) if recount is None else recounted_at(self._tree, leaves, recount)
-        )
+        if recount is None:
+            counted = counted_at(self._tree, leaves)
+        else:
+            counted = recounted_at(self._tree, leaves, recount)
         if ids is not None:
             counted = LeafCounts(counted.rows, counted.labels._replace(label=ids[counted.labels.label]))
-        at_leaves = spread(child_ptr, counted.labels)
-        counts = sum_to_inner_nodes(child_ptr, at_leaves)
+        n_entries = np.zeros(len(order), np.int64)
+        n_entries[np.diff(child_ptr) == 0] = np.diff(counted.labels.ptr)
+        counts = sum_to_inner_nodes(child_ptr, counted.labels._replace(ptr=offsets(n_entries)))
         rows = rows_of_nodes(child_ptr, counted.rows)
         chunks = chunks_of(self._tree, order)
         histograms = histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels)
         tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
-        report = report_of(self._tree, child_ptr, counts, rows, self._points)
+        report = report_of(self._tree, child_ptr, counts, rows)
         sizes = n_labels, n_features
-        return Trained.of([tree], *sizes, "decision-tree", "argmax", self._parameters, report=report)
-
-    def _note_point(self) -> None:
-        """Note the criteria of the leaves, and the error since the last point."""
-        state, before = self._tree.state, self._noted
-        leaves = np.flatnonzero(self._tree.left[: int(2 * state[N_SPLITS] + 1)] == LEAF)
-        rows, wrong = int(state[N_ROWS]), int(state[N_WRONG])
-        criteria = leaf_criteria(counted_at(self._tree, leaves).labels)
-        self._points.append(
-            {
-                "rows": rows,
-                "splits": int(state[N_SPLITS]),
-                "swaps": int(state[N_SWAPS]),
-                **criteria,
-                "progressive_error": (wrong - before[1]) / max(1, rows - before[0]),
-            }
-        )
-        self._noted = (rows, wrong)
+        return Trained.of([tree], *sizes, "argmax", self._parameters, report=report)
 
 
 def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:
@@ -236,7 +190,11 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     carries a label.
     """
     is_once, before = source.reads == "once", tools.passes.state
-    online = OnlineLomtree(_resolved(source, parameters, before))
+    leaves = parameters.leaves if is_once else _leaves_of(source.census, parameters)
+    if is_once and before is not None and before.facts.get("once") is not True:
+        leaves = before.facts.get("leaves", 0)
+        check_that(type(leaves) is int and 0 < leaves <= _LEAVES_MAX, "a number of leaves")
+    online = OnlineLomtree(parameters, leaves)
     passes = tools.passes.of(parameters.passes)
     n_rows, total = 0, 0
     if not is_once:
@@ -245,7 +203,8 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     if before is not None:
         with restoring():
             online.restore(before, len(before.arrays["ids"]))
-            label_order.restore(before.facts["label_order"], before.take("labels", "int32", None))
+            step, n_seen = map(int, before.facts["label_order"])
+            label_order = LabelOrder(before.take("labels", "int32", None), step, n_seen)
             random.bit_generator.state = before.facts["random"]
     for data, order in _in_turn(source, parameters, tools, random):
         if order is None and (is_once or n_rows < source.census.n_rows):
@@ -258,25 +217,14 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     state = None
     if tools.passes.keeps:
         facts, arrays = online.state()
-        counts, labels = label_order.state()
         ids = np.arange(len(census.label_rows), dtype=np.int32)
-        arrays |= {"labels": labels, "ids": ids if source.final_ids is None else source.final_ids}
+        arrays |= {"labels": label_order.labels, "ids": ids if source.final_ids is None else source.final_ids}
+        counts = [label_order.step, label_order.n_rows]
         facts |= {"label_order": counts, "random": random.bit_generator.state, "once": is_once}
         state = LearnerState(0 if is_once else passes.stop, facts, arrays)
     recount = all_rows(source) if source.reads == "rows" else None
     trained = online.finish(len(census.label_rows), census.n_features, source.final_ids, recount)
-    told = parameters.model_dump()  # as the user gave them
-    return replace(trained, parameters=told, warnings=label_order.warnings(), state=state)
-
-
-def _resolved(source: RowSource, p: LomtreeParameters, before: LearnerState | None) -> LomtreeParameters:
-    """Return the parameters with a number of leaves, unless it follows the labels of a stream."""
-    if source.reads != "once":
-        return _with_leaves(source.census, p)
-    if before is None or before.facts.get("once") is True:
-        return p
-    with restoring():
-        return LomtreeParameters(**{**p.model_dump(), "leaves": before.facts["leaves"]})
+    return replace(trained, warnings=label_order.warnings(), state=state)
 
 
 def _in_turn(
@@ -297,8 +245,8 @@ def _in_turn(
             yield window, order
 
 
-def _with_leaves(census: Census, parameters: LomtreeParameters) -> LomtreeParameters:
-    """Return the parameters with the number of leaves that they mean for rows that were counted.
+def _leaves_of(census: Census, parameters: LomtreeParameters) -> int:
+    """Return the number of leaves that parameters mean for rows that were counted.
 
     As many labels count as would have the entropy of these if all were as frequent: labels of a row or two
     each, of which there may be tens of thousands, are no reason for leaves of a row or two.
@@ -306,37 +254,19 @@ def _with_leaves(census: Census, parameters: LomtreeParameters) -> LomtreeParame
     shares = census.label_rows / max(1, int(census.label_rows.sum()))
     shares = shares[shares > 0]
     n_labels = ceil(exp(-np.sum(shares * np.log(shares))) - 1e-6)
-    leaves = parameters.leaves or min(_LEAVES_MAX, LEAVES_A_LABEL * n_labels)
-    return LomtreeParameters(**{**parameters.model_dump(), "leaves": leaves})
+    return parameters.leaves or min(_LEAVES_MAX, LEAVES_A_LABEL * n_labels)
 
 
 def estimate_lomtree(data: TrainingSet, parameters: LomtreeParameters, tools: Tools) -> SizeEstimate:
     """Return the size bound of what `fit_lomtree` would train: all features at all nodes, within memory.
 
-    The leaves come on top, with 8 bytes for each of their labels: at most leaves * leaf_labels. The size of
-    the state is a forecast, within that bound: see `_pairs_met`.
+    The leaves come on top, with 8 bytes for each of their labels: at most leaves * leaf_labels.
     """
-    census = count(data)
-    leaves, with_it = _with_leaves(census, parameters).leaves, np.bincount(data.rows.indices)
-    n_used, n_levels = int(np.count_nonzero(with_it)), ceil(log2(leaves))
+    leaves, n_used = _leaves_of(count(data), parameters), len(np.unique(data.rows.indices))
     slots = 2 * (parameters.memory_mb << 20) // 3 // _WEIGHT_SLOT_BYTES
     bound = min((leaves - 1) * n_used, int(slots * _LOAD))
     tools.progress("estimate", 1, 1)
-    n_labels, n_nodes = len(np.unique(data.labels.indices)), 2 * leaves - 1
-    n_weights = min(bound, _pairs_met(with_it, n_levels))
-    room = int((parameters.memory_mb << 20) / 3 / _CLASS_SLOT_BYTES * _LOAD)
-    n_counts = min(room, _pairs_met(census.label_rows, n_levels + 1))
-    n_bytes = n_weights * _KEPT_WEIGHT_BYTES + n_counts * _KEPT_CLASS_BYTES + n_nodes * NODE_BYTES
-    return replace(SizeEstimate.of(bound, n_used, n_labels), state_bytes=n_bytes)
-
-
-def _pairs_met(rows_with: I64, n_levels: int) -> int:
-    """Return how many pairs of a node and a feature (or a label) there are where rows are halved by chance.
-
-    rows_with  of each feature. One that n rows have is at a node of level l with 1 - (1 - 2^-l)^n
-    """
-    shares = 0.5 ** np.arange(n_levels)
-    return int(sum((1.0 - (1.0 - share) ** rows_with).sum() / share for share in shares))
+    return SizeEstimate.of(bound, n_used, len(np.unique(data.labels.indices)))
 
 
 LOMTREE = TrainerSpec(

@@ -14,7 +14,7 @@ Integer = int | np.int64
 
 LEAF = -1
 
-ROOT, N_NODES, N_SPLITS, N_SWAPS, N_ROWS, N_WRONG = range(6)
+ROOT, N_NODES, N_SPLITS, N_SWAPS, N_ROWS = range(5)
 """What `OnlineTree.state` holds: see there."""
 
 WEIGHT, SQUARES, SCALE = range(3)
@@ -25,7 +25,7 @@ COUNT, N_SCORED, SCORES = range(3)
 
 _NODE = np.dtype(
     [
-        *((name, np.int32) for name in ("parent", "left", "right", "most_label")),
+        *((name, np.int32) for name in ("parent", "left", "right", "unused_word")),
         *((name, TABLE) for name in ("weights", "classes")),
         ("bias", np.float32, 2),
         *((name, np.int64) for name in ("n_trained", "least", "n_rows", "n_counted", "most", "n_scored")),
@@ -55,15 +55,13 @@ class OnlineTree(NamedTuple):
     n_rows      int64[N]    rows counted since the node was made
     n_counted   int64[N]    their labels
     most        int64[N]    rows of the commonest label
-    most_label  int32[N]    that label; of a new leaf its parent's; -1 before any row
     score       float64[N]  sum of scores over rows and their labels, since the node has children
     n_scored    int64[N]    how many: score / n_scored is the node's mean score [E]
     bias        float32[N, 2]  v and H of the constant feature
     norm        float64[N]  sum over the rows trained on of the squares of their values, each over its scale
     n_trained   int64[N]    rows trained on
     nodes       int64[N * 16]  _NODE, node by node, so that a node's values share their cache lines
-    state       int64[6]    root, nodes made, splits, swaps, rows learnt, rows whose label the tree did not
-                            answer before it learnt them
+    state       int64[6]    root, nodes made, splits, swaps, rows learnt; the last one has no use
     weights     the weights of the nodes' regressors, float32 (v, H, s) by feature
     classes     what is known of each class at each node, float64 (l, n, m) by label
     """
@@ -75,7 +73,6 @@ class OnlineTree(NamedTuple):
     n_rows: I64
     n_counted: I64
     most: I64
-    most_label: I32
     score: F64
     n_scored: I64
     bias: F32
@@ -105,7 +102,7 @@ def make_tree(n_nodes: int, weight_slots: int, class_slots: int) -> OnlineTree:
     """Return a tree that is a leaf without rows, and may grow to so many nodes."""
     nodes = aligned(n_nodes * NODE_BYTES).view(_NODE)
     nodes[:] = np.zeros(1, _NODE)
-    nodes["parent"], nodes["left"], nodes["right"], nodes["most_label"] = -1, LEAF, LEAF, -1
+    nodes["parent"], nodes["left"], nodes["right"] = -1, LEAF, LEAF
     tree = OnlineTree(
         **{name: nodes[name] for name in OnlineTree._fields[:-4]},
         nodes=nodes.view(np.int64),
@@ -128,7 +125,6 @@ def _set_leaf(tree: OnlineTree, node: Integer, parent: Integer) -> None:
     tree.n_rows[node] = 0
     tree.n_counted[node] = 0
     tree.most[node] = 0
-    tree.most_label[node] = tree.most_label[parent]
     tree.score[node] = 0.0
     tree.n_scored[node] = 0
     tree.bias[node, WEIGHT] = 0.0
@@ -146,16 +142,6 @@ def refresh_least(tree: OnlineTree, node: Integer) -> None:
             return
         tree.least[node] = least
         node = np.int64(tree.parent[node])
-
-
-@kernel
-def least_used_leaf(tree: OnlineTree) -> Any:
-    """Return a leaf with the fewest rows; of several, the leftmost."""
-    node = np.int64(tree.state[ROOT])
-    while tree.left[node] != LEAF:
-        left, right = np.int64(tree.left[node]), np.int64(tree.right[node])
-        node = left if tree.least[left] <= tree.least[right] else right
-    return node
 
 
 @kernel
@@ -206,7 +192,10 @@ def split_leaf(tree: OnlineTree, leaf: Integer, budget: Budget) -> None:
         tree.state[N_NODES] += 2
         tree.state[N_SPLITS] += 1
     else:
-        left = np.int64(least_used_leaf(tree))
+        left = np.int64(tree.state[ROOT])
+        while tree.left[left] != LEAF:  # to a leaf with the fewest rows; of several, the leftmost
+            one, other = np.int64(tree.left[left]), np.int64(tree.right[left])
+            left = one if tree.least[one] <= tree.least[other] else other
         right = np.int64(_cut_out(tree, left))
         tree.state[N_SWAPS] += 1
     _set_leaf(tree, left, leaf)

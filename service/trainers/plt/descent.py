@@ -13,11 +13,11 @@ from model_store.compiled.handles import I32
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from service.base.rows import offsets, ranges
 from service.executors.local import Crew
-from service.trainers.plt.fobos import Shard, Topology, add_pairs, train_shard, used_keys
+from service.trainers.plt.fobos import Descent, Shard, Topology, add_pairs, train_shard, used_keys
 from service.trainers.shape import Shape, parents_of
 from service.trainers.source import Census, OnRows, RowSource, TrainingSet
 from service.trainers.state import LearnerState, check_that, restoring
-from service.trainers.windows import RowWindows, dealt
+from service.trainers.windows import dealt
 from service.trainers.work import Tools, derived_seed
 
 SHARDS = 8
@@ -31,27 +31,6 @@ _SHUFFLE = 1
 
 PARTS = 10
 """So many parts of the rows: one is shown with the trees that have learnt from those before it."""
-
-
-class Descent(NamedTuple):
-    """How the classifiers are trained: g and lambda of `fobos`, and the passes over the rows."""
-
-    rate: float
-    penalty: float
-    epochs: int
-    prune: float
-
-
-class _Room(NamedTuple):
-    """How many pairs (node, feature) and weights each shard of a tree has room for."""
-
-    slots: list[int]
-    words: list[int]
-
-    @property
-    def n_bytes(self) -> int:
-        """Return the memory of them."""
-        return sum(self.slots) * _SLOT_BYTES + sum(self.words) * _WORD_BYTES
 
 
 class _Growing(NamedTuple):
@@ -93,7 +72,20 @@ def train_trees(
     shown = None if tools.on_rows is None else _Shown(tools.on_rows, census.n_rows, so_far)
     windows = dealt(source, tools)
     for epoch in passes:
-        _epoch(windows, census.n_rows, growing, descent, epoch, tools, shown if epoch == 0 else None)
+        gone = epoch * census.n_rows
+        for number, window in windows.visit(epoch):
+            orders = []
+            for tree in growing:
+                seed = derived_seed(tree.seed, _SHUFFLE, epoch, number)
+                shuffled = np.random.Generator(np.random.PCG64(seed)).permutation(window.n_rows)
+                orders.append(shuffled.astype(np.int32))
+            if shown is None or epoch > 0:
+                _descend(window, orders, growing, descent, tools.crew)
+            else:
+                for piece in shown.pieces(gone, window, orders[0]):
+                    _descend(window, [piece] * len(growing), growing, descent, tools.crew)
+            gone += window.n_rows
+            tools.progress("classifiers", gone, descent.epochs * census.n_rows)
     passed_over = sum(int(shard.used[2]) for tree in growing for shard in tree.shards)
     trained = sum(int(shard.used[1]) for tree in growing for shard in tree.shards)
     state = _state(growing, passes.stop, census.n_features) if tools.passes.keeps else None
@@ -130,51 +122,33 @@ def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int
     """Return the trees before the first row; where bytes_max has no room for all weights, with less room."""
     shards = [_deal(shape, census) for shape in shapes]
     rooms = [_room(shape, shard, census) for shape, shard in zip(shapes, shards, strict=True)]
-    needed = sum(room.n_bytes for room in rooms)
-    if needed > bytes_max:
-        rooms = [_scaled(room, bytes_max / needed) for room in rooms]
-    n_labels = len(census.label_rows)
-    return [
-        _Growing(seed, shape, _topology(shape, shard, n_labels), _shards(room, len(shape.first)))
-        for seed, shape, shard, room in zip(seeds, shapes, shards, rooms, strict=True)
-    ]
-
-
-def _epoch(
-    windows: RowWindows,
-    n_rows: int,
-    growing: list[_Growing],
-    descent: Descent,
-    epoch: int,
-    tools: Tools,
-    shown: _Shown | None,
-) -> None:
-    gone = epoch * n_rows
-    for number, window in windows.visit(epoch):
-        orders = []
-        for tree in growing:
-            shuffled = np.random.Generator(np.random.PCG64(derived_seed(tree.seed, _SHUFFLE, epoch, number)))
-            orders.append(shuffled.permutation(window.n_rows).astype(np.int32))
-        if shown is None:
-            _descend(window, orders, growing, descent, tools.crew)
-        else:
-            for piece in shown.pieces(gone, window, orders[0]):
-                _descend(window, [piece] * len(growing), growing, descent, tools.crew)
-        gone += window.n_rows
-        tools.progress("classifiers", gone, descent.epochs * n_rows)
+    needed = sum(_SLOT_BYTES * n_slots + _WORD_BYTES * n_words for room in rooms for n_slots, n_words in room)
+    share = min(1.0, bytes_max / needed)
+    growing = []
+    for seed, shape, shard, room in zip(seeds, shapes, shards, rooms, strict=True):
+        is_leaf, leaf = np.diff(shape.child_ptr) == 0, np.full(len(census.label_rows), -1, np.int32)
+        leaf[shape.labels[shape.first[is_leaf]]] = np.flatnonzero(is_leaf)
+        topology = Topology(shape.child_ptr, parents_of(shape.child_ptr), leaf, shard)
+        bias, steps = np.zeros(len(shape.first), np.float32), np.zeros(len(shape.first), np.int64)
+        of_tree = []
+        for number, (n_slots, n_words) in enumerate(room):
+            slots = max(_SLOTS_MIN, 1 << (max(1, int(n_slots * share)).bit_length() - 1))  # a power of two
+            pairs = np.zeros(slots, np.uint64), np.zeros(slots, np.int64)
+            pool = np.zeros(int(n_words * share), np.float32)
+            of_tree.append(Shard(number, *pairs, pool, bias, steps, np.zeros(3, np.int64)))
+        growing.append(_Growing(seed, shape, topology, of_tree))
+    return growing
 
 
 def _descend(
     window: TrainingSet, orders: list[I32], growing: list[_Growing], descent: Descent, crew: Crew
 ) -> None:
     """Train every shard of every tree on the rows of a window, each tree in an order of its own."""
-    rate, penalty = descent.rate, descent.penalty
 
     def work(item: tuple[int, int]) -> None:
         t, number = item
         tree = growing[t]
-        shard = tree.shards[number]
-        train_shard(*window, orders[t], tree.topology, shard, number, rate, penalty, crew.stop)
+        train_shard(*window, orders[t], tree.topology, tree.shards[number], descent, crew.stop)
 
     items = [(t, number) for t, tree in enumerate(growing) for number in range(len(tree.shards))]
     crew.run(work, items, lambda item, result: None)
@@ -195,48 +169,22 @@ def _deal(shape: Shape, census: Census) -> I32:
     return shard
 
 
-def _room(shape: Shape, shard: I32, census: Census) -> _Room:
-    """Return room for all pairs that can occur: a node meets no feature that none of its rows has."""
+def _room(shape: Shape, shard: I32, census: Census) -> list[tuple[int, int]]:
+    """Return how many pairs (node, feature) and weights each shard has room for: all that may occur.
+
+    A node meets no feature that none of its rows has.
+    """
     pairs = np.minimum(shape.below(census.label_nonzeros[shape.labels]), census.n_features)
     pairs[0] = min(census.n_nonzeros, census.n_features)
     words = pairs * np.diff(shape.child_ptr)
-    slots, room = [], []
+    room = []
     for number in range(int(shard.max()) + 1):
         mine = shard == number
         most = _SLOTS_MIN
         while 3 * most < 4 * (int(pairs[mine].sum()) + 1):
             most *= 2
-        slots.append(most)
-        room.append(int(words[mine].sum()))
-    return _Room(slots, room)
-
-
-def _scaled(room: _Room, share: float) -> _Room:
-    """Return less room: slots stay powers of two."""
-    slots = [max(_SLOTS_MIN, 1 << (max(1, int(n * share)).bit_length() - 1)) for n in room.slots]
-    return _Room(slots, [int(n * share) for n in room.words])
-
-
-def _topology(shape: Shape, shard: I32, n_labels: int) -> Topology:
-    is_leaf = np.diff(shape.child_ptr) == 0
-    leaf = np.full(n_labels, -1, np.int32)
-    leaf[shape.labels[shape.first[is_leaf]]] = np.flatnonzero(is_leaf)
-    return Topology(shape.child_ptr, parents_of(shape.child_ptr), leaf, shard)
-
-
-def _shards(room: _Room, n_nodes: int) -> list[Shard]:
-    bias, steps = np.zeros(n_nodes, np.float32), np.zeros(n_nodes, np.int64)
-    return [
-        Shard(
-            np.zeros(n_slots, np.uint64),
-            np.zeros(n_slots, np.int64),
-            np.zeros(n_words, np.float32),
-            bias,
-            steps,
-            np.zeros(3, np.int64),
-        )
-        for n_slots, n_words in zip(room.slots, room.words, strict=True)
-    ]
+        room.append((most, int(words[mine].sum())))
+    return room
 
 
 def _state(growing: list[_Growing], n_passes: int, n_features: int) -> LearnerState:

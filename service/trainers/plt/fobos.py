@@ -47,9 +47,19 @@ class Topology(NamedTuple):
     shard: I32
 
 
+class Descent(NamedTuple):
+    """How the classifiers are trained: g > 0 and lambda >= 0 of the module's docstring, and the passes."""
+
+    rate: float
+    penalty: float
+    epochs: int
+    prune: float
+
+
 class Shard(NamedTuple):
     """The weights of some inner nodes: for a pair (node, feature) one number a child, v = Pi_t * w.
 
+    number                   which it is, in `Topology.shard`
     keys   uint64[slots]     0: empty; else 1 + node * n_features + feature; slots is a power of two
     place  int64[slots]      where the pair's weights begin in `pool`
     pool   float32[words]
@@ -59,6 +69,7 @@ class Shard(NamedTuple):
                              or slots were full
     """
 
+    number: int
     keys: U64
     place: I64
     pool: F32
@@ -120,18 +131,12 @@ def _mark(tree: Topology, labels: I32, now: int, marks: Marks) -> int:
 
 @inlined
 def _update(
-    tree: Topology,
-    shard: Shard,
-    node: int,
-    now: int,
-    indices: I32,
-    values: F32,
-    base: np.uint64,
-    rate: float,
-    penalty: float,
-    marks: Marks,
+    tree: Topology, shard: Shard, node: int, indices: I32, values: F32, base: Any, how: Descent, marks: Marks
 ) -> None:
-    """Take the step of the classifiers of a node's children on one row; marked children are positive."""
+    """Take the step of the classifiers of a node's children on one row; marked children are positive.
+
+    base  uint64: the key of the node with feature 0
+    """
     place, step, pool = marks.place, marks.step, shard.pool
     first = np.int64(tree.child_ptr[node])
     width = np.int64(tree.child_ptr[node + 1]) - first
@@ -143,11 +148,11 @@ def _update(
         if at >= 0:
             for c in range(width):
                 step[c] += values[e] * pool[at + c]
-    shrunk = np.float32(1.0 / (1.0 + penalty * rate * shard.steps[node]))
+    shrunk = np.float32(1.0 / (1.0 + how.penalty * how.rate * shard.steps[node]))
     for c in range(width):
-        positive = 1.0 if marks.visit[first + c] == now else 0.0
+        positive = 1.0 if marks.visit[first + c] == marks.visit[0] else 0.0
         probability = 1.0 / (1.0 + np.exp(-np.float64(step[c] * shrunk)))
-        step[c] = np.float32(rate * (positive - probability))
+        step[c] = np.float32(how.rate * (positive - probability))
         shard.bias[first + c] += step[c]
     for e in range(len(indices)):
         at = place[e]
@@ -157,48 +162,28 @@ def _update(
     shard.steps[node] += 1
 
 
-@inlined
-def _workspace(tree: Topology, indptr: I64) -> Marks:
-    n_nodes = len(tree.parent)
-    longest = np.int64(0)
-    for row in range(len(indptr) - 1):
-        longest = max(longest, indptr[row + 1] - indptr[row])
-    widest = np.int64(0)
-    for node in range(n_nodes):
-        widest = max(widest, np.int64(tree.child_ptr[node + 1]) - np.int64(tree.child_ptr[node]))
-    return Marks(
-        np.zeros(n_nodes, np.int32),
-        np.empty(n_nodes, np.int32),
-        np.empty(longest, np.int64),
-        np.empty(widest, np.float32),
-    )
-
-
 @kernel
 def train_shard(
-    rows: SparseRows,
-    labels: LabelRows,
-    order: I32,
-    tree: Topology,
-    shard: Shard,
-    number: int,
-    rate: float,
-    penalty: float,
-    stop: U8,
+    rows: SparseRows, labels: LabelRows, order: I32, tree: Topology, shard: Shard, how: Descent, stop: U8
 ) -> None:
-    """Go through rows in the order given, taking the steps of the nodes that belong to shard `number`.
+    """Go through rows in the order given, taking the steps of the nodes that belong to a shard.
 
-    labels         those of the rows; a row without any is a negative at the root, and nothing else
-    order          int32[n]  positions of rows, fewer than 2^31 - 1
-    rate, penalty  g > 0 and lambda >= 0 of the module's docstring
-    stop           uint8[1]  set it to end early; the weights are then unfinished
+    labels  those of the rows; a row without any is a negative at the root, and nothing else
+    order   int32[n]  positions of rows, fewer than 2^31 - 1
+    stop    uint8[1]  set it to end early; the weights are then unfinished
 
     A pair (node, feature) gets its weights when a row first has it; when the shard is full it has none,
     counts as 0, and used[2] says how often that was so. Cost: for each marked node of the shard, the row's
     non-zeros times the node's children, twice. Deterministic: nodes do not influence each other, so the
     weights are the same bits however nodes are dealt to shards (of enough room) and shards to threads.
     """
-    marks = _workspace(tree, rows.indptr)
+    longest = widest = np.int64(0)
+    for row in range(len(rows.indptr) - 1):
+        longest = max(longest, rows.indptr[row + 1] - rows.indptr[row])
+    for node in range(len(tree.parent)):
+        widest = max(widest, np.int64(tree.child_ptr[node + 1]) - np.int64(tree.child_ptr[node]))
+    visit, path = np.zeros(len(tree.parent), np.int32), np.empty(len(tree.parent), np.int32)
+    marks = Marks(visit, path, np.empty(longest, np.int64), np.empty(widest, np.float32))
     for k in range(len(order)):
         if stop[0]:
             return
@@ -208,9 +193,9 @@ def train_shard(
         n = _mark(tree, labels.indices[labels.indptr[row] : labels.indptr[row + 1]], k + 1, marks)
         for m in range(n):
             node = marks.path[m]
-            if tree.shard[node] == number:
+            if tree.shard[node] == shard.number:
                 base = np.uint64(node) * np.uint64(rows.n_features) + _ONE
-                _update(tree, shard, node, k + 1, indices, values, base, rate, penalty, marks)
+                _update(tree, shard, node, indices, values, base, how, marks)
 
 
 @kernel

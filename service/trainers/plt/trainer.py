@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +19,13 @@ from service.trainers.classifiers import Members, Solving, members_of, solver_by
 from service.trainers.clustering import balanced_shape
 from service.trainers.fields import CostDecay, Eps, Idf, LabelTrees, LeafSize, MaxEpochs, Prune, RareDecay
 from service.trainers.label_tree import grow
-from service.trainers.plt.descent import Descent, train_trees
+from service.trainers.plt.descent import train_trees
+from service.trainers.plt.fobos import Descent
 from service.trainers.regrowing import Regrowth
 from service.trainers.representations import label_representations, projected_vectors
 from service.trainers.shape import Shape, huffman_shape, random_shape, shape_of
 from service.trainers.size import SizeEstimate, estimate_size
-from service.trainers.source import Census, MemorySource, RowSource, TrainingSet, all_rows
+from service.trainers.source import MemorySource, RowSource, TrainingSet, all_rows
 from service.trainers.spec import Trained, TrainerSpec, rows_by_label
 from service.trainers.state import PassPlan
 from service.trainers.weighing import weigh
@@ -87,10 +87,6 @@ class PltParameters(Parameters):
         costs = self.cost, self.cost_decay, self.rare_decay
         return Solving("logistic", *costs, self.eps, self.max_epochs, self.prune)
 
-    def descent(self) -> Descent:
-        """Return what gradient descent takes."""
-        return Descent(self.rate, self.l2, self.epochs, self.prune)
-
 
 def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
     """Train an ensemble of probabilistic label trees.
@@ -113,7 +109,8 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
     data = data._replace(rows=weighed.rows)
     for of_tree, shape in _shapes(source, parameters, data, tools):
         trees.append(grow(weighed, shape, _members(data.labels, shape), parameters.solving(), of_tree))
-    return _assemble(trees, source.census, parameters)
+    sizes = len(source.census.label_rows), source.census.n_features
+    return Trained.of(trees, *sizes, "logistic", parameters)
 
 
 def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
@@ -130,14 +127,16 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
         shapes = [(tools.of_tree(tree, n_trees), shape) for tree, shape in enumerate(olds)]
     else:
         shapes = list(_shapes(source, parameters, None, tools))
-    how = parameters.descent(), parameters.memory_mib << 20, tools
-    trees, report, state = train_trees(source, shapes, *how)
-    trained = _assemble(trees, census, parameters)
+    descent = Descent(parameters.rate, parameters.l2, parameters.epochs, parameters.prune)
+    bytes_max = parameters.memory_mib << 20
+    trees, report, state = train_trees(source, shapes, descent, bytes_max, tools)
     warnings = []
     if report["passed_over"]:
         found = f"features that nodes met late were passed over {report['passed_over']} times"
         warnings.append(f"memory_mib: expected room for all weights, found less: {found}")
-    return replace(trained, report=report, warnings=warnings, state=state)
+    sizes = len(census.label_rows), census.n_features
+    more: dict[str, Any] = {"report": report, "warnings": warnings, "state": state}
+    return Trained.of(trees, *sizes, "logistic", parameters, **more)
 
 
 def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> SizeEstimate:
@@ -147,7 +146,7 @@ def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> 
         weighed = data._replace(rows=weigh(data.rows, parameters.idf).rows)
     shapes = [shape for _, shape in _shapes(MemorySource(data), parameters, weighed, tools)]
     members = [(shape, _members(data.labels, shape)) for shape in shapes]
-    return estimate_size(data.rows, members, tools, parameters.solver == "sgd")
+    return estimate_size(data.rows, members, tools)
 
 
 def _shapes(
@@ -178,10 +177,6 @@ def _members(labels: LabelRows, shape: Shape) -> Members:
     without = np.flatnonzero(np.diff(labels.indptr) == 0).astype(np.int32)
     end = members.ptr[-1] + len(without)
     return Members(np.append(members.ptr, end), np.concatenate([members.rows, without]))
-
-
-def _assemble(trees: list[Tree], census: Census, parameters: PltParameters) -> Trained:
-    return Trained.of(trees, len(census.label_rows), census.n_features, "label-tree", "logistic", parameters)
 
 
 def regrow_plt(parameters: PltParameters, rows: SparseRows) -> Regrowth:

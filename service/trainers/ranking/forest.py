@@ -20,7 +20,7 @@ from service.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
 from service.trainers.representations import rerank_arrays
 from service.trainers.size import SizeEstimate
 from service.trainers.source import RowSource, TrainingSet, all_rows
-from service.trainers.spec import Trained, TrainerSpec, spreads
+from service.trainers.spec import Trained, TrainerSpec
 from service.trainers.weighing import weigh
 from service.trainers.work import Tools, derived_seed
 
@@ -28,11 +28,8 @@ SPARE = 1.25
 """An estimate allows another tree so many times the weights of the first; they differ by a few percent."""
 
 
-class ForestParameters(Parameters):
-    """Parameters of a forest of ranking trees.
-
-    `cost` and `eps` were chosen on held-out training rows.
-    """
+class FastXmlParameters(Parameters):
+    """Parameters of `fastxml`; `cost` and `eps` were chosen on held-out training rows."""
 
     trees: DecisionTrees = 50
     max_leaf: int = Field(default=10, ge=1, le=1_000_000, description="nodes up to this size are not split")
@@ -56,13 +53,6 @@ class ForestParameters(Parameters):
     prune: Prune = 0.0
     idf: Idf = "auto"
 
-    def growth(self, rows: SparseRows) -> Growth:
-        """Return how the trees are grown on rows: `cost` is divided by their typical value."""
-        cost = self.cost / typical_value(rows)
-        return Growth(
-            self.max_leaf, self.max_depth, self.leaf_labels, cost, self.eps, self.max_steps, self.prune
-        )
-
     def worths(self, data: TrainingSet) -> F32:
         """Return what each label is worth in the splits' nDCG, float32[K], > 0."""
         return np.ones(data.labels.n_labels, np.float32)
@@ -72,11 +62,7 @@ class ForestParameters(Parameters):
         return {}
 
 
-class FastXmlParameters(ForestParameters):
-    """Parameters of `fastxml`."""
-
-
-class PfastreXmlParameters(ForestParameters):
+class PfastreXmlParameters(FastXmlParameters):
     """Parameters of `pfastrexml`; alpha and gamma were chosen on held-out training rows."""
 
     propensity_a: float = Field(
@@ -121,18 +107,15 @@ class _Grow:
     seed: int
 
     def workspace(self) -> None:
-        """Return nothing."""
+        pass
 
     def run(self, number: int, workspace: None, stop: U8) -> Grown:
-        """Return the result of an item."""
-        grown: Grown = grow_tree(
-            self.rows, self.labelled.copy(), self.growth, derived_seed(self.seed, number), stop
-        )
-        return grown
+        seed = derived_seed(self.seed, number)
+        return grow_tree(self.rows, self.labelled.copy(), self.growth, seed, stop)
 
 
 def grow_forest(
-    data: TrainingSet, parameters: ForestParameters, label_weight: F32, n_trees: int, tools: Tools
+    data: TrainingSet, parameters: FastXmlParameters, label_weight: F32, n_trees: int, tools: Tools
 ) -> list[Grown]:
     """Grow the first n_trees trees, each on all rows that carry labels; the threads take a tree at a time.
 
@@ -145,17 +128,13 @@ def grow_forest(
     discount = 1.0 / np.log2(np.arange(data.labels.n_labels) + 2.0)
     ideal = np.concatenate([[0.0], np.cumsum(discount)])
     rows = TrainingRows(*data, label_weight, discount, ideal)
-    growth = parameters.growth(data.rows)
+    p, cost = parameters, parameters.cost / typical_value(data.rows)
+    growth = Growth(p.max_leaf, p.max_depth, p.leaf_labels, cost, p.eps, p.max_steps, p.prune)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     forest = tools.collected("trees", _Grow(rows, labelled, growth, tools.seed), range(n_trees))
     for number, grown in enumerate(forest):  # one after the other: weights are not there twice
         forest[number] = grown._replace(weight=weighed.plain(grown.feature, grown.weight))
     return forest
-
-
-def tree_bytes(rows: SparseRows) -> int:
-    """Return the memory that growing a tree takes, as `grow_tree` says of the root."""
-    return 8 * len(rows.indices) + 150 * rows.n_rows
 
 
 def tree_of(grown: Grown, leaf_weight: F32) -> Tree:
@@ -183,7 +162,7 @@ def tree_of(grown: Grown, leaf_weight: F32) -> Tree:
     return Tree(grown.child_ptr, np.full(n_nodes, -1, np.int32), chunks, histograms)
 
 
-def fit_forest(source: RowSource, parameters: ForestParameters, tools: Tools) -> Trained:
+def fit_forest(source: RowSource, parameters: FastXmlParameters, tools: Tools) -> Trained:
     """Train nDCG splits with sparse linear separators; a leaf has the label shares of its rows.
 
     Source: Prabhu, Varma 2014, "FastXML: a fast, accurate and stable tree-classifier for extreme multi-label
@@ -200,10 +179,10 @@ def fit_forest(source: RowSource, parameters: ForestParameters, tools: Tools) ->
     forest = grow_forest(data, parameters, worths, parameters.trees, tools)
     trees = [tree_of(grown, worths / worths.max()) for grown in forest]
     extra, sizes = parameters.extra(data), (data.labels.n_labels, data.rows.n_features)
-    return Trained.of(trees, *sizes, "decision-tree", "argmax", parameters, extra=extra)
+    return Trained.of(trees, *sizes, "argmax", parameters, extra=extra)
 
 
-def estimate_forest(data: TrainingSet, parameters: ForestParameters, tools: Tools) -> SizeEstimate:
+def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Tools) -> SizeEstimate:
     """Return the size of a forest, from its first tree.
 
     What a tree's separators keep cannot be known without solving them, so the first tree is grown, as the
@@ -225,8 +204,8 @@ FASTXML: TrainerSpec[Any] = TrainerSpec(
     parameters=FastXmlParameters,
     fit=fit_forest,
     estimate=estimate_forest,
-    alone=spreads,
-    worker_bytes=lambda data, p: tree_bytes(data.rows),
+    alone=lambda p: None,
+    worker_bytes=lambda data, p: 8 * len(data.rows.indices) + 150 * data.n_rows,  # see `grow_tree`
 )
 
 PFASTREXML = replace(

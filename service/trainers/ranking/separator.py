@@ -16,6 +16,7 @@ import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, F64, I32, I64, U8, U64
+from service.base.rows import SparseRows
 from service.kernels.training.problem import distinct_of
 from service.kernels.training.random import random_below
 
@@ -51,11 +52,12 @@ class Columns(NamedTuple):
 
 
 @kernel
-def columns_of(indptr: I64, indices: I32, values: F32, rows: I32, counts: I32) -> Columns:
-    """Return the columns of some rows.
+def columns_of(x: SparseRows, rows: I32, counts: I32) -> Columns:
+    """Return the columns of some rows of x.
 
     counts  int32[n_features], workspace: zero at the call and on return
     """
+    indptr, indices, values, _ = x
     found, nnz = distinct_of(indptr, indices, rows, counts)
     n_used = len(found)
     feature = np.empty(n_used + 1, np.int32)
@@ -113,17 +115,6 @@ class _State(NamedTuple):
 def _softplus(x: float) -> float:
     """Return log(1 + exp(x))."""
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
-
-
-@inlined
-def _bend_rows(state: _State, side: U8, cost: F64) -> None:
-    """Compute the derivatives of each row's loss, and forget the last move."""
-    for i in range(len(side)):
-        share = 1.0 / (1.0 + math.exp(-state.margin[i]))
-        state.slope[i] = cost[side[i]] * (share - side[i])
-        state.bend[i] = cost[side[i]] * share * (1.0 - share)
-        state.move[i] = 0.0
-        state.pull[i] = 0.0
 
 
 @inlined
@@ -282,7 +273,12 @@ def solve_separator(
     )
     at_first, slack, inner = 0.0, np.inf, 1.0
     for turn in range(steps_max):
-        _bend_rows(state, side, cost)
+        for i in range(n_rows):  # the derivatives of its loss; the last move is forgotten
+            share = 1.0 / (1.0 + math.exp(-state.margin[i]))
+            state.slope[i] = cost[side[i]] * (share - side[i])
+            state.bend[i] = cost[side[i]] * share * (1.0 - share)
+            state.move[i] = 0.0
+            state.pull[i] = 0.0
         n_active, worst, total = _differentiate(columns, state, slack)
         if turn == 0:
             at_first = total

@@ -19,6 +19,21 @@ GAIN_MIN = 1e-6
 """The alternation ends when a round raises the mean nDCG of a row by less."""
 
 
+class TrainingRows(NamedTuple):
+    """What a tree is grown on, and tables over all labels.
+
+    label_weight  float32[K]      gain of each label
+    discount      float64[K]      1 / log2(2 + place)
+    ideal         float64[K + 1]  sum of the first k discounts
+    """
+
+    rows: SparseRows
+    labels: LabelRows
+    label_weight: F32
+    discount: F64
+    ideal: F64
+
+
 class Gains(NamedTuple):
     """The labels of a node's n rows, renumbered from 0, and what each is worth at the top of a ranking.
 
@@ -35,23 +50,20 @@ class Gains(NamedTuple):
 
 
 @kernel
-def gains_of(label_ptr: I64, labels: I32, rows: I32, label_weight: F32, ideal: F64, seen: I32) -> Gains:
-    """Return the gains of the labels of `rows`.
+def gains_of(data: TrainingRows, rows: I32, seen: I32) -> Gains:
+    """Return the gains of the labels of some rows, ascending within each.
 
     Source: Prabhu, Varma 2014, equation 1 (label_weight 1), and Jain et al. 2016, section 4 (1 / propensity):
     the ideal DCG of a row of k labels is the sum of the first k discounts, whatever their weights.
 
-    labels        ascending within a row
-    label_weight  float32[K]
-    ideal         float64[K + 1]  sum of the first k discounts
-    seen          int32[K], workspace: zero at the call and on return
+    seen  int32[K], workspace: zero at the call and on return
     """
-    ptr, label, used = localise_labels(label_ptr, labels, rows, seen)
+    ptr, label, used = localise_labels(data.labels.indptr, data.labels.indices, rows, seen)
     gain = np.empty(len(label), np.float64)
     for i in range(len(rows)):
-        share = ideal[ptr[i + 1] - ptr[i]]
+        share = data.ideal[ptr[i + 1] - ptr[i]]
         for at in range(ptr[i], ptr[i + 1]):
-            gain[at] = label_weight[used[label[at]]] / share
+            gain[at] = data.label_weight[used[label[at]]] / share
     return Gains(ptr, label, gain, used)
 
 
@@ -105,30 +117,8 @@ def split_by_ranking(gains: Gains, discount: F64, side: U8, totals_out: F64) -> 
     return ROUNDS_MAX
 
 
-@kernel
-def toss_sides(side_out: U8, state: U64) -> None:
-    """Give each row a random side."""
-    for i in range(len(side_out)):
-        side_out[i] = next_random(state) >> np.uint64(63)
-
-
 ATTEMPTS = 3
 """A node whose split leaves a side empty is tried so often, from new random sides; then it is a leaf."""
-
-
-class TrainingRows(NamedTuple):
-    """What a tree is grown on, and tables over all labels.
-
-    label_weight  float32[K]      gain of each label
-    discount      float64[K]      1 / log2(2 + place)
-    ideal         float64[K + 1]  sum of the first k discounts
-    """
-
-    rows: SparseRows
-    labels: LabelRows
-    label_weight: F32
-    discount: F64
-    ideal: F64
 
 
 class Growth(NamedTuple):
@@ -208,9 +198,8 @@ def _split(
 ) -> _Split:
     """Split the rows of a node; all on one side when no attempt could do better."""
     n_rows = len(order)
-    rows, labels = data.rows, data.labels
-    gains = gains_of(labels.indptr, labels.indices, order, data.label_weight, data.ideal, seen)
-    columns = columns_of(rows.indptr, rows.indices, rows.values, order, counts)
+    gains = gains_of(data, order, seen)
+    columns = columns_of(data.rows, order, counts)
     totals = np.empty(ROUNDS_MAX)
     side = np.empty(n_rows, np.uint8)
     cost = np.empty(2)
@@ -218,7 +207,8 @@ def _split(
     for _ in range(ATTEMPTS):
         if stop[0]:
             break
-        toss_sides(side, random)
+        for i in range(n_rows):
+            side[i] = next_random(random) >> np.uint64(63)
         split_by_ranking(gains, data.discount, side, totals)
         n_second = side.sum()
         if n_second == 0 or n_second == n_rows:

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F64, I32, I64, U8
-from service.trainers.softmax.dealing import Rule, capacity_of, deal, make_dealing
-from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
+from service.trainers.softmax.dealing import Dealing, Rule, deal
+from service.trainers.softmax.tree import LearningState, SoftmaxTree
 
 _SLOT, _LEVEL, _PADS, _ABOVE, _BRANCH = range(5)
-
-
-class _Places(NamedTuple):
-    """The nodes of a new tree as they are found.
-
-    span  int64[n, 2]  labels members[span[0] : span[1]] are below the node
-    of    int64[n, 5]  its number, -1 so far without; level; labels that are none; the node above; branch
-    """
-
-    span: I64
-    of: I64
+"""What is known of a node: its number, -1 so far without; level; labels that are none; node above; branch."""
 
 
 @inlined
-def _number(labels: I32, n_nodes: int, places: _Places, made: SoftmaxTree) -> tuple[int, U8]:
+def _number(labels: I32, n_nodes: int, nodes: I64, made: SoftmaxTree) -> tuple[int, U8]:
     """Number the nodes that have no number, and write the tree; see `assign_labels`."""
     is_used, is_new = np.zeros(len(made.child), np.uint8), np.zeros(len(made.child), np.uint8)
-    slot = places.of[:, _SLOT]
+    slot = nodes[:, _SLOT]
     for t in range(n_nodes):
         if slot[t] >= 0:
             is_used[slot[t]] = 1
@@ -44,9 +32,9 @@ def _number(labels: I32, n_nodes: int, places: _Places, made: SoftmaxTree) -> tu
     for t in range(n_nodes):
         node = slot[t]
         end = max(end, node + 1)
-        made.level[node] = places.of[t, _LEVEL]
+        made.level[node] = nodes[t, _LEVEL]
         if t > 0:
-            above, branch = slot[places.of[t, _ABOVE]], places.of[t, _BRANCH]
+            above, branch = slot[nodes[t, _ABOVE]], nodes[t, _BRANCH]
             made.parent[node], made.branch[node] = above, branch
             made.child[above, branch] = node
     for label in labels:
@@ -58,38 +46,45 @@ def _number(labels: I32, n_nodes: int, places: _Places, made: SoftmaxTree) -> tu
 
 @kernel
 def assign_labels(
-    labels: I32,
-    share: F64,
-    rule: Rule,
-    tree: SoftmaxTree,
-    network: Network,
-    statistics: LabelStatistics,
-    made: SoftmaxTree,
+    labels: I32, share: F64, rule: Rule, state: LearningState, made: SoftmaxTree
 ) -> tuple[int, U8]:
     """Deal all labels anew from the root down, into `made`; return how many nodes it has room for and uses.
 
     labels  int32[n], n >= 2, those with a leaf, the most frequent first
     share   float64[K], > 0 for them: of the training rows
-    made    as `tree`, but of max(n, N) nodes, filled with -1. A node that has the place of an inner node of
-            `tree` has its number, with its parameters; others take numbers that fell free, then new ones
+    made    as the tree, but of max(n, N) nodes, filled with -1. A node that has the place of an inner node of
+            the tree has its number, with its parameters; others take numbers that fell free, then new ones
 
     Returns (nodes, is_new uint8[..]): the largest number in use and 1, and the numbers whose parameters are
     no longer what they were. Cost: O(n M) and O(n log n) a level, and where labels' means count O(n M D).
     Deterministic.
     """
+    tree = state.tree
     n, n_children = len(labels), tree.child.shape[1]
-    work = make_dealing(n, n_children)
+    work = Dealing(
+        np.zeros((n, n_children), np.float32),
+        np.zeros((n, n_children), np.float32),
+        np.zeros((n, n_children), np.float32),
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(n_children, np.int64),
+        np.zeros(n_children, np.float64),
+        np.zeros(2, np.int64),
+        np.zeros(1, np.float64),
+    )
     members, sorted_members = labels.copy(), labels.copy()
-    places = _Places(np.zeros((n, 2), np.int64), np.zeros((n, 5), np.int64))
-    places.span[0, 1] = n
-    places.of[0, _ABOVE] = -1
-    places.of[0, _PADS] = (1 - n) % (n_children - 1) if rule.depth == 0 and rule.slack == 0 else 0
+    nodes, span = np.zeros((n, 5), np.int64), np.zeros((n, 2), np.int64)
+    span[0, 1] = n  # labels members[span[t, 0] : span[t, 1]] are below node t
+    nodes[0, _ABOVE] = -1
+    nodes[0, _PADS] = (1 - n) % (n_children - 1) if rule.depth == 0 and rule.slack == 0 else 0
     n_nodes, t = 1, 0
     while t < n_nodes:
-        low, high = places.span[t]
-        here, node, level = members[low:high], places.of[t, _SLOT], places.of[t, _LEVEL]
-        capacity = capacity_of(len(here), n_children, level, rule)
-        deal(here, share, places.of[t, _PADS], node, capacity, rule, tree, network, statistics, work)
+        low, high = span[t]
+        here, node, level = members[low:high], nodes[t, _SLOT], nodes[t, _LEVEL]
+        deal(here, share, nodes[t, _PADS], node, level, rule, state, work)
         at = low
         for j in range(n_children):
             begin = at
@@ -102,13 +97,13 @@ def assign_labels(
                 made.leaf_branch[sorted_members[begin]] = j
             elif at - begin > 1:
                 old = tree.child[node, j] if node >= 0 else -1
-                places.span[n_nodes, 0], places.span[n_nodes, 1] = begin, at
-                places.of[n_nodes, _SLOT] = old if old >= 0 else -1
-                places.of[n_nodes, _LEVEL] = level + 1
-                places.of[n_nodes, _PADS] = work.size[j] - (at - begin)
-                places.of[n_nodes, _ABOVE] = t
-                places.of[n_nodes, _BRANCH] = j
+                span[n_nodes, 0], span[n_nodes, 1] = begin, at
+                nodes[n_nodes, _SLOT] = old if old >= 0 else -1
+                nodes[n_nodes, _LEVEL] = level + 1
+                nodes[n_nodes, _PADS] = work.size[j] - (at - begin)
+                nodes[n_nodes, _ABOVE] = t
+                nodes[n_nodes, _BRANCH] = j
                 n_nodes += 1
         members[low:high] = sorted_members[low:high]
         t += 1
-    return _number(labels, n_nodes, places, made)
+    return _number(labels, n_nodes, nodes, made)

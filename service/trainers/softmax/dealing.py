@@ -17,7 +17,7 @@ import numpy as np
 from model_store.compiled.decorators import inlined
 from model_store.compiled.handles import F32, F64, I32, I64
 from service.trainers.softmax.known import branch_at, probabilities_of
-from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
+from service.trainers.softmax.tree import LearningState, SoftmaxTree
 
 _CLOSED = 1 << 40
 """The size of a child that takes no further label."""
@@ -74,7 +74,7 @@ class Dealing(NamedTuple):
 
 
 @inlined
-def capacity_of(n: int, n_children: int, level: int, rule: Rule) -> int:
+def _capacity_of(n: int, n_children: int, level: int, rule: Rule) -> int:
     """Return the most labels of a child of a node of n labels; 0 for a well-formed tree."""
     if rule.depth == 0 and rule.slack == 0:
         return 0
@@ -158,27 +158,18 @@ def _sift_down(at: int, n: int, work: Dealing) -> None:
 
 
 @inlined
-def _affinities(
-    labels: I32,
-    node: int,
-    tree: SoftmaxTree,
-    network: Network,
-    statistics: LabelStatistics,
-    n_alone: int,
-    rule: Rule,
-    work: Dealing,
-) -> int:
+def _affinities(labels: I32, node: int, state: LearningState, n_alone: int, rule: Rule, work: Dealing) -> int:
     """Write p_{j|i} of the labels that the node knows; put them into the heap and return how many.
 
     With a margin these are the labels that were below it too, of which nothing may be known.
     """
     n_known = 0
     for i in range(n_alone, len(labels)):
-        own = branch_at(labels[i], node, tree)
+        own = branch_at(labels[i], node, state.tree)
         work.own[i] = own if rule.margin > 0 else -1
         work.n_rows[i] = 0
         if node >= 0:
-            work.n_rows[i] = probabilities_of(labels[i], node, own, tree, network, statistics, work.p[i])
+            work.n_rows[i] = probabilities_of(labels[i], node, own, state, work.p[i])
         if work.n_rows[i] == 0:
             if work.own[i] < 0:
                 continue
@@ -275,18 +266,6 @@ def _deal_evenly(labels: I32, share: F64, n_pads: int, capacity: int, work: Deal
 
 
 @inlined
-def _is_alone(
-    labels: I32, n_alone: int, left: float, share: F64, capacity: int, n_children: int, least: float
-) -> bool:
-    """Return whether the next label gets a leaf of its own; `left` is the share of it and all that follow."""
-    if least == 0 or capacity == 0 or len(labels) <= n_children:
-        return False
-    n_after, children_after = len(labels) - n_alone - 1, n_children - n_alone - 1
-    fits = n_after <= capacity * children_after and n_after > 0
-    return bool(fits and share[labels[n_alone]] >= least * left / (n_children - n_alone))
-
-
-@inlined
 def _deal_alone(labels: I32, n_alone: int, node: int, tree: SoftmaxTree, rule: Rule, work: Dealing) -> None:
     """Give the first labels a child each, that where they are if they can have it, and close these."""
     for i in range(n_alone):
@@ -304,59 +283,35 @@ def _deal_alone(labels: I32, n_alone: int, node: int, tree: SoftmaxTree, rule: R
 
 
 @inlined
-def make_dealing(n: int, n_children: int) -> Dealing:
-    """Allocate the workspace for nodes of up to n labels."""
-    return Dealing(
-        np.zeros((n, n_children), np.float32),
-        np.zeros((n, n_children), np.float32),
-        np.zeros((n, n_children), np.float32),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n_children, np.int64),
-        np.zeros(n_children, np.float64),
-        np.zeros(2, np.int64),
-        np.zeros(1, np.float64),
-    )
-
-
-@inlined
 def deal(
-    labels: I32,
-    share: F64,
-    n_pads: int,
-    node: int,
-    capacity: int,
-    rule: Rule,
-    tree: SoftmaxTree,
-    network: Network,
-    statistics: LabelStatistics,
-    work: Dealing,
+    labels: I32, share: F64, pads: int, node: int, level: int, rule: Rule, state: LearningState, work: Dealing
 ) -> None:
     """Write the child of each label of a node: node -1 is one that knows nothing yet."""
     n_children = work.p.shape[1]
+    capacity = _capacity_of(len(labels), n_children, level, rule)
     for i in range(len(labels)):
         work.child[i] = -1
     work.size[:] = 0
     work.mass[:] = 0.0
-    work.left[0], work.left[1] = len(labels) + n_pads, n_children
+    work.left[0], work.left[1] = len(labels) + pads, n_children
     left = 0.0
     for label in labels:
         left += share[label]
     n_alone = 0
-    while n_alone < n_children - 1:
-        is_leaf = node >= 0 and tree.leaf_node[labels[n_alone]] == node and rule.margin > 0
+    may_be_alone = rule.alone > 0 and capacity > 0 and len(labels) > n_children
+    while may_be_alone and n_alone < n_children - 1:
+        label, n_after = labels[n_alone], len(labels) - n_alone - 1
+        is_leaf = node >= 0 and state.tree.leaf_node[label] == node and rule.margin > 0
         least = 0.5 * rule.alone if is_leaf else rule.alone
-        if not _is_alone(labels, n_alone, left, share, capacity, n_children, least):
+        fits = 0 < n_after <= capacity * (n_children - n_alone - 1)
+        if not fits or share[label] < least * left / (n_children - n_alone):
             break
-        left -= share[labels[n_alone]]
+        left -= share[label]
         n_alone += 1
-    _deal_alone(labels, n_alone, node, tree, rule, work)
+    _deal_alone(labels, n_alone, node, state.tree, rule, work)
     work.room[0] = rule.slack * left / (n_children - n_alone) if rule.slack > 0 else np.inf
-    n_known = _affinities(labels, node, tree, network, statistics, n_alone, rule, work)
+    n_known = _affinities(labels, node, state, n_alone, rule, work)
     _gradients(labels, share, n_known, rule, work)
     _keep_places(labels, share, n_known, rule, work)
     _deal_greedily(labels, share, n_known, capacity, work)
-    _deal_evenly(labels, share, n_pads, capacity, work)
+    _deal_evenly(labels, share, pads, capacity, work)

@@ -22,8 +22,8 @@ from service.trainers.shape import huffman_shape, shape_of
 from service.trainers.softmax.parameters import RATES, SoftmaxParameters
 from service.trainers.softmax.shapes import children_of, topology_of, topology_with, tree_of
 from service.trainers.softmax.training import Piece, run_piece
-from service.trainers.softmax.tree import Network, SoftmaxTree, Steps, add_representations
-from service.trainers.softmax.updates import LearningState, no_statistics
+from service.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, add_representations
+from service.trainers.softmax.updates import no_statistics
 from service.trainers.source import TrainingSet
 from service.trainers.work import Tools, derived_seed
 
@@ -94,7 +94,7 @@ def _rows_of(data: TrainingSet, marked: Bools) -> TrainingSet:
 def _nearest(tree: SoftmaxTree, network: Network, new: I32, rows: TrainingSet, p: SoftmaxParameters) -> I32:
     """Return for each new label that of the tree which is the most probable one for the mean of its rows."""
     sums = np.zeros((rows.labels.n_labels, network.embedding.shape[1]))
-    add_representations(rows.rows, rows.labels, network, p.descent().is_mean, sums)
+    add_representations(*rows, network, p.descent().is_mean, sums)
     counts = np.bincount(rows.labels.indices, minlength=len(sums))
     found = np.empty(len(new), np.int32)
     for i, label in enumerate(new.tolist()):

@@ -9,23 +9,17 @@ from numpy.typing import NDArray
 
 from model_store.compiled.handles import U64
 from service.trainers.softmax.shapes import topology_with
-from service.trainers.softmax.tree import SoftmaxTree
-from service.trainers.softmax.updates import LearningState
+from service.trainers.softmax.tree import LearningState, SoftmaxTree
 from service.trainers.state import LearnerState, check_that
-
-
-def kept_state(n_passes: int, state: LearningState, random: U64, told: dict[str, Any]) -> LearnerState:
-    """Return what a training goes on from; `told` is what it reports of the passes so far."""
-    return LearnerState(n_passes, told, {"child": state.tree.child, "random": random, **_written(state)})
 
 
 def restore(found: LearnerState, state: LearningState, random: U64) -> None:
     """Write what was kept over the state before the first step, on `kept_tree`. Raises Corrupt."""
-    for name, array in {"random": random, **_written(state)}.items():
+    for name, array in {"random": random, **written(state)}.items():
         array[...] = found.take(name, array.dtype.name, *array.shape)
 
 
-def _written(state: LearningState) -> dict[str, NDArray[Any]]:
+def written(state: LearningState) -> dict[str, NDArray[Any]]:
     """Return what steps write, by name; labels' means are not among it: they are found before each use."""
     parts = {"network": state.network, "squares": state.squares}
     arrays = {f"{part}/{name}": array for part in parts for name, array in parts[part]._asdict().items()}

@@ -9,7 +9,7 @@ import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, F64, I32
-from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
+from service.trainers.softmax.tree import LearningState, SoftmaxTree
 
 
 @inlined
@@ -25,48 +25,37 @@ def branch_at(label: int, node: int, tree: SoftmaxTree) -> int:
 
 
 @inlined
-def probabilities_of(
-    label: int,
-    node: int,
-    own: int,
-    tree: SoftmaxTree,
-    network: Network,
-    statistics: LabelStatistics,
-    p_out: F32,
-) -> int:
+def probabilities_of(label: int, node: int, own: int, state: LearningState, p_out: F32) -> int:
     """Write p_{j|i} of a label at a node, float32[M]; return of how many rows it is, 0 where nobody knows it.
 
     own  the child of the node on the label's path, -1 where it does not pass
     """
-    if len(statistics.means) > 0:
-        if statistics.seen[label] > 0:
-            _softmax_of(node, label, tree, network, statistics.means, p_out)
-        return int(statistics.seen[label])
-    level = tree.level[node]
-    if own < 0 or statistics.counts[label, level] <= 1:
+    statistics, level = state.statistics, state.tree.level[node]
+    if len(statistics.means) == 0:
+        if own < 0 or statistics.counts[label, level] <= 1:
+            return 0
+        for j in range(len(p_out)):
+            p_out[j] = statistics.sums[label, level, j] / statistics.counts[label, level]
+        return int(statistics.counts[label, level])
+    if statistics.seen[label] == 0:
         return 0
-    for j in range(len(p_out)):
-        p_out[j] = statistics.sums[label, level, j] / statistics.counts[label, level]
-    return int(statistics.counts[label, level])
-
-
-@inlined
-def _softmax_of(node: int, label: int, tree: SoftmaxTree, network: Network, means: F32, p_out: F32) -> None:
-    """Write softmax(W_n mean + b_n) of a label's mean representation, 0 where there is no child."""
+    # softmax(W_n mean + b_n) of the label's mean representation, 0 where there is no child
+    child, network, means = state.tree.child, state.network, statistics.means
     greatest = np.float32(-np.inf)
     for j in range(len(p_out)):
         total = network.bias[node, j]
         for f in range(means.shape[1]):
             total += network.weights[node, j, f] * means[label, f]
         p_out[j] = total
-        if tree.child[node, j] != -1:
+        if child[node, j] != -1:
             greatest = max(greatest, total)
     total = np.float32(0.0)
     for j in range(len(p_out)):
-        p_out[j] = np.exp(p_out[j] - greatest) if tree.child[node, j] != -1 else np.float32(0.0)
+        p_out[j] = np.exp(p_out[j] - greatest) if child[node, j] != -1 else np.float32(0.0)
         total += p_out[j]
     for j in range(len(p_out)):
         p_out[j] /= total
+    return int(statistics.seen[label])
 
 
 MASS, OBJECTIVE, GREATEST, PURITY = range(4)
@@ -74,9 +63,7 @@ MASS, OBJECTIVE, GREATEST, PURITY = range(4)
 
 
 @kernel
-def measure_nodes(
-    labels: I32, share: F64, tree: SoftmaxTree, network: Network, statistics: LabelStatistics
-) -> F64:
+def measure_nodes(labels: I32, share: F64, state: LearningState) -> F64:
     """Return float64[N, 4], a node's mass, J, J* and alpha; 0 where no label below it is known.
 
     labels  int32[n], those with a leaf
@@ -87,6 +74,7 @@ def measure_nodes(
     J* = (4 / M) (1 - 1 / M), alpha = (1 / M) sum_i q_i sum_j min(p_{j|i}, 1 - p_{j|i}): 0 is pure.
     Cost: twice O(M D) for each node on each label's path.
     """
+    tree = state.tree
     n_nodes, n_children = tree.child.shape
     found = np.zeros((n_nodes, 4))
     mean = np.zeros((n_nodes, n_children))
@@ -95,7 +83,7 @@ def measure_nodes(
         for label in labels:
             node, own = tree.leaf_node[label], tree.leaf_branch[label]
             while node >= 0:
-                if probabilities_of(label, node, own, tree, network, statistics, p) > 0:
+                if probabilities_of(label, node, own, state, p) > 0:
                     if turn == 0:
                         found[node, MASS] += share[label]
                     for j in range(n_children):

@@ -5,7 +5,6 @@ from typing import Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from model_store.ensemble import LANES
-from service.base.errors import BadParameter
 from service.base.faults import fault
 from service.base.parameters import Parameters
 from service.trainers.softmax.dealing import Rule
@@ -108,13 +107,6 @@ class SoftmaxParameters(Parameters):
     def padded_dim(self) -> int:
         """Return the dimensions in training: a multiple of LANES, the last ones 0."""
         return -(-self.dim // LANES) * LANES
-
-    def check_features(self, n_features: int) -> None:
-        """Raise BadParameter unless rows of so many features are what the task takes."""
-        if n_features % self.transitions()[0]:
-            raise BadParameter(
-                f"task: expected labels for rows that are no windows of words, found {self.task}"
-            )
 
 
 class HuffmanTreeParameters(SoftmaxParameters):

@@ -7,9 +7,9 @@ import numpy as np
 from model_store.compiled.handles import F32, F64, I32, I64
 from model_store.ensemble import Chunk, Tree
 from service.base.errors import BadParameter
-from service.base.rows import inverse
+from service.base.rows import SparseRows, inverse
 from service.kernels.training.cluster import add_embedded, kmeans
-from service.trainers.clustering import ROUNDS_MAX, STAGE, balanced_shape
+from service.trainers.clustering import STAGE, balanced_shape
 from service.trainers.representations import projected_vectors
 from service.trainers.shape import Shape, huffman_shape, join, parents_of, random_shape
 from service.trainers.softmax.tree import Network, SoftmaxTree
@@ -93,7 +93,8 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
     n_levels = 1
     while arity**n_levels < n:
         n_levels += 1
-    dense = (np.arange(n + 1, dtype=np.int64) * dim, np.tile(np.arange(dim, dtype=np.int32), n))
+    ptr, features = np.arange(n + 1, dtype=np.int64) * dim, np.tile(np.arange(dim, dtype=np.int32), n)
+    dense = SparseRows(ptr, features, vectors.reshape(-1), dim)
     members = np.arange(n, dtype=np.int32)
     found = [np.array([0, n])]
     bounds, levels = found[0], []
@@ -103,8 +104,12 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
         here = members[start:stop]
         clusters = here.copy()
         rank = np.zeros(dim, np.int32)
-        ends = kmeans(*dense, vectors.reshape(-1), clusters, arity, ROUNDS_MAX, seed_here, rank)
-        chosen = _fill(vectors[here], _centres(vectors, clusters, ends), counts[here], room)
+        ends = kmeans(dense, clusters, arity, seed_here, rank)
+        sums = [
+            vectors[clusters[first:last]].sum(axis=0, dtype=np.float64)
+            for first, last in itertools.pairwise(ends)
+        ]
+        chosen = _fill(vectors[here], _of_length_one(np.stack(sums)), counts[here], room)
         members[start:stop] = here[np.argsort(chosen, kind="stable")]
         return start + np.cumsum(np.bincount(chosen, minlength=arity))
 
@@ -119,14 +124,6 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
         bounds = np.unique(np.concatenate(found))
         levels.append(bounds)
     return join(labels[members], levels)
-
-
-def _centres(vectors: F32, members: I32, ends: I64) -> F32:
-    """Return the sum of each cluster's vectors, of length 1; 0 of an empty one."""
-    found = np.zeros((len(ends) - 1, vectors.shape[1]))
-    for cluster in range(len(ends) - 1):
-        found[cluster] = vectors[members[ends[cluster] : ends[cluster + 1]]].sum(axis=0, dtype=np.float64)
-    return _of_length_one(found)
 
 
 def _of_length_one(vectors: F64) -> F32:
@@ -206,12 +203,10 @@ def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
         labels.extend(-2 - child if child < -1 else -1 for child in of_children)
         n_nodes += len(here)
         child_ptr.append(n_nodes)
-        chunks.append(_chunk(network, number, here, dim) if len(here) else None)
+        if not len(here):
+            chunks.append(None)
+            continue
+        feature, child = np.repeat(np.arange(dim), len(here)), np.tile(np.arange(len(here)), dim)
+        weight = np.ascontiguousarray(network.weights[number, here, :dim].T).reshape(-1)
+        chunks.append(Chunk.of(feature, child, weight, network.bias[number, here].copy()))
     return Tree(np.array(child_ptr, np.int32), np.array(labels, np.int32), chunks)
-
-
-def _chunk(network: Network, node: int, here: I64, dim: int) -> Chunk:
-    n = len(here)
-    weight = np.ascontiguousarray(network.weights[node, here, :dim].T)
-    feature, child = np.repeat(np.arange(dim), n), np.tile(np.arange(n), dim)
-    return Chunk.of(feature, child, weight.reshape(-1), network.bias[node, here].copy())

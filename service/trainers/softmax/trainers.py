@@ -5,20 +5,22 @@ from typing import Any
 
 import numpy as np
 
+from model_store.arrays import group_of
+from model_store.extras import EMBEDDING, Embedding
 from service.base.errors import BadParameter
 from service.base.rows import SparseRows
-from service.trainers.shape import Shape
 from service.trainers.softmax.extending import SoftmaxGrowth
 from service.trainers.softmax.parameters import (
     HuffmanTreeParameters,
     LearnedTreeParameters,
     SoftmaxParameters,
 )
-from service.trainers.softmax.shapes import clustered_shape, first_shape, label_vectors, topology_of
-from service.trainers.softmax.training import estimate_softmax, train_embeddings, train_softmax
+from service.trainers.softmax.shapes import clustered_shape, first_shape, label_vectors, topology_of, tree_of
+from service.trainers.softmax.training import descend, estimate_softmax
+from service.trainers.softmax.tree import SoftmaxTree
 from service.trainers.source import RowSource
 from service.trainers.spec import Trained, TrainerSpec
-from service.trainers.state import PassPlan
+from service.trainers.state import EVERY_PASS, PassPlan
 from service.trainers.work import Tools
 
 
@@ -30,28 +32,46 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
     docs/trainers/learned-tree.md. Raises BadParameter for a flat tree of too many labels, a depth that has no
     room for all labels or rows that the task does not take, BadData where no row carries a label.
     """
-    parameters.check_features(source.census.n_features)
-    source.census.check_labelled()
-    if tools.passes.state is not None:
-        return train_softmax(source, parameters, None, tools)
-    tree, learning = parameters.first_tree(), parameters.learns()
+    census, dim, turned = source.census, parameters.dim, parameters.transitions()[1]
+    if census.n_features % parameters.transitions()[0]:
+        message = f"task: expected labels for rows that are no windows of words, found {parameters.task}"
+        raise BadParameter(message)
+    census.check_labelled()
+    first = None if tools.passes.state is not None else _first_tree(source, parameters, tools)
+    state, report, kept = descend(source, parameters, first, tools)
+    embedding = Embedding(
+        np.ascontiguousarray(state.network.embedding[:, :dim]),
+        np.ascontiguousarray(state.network.transition[:, :turned, :dim]),
+        np.array([int(parameters.descent().is_mean)], np.int32),
+    )
+    more = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": kept}
+    tree, n_labels = tree_of(state.tree, state.network, dim), len(census.label_rows)
+    return Trained.of([tree], n_labels, dim, "softmax", parameters, **more)
+
+
+def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> SoftmaxTree:
+    """Return the tree that training begins with; a clustering one is of embeddings learnt on Huffman's."""
+    tree, arity, counts = parameters.first_tree(), parameters.arity, source.census.label_rows
+    learning = parameters.learns()
     if tree == "clustered":
-        shape = _clustered(source, parameters, tools)
+
+        def first_progress(_: str, done: int, total: int) -> None:
+            tools.progress("first embeddings", done, total)
+
+        huffman = topology_of(first_shape("huffman", arity, source, tools), arity, len(counts))
+        at_first = replace(tools, progress=first_progress, passes=EVERY_PASS)
+        state, _, _ = descend(source, parameters, huffman, at_first)
+        labels = np.flatnonzero(counts).astype(np.int32)
+        embedding = np.ascontiguousarray(state.network.embedding[:, : parameters.dim])
+        vectors = label_vectors(source, labels, embedding, parameters.task == "text")
+        shape = clustered_shape(vectors, labels, counts[labels], arity, tools.seeded(0))
     else:
-        shape = first_shape(tree, parameters.arity, source, tools)
+        shape = first_shape(tree, arity, source, tools)
     n_labels, depth = len(shape.labels), 0 if learning is None else learning.rule.depth
-    if depth and parameters.arity**depth < n_labels:
-        room = f"{parameters.arity}^{depth} = {parameters.arity**depth}"
+    if depth and arity**depth < n_labels:
+        room = f"{arity}^{depth} = {arity**depth}"
         raise BadParameter(f"depth: expected room for {n_labels} labels, found {room}")
-    arity = max(parameters.arity, n_labels) if tree == "flat" else parameters.arity
-    topology = topology_of(shape, arity, len(source.census.label_rows))
-    return train_softmax(source, parameters, topology, tools)
-
-
-def _plan(parameters: SoftmaxParameters) -> PassPlan:
-    """Return the passes: of a rate that falls, and of a tree that is learnt in a share of them, they stay."""
-    p = parameters.descent()
-    return PassPlan("epochs", p.epochs, p.is_adaptive and parameters.learns() is None)
+    return topology_of(shape, max(arity, n_labels) if tree == "flat" else arity, len(counts))
 
 
 def _growth(parameters: SoftmaxParameters, rows: SparseRows) -> SoftmaxGrowth:
@@ -59,20 +79,6 @@ def _growth(parameters: SoftmaxParameters, rows: SparseRows) -> SoftmaxGrowth:
     if parameters.task == "text":
         raise BadParameter("task: expected labels, found text, whose labels are the words of its vocabulary")
     return SoftmaxGrowth(parameters)
-
-
-def _clustered(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> Shape:
-    """Return the clustering tree of the embeddings that a training on a Huffman tree gives."""
-    arity, counts = parameters.arity, source.census.label_rows
-
-    def first_progress(_: str, done: int, total: int) -> None:
-        tools.progress("first embeddings", done, total)
-
-    first = topology_of(first_shape("huffman", arity, source, tools), arity, len(counts))
-    embedding = train_embeddings(source, parameters, first, replace(tools, progress=first_progress))
-    labels = np.flatnonzero(counts).astype(np.int32)
-    vectors = label_vectors(source, labels, embedding, parameters.task == "text")
-    return clustered_shape(vectors, labels, counts[labels], arity, tools.seeded(0))
 
 
 HUFFMAN_TREE: TrainerSpec[Any] = TrainerSpec(
@@ -84,7 +90,8 @@ HUFFMAN_TREE: TrainerSpec[Any] = TrainerSpec(
     reads="passes",
     is_exact=True,
     growth=_growth,
-    plan=_plan,
+    # of a rate that falls, and of a tree that is learnt in a share of the passes, their number stays
+    plan=lambda p: PassPlan("epochs", p.descent().epochs, p.descent().is_adaptive and p.learns() is None),
 )
 
 LEARNED_TREE = replace(

@@ -6,38 +6,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from model_store.arrays import group_of
 from model_store.build import padded
-from model_store.compiled.handles import F32, I32, I64, U64
-from model_store.extras import EMBEDDING, Embedding
+from model_store.compiled.handles import I32, I64, U64
 from service.base.errors import BadParameter
 from service.base.settings import memory_bytes
 from service.trainers.shape import huffman_shape
-from service.trainers.size import SizeEstimate
+from service.trainers.size import DENSE_BYTES, EMBEDDING_BYTES, SPARSE_BYTES, SizeEstimate
 from service.trainers.softmax.dealing import Rule
-from service.trainers.softmax.keeping import kept_state, kept_tree, restore
+from service.trainers.softmax.keeping import kept_tree, restore, written
 from service.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
-from service.trainers.softmax.shapes import even_shape, tree_of
-from service.trainers.softmax.tree import Network, SoftmaxTree, Steps, train_rows
-from service.trainers.softmax.updates import (
-    LearningState,
-    bring_up_to_date,
-    deal_anew,
-    levels_of,
-    no_statistics,
-    settle,
-)
+from service.trainers.softmax.shapes import even_shape
+from service.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, train_rows
+from service.trainers.softmax.updates import bring_up_to_date, deal_anew, levels_of, no_statistics, settle
 from service.trainers.source import Census, RowSource, TrainingSet
-from service.trainers.spec import Trained
-from service.trainers.state import EVERY_PASS, LearnerState, restoring
+from service.trainers.state import LearnerState, restoring
 from service.trainers.windows import dealt
 from service.trainers.work import Tools, derived_seed
 
 PIECE_ROWS = 1 << 16
 """Rows that are trained on between two reports of progress, at most."""
 
-_ORDER = 1
-"""What the seeds of shuffles are derived from, besides the training's."""
+_ORDER, _DRAW, _START = 1, 2, 3
+"""What the seeds of shuffles, of draws and of first parameters are derived from, besides the training's."""
 
 
 class Piece(NamedTuple):
@@ -90,40 +80,6 @@ def pieces(
                 done = cut
 
 
-_DRAW, _START = 2, 3
-
-
-def train_softmax(
-    source: RowSource, parameters: SoftmaxParameters, topology: SoftmaxTree | None, tools: Tools
-) -> Trained:
-    """Train on a tree, which is learnt too where the parameters say so; without one, on that of a state.
-
-    Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: rows come in an order shuffled
-    anew for each pass, within windows, one at a time; plain descent ends at rate 0. One thread: the same bits
-    on any number, and however the source cuts its rows.
-    """
-    state, report, kept = _descend(source, parameters, topology, tools)
-    dim = parameters.dim
-    tree = tree_of(state.tree, state.network, dim)
-    turn = state.network.transition[:, : parameters.transitions()[1], :dim]
-    embedding = Embedding(
-        np.ascontiguousarray(state.network.embedding[:, :dim]),
-        np.ascontiguousarray(turn),
-        np.array([int(parameters.descent().is_mean)], np.int32),
-    )
-    n_labels = len(source.census.label_rows)
-    more = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": kept}
-    return Trained.of([tree], n_labels, dim, "label-tree", "softmax", parameters, **more)
-
-
-def train_embeddings(
-    source: RowSource, parameters: SoftmaxParameters, topology: SoftmaxTree, tools: Tools
-) -> F32:
-    """Return the embeddings alone of a training, float32[V, dim]. Raises BadParameter."""
-    state, _, _ = _descend(source, parameters, topology, replace(tools, passes=EVERY_PASS))
-    return np.ascontiguousarray(state.network.embedding[:, : parameters.dim])
-
-
 def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> SizeEstimate:
     """Return the bound on the weights of the nodes: each has all dimensions, and two children at least.
 
@@ -138,25 +94,26 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
         shape = huffman_shape(labels, counts[labels], arity)
     else:
         shape = even_shape(labels, arity)
-    n_padded = sum(padded(n) for n in np.diff(shape.child_ptr)[shape.inner].tolist())
+    n_dense = p.dim * sum(padded(n) for n in np.diff(shape.child_ptr)[shape.inner].tolist())
     n_places, n_turned = p.transitions()
-    n_embedded = p.dim * (data.rows.n_features // n_places + n_places * n_turned)
+    n_vectors = data.rows.n_features // n_places + n_places * n_turned
     tools.progress("estimate", 1, 1)
     found = SizeEstimate.of(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
-    n_nodes = len(shape.inner) if p.learns() is None else len(labels)
-    dim = p.padded_dim()
-    n_kept = dim * (n_embedded // p.dim) + n_nodes * arity * (dim + 1)
-    copies = 2 if p.descent().is_adaptive else 1
-    found = replace(found, state_bytes=4 * (copies * n_kept + n_nodes * arity))
-    return found.with_embeddings(p.dim * n_padded, n_embedded)
+    stored = {w: n_dense * DENSE_BYTES[w] + p.dim * n_vectors * EMBEDDING_BYTES[w] for w in SPARSE_BYTES}
+    return replace(found, stored_bytes=stored)
 
 
-def _descend(
+def descend(
     source: RowSource, parameters: SoftmaxParameters, topology: SoftmaxTree | None, tools: Tools
 ) -> tuple[LearningState, dict[str, Any], LearnerState | None]:
-    """Take all steps; return the parameters, what is reported, and the state, where one is to be left.
+    """Take all steps on a tree, which is learnt too where the parameters say so; None: on that of a state.
 
-    Raises BadParameter for parameters that have grown beyond all numbers.
+    Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: rows come in an order shuffled
+    anew for each pass, within windows, one at a time; plain descent ends at rate 0. One thread: the same bits
+    on any number, and however the source cuts its rows.
+
+    Returns the parameters, what is reported, and the state, where one is to be left. Raises BadParameter for
+    parameters that have grown beyond all numbers.
     """
     p, learning = parameters.descent(), parameters.learns()
     census, before = source.census, tools.passes.state
@@ -182,14 +139,19 @@ def _descend(
             state, update = _update(state, source, p.is_mean, learning.at(number + 1, len(marks)))
             if number in np.linspace(0, len(marks) - 1, UPDATES_TOLD_MAX).astype(np.int64):
                 updates.append({"rows": done, **update})
-            stage = f"tree and embeddings, {_told(update)}"
+            levels = update["levels"]
+            share = levels[0]["share"] if levels else 0.0
+            moved = f"{update['share_moved']:.0%} of labels moved"
+            stage = f"tree and embeddings, J {share:.0%} of the most, {moved}"
             if done == marks[-1] and learning.settles:
                 settle(state)
     if not all(np.isfinite(part).all() for part in state.network):
         raise BadParameter(f"rate: expected one under which parameters stay finite, found {p.rate:g}")
     kept = None
     if tools.passes.keeps:
-        kept = kept_state(passes.stop, state, random, {"losses": losses.tolist(), "updates": updates})
+        facts = {"losses": losses.tolist(), "updates": updates}
+        arrays: dict[str, Any] = {"child": state.tree.child, "random": random, **written(state)}
+        kept = LearnerState(passes.stop, facts, arrays)
     report: dict[str, Any] = {
         "log_loss": (losses / census.n_labelled).tolist(),
         **_shape_report(state.tree, census.label_rows),
@@ -217,31 +179,33 @@ def _update(
     return state, {"labels_moved": n_moved, "share_moved": share, "levels": levels}
 
 
-def _told(update: dict[str, Any]) -> str:
-    """Return J of the root and the labels that moved as progress tells them."""
-    share = update["levels"][0]["share"] if update["levels"] else 0.0
-    return f"J {share:.0%} of the most, {update['share_moved']:.0%} of labels moved"
-
-
 def run_piece(piece: Piece, state: LearningState, random: U64, tools: Tools) -> float:
     """Train on a piece, in a thread that an interrupt stops; return the sum of the losses."""
     found: list[float] = []
 
     def work(_: int) -> float:
-        rows, labels = piece.data
-        return train_rows(rows, labels, piece.order, *state, piece.steps, random, tools.crew.stop)
+        return train_rows(*piece.data, piece.order, state, piece.steps, random, tools.crew.stop)
 
     tools.crew.run(work, [0], lambda _, loss: found.append(loss))
     return found[0]
 
 
 def _start(census: Census, parameters: SoftmaxParameters, tree: SoftmaxTree, tools: Tools) -> LearningState:
-    """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0."""
+    """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0.
+
+    Raises BadParameter for embeddings and nodes that this process cannot hold.
+    """
     dim = parameters.dim
     padded = parameters.padded_dim()
     n_places, n_turned = parameters.transitions()
     n_words = census.n_features // n_places
-    _check_memory(parameters, padded, n_words, tree.child.size)
+    copies = 2 if parameters.descent().is_adaptive else 1
+    needed, most = 4 * copies * padded * (n_words + tree.child.size), memory_bytes()
+    if needed > most:
+        raise BadParameter(
+            f"dim: expected embeddings of {n_words} words and {tree.child.size} children of nodes within "
+            f"{most >> 20} MiB of memory, found {needed >> 20} MiB for {dim} dimensions"
+        )
     random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _START)))
     embedding = np.zeros((n_words, padded), np.float32)
     embedding[:, :dim] = random.uniform(-1 / dim, 1 / dim, (n_words, dim))
@@ -256,22 +220,8 @@ def _start(census: Census, parameters: SoftmaxParameters, tree: SoftmaxTree, too
         embedding,
         transition,
     )
-    if parameters.descent().is_adaptive:
-        squares = Network(*(np.zeros_like(part) for part in network))
-    else:
-        squares = Network(*(part[:0] for part in network))
+    squares = Network(*(np.zeros_like(part if copies == 2 else part[:0]) for part in network))
     return LearningState(tree, network, squares, no_statistics(tree, parameters.learns(), padded))
-
-
-def _check_memory(parameters: SoftmaxParameters, padded: int, n_words: int, n_children: int) -> None:
-    """Raise BadParameter for embeddings and nodes that this process cannot hold."""
-    copies = 2 if parameters.descent().is_adaptive else 1
-    needed, most = 4 * copies * padded * (n_words + n_children), memory_bytes()
-    if needed > most:
-        raise BadParameter(
-            f"dim: expected embeddings of {n_words} words and {n_children} children of nodes within "
-            f"{most >> 20} MiB of memory, found {needed >> 20} MiB for {parameters.dim} dimensions"
-        )
 
 
 def _shape_report(tree: SoftmaxTree, counts: I64) -> dict[str, float]:

@@ -75,6 +75,15 @@ class LabelStatistics(NamedTuple):
     seen: I64
 
 
+class LearningState(NamedTuple):
+    """All that changes: the parameters, sums of their squared gradients, what was seen, the tree."""
+
+    tree: SoftmaxTree
+    network: Network
+    squares: Network
+    statistics: LabelStatistics
+
+
 class Steps(NamedTuple):
     """How steps are taken: the rate goes evenly from `first` to `last`.
 
@@ -191,19 +200,13 @@ def _softmax(network: Network, child: I32, node: int, r: F32, work: _Scratch) ->
 
 @inlined
 def _step_node(
-    tree: SoftmaxTree,
-    network: Network,
-    squares: Network,
-    node: int,
-    target: int,
-    rate: float,
-    steps: Steps,
-    work: _Scratch,
+    state: LearningState, node: int, target: int, rate: float, steps: Steps, work: _Scratch
 ) -> Any:
     """Take the step of one node on a row that goes to its child `target`; return log p(target).
 
     Adds to the gradient of the representation, with the weights as they were before.
     """
+    tree, network, squares = state.tree, state.network, state.squares
     n_children, dim = tree.child.shape[1], len(work.r)
     _softmax(network, tree.child, node, work.r, work)
     p_target = work.p[target]
@@ -225,10 +228,9 @@ def _step_node(
 
 
 @inlined
-def _step_feature(
-    network: Network, squares: Network, feature: int, value: float, rate: float, work: _Scratch
-) -> None:
+def _step_feature(state: LearningState, feature: int, value: float, rate: float, work: _Scratch) -> None:
     """Take the step of a feature's embedding, and of the transition of its position, by the gradient of r."""
+    network, squares = state.network, state.squares
     n_words, dim = network.embedding.shape
     word, position = feature % n_words, feature // n_words
     kind = network.transition.shape[1]
@@ -269,30 +271,22 @@ def _scratch(n_children: int, dim: int) -> _Scratch:
 
 @kernel
 def train_rows(
-    rows: SparseRows,
-    labels: LabelRows,
-    order: I32,
-    tree: SoftmaxTree,
-    network: Network,
-    squares: Network,
-    statistics: LabelStatistics,
-    steps: Steps,
-    state: U64,
-    stop: U8,
+    rows: SparseRows, labels: LabelRows, order: I32, state: LearningState, steps: Steps, random: U64, stop: U8
 ) -> float:
     """Take a step on each row of `order`, in that order; return the sum of -log p of the labels drawn.
 
     rows, labels  each row of `order` has a label whose leaf is in the tree, and each of its labels has
-    squares       of the gradients so far (Adagrad), changed; arrays of length 0: plain descent
-    state         uint64[1]  random numbers: of a row with several labels one is drawn at each visit
-    stop          uint8[1]   once it is not 0, the rest is left out
+    state   changed; `squares` of the gradients so far (Adagrad) are arrays of length 0: plain descent
+    random  uint64[1]  random numbers: of a row with several labels one is drawn at each visit
+    stop    uint8[1]   once it is not 0, the rest is left out
 
     A row's features step one after the other: of one word at two positions the second sees the first's step.
 
     Deviation from algorithm 1: mini-batches are of one row. Cost: a row's features * D * (1, or R) and its
     path's nodes * M * D, three times. Deterministic.
     """
-    work = _scratch(tree.child.shape[1], network.embedding.shape[1])
+    tree, statistics = state.tree, state.statistics
+    work = _scratch(tree.child.shape[1], state.network.embedding.shape[1])
     loss = 0.0
     for i in range(len(order)):
         if stop[0]:
@@ -302,12 +296,12 @@ def train_rows(
         low, high = rows.indptr[row], rows.indptr[row + 1]
         indices, values = rows.indices[low:high], rows.values[low:high]
         first, n_labels = labels.indptr[row], labels.indptr[row + 1] - labels.indptr[row]
-        label = labels.indices[first + (random_below(state, n_labels) if n_labels > 1 else 0)]
-        scale = _represent(network, indices, values, steps.is_mean, work)
+        label = labels.indices[first + (random_below(random, n_labels) if n_labels > 1 else 0)]
+        scale = _represent(state.network, indices, values, steps.is_mean, work)
         work.gradient[:] = np.float32(0.0)
         node, target = tree.leaf_node[label], tree.leaf_branch[label]
         while node >= 0:
-            loss -= _step_node(tree, network, squares, node, target, rate, steps, work)
+            loss -= _step_node(state, node, target, rate, steps, work)
             if len(statistics.sums) > 0:
                 level = tree.level[node]
                 statistics.counts[label, level] += np.float32(1.0)
@@ -315,7 +309,7 @@ def train_rows(
                     statistics.sums[label, level, j] += work.p[j]
             node, target = tree.parent[node], tree.branch[node]
         for e in range(len(indices) if steps.embeds else 0):
-            _step_feature(network, squares, indices[e], values[e] * scale, rate, work)
+            _step_feature(state, indices[e], values[e] * scale, rate, work)
     return loss
 
 

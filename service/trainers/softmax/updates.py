@@ -1,7 +1,5 @@
 """Updates of a tree that is learnt: what is known of its labels, what nodes are worth, labels dealt anew."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from model_store.compiled.handles import F32, I32, I64, Bools
@@ -10,20 +8,11 @@ from service.trainers.softmax.dealing import Rule
 from service.trainers.softmax.known import GREATEST, MASS, OBJECTIVE, PURITY, measure_nodes
 from service.trainers.softmax.parameters import TreeLearning
 from service.trainers.softmax.shapes import empty_topology
-from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree, add_representations
+from service.trainers.softmax.tree import LabelStatistics, LearningState, SoftmaxTree, add_representations
 from service.trainers.source import RowSource
 
 LEVELS_MAX = 16
 """So many levels are told of, the first ones."""
-
-
-class LearningState(NamedTuple):
-    """All that changes: the parameters, sums of their squared gradients, what was seen, the tree."""
-
-    tree: SoftmaxTree
-    network: Network
-    squares: Network
-    statistics: LabelStatistics
 
 
 def no_statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) -> LabelStatistics:
@@ -51,7 +40,7 @@ def bring_up_to_date(state: LearningState, source: RowSource, is_mean: bool) -> 
         return
     sums = np.zeros(means.shape)
     for part in source.parts():
-        add_representations(part.rows, part.labels, state.network, is_mean, sums)
+        add_representations(*part, state.network, is_mean, sums)
     seen[:] = source.census.label_rows
     means[:] = sums / np.maximum(seen, 1)[:, None]
 
@@ -64,7 +53,7 @@ def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
     purity     alpha of definition 2: 0 is pure
     """
     labels = np.flatnonzero(counts).astype(np.int32)
-    of_node = measure_nodes(labels, counts / counts.sum(), state.tree, state.network, state.statistics)
+    of_node = measure_nodes(labels, counts / counts.sum(), state)
     is_known = of_node[:, GREATEST] > 0  # not where there is a single child
     lines = []
     for level in range(min(LEVELS_MAX, int(state.tree.level.max()) + 1)):
@@ -91,7 +80,7 @@ def deal_anew(state: LearningState, counts: I64, rule: Rule) -> tuple[LearningSt
     arity = tree.child.shape[1]
     made = empty_topology(max(len(labels), len(tree.child)), arity, len(counts))
     share = counts / counts.sum()
-    n_nodes, begins = assign_labels(labels, share, rule, tree, network, statistics, made)
+    n_nodes, begins = assign_labels(labels, share, rule, state, made)
     child, parent, branch, level = (part[:n_nodes] for part in made[:4])
     made = made._replace(child=child, parent=parent, branch=branch, level=level)
     is_new = begins[:n_nodes].astype(np.bool_)

@@ -122,11 +122,7 @@ def test_cost_rises_from_the_root_to_nodes_of_fewer_rows():
     shape, members = join(used, [np.array([0, 8, len(used)])]), members_of(ptr, of_label, used)
     one, other = (
         train_classifiers(
-            rows,
-            shape,
-            members,
-            Solving("squared_hinge", 0.5, decay, 0.0, 1e-3, 1000, 0.0),
-            Tools(1),
+            rows, shape, members, Solving("squared_hinge", 0.5, decay, 0.0, 1e-3, 1000, 0.0), Tools(1)
         )
         for decay in (0.0, 1.0)
     )

@@ -202,7 +202,7 @@ def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(loss: s
 
     def tile(n: int) -> tuple[Any, Tile]:
         rank = np.zeros(rows.n_features, np.int32)
-        problem = localise(*rows[:3], np.arange(n, dtype=np.int32), rank, *NO_ROOM)
+        problem = localise(rows, np.arange(n, dtype=np.int32), rank, *NO_ROOM)
         spaces = np.empty(n, np.int32), np.empty(n, np.uint16)
         return problem, Tile(positive[:n].copy(), aligned(len(problem.used) + 1), aligned(n), *spaces)
 

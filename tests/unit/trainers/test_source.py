@@ -2,7 +2,6 @@
 
 import tempfile
 from collections import namedtuple
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,23 +16,9 @@ from service.trainers.source import MemorySource, TrainingSet, count
 from service.trainers.windows import dealt
 from service.trainers.work import Tools
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_rows
+from tests.steps import Parts
 
 few = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-class _Parts:
-    """A source that is read again and again, its rows cut at some bounds."""
-
-    reads = "passes"
-    final_ids = None
-
-    def __init__(self, data, cuts):
-        self.census = count(data)
-        bounds = sorted({0, data.n_rows, *(c for c in cuts if c < data.n_rows)})
-        self.cut = [data.cut(a, b) for a, b in pairwise(bounds)]
-
-    def parts(self):
-        yield from self.cut
 
 
 def _data(seed, n_rows):
@@ -57,7 +42,7 @@ def _visited(source, seed=4, epochs=2):
 def test_rows_of_a_file_are_in_the_windows_of_those_in_memory(monkeypatch, seed, n_rows, cuts, most):
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", most)
     data = _data(seed, n_rows)
-    for one, other in zip(_visited(MemorySource(data)), _visited(_Parts(data, cuts)), strict=True):
+    for one, other in zip(_visited(MemorySource(data)), _visited(Parts(data, cuts)), strict=True):
         assert [number for number, _ in one] == [number for number, _ in other]
         for (_, a), (_, b) in zip(one, other, strict=True):
             for x, y in zip((*a.rows, *a.labels), (*b.rows, *b.labels), strict=True):
@@ -71,7 +56,7 @@ def test_windows_have_every_row_once(monkeypatch, seed, n_rows, most):
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", most)
     data = _data(seed, n_rows)
     expected = np.hstack([dense_rows(data.rows), dense_labels(data.labels)])
-    for visit in _visited(_Parts(data, [7])):
+    for visit in _visited(Parts(data, [7])):
         found = [np.hstack([dense_rows(part.rows), dense_labels(part.labels)]) for _, part in visit]
         assert len(found) == -(-data.n_entries // most)
         assert sorted(map(bytes, np.vstack(found))) == sorted(map(bytes, expected))
@@ -92,10 +77,10 @@ def test_each_window_has_rows_from_all_over_and_another_turn_in_each_epoch(monke
 
 def test_a_directory_without_room_is_refused_before_the_rows_are_read_again(monkeypatch):
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", 20)
-    source = _Parts(_data(2, 50), [])
+    source = Parts(_data(2, 50), [])
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(windows.shutil, "disk_usage", lambda path: usage(8 * source.census.n_entries - 1))
-    source.cut = []
+    monkeypatch.setattr(source, "parts", None)
     with pytest.raises(BadParameter, match=f"TMPDIR: expected room for .* in {tempfile.gettempdir()}, found"):
         _visited(source)
 
@@ -105,7 +90,7 @@ def test_a_disk_that_is_full_is_told(monkeypatch):
     with Path("/dev/full").open("r+b", buffering=0) as full:
         monkeypatch.setattr(tempfile, "TemporaryFile", lambda buffering: full)
         with pytest.raises(Unavailable, match=r"expected space for rows in .*, found: No space left"):
-            _visited(_Parts(_data(2, 50), []))
+            _visited(Parts(_data(2, 50), []))
 
 
 def test_a_census_counts_rows_and_non_zeros_of_labels():

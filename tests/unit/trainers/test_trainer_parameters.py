@@ -110,11 +110,8 @@ def test_link_follows_the_loss(items, link):
     assert parse_parameters("label-tree", items).model_link() == link
 
 
-def test_unknown_trainers_are_refused():
+def test_unknown_trainers_and_trees_of_the_flat_baseline_are_refused():
     with pytest.raises(BadParameter, match=f"expected one of {', '.join(TRAINERS)}, found 'svm'"):
         parse_parameters("svm", [])
-
-
-def test_the_flat_baseline_has_no_parameters_of_trees():
     with pytest.raises(BadParameter, match="leaf_size: expected only loss, "):
         parse_parameters("ovr", ["leaf_size=4"])

@@ -18,7 +18,6 @@ from service.base.errors import BadInput
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.vocabulary.featurizers import featurizer_of
-from service.workflows.estimate import estimate_size
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Command
 from tests.datasets_helpers import write_lines
@@ -190,16 +189,3 @@ def test_what_a_version_keeps_is_kept_by_those_that_go_on(home: Path) -> None:
     assert found.manifest.trainer == unbroken.manifest.trainer
     for one, other in zip(found.ensemble, unbroken.ensemble, strict=True):
         assert one.tobytes() == other.tobytes()
-
-
-@pytest.mark.parametrize("learner", LEARNERS)
-def test_the_estimate_counts_the_state(home: Path, learner: str) -> None:
-    request = TrainRequest(learner, home / "rows.jsonl", parameters=LEARNERS[learner])
-    state = {
-        name: array
-        for name, array in Store(home / "store").open(learner, 1).arrays.items()
-        if name.startswith(f"{STATE}/") and not name.endswith("json")
-    }
-    written, bound = sum(array.nbytes for array in state.values()), estimate_size(request)["state_bytes"]
-    assert 0.3 * bound < written < 1.2 * bound + 4096
-    assert "state_bytes" not in estimate_size(TrainRequest("label-tree", home / "rows.jsonl"))

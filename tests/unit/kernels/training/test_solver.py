@@ -17,7 +17,7 @@ def _solve(solve, rows, y, cost, eps, seed=1, epochs_max=5000, stop=0):
     """Return (w float64[D, C], b float64[C], epochs, the tile); y: bool[n, C]."""
     n_rows, n_children = y.shape
     order = np.arange(n_rows, dtype=np.int32)
-    problem = localise(*rows[:3], order, np.zeros(rows.n_features, np.int32), *NO_ROOM)
+    problem = localise(rows, order, np.zeros(rows.n_features, np.int32), *NO_ROOM)
     positive = (y << np.arange(n_children)).sum(axis=1).astype(np.uint16)
     weights = np.zeros((len(problem.used) + 1, 16), np.float32)
     alpha = np.zeros((n_rows, 16), np.float32)
@@ -170,7 +170,7 @@ def test_one_classifier_alone_is_at_the_optimum_too_and_a_row_may_stand_for_some
     times = 1 + np.arange(400) % 3
     cost = (0.5 * times).astype(np.float32)
     everything, rank = np.arange(400, dtype=np.int32), np.zeros(rows.n_features, np.int32)
-    problem = localise(*rows[:3], everything, rank, *NO_ROOM)
+    problem = localise(rows, everything, rank, *NO_ROOM)
     how = problem, y[:, 0].astype(np.uint16), cost, 1e-3, 5000, 1
     found = solve_one(*how, np.zeros(1, np.uint8))
     w = np.zeros(rows.n_features)

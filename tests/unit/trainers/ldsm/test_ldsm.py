@@ -51,6 +51,12 @@ def _same_bits(one: Trained, other: Trained) -> bool:
     return all(a.tobytes() == b.tobytes() for a, b in pairs) and one.report == other.report
 
 
+def _bound(parameters: Any, rows: SparseRows, labels: LabelRows) -> int:
+    found = estimate("ldsm", parameters, TrainingSet(rows, labels), Tools())
+    assert found["bytes_bound"] == 12 * found["nonzeros_bound"]
+    return int(found["nonzeros_bound"])
+
+
 def test_the_trees_of_an_ensemble_differ() -> None:
     ensemble = _train(_data()).ensemble
     biases = [
@@ -118,26 +124,18 @@ def test_trained_size_is_within_the_bound_when_nodes_have_fewer_children_than_ar
     labels = random_labels(np.random.default_rng(1), 3, 8, 0.6)
     items = ("trees=2", "epochs=2", "max_nodes=8", "lambda1=0", "step=1000")
     parameters = parse_parameters("ldsm", items)
-    trained = train("ldsm", parameters, rows, labels)
+    trained, bound = train("ldsm", parameters, rows, labels), _bound(parameters, rows, labels)
     assert (np.diff(trained.ensemble.child_ptr) == 3).sum() > 2, "otherwise this shows nothing"
-    assert (
-        trained.n_nonzeros
-        <= estimate("ldsm", parameters, TrainingSet(rows, labels), Tools())["nonzeros_bound"]
-    )
+    assert trained.n_nonzeros <= bound
 
 
 def test_trained_size_is_within_the_bound() -> None:
     data = _data(1)
     for items in ([], ["max_copies=4", "max_nodes=400"], ["max_depth=1"]):
         parameters = parse_parameters("ldsm", ["trees=3", "prune=0", *items])
-        bound = estimate("ldsm", parameters, TrainingSet(*data), Tools())
-        trained = train("ldsm", parameters, *data)
-        assert 0 < trained.n_nonzeros <= bound["nonzeros_bound"]
-        assert bound["bytes_bound"] == 12 * bound["nonzeros_bound"]
-    one_split = estimate(
-        "ldsm", parse_parameters("ldsm", ["trees=7", "max_depth=1", "arity=3"]), TrainingSet(*data), Tools()
-    )
-    assert one_split["nonzeros_bound"] == 7 * 3 * len(np.unique(data[0].indices))
+        assert 0 < train("ldsm", parameters, *data).n_nonzeros <= _bound(parameters, *data)
+    one_split = parse_parameters("ldsm", ["trees=7", "max_depth=1", "arity=3"])
+    assert _bound(one_split, *data) == 7 * 3 * len(np.unique(data[0].indices))
 
 
 def test_the_report_has_the_objective_by_depth() -> None:
@@ -266,7 +264,5 @@ def test_any_data_and_parameters_give_valid_trees(
     assert np.isfinite(e.dense).all()
     assert ((e.leaf_value > 0) & (e.leaf_value <= 1)).all()
     assert set(e.leaf_label.tolist()) == set(data[1].indices.tolist()), "no label is lost"
-    assert (
-        trained.n_nonzeros <= estimate("ldsm", parameters, TrainingSet(*data), Tools(seed))["nonzeros_bound"]
-    )
+    assert trained.n_nonzeros <= _bound(parameters, *data)
     assert _same_bits(trained, train("ldsm", parameters, *data, seed, 2))

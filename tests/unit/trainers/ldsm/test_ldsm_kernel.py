@@ -39,7 +39,7 @@ def _of_node(labels):
 def _local(rows, labels):
     """The problem and the labels of a node with all rows."""
     e, everything = _examples(rows, labels), np.arange(rows.n_rows, dtype=np.int32)
-    problem = localise(*rows[:3], everything, e.feature_rank, *NO_ROOM)
+    problem = localise(rows, everything, e.feature_rank, *NO_ROOM)
     of_node = localise_labels(*labels[:2], everything, e.label_rank)
     assert not e.feature_rank.any()
     assert not e.label_rank.any()
@@ -292,7 +292,7 @@ def test_a_lopsided_split_is_trained_anew_and_then_kept():
     labels = to_labels(np.arange(2) == (np.arange(20) == 19)[:, None])
     here = np.arange(20, dtype=np.int32)
     examples, learning = _examples(rows, labels), LEARNING._replace(n_children=2, lambda1=1.0, epochs=10)
-    problem = localise(*rows[:3], here, examples.feature_rank, *NO_ROOM)
+    problem = localise(rows, here, examples.feature_rank, *NO_ROOM)
     node_labels = localise_labels(*examples.labels[:2], here, examples.label_rank)
     state = np.array([3], np.uint64)
     first = train_regressors(problem, node_labels, learning, learning.lambda1, state, GO_ON)

@@ -6,18 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 from model_store.origin import REPORT, json_array
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.trainers import Trained, TrainingSet, estimate, fit, parse_parameters, train
+from service.trainers import Trained, TrainingSet, estimate, parse_parameters, train
 from service.trainers.lomtree.label_order import LabelOrder
 from service.trainers.lomtree.learning import learn_rows
 from service.trainers.lomtree.trainer import LomtreeParameters, OnlineLomtree
-from service.trainers.source import MemorySource
-from service.trainers.state import Passes
 from service.trainers.work import Tools
 from service.workflows.choose_features import trial_model
 from tests.oracles.problems import to_labels, to_rows
@@ -104,9 +101,6 @@ def test_the_report_keeps_the_theory_and_fits_in_a_version() -> None:
     for error, shannon in zip(growth["error"], growth["shannon"], strict=True):
         assert error <= shannon * log2(e) + 1e-9
     assert growth["error"][-1] < 0.1 < growth["error"][0]
-    points = report["while_training"]
-    assert [point["rows"] for point in points] == [64, 128, 256, 512, 1024, 2048, 3000]
-    assert points[-1]["progressive_error"] < 0.2 < points[0]["progressive_error"]
     assert len(json_array(REPORT, report)) < 1 << 16
 
 
@@ -118,7 +112,7 @@ def test_a_stream_gives_the_same_tree_however_it_is_cut(leaves: int) -> None:
     labels = labels._replace(indices=np.argsort(np.argsort(first_seen)).astype(np.int32)[known])
     found = []
     for cuts in ([600], [1, 100, 599], list(range(0, 600, 7))):
-        online = OnlineLomtree(LomtreeParameters(leaves=leaves))
+        online = OnlineLomtree(LomtreeParameters(), leaves)
         for first, last in zip([0, *cuts], [*cuts, 600], strict=True):
             part = SparseRows(
                 rows.indptr[first : last + 1] - rows.indptr[first],
@@ -199,16 +193,6 @@ def test_leaves_answer_with_their_commonest_labels_only() -> None:
     assert trained.ensemble.leaf_value == pytest.approx(counts[best] / rows.n_rows)
 
 
-def test_estimate_bounds_what_is_trained() -> None:
-    rows, labels = data()
-    parameters = parse_parameters("lomtree", ["leaves=9"])
-    bound = estimate("lomtree", parameters, TrainingSet(rows, labels), Tools())
-    assert bound["nonzeros_bound"] == 8 * 20
-    assert bound["bytes_bound"] == 12 * bound["nonzeros_bound"]
-    assert bound["ratio_to_ovr"] == pytest.approx(12 * 8 / (8 * N_LABELS))
-    assert fitted(rows, labels, "leaves=9").n_nonzeros <= bound["nonzeros_bound"]
-
-
 def _labels(of_row: np.ndarray) -> LabelRows:
     return LabelRows(np.arange(len(of_row) + 1), of_row.astype(np.int32), int(of_row.max(initial=0)) + 1)
 
@@ -235,36 +219,6 @@ def test_sorted_rows_are_warned_of_and_shuffled_ones_are_not(n_rows: int, n_labe
     assert found["shuffled"] == []
 
 
-def test_labels_of_a_row_each_are_in_no_order() -> None:
-    order = LabelOrder()
-    order.add(_labels(np.arange(5000)))
-    assert order.warnings() == []
-
-
-@pytest.mark.parametrize("passes", [1, 4])
-def test_the_estimate_of_a_state_is_near_it_where_most_features_are_rare(passes: int) -> None:
-    """Of the words of texts most stand in few of them: each in few nodes, though the tree may have many."""
-    rng = np.random.default_rng(5)
-    words = np.minimum(rng.zipf(1.3, (4000, 40)) - 1, 20_000) + 30
-    own = rng.integers(0, 30, 4000)
-    x = sparse.csr_array((np.ones(160_000, np.float32), words.ravel(), np.arange(0, 160_001, 40)))
-    x = (x + sparse.csr_array((np.ones(4000, np.float32), own, np.arange(4001)), shape=x.shape)).tocsr()
-    x.sum_duplicates()
-    rows = SparseRows(x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data, x.shape[1])
-    labels = LabelRows(np.arange(4001), own.astype(np.int32), 30)
-    parameters = LomtreeParameters(passes=passes, leaves=256)
-    trained = fit(
-        "lomtree", parameters, MemorySource(TrainingSet(rows, labels)), Tools(passes=Passes(keeps=True))
-    )
-    assert trained.state is not None
-    written = sum(array.nbytes for array in trained.state.arrays.values())
-    assert (
-        0.3
-        < written / estimate("lomtree", parameters, TrainingSet(rows, labels), Tools())["state_bytes"]
-        < 1.2
-    )
-
-
 @pytest.mark.parametrize("cuts", [[], [1], [3, 3, 70_000], list(range(0, 200_000, 997))])
 def test_it_does_not_matter_how_rows_are_cut(cuts: list[int]) -> None:
     labels = _labels(np.sort(np.random.default_rng(2).integers(0, 300, 200_000)) // 2)
@@ -276,8 +230,10 @@ def test_it_does_not_matter_how_rows_are_cut(cuts: list[int]) -> None:
     assert whole.difference() == parts.difference() > 0.5
 
 
-def test_few_rows_and_rows_without_labels_say_nothing() -> None:
-    order = LabelOrder()
+def test_few_rows_rows_without_labels_and_labels_of_a_row_each_say_nothing() -> None:
+    each, order = LabelOrder(), LabelOrder()
+    each.add(_labels(np.arange(5000)))
+    assert each.warnings() == []
     assert order.difference() == 0
     order.add(LabelRows(offsets([0] * 50), np.empty(0, np.int32), 3))
     order.add(_labels(np.arange(10)))

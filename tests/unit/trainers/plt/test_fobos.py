@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from service.executors.local import Crew
 from service.trainers.plt import descent as sgd
-from service.trainers.plt.descent import Descent, train_trees
+from service.trainers.plt.descent import train_trees
+from service.trainers.plt.fobos import Descent
 from service.trainers.shape import huffman_shape, random_shape
 from service.trainers.source import MemorySource, TrainingSet
 from service.trainers.work import Tools, derived_seed

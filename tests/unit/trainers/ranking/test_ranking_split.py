@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from service.base.rows import LabelRows, SparseRows
+from service.base.rows import NO_ROWS, LabelRows, SparseRows
 from service.trainers.ranking.separator import columns_of, solve_separator
-from service.trainers.ranking.tree import GAIN_MIN, ROUNDS_MAX, gains_of, split_by_ranking, toss_sides
+from service.trainers.ranking.tree import GAIN_MIN, ROUNDS_MAX, TrainingRows, gains_of, split_by_ranking
 from tests.oracles.problems import (
     alternate,
     best_ranking,
@@ -21,7 +21,6 @@ from tests.oracles.problems import (
     random_rows,
     separator_objective,
     served,
-    splitmix64,
     to_labels,
     to_rows,
 )
@@ -42,7 +41,7 @@ def split(labels: LabelRows, weight: np.ndarray, side: np.ndarray) -> tuple[np.n
     """The sides and the totals of all rounds."""
     order = np.arange(labels.n_rows, dtype=np.int32)
     seen = np.zeros(labels.n_labels, np.int32)
-    gains = gains_of(labels.indptr, labels.indices, order, weight, IDEAL, seen)
+    gains = gains_of(TrainingRows(NO_ROWS, labels, weight, DISCOUNT, IDEAL), order, seen)
     assert not seen.any(), "the workspace is left as it was"
     assert gains.used.tolist() == np.flatnonzero(dense_labels(labels).any(axis=0)).tolist()
     side, totals = side.copy(), np.full(ROUNDS_MAX, np.nan)
@@ -114,19 +113,13 @@ def test_a_row_that_both_sides_serve_alike_stays():
     assert totals.tolist() == [6.0, 6.0]
 
 
-def test_tossed_sides_are_the_high_bits_of_the_generator():
-    side, state = np.full(50, 7, np.uint8), np.array([11], np.uint64)
-    toss_sides(side, state)
-    assert side.tolist() == [number >> 63 for number in splitmix64(11, 50)]
-
-
 NEVER = np.zeros(1, np.uint8)
 
 
 def solve(rows: SparseRows, side, cost, eps=1e-4, steps=100, stop=NEVER, seed=5):
     """Return (w float64[D + 1], Newton steps)."""
     counts = np.zeros(rows.n_features, np.int32)
-    columns = columns_of(*rows[:3], np.arange(rows.n_rows, dtype=np.int32), counts)
+    columns = columns_of(rows, np.arange(rows.n_rows, dtype=np.int32), counts)
     assert not counts.any(), "the workspace is left as it was"
     found, taken = solve_separator(
         columns, side, np.asarray(cost, np.float64), eps, steps, np.array([seed], np.uint64), stop
@@ -226,7 +219,7 @@ def test_duplicate_and_empty_rows_and_an_unused_feature():
 def test_columns_are_the_rows_transposed():
     rows = random_rows(np.random.default_rng(7), 20, 9, 0.3)
     chosen = np.array([1, 4, 5, 17], np.int32)
-    columns = columns_of(*rows[:3], chosen, np.zeros(9, np.int32))
+    columns = columns_of(rows, chosen, np.zeros(9, np.int32))
     x = dense_rows(rows)[chosen]
     used = np.flatnonzero(x.any(axis=0))
     assert columns.feature.tolist() == [*used, -1]

@@ -9,7 +9,7 @@ import pytest
 from service.trainers.softmax.assignment import assign_labels
 from service.trainers.softmax.dealing import Rule
 from service.trainers.softmax.shapes import empty_topology
-from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
+from service.trainers.softmax.tree import LabelStatistics, LearningState, Network, SoftmaxTree
 from tests.oracles.softmax_trees import alone_of, greedy, keepers
 
 PADDED = 16
@@ -22,6 +22,10 @@ def network_of(n_nodes: int, arity: int, rng: np.random.Generator) -> Network:
         np.zeros((1, PADDED), np.float32),
         np.zeros((1, 0, PADDED), np.float32),
     )
+
+
+def state_of(tree: SoftmaxTree, network: Network, known: LabelStatistics) -> LearningState:
+    return LearningState(tree, network, Network(*(part[:0] for part in network)), known)
 
 
 def by_means(n_labels: int, rng: np.random.Generator) -> LabelStatistics:
@@ -86,7 +90,7 @@ def test_a_node_deals_as_the_slow_greedy(times_p: bool, arity: int, bound: str, 
             of_labels = share[labels], p[labels], is_known[labels], own[labels], n_rows[labels]
             how["keeps"] = keepers(*of_labels, margin)
         made = empty_topology(n, arity, n)
-        assign_labels(labels, share, rule, tree, network_of(1, arity, rng), known, made)
+        assign_labels(labels, share, rule, state_of(tree, network_of(1, arity, rng), known), made)
         found = [branch_at_root(made, label) for label in labels.tolist()]
         how |= {"times_p": times_p, "slack": rule.slack}
         slow = greedy(share[labels], p[labels], is_known[labels], capacity, pads, **how)
@@ -164,7 +168,7 @@ def test_trees_stay_within_their_bounds_update_after_update(
         statistics = nobody if update == 0 else by_means(n_labels + 3, rng)
         made = empty_topology(max(n_labels, n_nodes), arity, n_labels + 3)
         network = network_of(len(tree.child), arity, rng)
-        n_nodes, is_new = assign_labels(labels, share, rule, tree, network, statistics, made)
+        n_nodes, is_new = assign_labels(labels, share, rule, state_of(tree, network, statistics), made)
         check(made, n_nodes, labels, rule)
         moved += int((made.leaf_node != tree.leaf_node).any())
         assert not is_new[n_nodes:].any()

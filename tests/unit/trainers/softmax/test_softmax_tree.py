@@ -9,6 +9,7 @@ from service.base.rows import LabelRows, SparseRows
 from service.trainers.softmax.known import measure_nodes
 from service.trainers.softmax.tree import (
     LabelStatistics,
+    LearningState,
     Network,
     SoftmaxTree,
     Steps,
@@ -88,7 +89,8 @@ def learn(
     """Take a step on each row in order; return the loss."""
     order, state = np.arange(rows.n_rows, dtype=np.int32), np.ones(1, np.uint64)
     never = np.zeros(1, np.uint8)
-    return train_rows(rows, labels, order, TREE, network, squares, found, steps, state, never)
+    learning = LearningState(TREE, network, squares, found)
+    return train_rows(rows, labels, order, learning, steps, state, never)
 
 
 def data_of(kind: str, n_rows: int, seed: int) -> tuple[list[dict[int, float]], SparseRows, LabelRows]:
@@ -199,7 +201,7 @@ def test_nodes_are_worth_what_the_paper_says(kind: str) -> None:
         found.sums[:] = 5 * rng.dirichlet(np.ones(3), (7, 2))
     share = np.array([1, 2, 3, 4, 5, 6, 0]) / 21
     labels = np.arange(6, dtype=np.int32)
-    of_node = measure_nodes(labels, share, TREE, network, found)
+    of_node = measure_nodes(labels, share, LearningState(TREE, network, NOTHING, found))
     for node in range(len(TREE.child)):
         here, of_label = [], []
         for label in range(6):

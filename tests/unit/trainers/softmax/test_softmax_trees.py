@@ -122,12 +122,15 @@ def test_a_planted_hierarchy_is_learnt_nearly_as_well_as_it_is_known(statistics:
     assert learned < (1.02 if statistics == "means" else 1.2) * flat
 
 
+def written(texts: list[str], folder: Path) -> Path:
+    data = folder / "texts.jsonl"
+    data.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return data
+
+
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
-    data = tmp_path / "texts.jsonl"
-    cycle = " ".join(["one two three four"] * 6)
-    data.write_text("".join(json.dumps({"text": cycle}) + "\n" for _ in range(60)))
-    return data
+    return written([" ".join(["one two three four"] * 6)] * 60, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +173,8 @@ def test_next_words_of_a_cycle_are_certain(
 
 
 def test_a_corpus_of_one_word_and_short_texts_are_models_too(tmp_path: Path) -> None:
-    data = tmp_path / "texts.jsonl"
     for texts in (["yes"] * 5, ["", "a"], ["rare"]):
-        data.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        data = written(texts, tmp_path)
         for trainer in ("huffman-tree", "learned-tree"):
             store = Store(tmp_path / f"store-{trainer}")
             train_and_publish(store, "m", TrainRequest(trainer, data, data, ["task=text"]))
@@ -192,11 +194,10 @@ def test_what_does_not_fit_together_is_refused(texts: Path, tmp_path: Path) -> N
     numeric = tmp_path / "rows.txt"
     numeric.write_text("1 2 2\n0 0:1\n")
     for data, more in ((numeric, []), (texts, ["features.norm=l1"])):
-        with pytest.raises(BadInput, match=r"expected.*found"):
-            train_and_publish(store, "m", TrainRequest("huffman-tree", data, None, ["task=text", *more]))
-        with pytest.raises(BadInput, match=r"expected.*found"):
-            request = TrainRequest("huffman-tree", data, None, ["task=text", *more], stream=True)
-            train_and_publish(store, "m", request)
+        for stream in (False, True):
+            request = TrainRequest("huffman-tree", data, None, ["task=text", *more], stream=stream)
+            with pytest.raises(BadInput, match=r"expected.*found"):
+                train_and_publish(store, "m", request)
     assert store.models() == []
 
 
@@ -315,20 +316,23 @@ def test_fewer_labels_than_children_rows_without_features_and_labels_never_seen(
 
 
 @both
-def test_there_is_one_tree_and_asking_for_more_is_refused(name: str) -> None:
-    with pytest.raises(BadInput, match=r"trees.*expected.*found"):
-        parse_parameters(name, ["trees=3"])
-
-
-@both
-def test_a_node_too_wide_for_int8_is_refused_and_nothing_is_published(name: str, tmp_path: Path) -> None:
-    n = 300
-    data = tmp_path / "rows.txt"
-    data.write_text(f"{n} {n} {n}\n" + "".join(f"{i} {i}:1\n" for i in range(n)))
+def test_what_cannot_be_published_is_refused_and_nothing_is(name: str, tmp_path: Path) -> None:
+    n, store, rows = 300, Store(tmp_path / "store"), tmp_path / "rows.txt"
+    rows.write_text(f"{n} {n} {n}\n" + "".join(f"{i} {i}:1\n" for i in range(n)))
     items = ["arity=300", "epochs=1", "dim=2"] if name == "learned-tree" else ["tree=flat", "epochs=1"]
-    store = Store(tmp_path / "store")
-    with pytest.raises(BadInput, match="int8: node 0: expected at most 256 children for int8, found 300"):
-        train_and_publish(store, "m", TrainRequest(name, data, None, items, weights="int8"))
+    for request, message in (
+        (
+            TrainRequest(name, rows, None, items, weights="int8"),
+            "int8: node 0: expected at most 256 children for int8, found 300",
+        ),
+        (
+            TrainRequest(name, written(["", "  "], tmp_path), None, ["task=text"]),
+            "expected texts with words, found none",
+        ),
+        (TrainRequest(name, rows, None, ["trees=3"]), r"trees.*expected.*found"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            train_and_publish(store, "m", request)
     assert store.models() == []
 
 
@@ -336,8 +340,7 @@ def test_a_node_too_wide_for_int8_is_refused_and_nothing_is_published(name: str,
 def test_words_that_are_unknown_and_texts_shorter_than_the_window_are_scored(
     name: str, tmp_path: Path
 ) -> None:
-    data, store = tmp_path / "texts.jsonl", Store(tmp_path / "store")
-    data.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["a b", "b a", "rare"] * 4))
+    data, store = written(["a b", "b a", "rare"] * 4, tmp_path), Store(tmp_path / "store")
     items = ["task=text", "window=16", "epochs=2", "dim=4", "min_count=8"]
     train_and_publish(store, "words", TrainRequest(name, data, None, items))
     served = serve_model(store.open("words"))
@@ -350,12 +353,3 @@ def test_words_that_are_unknown_and_texts_shorter_than_the_window_are_scored(
     rows = served.featurizer.transform_texts(["", "never", "a b"])
     found = served.predictor.predict(rows, PredictOptions(top_r=1))
     assert np.diff(found.ptr).tolist() == [1, 1, 1]
-
-
-@both
-def test_texts_without_a_word_are_refused(name: str, tmp_path: Path) -> None:
-    data, store = tmp_path / "texts.jsonl", Store(tmp_path / "store")
-    data.write_text('{"text": ""}\n{"text": "  "}\n')
-    with pytest.raises(BadInput, match="expected texts with words, found none"):
-        train_and_publish(store, "words", TrainRequest(name, data, None, ["task=text"]))
-    assert store.models() == []
