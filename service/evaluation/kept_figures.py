@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from model_store.compiled.handles import F32, I64, Bools
+from model_store.compiled.handles import I64, Bools
 from model_store.names import NameTable, name_of
 from service.base.rows import LabelRows
-from service.evaluation.fmeasure import USUAL_EMPTY, EmptyConvention, LabelCounts, count_labels
-from service.evaluation.probabilities import calibration_error, reliability
+from service.evaluation.fmeasure import EmptyConvention, LabelCounts
+from service.evaluation.probabilities import ReliabilityBin, calibration_error
 from service.evaluation.ranking import KS, RECALL_K, PredictedRows, mark_true, ranks_of
 
 STARTS = (0, 1, 10, 100, 1000)
@@ -83,31 +83,17 @@ _DIGITS = 6
 
 
 def kept_figures(
-    ranked: PredictedRows,
-    scores: F32,
-    decided: PredictedRows,
-    truth: LabelRows,
-    names: NameTable,
-    training_rows: I64 | None,
+    counts: LabelCounts, bins: list[ReliabilityBin], bands: list[Band] | None, names: NameTable
 ) -> dict[str, Any]:
     """Return the figures that a version keeps, as JSON takes them.
 
-    rows               how many rows were measured
-    bands              see `frequency_bands`; None without `training_rows`
+    bands              see `frequency_bands`
     calibration_error  from 0 to 1, None without a prediction; reliability: the bins behind it
     labels             {label, support, hits, predicted} of the labels that are true most often, at most
                        LABELS_MAX; of equals the smaller id first
     labels_true        how many labels are true in some row
-
-    ranked, scores  the first labels of each row, and float32[..] their scores
-    decided         the labels that reach their threshold
-    training_rows   int64[K], the training rows of each label
     """
-    counts = count_labels(decided, truth)
-    bins = reliability(scores, mark_true(ranked, truth))
-    bands = frequency_bands(ranked, counts, truth, training_rows, USUAL_EMPTY)
     return {
-        "rows": truth.n_rows,
         "bands": bands and [{key: _rounded(value) for key, value in band.items()} for band in bands],
         "calibration_error": _rounded(calibration_error(bins)),
         "reliability": [{key: _rounded(value) for key, value in each._asdict().items()} for each in bins],
