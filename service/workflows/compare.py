@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from model_store.compiled.handles import F32, I64
-from model_store.names import NameTable, find_names
+from model_store.names import find_names
 from model_store.version import Model
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
@@ -80,8 +80,10 @@ def compare(
         raise BadParameter(
             f"resamples: expected {RESAMPLES_MIN} to {RESAMPLES_MAX}, found {request.resamples}"
         )
-    ids = _joined(a.model.labels, b.model.labels)
-    n_new = int((ids >= a.model.labels.n_names).sum())
+    names = b.model.labels
+    ids = find_names(a.model.labels, names.utf8, names.offsets).astype(np.int64)
+    n_new = int((ids < 0).sum())
+    ids[ids < 0] = a.model.labels.n_names + np.arange(n_new)  # those that a does not know follow its own
     _check_windows(a, b, n_new)
     untuned = [side.model.manifest.shown for side in (a, b) if side.thresholds is None]
     sides = [
@@ -117,24 +119,15 @@ def compare(
     }
 
 
-def _joined(a: NameTable, b: NameTable) -> I64:
-    """Return ids for the labels of b: a's for those that a knows, the next ones for the others."""
-    ids = find_names(a, b.utf8, b.offsets).astype(np.int64)
-    is_new = ids < 0
-    ids[is_new] = a.n_names + np.arange(int(is_new.sum()))
-    return ids
-
-
 def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
     """Raise BadData where rows are words: another vocabulary makes other true labels of the same text."""
     kinds = [side.model.manifest.features["kind"] for side in (a, b)]
-    if ContextParameters.kind in kinds:
-        same = n_new == 0 and a.model.labels.n_names == b.model.labels.n_names
-        if not same or kinds[0] != kinds[1]:
-            raise BadData(
-                f"expected two models of next words that know the same words, found "
-                f"{a.model.manifest.shown} and {b.model.manifest.shown}"
-            )
+    same = n_new == 0 and a.model.labels.n_names == b.model.labels.n_names and kinds[0] == kinds[1]
+    if ContextParameters.kind in kinds and not same:
+        raise BadData(
+            f"expected two models of next words that know the same words, found "
+            f"{a.model.manifest.shown} and {b.model.manifest.shown}"
+        )
 
 
 def _predicted(
