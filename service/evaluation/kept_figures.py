@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from model_store.compiled.handles import I64, Bools
+from model_store.compiled.handles import I64
 from model_store.names import NameTable, name_of
 from service.base.rows import LabelRows
 from service.evaluation.fmeasure import EmptyConvention, LabelCounts
@@ -45,7 +45,8 @@ def frequency_bands(
     for band in np.unique(band_of).tolist():
         members, here = band_of == band, predicted_in == band
         support = int(counts.support[members].sum())
-        shares = {f"P@{k}": _percent(is_true[here & (rank < k)]) for k in KS}
+        firsts = {k: is_true[here & (rank < k)] for k in KS}
+        shares = {f"P@{k}": 100.0 * float(of.mean()) if len(of) else None for k, of in firsts.items()}
         hits = int(is_true[here & (rank < RECALL_K)].sum())
         found.append(
             {
@@ -58,10 +59,6 @@ def frequency_bands(
             }
         )
     return found
-
-
-def _percent(are_true: Bools) -> float | None:
-    return 100.0 * float(are_true.mean()) if len(are_true) else None
 
 
 def _name(band: int) -> str:

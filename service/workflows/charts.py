@@ -197,7 +197,13 @@ class PageSubject(NamedTuple):
 def prepare_files(table: Path | None, page: Path | None) -> None:
     """Make the directory of a page. Raises BadInput where a file cannot be written: before it is measured."""
     if table is not None:
-        check_label_table(table)
+        if table.suffix not in SUFFIXES:
+            raise BadParameter(f"--per-label: expected a file {' or '.join(SUFFIXES)}, found {table.name!r}")
+        if table.is_dir() or not table.parent.is_dir():
+            found = "a directory" if table.is_dir() else "no such directory"
+            raise BadParameter(
+                f"--per-label: expected a file in a directory that is there, found {found}: {table}"
+            )
     if page is not None:
         new_chart()
         _make_directory(page)
@@ -293,17 +299,6 @@ SUFFIXES = (".csv", ".tsv", ".jsonl")
 
 LabelLine = tuple[str, int, int, float | None, float | None, float | None, float]
 """The values of COLUMNS for a label."""
-
-
-def check_label_table(file: Path) -> None:
-    """Raise BadParameter where no such file can be written: before anything is measured."""
-    if file.suffix not in SUFFIXES:
-        raise BadParameter(f"--per-label: expected a file {' or '.join(SUFFIXES)}, found {file.name!r}")
-    if file.is_dir() or not file.parent.is_dir():
-        found = "a directory" if file.is_dir() else "no such directory"
-        raise BadParameter(
-            f"--per-label: expected a file in a directory that is there, found {found}: {file}"
-        )
 
 
 def label_lines(

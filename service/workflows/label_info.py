@@ -85,15 +85,7 @@ def with_label_info(store: Store, report: TrainReport, info: LabelInfo) -> Train
 
 def attached_info(store: Store, model: str, info: LabelInfo) -> Attached:
     """Return what a vocabulary knows of the labels of a model's latest version."""
-    labels = store.open(model).labels
+    labels, head = store.open(model).labels, info.head
+    by, languages = head.columns[0].removeprefix(NAME), list(head.languages)
     known = int(np.count_nonzero(find_names(info.keys, labels.utf8, labels.offsets) >= 0))
-    head = info.head
-    return Attached(
-        model,
-        head.n_subjects,
-        head.columns[0].removeprefix(NAME),
-        list(head.languages),
-        head.language,
-        labels.n_names,
-        known,
-    )
+    return Attached(model, head.n_subjects, by, languages, head.language, labels.n_names, known)
