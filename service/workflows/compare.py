@@ -15,7 +15,6 @@ from service.evaluation.bootstrap import (
     RESAMPLES,
     RESAMPLES_MAX,
     RESAMPLES_MIN,
-    DecidedLabels,
     DecisionPair,
     compare_rows,
     ones_at,
@@ -167,17 +166,14 @@ def _check_rows(a: _Side, b: _Side, data: Path) -> None:
 
 def _decisions(a: _Side, b: _Side, ids: I64, n_new: int, empty: EmptyConvention) -> DecisionPair:
     """Return the decisions of both over the labels that either knows; `ids` are those of b's labels."""
-    labels = a.labelled.labels
-    of_a, shape = np.arange(labels.n_labels), (labels.n_labels + n_new, labels.n_rows)
-    true = [
-        ones_at(rows_of(side.labelled.labels.indptr), named[side.labelled.labels.indices], shape)
-        for side, named in ((a, of_a), (b, ids))
-    ]
-    return DecisionPair(_decided(a, of_a, shape), _decided(b, ids, shape), true[0].maximum(true[1]), empty)
-
-
-def _decided(side: _Side, ids: I64, shape: tuple[int, int]) -> DecidedLabels:
-    assert side.decided is not None
-    rows, labels = rows_of(side.decided.ptr), ids[side.decided.labels]
-    is_true = mark_true(side.decided, side.labelled.labels)
-    return DecidedLabels(ones_at(rows[is_true], labels[is_true], shape), ones_at(rows, labels, shape))
+    n_rows, n_labels = a.labelled.n_rows, a.labelled.labels.n_labels
+    hits, predicted, true = [], [], []
+    for side, named in ((a, np.arange(n_labels)), (b, ids)):
+        assert side.decided is not None
+        labels, decided = side.labelled.labels, side.decided
+        is_true, shape = mark_true(decided, labels), (n_labels + n_new, n_rows)
+        rows, of = rows_of(decided.ptr), named[decided.labels]
+        hits.append(ones_at(rows[is_true], of[is_true], shape))
+        predicted.append(ones_at(rows, of, shape))
+        true.append(ones_at(rows_of(labels.indptr), named[labels.indices], shape))
+    return DecisionPair(hits, predicted, true[0].maximum(true[1]), empty)

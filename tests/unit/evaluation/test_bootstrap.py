@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from service.base.rows import LabelRows
 from service.evaluation import EmptyConvention, PredictedRows, Truth, f_measures, ranking_metrics
 from service.evaluation.bootstrap import (
-    DecidedLabels,
     DecisionPair,
     _macro_f,
     compare_rows,
@@ -27,11 +27,12 @@ def as_rows(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     return ptr.astype(np.int64), np.array([label for row in rows for label in row], np.int32)
 
 
-def decided(rows: list[list[int]], truth: LabelRows) -> DecidedLabels:
+def decided(rows: list[list[int]], truth: LabelRows) -> tuple[csr_array, csr_array]:
+    """What is true and predicted, and what is predicted."""
     predicted = PredictedRows(*as_rows(rows))
     row = np.repeat(np.arange(len(rows)), np.diff(predicted.ptr))
     is_true, labels, shape = mark_true(predicted, truth), predicted.labels, (K, len(rows))
-    return DecidedLabels(ones_at(row[is_true], labels[is_true], shape), ones_at(row, labels, shape))
+    return ones_at(row[is_true], labels[is_true], shape), ones_at(row, labels, shape)
 
 
 def ignore(done: int) -> None:
@@ -58,7 +59,7 @@ def test_macro_f_of_a_draw_is_that_of_its_rows_written_out(seed: int, empty: Emp
     sides = [random_rows(rng, 3), random_rows(rng, 5)]
     truth = LabelRows(*as_rows(true), K)
     pair = DecisionPair(
-        *(decided(side, truth) for side in sides),
+        *zip(*(decided(side, truth) for side in sides), strict=True),
         ones_at(np.repeat(np.arange(N), np.diff(truth.indptr)), truth.indices, (K, N)),
         empty,
     )
@@ -102,8 +103,8 @@ def test_rare_labels_do_not_put_the_difference_at_the_end_of_its_interval(seed: 
     nothing, found_by_b = (ones_at(rows, true[rows], (300, n)) for rows in (hits[:0], hits))
     figures = {"P@1": np.zeros(n)}
     all_true = ones_at(np.arange(n), true, (300, n))
-    a, b = DecidedLabels(nothing, nothing), DecidedLabels(found_by_b, found_by_b)
-    pair = DecisionPair(a, b, all_true, "one")
+    of_both = (nothing, found_by_b)
+    pair = DecisionPair(of_both, of_both, all_true, "one")
     found = compare_rows(figures, figures, pair, 200, seed, ignore)["macro_f"]
     middle = (found.low + found.high) / 2
     assert abs(middle - found.difference) < (found.high - found.low) / 4
