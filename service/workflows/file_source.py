@@ -264,16 +264,11 @@ class TextSource:
                 counts.update(tokens_of(text))
         if not n_texts:
             raise file.fault(1, "expected at least one row, found none")
-        featurizer = context_of(counts, self._parameters)
-        return _Found(featurizer, _census(featurizer, counts, n_texts), file.sha256)
-
-
-def _census(featurizer: ContextFeaturizer, counts: Counter[str], n_texts: int) -> Census:
-    """Return the counts of the windows: one for each of these words, and one for each text's end."""
-    words = featurizer.words
-    label_rows = np.zeros(words.n_names, np.int64)
-    for word, count in counts.items():
-        label_rows[featurizer.id_of(word)] += count
-    label_rows[featurizer.end] += n_texts
-    n_rows, window = int(label_rows.sum()), featurizer.parameters.window
-    return Census(n_rows, featurizer.n_features, window * n_rows, n_rows, label_rows, window * label_rows)
+        featurizer, window = context_of(counts, self._parameters), self._parameters.window
+        label_rows = np.zeros(featurizer.words.n_names, np.int64)  # windows: one a word, and one a text's end
+        for word, count in counts.items():
+            label_rows[featurizer.id_of(word)] += count
+        label_rows[featurizer.end] += n_texts
+        n = int(label_rows.sum())
+        census = Census(n, featurizer.n_features, window * n, n, label_rows, window * label_rows)
+        return _Found(featurizer, census, file.sha256)

@@ -67,16 +67,22 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
     if isinstance(instances, str | bytes | Mapping) or not isinstance(instances, Iterable):
         expected = "a list of texts, a list of mappings, or a matrix"
         raise BadData(f"instances: expected {expected}, found {type(instances).__name__}")
-    rows = list(instances)
+    rows: list[Any] = list(instances)
     first = rows[0] if rows else ""
     kind: Kind = "features" if isinstance(first, Mapping) else "text"
     for i, row in enumerate(rows):
-        if not isinstance(row, Mapping if kind == "features" else str):
+        if kind == "features" and isinstance(row, Mapping):  # numpy's numbers become Python's
+            rows[i] = {name: value.item() if hasattr(value, "item") else value for name, value in row.items()}
+        elif kind == "text" and isinstance(row, str):
+            try:
+                row.encode()
+            except UnicodeEncodeError:
+                wanted = "text that UTF-8 has bytes for"
+                raise BadData(f"row {i}: expected {wanted}, found a lone surrogate") from None
+        else:
             wanted = "a mapping as the rows before" if kind == "features" else "a string"
             raise BadData(f"row {i}: expected {wanted}, found {_shown(row)}")
-        if isinstance(row, str) and not _is_utf8(row):
-            raise BadData(f"row {i}: expected text that UTF-8 has bytes for, found a lone surrogate")
-    return InMemoryInstances(kind, list(map(_plain, rows)) if kind == "features" else rows, None)
+    return InMemoryInstances(kind, rows, None)
 
 
 def dataset_from_memory(
@@ -137,19 +143,6 @@ def _dataset(
         unknown_labels=unknown,
         label_names=names,
     )
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _plain(features: Mapping[str, Any]) -> dict[str, Any]:
-    """Return features with numbers of Python in place of numpy's."""
-    return {name: value.item() if hasattr(value, "item") else value for name, value in features.items()}
 
 
 def label_lists(labels: object, n_rows: int) -> list[list[str]]:
@@ -213,9 +206,6 @@ def _shown(value: object) -> str:
     return f"{type(value).__name__} {value!r:.40}{': a missing value' if is_missing else ''}"
 
 
-_SHOWN_MAX = 10
-
-
 def columns_from_memory(
     instances: Any, labels: Any, text_column: TextColumn, label_column: str | None
 ) -> tuple[Any, Any]:
@@ -238,20 +228,17 @@ def columns_from_memory(
         texts = _column(instances, "text_column", text_column)
     else:
         columns = [_column(instances, "text_column", name) for name in text_column]
-        texts = [_joined(number, cells) for number, cells in enumerate(zip(*columns, strict=True))]
+        texts = []
+        for number, cells in enumerate(zip(*columns, strict=True)):
+            for cell in cells:
+                if not isinstance(cell, str):
+                    raise BadData(f"row {number}: expected a string, found {_shown(cell)}")
+            texts.append("\n".join(cells))
     if labels is None and label_column is not None:
         return texts, _column(instances, "label_column", label_column)
     if label_column is not None:
         raise BadParameter("label_column: expected labels or a column of the frame, found both")
     return texts, _labels(labels)
-
-
-def _joined(number: int, cells: Sequence[Any]) -> str:
-    """Return the text of a row's cells. Raises BadData."""
-    for cell in cells:
-        if not isinstance(cell, str):
-            raise BadData(f"row {number}: expected a string, found {_shown(cell)}")
-    return "\n".join(cells)
 
 
 def _labels(labels: Any) -> Any:
@@ -275,8 +262,8 @@ def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
         raise BadData(f"instances: expected a frame whose rows are there, found {kind}: collect it")
     # those of pyarrow's `columns` are values
     names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
-    shown = ", ".join(repr(column)[:42] for column in names[:_SHOWN_MAX]) or "none"
-    more = f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
+    shown = ", ".join(repr(column)[:42] for column in names[:10]) or "none"
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     if name is None:
         raise BadParameter(
             f"{parameter}: expected the name of a column, for {kind} is a frame, found none: "

@@ -47,6 +47,11 @@ class Labelled(NamedTuple):
         return Truth(self.labels, self.unknown, len(self.unknown_names))
 
     @property
+    def n_true(self) -> int:
+        """Return how many labels are true in all rows, those too that the model does not know."""
+        return len(self.labels.indices) + int(self.unknown.sum())
+
+    @property
     def n_rows(self) -> int:
         """Return how many are measured: rows of a file, or windows of words."""
         return self.labels.n_rows
