@@ -14,6 +14,8 @@ from service.evaluation.ranking import KS, RECALL_K, PredictedRows, mark_true, r
 STARTS = (0, 1, 10, 100, 1000)
 """The training rows at which bands begin."""
 
+BANDS = ("0", "1-9", "10-99", "100-999", "1000+")
+
 Band = dict[str, str | int | float | None]
 """A band's figures by name; None for a share of nothing."""
 
@@ -27,7 +29,7 @@ def frequency_bands(
 ) -> list[Band] | None:
     """Return the figures of each band that has labels, the rarest first; shares in percent.
 
-    band     its numbers of training rows: "0", "1-9", "10-99", "100-999" or "1000+"
+    band     its numbers of training rows, one of BANDS
     labels   how many there are; support: how often they are true
     P@k      of the band's labels among the first k of all rows, the share that is true
     R@5      of the band's true labels, the share among the first 5 of their row
@@ -50,7 +52,7 @@ def frequency_bands(
         hits = int(is_true[here & (rank < RECALL_K)].sum())
         found.append(
             {
-                "band": _name(band),
+                "band": BANDS[band],
                 "labels": int(members.sum()),
                 "support": support,
                 **shares,
@@ -59,15 +61,6 @@ def frequency_bands(
             }
         )
     return found
-
-
-def _name(band: int) -> str:
-    """Return what a band is called: the numbers of training rows that its labels have."""
-    first = STARTS[band]
-    if band + 1 == len(STARTS):
-        return f"{first}+"
-    last = STARTS[band + 1] - 1
-    return str(first) if first == last else f"{first}-{last}"
 
 
 LABELS_MAX = 1000

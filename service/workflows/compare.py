@@ -89,7 +89,12 @@ def compare(
         _predicted(side, not untuned, request, on_progress, labelled)
         for side, labelled in zip((a, b), rows or (None, None), strict=True)
     ]
-    _check_rows(sides[0], sides[1], request.data)
+    n_true = [np.diff(side.labelled.labels.indptr) + side.labelled.unknown for side in sides]
+    if not np.array_equal(n_true[0], n_true[1]):
+        raise BadData(
+            f"{request.data}: expected rows that both models read alike, found {len(n_true[0])} rows with "
+            f"{int(n_true[0].sum())} labels, and {len(n_true[1])} with {int(n_true[1].sum())}"
+        )
     figures = [row_figures(side.ranked, side.labelled.truth) for side in sides]
     found = compare_rows(
         figures[0],
@@ -152,16 +157,6 @@ def _predicted(
         )
         decided = PredictedRows(*found)
     return _Side(labelled, PredictedRows(ranked.ptr, ranked.labels), decided)
-
-
-def _check_rows(a: _Side, b: _Side, data: Path) -> None:
-    """Raise BadData unless both versions read the file as the same rows with as many true labels."""
-    n_true = [np.diff(side.labelled.labels.indptr) + side.labelled.unknown for side in (a, b)]
-    if not np.array_equal(n_true[0], n_true[1]):
-        raise BadData(
-            f"{data}: expected rows that both models read alike, found {len(n_true[0])} rows with "
-            f"{int(n_true[0].sum())} labels, and {len(n_true[1])} with {int(n_true[1].sum())}"
-        )
 
 
 def _decisions(a: _Side, b: _Side, ids: I64, n_new: int, empty: EmptyConvention) -> DecisionPair:

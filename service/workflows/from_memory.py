@@ -3,14 +3,12 @@
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from model_store.compiled.handles import I32
 from model_store.names import NameTable
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows, offsets
@@ -100,38 +98,22 @@ def dataset_from_memory(
     checked = instances_from_memory(instances, n_features)
     if checked.n_rows == 0:
         raise BadData("instances: expected one at least, found none")
+    said: Any
+    unknown, unknown_names = np.zeros(checked.n_rows, np.int32), list[str]()
     if is_matrix(labels):
-        return _with_matrix(checked, labels, model)
-    rows = label_lists(labels, checked.n_rows)
-    collector = RowCollector(_FromMemory())
-    for number, row in enumerate(rows):
-        if checked.kind == "features":
-            collector.add_named(number, checked.rows[number], row)
-        else:  # rows of a matrix have no text
-            collector.add_text(number, checked.rows[number] if checked.rows else "", row)
-    found = collector.finish(model)
-    dataset = _dataset(checked, found.labels, found.unknown_labels, found.label_names, rows)
-    return replace(dataset, unknown_names=found.unknown_names)
-
-
-def _with_matrix(checked: InMemoryInstances, labels: object, model: NameTable | None) -> Dataset:
-    matrix = _matrix(labels, None if model is None else model.n_names)
-    if matrix.n_rows != checked.n_rows:
-        raise BadData(f"labels: expected {checked.n_rows} rows, as many as instances, found {matrix.n_rows}")
-    if not hasattr(labels, "tocsr") and (matrix.values != 1).any():
-        value = matrix.values[matrix.values != 1][0]
-        raise BadData(
-            f"labels: expected an array of 0 and 1, or a list of labels a row, found {value:g} in it"
-        )
-    keep = offsets(matrix.values != 0)
-    rows = LabelRows(keep[matrix.indptr], matrix.indices[matrix.values != 0], matrix.n_features)
-    names = [str(i) for i in range(rows.n_labels)] if model is None else None
-    return _dataset(checked, rows, np.zeros(rows.n_rows, np.int32), names, rows)
-
-
-def _dataset(
-    checked: InMemoryInstances, labels: LabelRows, unknown: I32, names: list[str] | None, said: object
-) -> Dataset:
+        said = true = _indicated(labels, checked.n_rows, None if model is None else model.n_names)
+        names = [str(i) for i in range(true.n_labels)] if model is None else None
+    else:
+        said = label_lists(labels, checked.n_rows)
+        collector = RowCollector(_FromMemory())
+        for number, row in enumerate(said):
+            if checked.kind == "features":
+                collector.add_named(number, checked.rows[number], row)
+            else:  # rows of a matrix have no text
+                collector.add_text(number, checked.rows[number] if checked.rows else "", row)
+        found = collector.finish(model)
+        true, unknown, names = found.labels, found.unknown_labels, found.label_names
+        unknown_names = list(found.unknown_names)
     return Dataset(
         source=SOURCE,
         sha256=_digest(checked, said),
@@ -139,10 +121,25 @@ def _dataset(
         rows=checked.matrix,
         texts=checked.rows if checked.kind == "text" else None,
         named=checked.rows if checked.kind == "features" else None,
-        labels=labels,
+        labels=true,
         unknown_labels=unknown,
         label_names=names,
+        unknown_names=unknown_names,
     )
+
+
+def _indicated(labels: object, n_rows: int, n_labels: int | None) -> LabelRows:
+    """Return the labels that an indicator matrix says. Raises BadData and BadInstance."""
+    matrix = _matrix(labels, n_labels)
+    if matrix.n_rows != n_rows:
+        raise BadData(f"labels: expected {n_rows} rows, as many as instances, found {matrix.n_rows}")
+    is_set = matrix.values != 0
+    if not hasattr(labels, "tocsr") and (matrix.values[is_set] != 1).any():
+        value = matrix.values[is_set & (matrix.values != 1)][0]
+        raise BadData(
+            f"labels: expected an array of 0 and 1, or a list of labels a row, found {value:g} in it"
+        )
+    return LabelRows(offsets(is_set)[matrix.indptr], matrix.indices[is_set], matrix.n_features)
 
 
 def label_lists(labels: object, n_rows: int) -> list[list[str]]:

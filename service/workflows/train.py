@@ -101,12 +101,6 @@ class _Outcome(NamedTuple):
         """Return what may be wrong with the data or the model."""
         return [*warnings_of(self.source), *self.trained.warnings]
 
-    def notes(self) -> dict[str, Any]:
-        """Return what the version's report says of the data and the features, times left out."""
-        warnings, choice = self.warnings(), self.source.choice
-        found: dict[str, Any] = {"warnings": warnings} if warnings else {}
-        return found if choice is None else {**found, "features": choice.as_json(times=False)}
-
 
 def train_and_publish(
     store: Store,
@@ -120,9 +114,8 @@ def train_and_publish(
     `train_seconds` are the trainer's alone, without reading the file and making features of it; on a stream
     they are all but publishing. With `kept_in` thresholds are found beside the training, by OFO, and kept
     there. Raises BadInput for what cannot be trained on, StoreError when it cannot be published; then nothing
-    is. A
-    store that cannot be written to is refused before anything is read, a validation file that cannot be used
-    before the training (on a stream: one that cannot be read).
+    is. A store that cannot be written to is refused before anything is read, a validation file that cannot be
+    used before the training (on a stream: one that cannot be read).
     """
     check_model(model)
     chosen, on = request.chosen(), None
@@ -133,34 +126,23 @@ def train_and_publish(
     if request.rerank:
         check_installed()
     store.prepare()
-    with request.crew() as crew:
-        return _train_and_publish(store, model, request, chosen, crew, on_progress, kept_in, on)
-
-
-def _train_and_publish(
-    store: Store,
-    model: str,
-    request: TrainRequest,
-    chosen: Chosen,
-    crew: Crew,
-    on_progress: OnProgress,
-    kept_in: ThresholdDatabase | None,
-    on: GoingOn | None,
-) -> TrainReport:
     parent = {"parent": parent_in(store, model)} if on is None else origin_of(on.base, request)
-    origin = {**parent, **request.origin}
     if request.valid is not None:
         check_readable(request.valid)
-    source = prepare(request, chosen, crew, on_progress) if on is None else prepare_on(on, crew, on_progress)
-    found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
-    outcome = _trained(source, request, chosen, crew, on_progress, found, on)
-    finished = _finished(outcome, request, origin, on_progress)
-    ranked = None
-    if request.rerank:
-        finished, ranked = _reranked(finished, request, crew, on_progress)
-    on_progress("publish", 0, 1)
-    manifest = store.publish(model, finished.draft, latest=request.latest)
-    on_progress("publish", 1, 1)
+    with request.crew() as crew:
+        source = (
+            prepare(request, chosen, crew, on_progress) if on is None else prepare_on(on, crew, on_progress)
+        )
+        found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
+        outcome = _trained(source, request, chosen, crew, on_progress, found, on)
+        finished = _finished(outcome, request, {**parent, **request.origin}, on_progress)
+        ranked = None
+        if request.rerank:
+            finished, ranked = _reranked(finished, request, crew, on_progress)
+        on_progress("publish", 0, 1)
+        manifest = store.publish(model, finished.draft, latest=request.latest)
+        on_progress("publish", 1, 1)
+        thresholds = None if found is None else found.keep(model, manifest.version)
     return TrainReport(
         model=model,
         version=manifest.version,
@@ -173,7 +155,7 @@ def _train_and_publish(
         warnings=outcome.warnings() or None,
         features=source.choice and source.choice.as_json(),
         calibration_error=finished.calibration_error,
-        thresholds=None if found is None else found.keep(model, manifest.version),
+        thresholds=thresholds,
         rerank=ranked,
         grown=None if on is None or on.state is not None else outcome.trained.report,
     )
@@ -221,16 +203,14 @@ def _finished(
         draft = replace(draft, metrics=metrics)
     on_progress("report", 0, 1)
     test = valid and TrainingSet(valid.rows, valid.labels)
-    report = version_report(trial, outcome.trained.report, outcome.sample, test) | outcome.notes()
+    report = version_report(trial, outcome.trained.report, outcome.sample, test)
+    if warnings := outcome.warnings():
+        report["warnings"] = warnings
+    if outcome.source.choice is not None:
+        report["features"] = outcome.source.choice.as_json(times=False)
     on_progress("report", 1, 1)
-    draft, rounded = round_weights(
-        draft,
-        request.weights if outcome.weights == "float32" else "float32",
-        request.threads,
-        valid,
-        outcome.sample,
-        on_progress,
-    )
+    weights = request.weights if outcome.weights == "float32" else "float32"
+    draft, rounded = round_weights(draft, weights, request.threads, valid, outcome.sample, on_progress)
     if kept is not None:
         report["validation"] = rounded or kept
     if libraries := libraries_of(outcome.source.featurizer.parameters):
@@ -240,8 +220,7 @@ def _finished(
     if valid is None or not request.calibrate:
         return _Finished(draft, None if valid is None else note_on(trial), None)
     on_progress("calibrate", 0, 1)
-    stored = model_of(draft)
-    fit = fit_to_rows(stored, valid, request.threads, no_progress)
+    fit = fit_to_rows(model_of(draft), valid, request.threads, no_progress)
     return _Finished(calibrated_draft(draft, fit, origin), FITTED, fit.errors)
 
 
@@ -304,7 +283,7 @@ def _trained(
     source: PreparedSource,
     request: TrainRequest,
     chosen: Chosen,
-    crew: Crew | None,
+    crew: Crew,
     on_progress: OnProgress,
     found: ProgressiveThresholds | None = None,
     on: GoingOn | None = None,
@@ -317,10 +296,10 @@ def _trained(
     start = time.perf_counter()
     if on is not None and on.state is None:
         assert isinstance(source, PreparedRows)
-        trained = go_on(on.base, source, request, crew or Crew(request.threads), on_progress)
+        trained = go_on(on.base, source, request, crew, on_progress)
         return _Outcome(trained, source, time.perf_counter() - start, valid, weights=on.base.manifest.weights)
     passes = Passes(None if on is None else on.state, request.until, request.keep_state)
-    tools = Tools(request.seed, crew or Crew(request.threads), on_progress, found, passes)
+    tools = Tools(request.seed, crew, on_progress, found, passes)
     trained = fit(request.trainer, chosen.trainer, source, tools)
     if found is not None:
         found.check()
