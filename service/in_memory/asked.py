@@ -178,11 +178,7 @@ class AskedModel:
         return [pairs[first:last] for first, last in pairwise(ptr.tolist())]
 
     def explain(
-        self,
-        instance: str | Mapping[str, float] | Any,
-        top_r: int | None = None,
-        *,
-        top_k: int | None = None,
+        self, instance: str | Mapping[str, float] | Any, top_r: int | None = None, *, top_k: int | None = None
     ) -> list[dict[str, Any]]:
         """Return the labels of one instance, each with its paths in the trees and the features that counted.
 

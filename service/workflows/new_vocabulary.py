@@ -108,12 +108,7 @@ def set_vocabulary(
     published = store.publish(name, draft, latest=request.latest)
     on_progress("publish", 1, 1)
     return NewVocabulary(
-        name,
-        published.version,
-        manifest.version,
-        len(labels),
-        len(labels - before),
-        len(before - labels),
+        name, published.version, manifest.version, len(labels), len(labels - before), len(before - labels)
     )
 
 

@@ -62,11 +62,7 @@ SPACES: dict[str, dict[str, Dimension]] = {
         "leaf_size": Range(20, 400, 100, log=True),
     },
     "fastxml": _FOREST,
-    "pfastrexml": {
-        **_FOREST,
-        "alpha": Range(0.2, 0.9, 0.5),
-        "gamma": Range(5.0, 60.0, 30.0, log=True),
-    },
+    "pfastrexml": {**_FOREST, "alpha": Range(0.2, 0.9, 0.5), "gamma": Range(5.0, 60.0, 30.0, log=True)},
     "ldsm": {
         "trees": Range(10, 50, 25),
         "arity": Choice((4, 2, 8)),

@@ -32,13 +32,7 @@ from service.workflows.evaluate import note_on, valid_figures
 from service.workflows.going_on import GoingOn, go_on, going_on, origin_of, prepare_on
 from service.workflows.kept_rows import kept_rows
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
-from service.workflows.prepared import (
-    PreparedRows,
-    PreparedSource,
-    prepare,
-    prepare_dataset,
-    warnings_of,
-)
+from service.workflows.prepared import PreparedRows, PreparedSource, prepare, prepare_dataset, warnings_of
 from service.workflows.progressive import ProgressiveThresholds
 from service.workflows.ranker import check_installed
 from service.workflows.request import Chosen
@@ -162,10 +156,7 @@ def train_and_publish(
 
 
 def train_dataset(
-    dataset: Dataset,
-    request: TrainRequest,
-    on_progress: OnProgress = no_progress,
-    crew: Crew | None = None,
+    dataset: Dataset, request: TrainRequest, on_progress: OnProgress = no_progress, crew: Crew | None = None
 ) -> Draft:
     """Train on rows that are at hand; return what can be published. Raises BadInput.
 
