@@ -30,7 +30,7 @@ def evaluation_report(
                   of other libraries): then the propensity-scored figures are None
     constants     of the propensities, a and b
 
-    Raises ValueError when the numbers of rows or labels differ.
+    Raises ValueError when the numbers of rows differ.
     """
     is_known = label_counts is not None and n_training_rows > 0
     if label_counts is None or not is_known:

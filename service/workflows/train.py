@@ -322,14 +322,11 @@ def version_report(
         report["size"] = size_report(model.ensemble)
     elif train is not None:
         predictor = ForestPredictor(model)
-        reached = [None if part is None else _reached(predictor, part) for part in (train, test)]
-        assert reached[0] is not None
-        report["forest"] = forest_report(model.ensemble, reached[0], reached[1])
+
+        def reached(sample: TrainingSet) -> Reached:
+            n_rows = sample.rows.n_rows
+            chosen = np.unique(np.linspace(0, n_rows - 1, min(n_rows, ROWS_MAX)).astype(np.int64))
+            return Reached(*predictor.leaves_reached(sample.rows, chosen), sample.labels.take(chosen))
+
+        report["forest"] = forest_report(model.ensemble, reached(train), test and reached(test))
     return report
-
-
-def _reached(predictor: ForestPredictor, sample: TrainingSet) -> Reached:
-    n_rows = sample.rows.n_rows
-    chosen = np.unique(np.linspace(0, n_rows - 1, min(n_rows, ROWS_MAX)).astype(np.int64))
-    ptr, leaves = predictor.leaves_reached(sample.rows, chosen)
-    return Reached(ptr, leaves, sample.labels.take(chosen))

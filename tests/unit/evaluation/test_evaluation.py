@@ -179,27 +179,6 @@ def test_without_the_training_rows_propensity_scored_figures_are_none(
     assert report["P@1"] == 50.0
 
 
-@pytest.mark.parametrize(
-    ("predicted", "p", "unknown"),
-    [
-        ([[0]], np.ones(K), 2),
-        ([[0], []], np.ones(2), 2),
-        ([[0], []], np.ones(K), 1),
-    ],
-)
-def test_shapes_that_disagree(predicted: list[list[int]], p: np.ndarray, unknown: int) -> None:
-    judged = Truth(truth([[0], [1]]), np.zeros(unknown, np.int32))
-    with pytest.raises(ValueError, match="expected"):
-        ranking_metrics(PredictedRows(*pointers(predicted)), judged, p)
-
-
-def test_no_rows_are_refused() -> None:
-    with pytest.raises(ValueError, match="expected predictions for 1 rows"):
-        ranking_metrics(PredictedRows(*pointers([])), truth_alone([]), np.ones(K))
-    with pytest.raises(ValueError, match="expected predictions for 1 rows"):
-        f_measures(PredictedRows(*pointers([])), truth_alone([]), "one")
-
-
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.booleans()), min_size=1, max_size=120)
 
 
