@@ -6,14 +6,9 @@ from scipy.sparse import csr_array
 
 from service.base.rows import LabelRows
 from service.evaluation import EmptyConvention, PredictedRows, Truth, f_measures, ranking_metrics
-from service.evaluation.bootstrap import (
-    DecisionPair,
-    _macro_f,
-    compare_rows,
-    ones_at,
-    row_figures,
-)
+from service.evaluation.bootstrap import DecisionPair, _macro_f, compare_rows, ones_at, row_figures
 from service.evaluation.ranking import mark_true
+from tests.oracles.problems import flat
 
 K, N = 9, 40
 
@@ -22,14 +17,9 @@ def random_rows(rng: np.random.Generator, most: int, n: int = N) -> list[list[in
     return [rng.permutation(K)[: rng.integers(0, most + 1)].tolist() for _ in range(n)]
 
 
-def as_rows(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    ptr = np.cumsum([0, *map(len, rows)])
-    return ptr.astype(np.int64), np.array([label for row in rows for label in row], np.int32)
-
-
 def decided(rows: list[list[int]], truth: LabelRows) -> tuple[csr_array, csr_array]:
     """What is true and predicted, and what is predicted."""
-    predicted = PredictedRows(*as_rows(rows))
+    predicted = PredictedRows(*flat(rows))
     row = np.repeat(np.arange(len(rows)), np.diff(predicted.ptr))
     is_true, labels, shape = mark_true(predicted, truth), predicted.labels, (K, len(rows))
     return ones_at(row[is_true], labels[is_true], shape), ones_at(row, labels, shape)
@@ -41,8 +31,8 @@ def ignore(done: int) -> None:
 
 def test_figures_of_rows_have_the_means_of_the_metrics(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    ranked = PredictedRows(*as_rows(random_rows(rng, 7)))
-    truth = LabelRows(*as_rows([sorted(row) for row in random_rows(rng, 6)]), K)
+    ranked = PredictedRows(*flat(random_rows(rng, 7)))
+    truth = LabelRows(*flat([sorted(row) for row in random_rows(rng, 6)]), K)
     unknown = rng.integers(0, 3, N).astype(np.int32)
     judged = Truth(truth, unknown)
     whole = ranking_metrics(ranked, judged, np.ones(K))
@@ -57,7 +47,7 @@ def test_macro_f_of_a_draw_is_that_of_its_rows_written_out(seed: int, empty: Emp
     rng = np.random.default_rng(seed)
     true = [sorted(row) for row in random_rows(rng, 4)]
     sides = [random_rows(rng, 3), random_rows(rng, 5)]
-    truth = LabelRows(*as_rows(true), K)
+    truth = LabelRows(*flat(true), K)
     pair = DecisionPair(
         *zip(*(decided(side, truth) for side in sides), strict=True),
         ones_at(np.repeat(np.arange(N), np.diff(truth.indptr)), truth.indices, (K, N)),
@@ -65,9 +55,9 @@ def test_macro_f_of_a_draw_is_that_of_its_rows_written_out(seed: int, empty: Emp
     )
     drawn = rng.integers(0, N, N)
     found = _macro_f(pair, np.bincount(drawn, minlength=N).astype(np.float64))
-    repeated = Truth(LabelRows(*as_rows([true[i] for i in drawn]), K), np.zeros(N, np.int32))
+    repeated = Truth(LabelRows(*flat([true[i] for i in drawn]), K), np.zeros(N, np.int32))
     for value, side in zip(found, sides, strict=True):
-        slow = f_measures(PredictedRows(*as_rows([side[i] for i in drawn])), repeated, empty).macro_f
+        slow = f_measures(PredictedRows(*flat([side[i] for i in drawn])), repeated, empty).macro_f
         assert value == pytest.approx(slow)
 
 

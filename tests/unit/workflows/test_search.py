@@ -27,6 +27,8 @@ from service.workflows.search import SearchRequest, folds_of, search
 from service.workflows.search_space import SPACES, Choice, Range, dimensions_of
 from service.workflows.train import TrainRequest, train_dataset
 from tests.conftest import Run
+from tests.datasets_helpers import write_lines
+from tests.oracles.problems import flat
 
 COLOURS = ("red", "green", "blue", "white", "black")
 
@@ -34,14 +36,12 @@ COLOURS = ("red", "green", "blue", "white", "black")
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows with a word for each of their labels, and noise."""
-    path = tmp_path_factory.mktemp("searched") / "rows.jsonl"
-    rng = np.random.default_rng(5)
-    with path.open("w") as out:
-        for _ in range(80):
-            labels = sorted(rng.choice(COLOURS, rng.integers(1, 3), replace=False).tolist())
-            text = " ".join([*labels, *(f"n{i}" for i in rng.integers(0, 9, 4))])
-            out.write(json.dumps({"text": text, "labels": labels}) + "\n")
-    return path
+    rng, rows = np.random.default_rng(5), []
+    for _ in range(80):
+        labels = sorted(rng.choice(COLOURS, rng.integers(1, 3), replace=False).tolist())
+        text = " ".join([*labels, *(f"n{i}" for i in rng.integers(0, 9, 4))])
+        rows.append({"text": text, "labels": labels})
+    return write_lines(tmp_path_factory.mktemp("searched") / "rows.jsonl", rows)
 
 
 @pytest.fixture
@@ -222,15 +222,13 @@ def test_the_command_publishes_the_best_trained_on_all_rows(
 
 def dataset(n_rows: int, *, texts: bool) -> Dataset:
     """Row i has i % 3 labels and i % 4 features, and its number as text."""
-    label_ptr = np.cumsum([0, *(i % 3 for i in range(n_rows))]).astype(np.int64)
-    labels = np.concatenate([np.arange(i % 3) for i in range(n_rows)]).astype(np.int32)
-    ptr = np.cumsum([0, *(i % 4 for i in range(n_rows))]).astype(np.int64)
-    features = np.concatenate([np.arange(i % 4) for i in range(n_rows)]).astype(np.int32)
+    labels = LabelRows(*flat([list(range(i % 3)) for i in range(n_rows)]), 3)
+    ptr, features = flat([list(range(i % 4)) for i in range(n_rows)])
     return Dataset(
         "rows",
         "0" * 64,
         n_rows,
-        LabelRows(label_ptr, labels, 3),
+        labels,
         np.arange(n_rows, dtype=np.int32),
         None if texts else SparseRows(ptr, features, np.arange(len(features), dtype=np.float32), 4),
         [str(i) for i in range(n_rows)] if texts else None,
