@@ -15,14 +15,11 @@ from model_store.version import draft_of, model_of
 from service.base.bars import shown_progress
 from service.base.errors import BadParameter
 from service.db.of_store import ready_database
-from service.evaluation.fmeasure import empty_convention
-from service.evaluation.probabilities import LEAST_THRESHOLD, ThresholdSweep
-from service.evaluation.ranking import PredictedRows, mark_true
 from service.in_memory.asked import AskedModel, threads_for
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.calibrate import calibrated_draft, fit_to_rows, refuse_link
 from service.workflows.compare import CompareRequest, Contender, compare
-from service.workflows.evaluate import evaluate_rows
+from service.workflows.evaluate import LEAST_THRESHOLD, best_threshold, empty_convention, evaluate_rows
 from service.workflows.from_memory import TextColumn, columns_from_memory, dataset_from_memory
 from service.workflows.labelled import Labelled, labelled_dataset
 from service.workflows.tune import keep, request_of, tune
@@ -167,9 +164,7 @@ class Model(AskedModel):
         top_r  at most so many labels a row are predicted
         """
         found = self._search(instances, top_r, LEAST_THRESHOLD, threads)
-        labelled, counting = self._labelled(instances, labels), ThresholdSweep()
-        counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), labelled.labels))
-        return counting.best(labelled.n_true)
+        return best_threshold(self._labelled(instances, labels), found)
 
     def _as_member(self, name: str) -> Opened:
         """Return the version to be combined or compared; one without a name gets this."""

@@ -14,9 +14,10 @@ from model_store.version import Model
 from service.base.rows import SparseRows
 from service.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows, Report, evaluation_report
 from service.evaluation.fmeasure import LabelCounts, count_labels
+from service.evaluation.fmeasure import empty_convention as empty_convention
 from service.evaluation.kept_figures import Band, frequency_bands, kept_figures
+from service.evaluation.probabilities import LEAST_THRESHOLD as LEAST_THRESHOLD
 from service.evaluation.probabilities import (
-    LEAST_THRESHOLD,
     ReliabilityBin,
     ThresholdPoint,
     ThresholdSweep,
@@ -25,6 +26,7 @@ from service.evaluation.probabilities import (
 )
 from service.evaluation.propensity import constants_of
 from service.evaluation.ranking import mark_true
+from service.inference.answering import Predictions
 from service.inference.parts import predict_all, predict_parts
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
@@ -217,6 +219,16 @@ def _sweep(
         counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), truth))
         first = last
     return counting.points(labelled.n_true)
+
+
+def best_threshold(labelled: Labelled, found: Predictions) -> float:
+    """Return the threshold for all labels that has the most micro-F among predictions of labelled rows.
+
+    found  the predictions that reach LEAST_THRESHOLD
+    """
+    counting = ThresholdSweep()
+    counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), labelled.labels))
+    return counting.best(labelled.n_true)
 
 
 def _us_per_row(predictor: Searcher, rows: SparseRows, on_progress: OnProgress) -> float:
