@@ -248,10 +248,7 @@ class AskedModel:
         """Return a threshold, or each label's, float32[K]. Raises BadInput and DatabaseUnavailable."""
         if threshold == TUNED:
             if (found := self._thresholds()) is None:
-                manifest = self._opened.manifest
-                shown = "a model that was trained here"
-                if self._home is not None:
-                    shown = f"model {manifest.model} version {manifest.version}"
+                shown = "a model that was trained here" if self._home is None else self._opened.manifest.shown
                 raise NotTuned(
                     f"threshold: expected tuned thresholds, found none of {shown}: call tune_thresholds, "
                     "or ask for a number"

@@ -66,8 +66,7 @@ class FileSource:
     @property
     def featurizer(self) -> Featurizer:
         """Return what makes the rows; the first pass has chosen it."""
-        if self._featurizer is None:
-            raise RuntimeError("expected a first pass over the rows before, found none")
+        assert self._featurizer is not None
         return self._featurizer
 
     @property

@@ -175,8 +175,7 @@ def _true_together(labels: LabelRows) -> tuple[I64, I32, F32]:
 
     A share is n / (rows of the label + SMOOTHING), so that one row says little.
     """
-    n_true = np.diff(labels.indptr)
-    few = labels.take(np.flatnonzero(n_true <= LABELS_MAX))
+    few = labels.take(np.flatnonzero(np.diff(labels.indptr) <= LABELS_MAX))
     shape = (few.n_rows, labels.n_labels)
     is_true = csr_array((np.ones(len(few.indices), np.int32), few.indices, few.indptr), shape)
     together = (is_true.T @ is_true).tocoo()

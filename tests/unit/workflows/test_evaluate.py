@@ -166,11 +166,6 @@ def test_the_labels_that_are_true_most_often_are_kept(
     assert kept["labels_true"] == 5
 
 
-def test_without_validation_rows_nothing_is_kept(file: Path, tmp_path: Path) -> None:
-    train_and_publish(Store(tmp_path), "m", TrainRequest("label-tree", file))
-    assert "validation" not in read_report(Store(tmp_path).open("m").arrays)
-
-
 LEVEL = np.float32(0.4)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from model_store.ensemble import Weights
 from model_store.manifest import WEIGHTS
-from model_store.origin import read_origin
+from model_store.origin import read_origin, read_report
 from model_store.store import Store
 from service.base.errors import BadData, BadInput, BadParameter
 from service.inference import parts as inference_parts
@@ -64,6 +64,7 @@ def test_a_version_says_where_it_came_from(file: Path, tmp_path: Path) -> None:
 def test_without_a_validation_file_there_are_no_metrics(file: Path, tmp_path: Path) -> None:
     report = train_and_publish(Store(tmp_path), "colours", TrainRequest("ovr", file))
     assert report.metrics == {}
+    assert "validation" not in read_report(Store(tmp_path).open("colours").arrays)
 
 
 @pytest.mark.parametrize(
@@ -216,6 +217,8 @@ def test_both_ways_give_the_same() -> None:
     chosen = parse("label-tree", items)
     assert chosen == from_json("label-tree", values)
     assert chosen.features == {"ngram_max": 2, "use_idf": False}
+    requests = (TrainRequest("label-tree", Path(), parameters=given) for given in (items, values))
+    assert all(request.chosen() == chosen for request in requests)
 
 
 def test_the_faults_of_trainer_and_features_are_told_together() -> None:
@@ -226,17 +229,6 @@ def test_the_faults_of_trainer_and_features_are_told_together() -> None:
     assert names == ["cost", "leaf_size", "tree", "features.ngram_max", "features."]
     assert all(f"{name}: {message}" in str(caught.value) for name, message in caught.value.faults)
     assert "did you mean trees?" in str(caught.value)
-
-
-def test_a_request_may_bring_the_values_of_a_json_object(tmp_path: Path) -> None:
-    data = tmp_path / "rows.txt"
-    data.write_text("4 2 2\n0 0:1\n1 1:1\n0 0:1\n1 1:1\n")
-    store = Store(tmp_path / "store")
-    for parameters in (("trees=2", "features.norm=l1"), {"trees": 2, "features.norm": "l1"}):
-        train_and_publish(store, "m", TrainRequest("label-tree", data, parameters=parameters))
-    kept = [store.open("m", version).manifest for version in (1, 2)]
-    assert kept[0].trainer == kept[1].trainer and kept[0].features == kept[1].features
-    assert kept[0].trainer.parameters["trees"] == 2
 
 
 def test_only_a_command_line_names_a_file(tmp_path: Path) -> None:
