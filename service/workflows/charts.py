@@ -235,6 +235,15 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
     bands = ["<p>Nobody knows how often the labels of this version occurred in training.</p>"]
     if found := report["bands"]:
         bands = [draw_bands(found), _table(list(found[0]), [tuple(band.values()) for band in found])]
+    reliability, error = ["<p>Nothing was predicted.</p>"], report["calibration_error"]
+    if error is not None:
+        rows = [(f"{each.low:.2f} to {each.high:.2f}", *each[2:]) for each in evaluation.reliability]
+        reliability = [
+            f"<p>The expected calibration error of the first five labels of each row is {error:.3f}: so far "
+            "are score and share of true labels apart, on average.</p>",
+            draw_reliability(evaluation.reliability),
+            _table(("score", "labels", "mean score", "share true"), rows),
+        ]
     unknown = list_unknown(report)
     how = f"In macro-F a label that is never true nor predicted counts as {report['empty_label_convention']}"
     how += f"; those that the model does not know count as zero: {unknown}" if unknown else "."
@@ -254,7 +263,7 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
         "<h2>By frequency of the labels</h2>",
         *bands,
         "<h2>Scores against the share of true labels</h2>",
-        *_reliability(evaluation),
+        *reliability,
         "<h2>Precision against recall, one threshold for all labels</h2>",
         draw_sweep(evaluation.sweep),
         "<h2>Labels by which the most decisions went wrong</h2>",
@@ -262,19 +271,6 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
         "</body>\n</html>\n",
     ]
     return "\n".join(parts)
-
-
-def _reliability(evaluation: Evaluation) -> list[str]:
-    bins, error = evaluation.reliability, evaluation.report["calibration_error"]
-    if error is None:
-        return ["<p>Nothing was predicted.</p>"]
-    rows = [(f"{each.low:.2f} to {each.high:.2f}", *each[2:]) for each in bins]
-    return [
-        f"<p>The expected calibration error of the first five labels of each row is {error:.3f}: so far are "
-        "score and share of true labels apart, on average.</p>",
-        draw_reliability(bins),
-        _table(("score", "labels", "mean score", "share true"), rows),
-    ]
 
 
 def _table(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> str:

@@ -89,16 +89,11 @@ def compare(
         _predicted(side, not untuned, request, on_progress, labelled)
         for side, labelled in zip((a, b), rows or (None, None), strict=True)
     ]
-    n_true = [np.diff(side.labelled.labels.indptr) + side.labelled.unknown for side in sides]
-    if not np.array_equal(n_true[0], n_true[1]):
-        raise BadData(
-            f"{request.data}: expected rows that both models read alike, found {len(n_true[0])} rows with "
-            f"{int(n_true[0].sum())} labels, and {len(n_true[1])} with {int(n_true[1].sum())}"
-        )
-    figures = [row_figures(side.ranked, side.labelled.truth) for side in sides]
+    _check_rows(sides, request.data)
+    of_a, of_b = (row_figures(side.ranked, side.labelled.truth) for side in sides)
     found = compare_rows(
-        figures[0],
-        figures[1],
+        of_a,
+        of_b,
         None if untuned else _decisions(sides[0], sides[1], ids, n_new, request.empty),
         request.resamples,
         request.seed,
@@ -157,6 +152,16 @@ def _predicted(
         )
         decided = PredictedRows(*found)
     return _Side(labelled, PredictedRows(ranked.ptr, ranked.labels), decided)
+
+
+def _check_rows(sides: list[_Side], data: Path) -> None:
+    """Raise BadData unless both versions read the file as the same rows with as many true labels."""
+    a, b = (np.diff(side.labelled.labels.indptr) + side.labelled.unknown for side in sides)
+    if not np.array_equal(a, b):
+        raise BadData(
+            f"{data}: expected rows that both models read alike, found {len(a)} rows with {int(a.sum())} "
+            f"labels, and {len(b)} with {int(b.sum())}"
+        )
 
 
 def _decisions(a: _Side, b: _Side, ids: I64, n_new: int, empty: EmptyConvention) -> DecisionPair:
