@@ -185,10 +185,9 @@ def _finished(
     """Return what a training made with its metrics, report and origin, calibrated if that is asked for."""
     draft = _draft(outcome, request)
     trial = model_of(draft)
-    valid = outcome.valid
+    valid, kept = outcome.valid, None
     if valid is None and request.valid is not None:
         valid = read_labelled(trial, request.valid, on_progress, request.columns)
-    kept: dict[str, Any] | None = None
     if valid is not None:
         metrics, kept = valid_figures(trial, valid, request.threads, on_progress)
         draft = replace(draft, metrics=metrics)

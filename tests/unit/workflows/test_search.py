@@ -19,9 +19,9 @@ from model_store.version import model_of
 from service.base.errors import BadData, BadInput, BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows
 from service.datasets import read_dataset
-from service.features import load_featurizer
+from service.vocabulary.featurizers import featurizer_of
 from service.workflows.evaluate import evaluate_rows
-from service.workflows.labelled import Labelled
+from service.workflows.labelled import labelled_dataset
 from service.workflows.request import from_json
 from service.workflows.search import SearchRequest, folds_of, search
 from service.workflows.search_space import SPACES, Choice, Range, dimensions_of
@@ -93,10 +93,7 @@ def test_a_value_is_that_of_a_training_on_the_other_rows(request_of: SearchReque
     (fold,) = folds_of(read_dataset(request_of.data), 1, 0)
     draft = train_dataset(fold.train, TrainRequest(best.trainer, Path(), parameters=best.parameters))
     model = model_of(draft)
-    held = fold.held_out
-    featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
-    rows = featurizer.transform_dataset(held)
-    report = evaluate_rows(model, Labelled(rows, held.labels, held.unknown_labels)).report
+    report = evaluate_rows(model, labelled_dataset(fold.held_out, featurizer_of(model))).report
     assert best.value == pytest.approx(report["P@1"])
 
 
