@@ -223,9 +223,7 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
             )
         url = f"sqlite:///{request.study.resolve()}"
     try:
-        study = optuna.create_study(
-            storage=url, study_name="xylem", direction="maximize", load_if_exists=True
-        )
+        study = optuna.create_study(storage=url, study_name=_STUDY, direction="maximize", load_if_exists=True)
         before = study.user_attrs.get(_ASKED)
         if before is None:
             study.set_user_attr(_ASKED, asked)
