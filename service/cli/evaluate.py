@@ -11,7 +11,6 @@ from service.base.errors import BadParameter
 from service.cli.console import print_facts, print_json, print_line, print_table, progress
 from service.cli.options import (
     DEFAULT_STORE,
-    ChunkCharacters,
     Data,
     EmptyLabels,
     Json,
@@ -64,7 +63,6 @@ def evaluate(
         int | None,
         typer.Option(metavar="T", help="Use only the first T trees of an ensemble; default: all."),
     ] = None,
-    chunk_characters: ChunkCharacters = None,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -73,10 +71,9 @@ def evaluate(
 
     F-measures are at the tuned thresholds of the version, else at 0.5; a note says if they are not reliable.
     Bands are groups of labels by their number of training rows. With --trees, scores are means over the
-    first trees. With --chunk-characters, they are means over the chunks of long texts.
+    first trees.
     """
     from service.evaluation.fmeasure import empty_convention
-    from service.inference.chunks import check_chunk_characters
     from service.workflows.charts import PageSubject, prepare_files, write_files
     from service.workflows.evaluate import evaluate_rows
     from service.workflows.labelled import read_labelled
@@ -89,23 +86,19 @@ def evaluate(
     if trees is not None:
         version += f", the first {trees} of {opened.manifest.n_trees} trees"
         opened = _first_trees(opened, trees)
-    if chunk_characters is not None:
-        check_chunk_characters(chunk_characters, "--chunk-characters")
-        version += f", chunks of {chunk_characters:,} characters"
     prepare_files(per_label, report)
     thresholds = thresholds_of(store, opened)
     with progress(json) as show:
         found = evaluate_rows(
             opened,
-            read_labelled(opened, data, show, columns, chunk_characters),
+            read_labelled(opened, data, show, columns),
             n_threads(threads),
             show,
             thresholds=thresholds,
             empty=empty,
             sweep=report is not None,
         )
-    beside = {"trees": trees, "chunk_characters": chunk_characters}
-    beside = {name: value for name, value in beside.items() if value is not None}
+    beside = {} if trees is None else {"trees": trees}
     written = write_files(per_label, report, PageSubject(version, data.name, opened.labels), found)
     if json:
         print_json({**found.report, **beside, **written})

@@ -7,7 +7,7 @@ laid about the difference on all rows. For means of rows that is the same. Macro
 labels of the third of the rows that are not in it: the difference would lie at the end of its interval.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,22 +43,15 @@ class Difference(NamedTuple):
         return not self.low <= 0.0 <= self.high
 
 
-class DecidedLabels(NamedTuple):
-    """What one model decided of K labels and n rows, as `ones_at` has it.
+class DecisionPair(NamedTuple):
+    """What two models decided of the same K labels and n rows, as `ones_at` has it.
 
-    hits       where a label is true and predicted
-    predicted  where it is predicted
+    hits       of each model where a label is true and predicted
+    predicted  of each where it is predicted; true: where it is true
     """
 
-    hits: csr_array
-    predicted: csr_array
-
-
-class DecisionPair(NamedTuple):
-    """What two models decided over the same labels, and where these are true, as `ones_at` has it."""
-
-    a: DecidedLabels
-    b: DecidedLabels
+    hits: Sequence[csr_array]
+    predicted: Sequence[csr_array]
     true: csr_array
     empty: EmptyConvention
 
@@ -126,7 +119,7 @@ def _macro_f(pair: DecisionPair, weights: F64) -> F64:
     """
     support = pair.true @ weights
     found = np.empty(2)
-    for i, side in enumerate((pair.a, pair.b)):
-        counts = np.stack([side.hits @ weights, support + side.predicted @ weights], axis=1).astype(np.int64)
+    for i, (hits, predicted) in enumerate(zip(pair.hits, pair.predicted, strict=True)):
+        counts = np.stack([hits @ weights, support + predicted @ weights], axis=1).astype(np.int64)
         found[i] = 100.0 * f_scores(counts, pair.empty).mean()
     return found

@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from model_store.compiled.handles import F64, I64, Bools
+from model_store.compiled.handles import F64, I64
 from service.base.errors import BadParameter
 from service.base.rows import LabelRows
 from service.evaluation.ranking import PredictedRows, Truth, mark_true, rows_of
@@ -21,9 +21,8 @@ USUAL_EMPTY: EmptyConvention = "zero"
 
 def empty_convention(text: object, name: str) -> EmptyConvention:
     """Return the convention of empty labels that an option of this name says. Raises BadParameter."""
-    for convention in CONVENTIONS:
-        if text == convention:
-            return convention
+    if text in CONVENTIONS:
+        return text
     raise BadParameter(f"{name}: expected {' or '.join(CONVENTIONS)}, found {text!r}")
 
 
@@ -46,16 +45,12 @@ def f_measures(predicted: PredictedRows, truth: Truth, empty: EmptyConvention) -
     truth      labels that the model does not know count as missed in micro-F and instance-F; macro-F is the
                mean over K + n_unknown labels, theirs is 0
 
-    Raises ValueError when the numbers of rows differ, or there are no rows or no labels. Deterministic.
+    There is a row and a label at least. Raises ValueError when the numbers of rows differ. Deterministic.
     """
     labels, unknown, n_unknown = truth
-    n, n_predicted = labels.n_rows, len(predicted.ptr) - 1
-    if not n or not labels.n_labels or n_predicted != n or len(unknown) != n:
-        raise ValueError(f"expected predictions for {max(n, 1)} rows and some labels, found {n_predicted}")
-    is_true = mark_true(predicted, labels)
-    hits = np.bincount(rows_of(predicted.ptr)[is_true], minlength=n)
+    hits = np.bincount(rows_of(predicted.ptr)[mark_true(predicted, labels)], minlength=labels.n_rows)
     rows = np.stack([hits, np.diff(labels.indptr) + unknown + np.diff(predicted.ptr)], axis=1)
-    of_labels = count_labels(predicted, labels, is_true).f(empty)
+    of_labels = count_labels(predicted, labels).f(empty)
     return FMeasures(
         100.0 * float(of_labels.sum()) / (labels.n_labels + n_unknown),
         100.0 * float(f_scores(rows.sum(0, keepdims=True), empty)[0]),
@@ -81,19 +76,10 @@ class LabelCounts(NamedTuple):
         return f_scores(np.stack([self.hits, self.support + self.predicted], axis=1), empty)
 
 
-def count_labels(decided: PredictedRows, truth: LabelRows, is_true: Bools | None = None) -> LabelCounts:
-    """Return the counts of each label. Raises ValueError when the numbers of rows differ.
-
-    is_true  what `mark_true` says of the predictions, where it was asked before
-    """
-    if is_true is None:
-        is_true = mark_true(decided, truth)
-    k = truth.n_labels
-    return LabelCounts(
-        np.bincount(truth.indices, minlength=k),
-        np.bincount(decided.labels[is_true], minlength=k),
-        np.bincount(decided.labels, minlength=k),
-    )
+def count_labels(decided: PredictedRows, truth: LabelRows) -> LabelCounts:
+    """Return the counts of each label. Raises ValueError when the numbers of rows differ."""
+    columns = truth.indices, decided.labels[mark_true(decided, truth)], decided.labels
+    return LabelCounts(*(np.bincount(labels, minlength=truth.n_labels) for labels in columns))
 
 
 def f_scores(counts: I64, empty: EmptyConvention) -> F64:

@@ -4,15 +4,17 @@ from typing import Any
 
 import numpy as np
 
-from model_store.compiled.handles import F32, I64, Bools
+from model_store.compiled.handles import I64
 from model_store.names import NameTable, name_of
 from service.base.rows import LabelRows
-from service.evaluation.fmeasure import USUAL_EMPTY, EmptyConvention, LabelCounts, count_labels
-from service.evaluation.probabilities import calibration_error, reliability
+from service.evaluation.fmeasure import EmptyConvention, LabelCounts
+from service.evaluation.probabilities import ReliabilityBin, calibration_error
 from service.evaluation.ranking import KS, RECALL_K, PredictedRows, mark_true, ranks_of
 
 STARTS = (0, 1, 10, 100, 1000)
 """The training rows at which bands begin."""
+
+BANDS = ("0", "1-9", "10-99", "100-999", "1000+")
 
 Band = dict[str, str | int | float | None]
 """A band's figures by name; None for a share of nothing."""
@@ -27,7 +29,7 @@ def frequency_bands(
 ) -> list[Band] | None:
     """Return the figures of each band that has labels, the rarest first; shares in percent.
 
-    band     its numbers of training rows: "0", "1-9", "10-99", "100-999" or "1000+"
+    band     its numbers of training rows, one of BANDS
     labels   how many there are; support: how often they are true
     P@k      of the band's labels among the first k of all rows, the share that is true
     R@5      of the band's true labels, the share among the first 5 of their row
@@ -45,11 +47,12 @@ def frequency_bands(
     for band in np.unique(band_of).tolist():
         members, here = band_of == band, predicted_in == band
         support = int(counts.support[members].sum())
-        shares = {f"P@{k}": _percent(is_true[here & (rank < k)]) for k in KS}
+        firsts = {k: is_true[here & (rank < k)] for k in KS}
+        shares = {f"P@{k}": 100.0 * float(of.mean()) if len(of) else None for k, of in firsts.items()}
         hits = int(is_true[here & (rank < RECALL_K)].sum())
         found.append(
             {
-                "band": _name(band),
+                "band": BANDS[band],
                 "labels": int(members.sum()),
                 "support": support,
                 **shares,
@@ -58,19 +61,6 @@ def frequency_bands(
             }
         )
     return found
-
-
-def _percent(are_true: Bools) -> float | None:
-    return 100.0 * float(are_true.mean()) if len(are_true) else None
-
-
-def _name(band: int) -> str:
-    """Return what a band is called: the numbers of training rows that its labels have."""
-    first = STARTS[band]
-    if band + 1 == len(STARTS):
-        return f"{first}+"
-    last = STARTS[band + 1] - 1
-    return str(first) if first == last else f"{first}-{last}"
 
 
 LABELS_MAX = 1000
@@ -83,31 +73,17 @@ _DIGITS = 6
 
 
 def kept_figures(
-    ranked: PredictedRows,
-    scores: F32,
-    decided: PredictedRows,
-    truth: LabelRows,
-    names: NameTable,
-    training_rows: I64 | None,
+    counts: LabelCounts, bins: list[ReliabilityBin], bands: list[Band] | None, names: NameTable
 ) -> dict[str, Any]:
     """Return the figures that a version keeps, as JSON takes them.
 
-    rows               how many rows were measured
-    bands              see `frequency_bands`; None without `training_rows`
+    bands              see `frequency_bands`
     calibration_error  from 0 to 1, None without a prediction; reliability: the bins behind it
     labels             {label, support, hits, predicted} of the labels that are true most often, at most
                        LABELS_MAX; of equals the smaller id first
     labels_true        how many labels are true in some row
-
-    ranked, scores  the first labels of each row, and float32[..] their scores
-    decided         the labels that reach their threshold
-    training_rows   int64[K], the training rows of each label
     """
-    counts = count_labels(decided, truth)
-    bins = reliability(scores, mark_true(ranked, truth))
-    bands = frequency_bands(ranked, counts, truth, training_rows, USUAL_EMPTY)
     return {
-        "rows": truth.n_rows,
         "bands": bands and [{key: _rounded(value) for key, value in band.items()} for band in bands],
         "calibration_error": _rounded(calibration_error(bins)),
         "reliability": [{key: _rounded(value) for key, value in each._asdict().items()} for each in bins],

@@ -17,6 +17,7 @@ import numpy as np
 from model_store.compiled.handles import I32, I64
 from model_store.ensemble import TreeEnsemble, levels_of
 from service.base.rows import LabelRows, ranges
+from service.evaluation.ranking import rows_of
 from service.evaluation.tree_criteria import (
     FLAT_WEIGHT_BYTES,
     WEIGHT_BYTES,
@@ -58,7 +59,9 @@ def forest_report(ensemble: TreeEnsemble, train: Reached, test: Reached | None =
     At most _TREES_MAX trees and _DEPTHS_MAX depths are told. A row that several leaves of a tree receive
     counts in each. Cost: some passes over (row, node, label).
     """
-    tree_of = _from_above(ensemble, np.arange(len(ensemble.parent)), 0)
+    tree_of = np.arange(len(ensemble.parent))
+    for level in islice(levels_of(ensemble.child_ptr, int(ensemble.child_ptr[0])), 1, None):
+        tree_of[level.start : level.stop] = tree_of[ensemble.parent[level.start : level.stop]]
     trees, curves, lines = [], [], []
     train_pairs = _visits(ensemble, train)
     test_pairs = None if test is None else _visits(ensemble, test)
@@ -83,42 +86,26 @@ def forest_report(ensemble: TreeEnsemble, train: Reached, test: Reached | None =
     }
 
 
-def _from_above(ensemble: TreeEnsemble, values: I64, step: int) -> I64:
-    """Return int64[N]: of each root its value, of each other node that of its parent and `step`."""
-    for level in islice(levels_of(ensemble.child_ptr, int(ensemble.child_ptr[0])), 1, None):
-        values[level.start : level.stop] = values[ensemble.parent[level.start : level.stop]] + step
-    return values
-
-
-class _Pairs(NamedTuple):
-    """Which nodes rows entered, each pair once, by node."""
-
-    node: I64
-    row: I64
-
-
-def _visits(ensemble: TreeEnsemble, reached: Reached) -> _Pairs:
-    """Return the nodes on the ways to the leaves reached."""
-    n_rows, n_nodes = len(reached.ptr) - 1, len(ensemble.parent)
-    row = np.repeat(np.arange(n_rows), np.diff(reached.ptr))
-    node = reached.leaf.astype(np.int64)
-    found = [node * n_rows + row]
-    while len(node):
+def _visits(ensemble: TreeEnsemble, reached: Reached) -> tuple[I64, I64]:
+    """Return the nodes on the ways to the leaves reached, and the rows that entered: by node, a pair once."""
+    n_rows = len(reached.ptr) - 1
+    cells = reached.leaf.astype(np.int64) * n_rows + rows_of(reached.ptr)
+    found = [cells]
+    while len(cells):
+        node, row = np.divmod(cells, n_rows)
         above = ensemble.parent[node].astype(np.int64)
         cells = np.unique((above * n_rows + row)[above >= 0])
-        node, row = cells // max(1, n_rows), cells % max(1, n_rows)
         found.append(cells)
-    cells = np.unique(np.concatenate(found))
-    assert not len(cells) or cells[-1] < n_nodes * n_rows
-    return _Pairs(cells // max(1, n_rows), cells % max(1, n_rows))
+    node, row = np.divmod(np.unique(np.concatenate(found)), n_rows)
+    return node, row
 
 
-def _counts(nodes: I64, pairs: _Pairs, labels: LabelRows) -> NodeCounts:
+def _counts(nodes: I64, visits: tuple[I64, I64], labels: LabelRows) -> NodeCounts:
     """Return how often each label came to each of some nodes, ascending, which are numbered anew."""
-    first, last = np.searchsorted(pairs.node, nodes), np.searchsorted(pairs.node, nodes, "right")
-    sizes = last - first
-    at = ranges(first, sizes)
-    row, node = pairs.row[at], np.repeat(np.arange(len(nodes)), sizes)
+    entered, rows = visits
+    first = np.searchsorted(entered, nodes)
+    sizes = np.searchsorted(entered, nodes, "right") - first
+    row, node = rows[ranges(first, sizes)], np.repeat(np.arange(len(nodes)), sizes)
     carried = labels.take(row)
     at_node = np.repeat(node, np.diff(carried.indptr))
     return counts_of(len(nodes), at_node, carried.indices, np.ones(len(at_node)))
@@ -128,20 +115,14 @@ def _mean_curve(curves: list[dict[str, Any]]) -> list[dict[str, float]]:
     """Return lines of a growing number of splits; a tree that has no more of them stays as it ends."""
     most = max(len(curve["splits"]) for curve in curves) - 1
     points = np.unique(np.concatenate([[0], np.geomspace(1, max(1, most), _POINTS).astype(np.int64)]))
-    names = [name for name in curves[0] if name != "splits"]
-    return [
-        {
-            "splits": int(point),
-            **_rounded(
-                {
-                    name: float(np.mean([curve[name][min(point, len(curve[name]) - 1)] for curve in curves]))
-                    for name in names
-                }
-            ),
+    found = []
+    for point in points[points <= most].tolist():
+        means = {
+            name: float(np.mean([curve[name][min(point, len(curve[name]) - 1)] for curve in curves]))
+            for name in curves[0]
         }
-        for point in points
-        if point <= most
-    ]
+        found.append({**_rounded(means), "splits": point})
+    return found
 
 
 def _mean_lines(lines: list[list[dict[str, float]]]) -> list[dict[str, float]]:
@@ -177,10 +158,13 @@ def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:
 
     Cost: a pass over the blocks and the weights.
     """
-    used = _features_used(ensemble)
-    depth = _from_above(ensemble, np.zeros(len(ensemble.parent), np.int64), 1)
+    chunk = np.repeat(np.arange(len(ensemble.directory)), np.diff(ensemble.block_ptr))
+    of_chunks = np.bincount(chunk, np.bitwise_count(ensemble.blocks[:, 0]), len(ensemble.directory))
+    used = np.zeros(len(ensemble.parent), np.int64)  # features of each inner node's chunk
+    used[ensemble.node_chunk >= 0] = of_chunks.astype(np.int64)
     n_children = np.diff(ensemble.child_ptr)
     n_trees = int(ensemble.child_ptr[0])
+    depth = depths(ensemble.child_ptr, n_trees)
     alpha = used / np.maximum(1, used[ensemble.parent])  # equation 44, below the roots
     lines = []
     for d in range(min(_DEPTHS_MAX, int(depth[n_children > 0].max(initial=-1)) + 1)):
@@ -206,12 +190,3 @@ def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:
         "stored_to_ovr": round(n_bytes / max(1, ovr_bytes), 5),
         "depths": lines,
     }
-
-
-def _features_used(ensemble: TreeEnsemble) -> I64:
-    """Return int64[N]: the features of each inner node's chunk; 0 at leaves."""
-    chunk = np.repeat(np.arange(len(ensemble.directory)), np.diff(ensemble.block_ptr))
-    per_chunk = np.bincount(chunk, np.bitwise_count(ensemble.blocks[:, 0]), len(ensemble.directory))
-    used = np.zeros(len(ensemble.parent), np.int64)
-    used[ensemble.node_chunk >= 0] = per_chunk.astype(np.int64)
-    return used

@@ -27,7 +27,9 @@ def fit_calibration(scores: F32, are_true: Bools) -> Calibration:
     scores, are_true  float32[n] in [0, 1], bool[n]; n >= 1
     Cost: a sort. Deterministic.
     """
-    values, n, hits = _by_score(scores, are_true)
+    distinct, place = np.unique(scores, return_inverse=True)
+    values, n = distinct.astype(np.float64), np.bincount(place).astype(np.float64)
+    hits = np.bincount(place, are_true).astype(np.float64)
     starts = _joined(pooled(hits, n), n)
     n_block = np.add.reduceat(n, starts)
     x = np.add.reduceat(n * values, starts) / n_block
@@ -42,13 +44,6 @@ def apply_calibration(calibration: Calibration, scores: F32) -> F32:
     found = np.empty(len(scores), np.float32)
     calibrate_scores((calibration.x, calibration.y), scores, found)
     return found
-
-
-def _by_score(scores: F32, are_true: Bools) -> tuple[F64, F64, F64]:
-    """Return the distinct scores, ascending, and of each how many predictions and true ones there are."""
-    values, place = np.unique(scores, return_inverse=True)
-    n, hits = np.bincount(place).astype(np.float64), np.bincount(place, are_true).astype(np.float64)
-    return values.astype(np.float64), n, hits
 
 
 def pooled(hits: F64, n: F64) -> I64:
@@ -176,12 +171,10 @@ class ThresholdSweep:
 
     def points(self, n_true: int) -> list[ThresholdPoint]:
         """Return a point a threshold, ascending; n_true labels are true in all, unknown ones too."""
-        n, hits = self._reaching()
+        n, hits = self._reaching().tolist()
         return [
-            ThresholdPoint(
-                float(threshold), 100.0 * h / m if m else None, 100.0 * h / n_true if n_true else 0.0
-            )
-            for threshold, m, h in zip(_thresholds().tolist(), n.tolist(), hits.tolist(), strict=True)
+            ThresholdPoint(threshold, 100.0 * h / m if m else None, 100.0 * h / n_true if n_true else 0.0)
+            for threshold, m, h in zip(_thresholds().tolist(), n, hits, strict=True)
         ]
 
     def best(self, n_true: int) -> float:

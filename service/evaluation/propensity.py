@@ -1,7 +1,6 @@
 """How likely a true label is to be written down, by how often it occurs."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,25 +11,15 @@ A = 0.55
 B = 1.5
 
 
-class PropensityConstants(NamedTuple):
-    """The constants of a data set, as `propensities` takes them."""
-
-    a: float = A
-    b: float = B
-
-
-USUAL_CONSTANTS = PropensityConstants()
-
-
-def constants_of(parameters: Mapping[str, object]) -> PropensityConstants:
-    """Return the constants that a version was trained with: the defaults where its trainer takes none.
+def constants_of(parameters: Mapping[str, object]) -> tuple[float, float]:
+    """Return a and b, with which a version was trained: the defaults where its trainer takes none.
 
     parameters  of the trainer, as the version's manifest has them
     """
     a, b = parameters.get("propensity_a", A), parameters.get("propensity_b", B)
     if not isinstance(a, int | float) or not isinstance(b, int | float):
-        return USUAL_CONSTANTS
-    return PropensityConstants(float(a), float(b))
+        return A, B
+    return float(a), float(b)
 
 
 def propensities(label_counts: ArrayLike, n_rows: int, a: float = A, b: float = B) -> F64:

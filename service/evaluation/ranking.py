@@ -109,14 +109,9 @@ def ranking_metrics(
     propensities        float64[n_labels] in (0, 1]
     unknown_propensity  of labels that the model does not know
 
-    Raises ValueError when the numbers of rows or labels differ. Memory: O(n). Deterministic.
+    There is a row at least. Raises ValueError when the numbers of rows differ. Memory: O(n). Deterministic.
     """
     labels, unknown, _ = truth
-    n, n_ranked = labels.n_rows, len(ranked.ptr) - 1
-    if not n or n_ranked != n or len(unknown) != n:
-        raise ValueError(f"expected predictions for {max(n, 1)} rows, found {n_ranked}")
-    if len(propensities) != labels.n_labels:
-        raise ValueError(f"expected {labels.n_labels} propensities, found {len(propensities)}")
     k_max = max(*KS, RECALL_K)
     sums, is_true = row_sums(ranked, labels, unknown, k_max)
     weights = 1.0 / np.asarray(propensities, np.float64)

@@ -4,7 +4,7 @@ import numpy as np
 
 from model_store.compiled.handles import I64
 from service.evaluation.fmeasure import USUAL_EMPTY, EmptyConvention, f_measures
-from service.evaluation.propensity import USUAL_CONSTANTS, PropensityConstants, propensities
+from service.evaluation.propensity import A, B, propensities
 from service.evaluation.ranking import PredictedRows, Truth, ranking_metrics
 
 Report = dict[str, float | int | str | None]
@@ -19,7 +19,7 @@ def evaluation_report(
     n_training_rows: int,
     *,
     empty: EmptyConvention = USUAL_EMPTY,
-    constants: PropensityConstants = USUAL_CONSTANTS,
+    constants: tuple[float, float] = (A, B),
 ) -> Report:
     """Return every figure of an evaluation: percentages, `rows`, `empty_label_convention`.
 
@@ -28,9 +28,9 @@ def evaluation_report(
     truth         the true labels
     label_counts  int64[K], training rows of each label, for the propensities; None where nobody knows (models
                   of other libraries): then the propensity-scored figures are None
-    constants     of the propensities
+    constants     of the propensities, a and b
 
-    Raises ValueError when the numbers of rows or labels differ.
+    Raises ValueError when the numbers of rows differ.
     """
     is_known = label_counts is not None and n_training_rows > 0
     if label_counts is None or not is_known:

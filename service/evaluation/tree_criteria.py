@@ -13,13 +13,14 @@ Of a label tree: the labels below its nodes, what it has put together (Learned t
 """
 
 import heapq
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.handles import F64, I32, I64
-from model_store.ensemble import TreeEnsemble
+from model_store.ensemble import TreeEnsemble, levels_of
 
 MODIFIED_GINI_C = 3.0
 """The constant of the modified Gini entropy where a report names none; the paper asks for more than 2."""
@@ -228,12 +229,10 @@ def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
     )
 
 
-def depths(child_ptr: I32) -> I64:
-    """Return int64[n]: the number of edges from the root to each node."""
-    depth = np.zeros(len(child_ptr) - 1, np.int64)
-    for node in np.flatnonzero(np.diff(child_ptr)).tolist():
-        depth[child_ptr[node] : child_ptr[node + 1]] = depth[node] + 1
-    return depth
+def depths(child_ptr: I32, n_roots: int = 1) -> I64:
+    """Return int64[n]: the number of edges from its root to each node."""
+    levels = list(levels_of(child_ptr, n_roots))
+    return np.repeat(np.arange(len(levels)), list(map(len, levels)))
 
 
 def shares_by_depth(child_ptr: I32, used: NDArray[Any], weight: NDArray[Any]) -> F64:
@@ -308,42 +307,21 @@ def tree_labels(
     depth     0: the root alone
     n_labels  of each node, at most
 
-    Cost: O(nodes) for each depth, and a sort of the labels.
+    Cost: a sort of the labels, and for each level their ways up to it.
     """
     leaves = ensemble.label_leaf[tree]
     by_rows = np.argsort(-counts, kind="stable")
-    by_rows = by_rows[leaves[by_rows] >= 0]
-    path = _paths(ensemble, leaves[by_rows], depth)
-    found = []
-    for level in range(depth + 1):
-        at = path[level]
-        for node in np.unique(at[at >= 0]).tolist():
-            if ensemble.node_chunk[node] < 0:
-                continue
-            below = by_rows[at == node]
-            place = _place(ensemble, node, level)
-            found.append(TreeNodeLabels(place, len(below), int(counts[below].sum()), below[:n_labels]))
-    return sorted(found, key=lambda each: each.place)
 
+    def walk(node: int, place: tuple[int, ...], below: I64) -> Iterator[TreeNodeLabels]:
+        yield TreeNodeLabels(place, len(below), int(counts[below].sum()), below[:n_labels])
+        if len(place) == depth:
+            return
+        first, end = ensemble.child_ptr[node : node + 2].tolist()
+        at = leaves[below]
+        while (at >= end).any():  # nodes of deeper levels have greater numbers
+            at = np.where(at >= end, ensemble.parent[at], at)
+        for child in np.unique(at).tolist():
+            if ensemble.node_chunk[child] >= 0:
+                yield from walk(child, (*place, child - first + 1), below[at == child])
 
-def _paths(ensemble: TreeEnsemble, leaves: I32, depth: int) -> list[I64]:
-    """Return for each level down to `depth` the node there on the way to each leaf, -1 below the leaf."""
-    ways = [leaves.astype(np.int64)]
-    while (ways[-1] >= 0).any():
-        ways.append(np.where(ways[-1] >= 0, ensemble.parent[ways[-1]], -1))
-    up = np.array(ways)  # [steps up, leaves], -1 above the root
-    levels = (up >= 0).sum(axis=0) - 1
-    places = np.arange(len(leaves))
-    return [
-        np.where(levels >= level, up[np.maximum(levels - level, 0), places], -1) for level in range(depth + 1)
-    ]
-
-
-def _place(ensemble: TreeEnsemble, node: int, level: int) -> tuple[int, ...]:
-    """Return the positions of the nodes on the way to a node of a level."""
-    steps: list[int] = []
-    for _ in range(level):
-        parent = int(ensemble.parent[node])
-        steps.append(node - int(ensemble.child_ptr[parent]) + 1)
-        node = parent
-    return tuple(reversed(steps))
+    return list(walk(tree, (), by_rows[leaves[by_rows] >= 0]))

@@ -178,11 +178,7 @@ class AskedModel:
         return [pairs[first:last] for first, last in pairwise(ptr.tolist())]
 
     def explain(
-        self,
-        instance: str | Mapping[str, float] | Any,
-        top_r: int | None = None,
-        *,
-        top_k: int | None = None,
+        self, instance: str | Mapping[str, float] | Any, top_r: int | None = None, *, top_k: int | None = None
     ) -> list[dict[str, Any]]:
         """Return the labels of one instance, each with its paths in the trees and the features that counted.
 
@@ -198,7 +194,11 @@ class AskedModel:
         checked = self._instances(instance if has_row else [instance])
         if checked.n_rows != 1:
             raise BadData(f"instance: expected one row, found {checked.n_rows}")
-        one: Any = {checked.kind: checked.rows[0]} if checked.matrix is None else _sparse(checked.matrix)
+        one: dict[str, Any]
+        if checked.matrix is None:
+            one = {checked.kind: checked.rows[0]}
+        else:
+            one = {name: getattr(checked.matrix, name).tolist() for name in ("indices", "values")}
         limits = Limits()
         body = json.dumps({"instances": [one], "top_r": _top(top_r, top_k), "explain": True}).encode()
         if self._served is None:
@@ -225,7 +225,11 @@ class AskedModel:
         checked = self._instances(instances)
         options, ptr = PredictOptions(top_r=min(top_r, n_labels), threshold=at), None
         if chunk_characters is not None:
-            checked, ptr = _in_chunks(checked, chunk_characters)
+            most = check_chunk_characters(chunk_characters, "chunk_characters")
+            if checked.kind != "text":
+                raise BadParameter(f"chunk_characters: expected texts to divide, found {checked.kind}")
+            chunks, ptr = divide(checked.rows, most)
+            checked = checked._replace(rows=chunks)
         rows = self._rows(checked)
 
         def search(rows: SparseRows, wanted: PredictOptions) -> Predictions:
@@ -244,10 +248,7 @@ class AskedModel:
         """Return a threshold, or each label's, float32[K]. Raises BadInput and DatabaseUnavailable."""
         if threshold == TUNED:
             if (found := self._thresholds()) is None:
-                manifest = self._opened.manifest
-                shown = "a model that was trained here"
-                if self._home is not None:
-                    shown = f"model {manifest.model} version {manifest.version}"
+                shown = "a model that was trained here" if self._home is None else self._opened.manifest.shown
                 raise NotTuned(
                     f"threshold: expected tuned thresholds, found none of {shown}: call tune_thresholds, "
                     "or ask for a number"
@@ -282,11 +283,9 @@ class AskedModel:
             raise BadData(
                 f"instances: expected {expected}, which this model makes its own features of, found a matrix"
             )
-        if np.shape(instances)[-1] != n_features:
-            raise BadData(
-                f"matrix: expected {n_features} columns, as this model was trained on, "
-                f"found {np.shape(instances)[-1]}"
-            )
+        if (found := np.shape(instances)[-1]) != n_features:
+            expected = f"{n_features} columns, as this model was trained on"
+            raise BadData(f"matrix: expected {expected}, found {found}")
 
     def _rows(self, checked: InMemoryInstances) -> SparseRows:
         if checked.kind == "text":
@@ -294,27 +293,12 @@ class AskedModel:
         if checked.kind == "features":
             return self._featurizer.transform_named(checked.rows)
         assert checked.matrix is not None
-        return self._featurizer.transform_csr(
-            checked.matrix.indptr, checked.matrix.indices, checked.matrix.values
-        )
-
-
-def _sparse(rows: SparseRows) -> dict[str, Any]:
-    return {"indices": rows.indices.tolist(), "values": rows.values.tolist()}
+        return self._featurizer.transform_csr(*checked.matrix[:3])
 
 
 def threads_for(threads: int | None, n_rows: int) -> int:
     """Return how many threads rows are given: as many as there are processors where it is not said."""
     return max(1, min(threads or os.cpu_count() or 1, n_rows))
-
-
-def _in_chunks(checked: InMemoryInstances, most: object) -> tuple[InMemoryInstances, I64]:
-    """Return texts in chunks, and where those of each begin and end. Raises BadParameter."""
-    most = check_chunk_characters(most, "chunk_characters")
-    if checked.kind != "text":
-        raise BadParameter(f"chunk_characters: expected texts to divide, found {checked.kind}")
-    chunks, ptr = divide(checked.rows, most)
-    return checked._replace(rows=chunks), ptr
 
 
 def _top(top_r: int | None, top_k: int | None) -> int:

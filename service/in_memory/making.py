@@ -155,7 +155,8 @@ def combine(
     parts = [member._as_member(f"member{number}") for number, member in enumerate(members, 1)]
     check_members(parts, language, concepts is not None)
     with shown_progress(progress) as show:
-        return Model(model_of(combine_dataset(parts, concepts, dataset, near, request, show).draft))
+        draft, _ = combine_dataset(parts, concepts, dataset, near, request, show)
+        return Model(model_of(draft))
 
 
 def load(store: str | PathLike[str], name: str) -> Model:

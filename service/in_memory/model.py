@@ -16,7 +16,6 @@ from service.base.bars import shown_progress
 from service.base.errors import BadParameter
 from service.db.of_store import ready_database
 from service.in_memory.asked import AskedModel, threads_for
-from service.inference.chunks import check_chunk_characters
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.calibrate import calibrated_draft, fit_to_rows, refuse_link
 from service.workflows.compare import CompareRequest, Contender, compare
@@ -62,7 +61,6 @@ class Model(AskedModel):
         threads: int | None = None,
         text_column: TextColumn = None,
         label_column: str | None = None,
-        chunk_characters: int | None = None,
         empty_labels: str = "zero",
         progress: bool = True,
     ) -> dict[str, Any]:
@@ -71,12 +69,12 @@ class Model(AskedModel):
         F-measures are at tuned thresholds, if there are any, else at 0.5. `unknown_labels` is how many labels
         the model does not know, and `unknown_label_names` are the first of them.
 
-        Instances, labels and columns are as for `train`, `chunk_characters` as for `predict`. `empty_labels`
-        is the F of a label never true nor predicted: "zero" as in scikit-learn, "one" as in the papers.
+        Instances, labels and columns are as for `train`. `empty_labels` is the F of a label never true nor
+        predicted: "zero" as in scikit-learn, "one" as in the papers.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         rows = columns_from_memory(instances, labels, text_column, label_column)
-        labelled, at = self._labelled(*rows, chunk_characters), self._thresholds()
+        labelled, at = self._labelled(*rows), self._thresholds()
         n_threads = threads_for(threads, labelled.rows.n_rows)
         with shown_progress(progress) as show:
             return evaluate_rows(self._opened, labelled, n_threads, show, thresholds=at, empty=empty).report
@@ -193,10 +191,8 @@ class Model(AskedModel):
             ThresholdDatabase(database).save(name, version, self._tuned)
         return version
 
-    def _labelled(self, instances: Any, labels: Any, chunk_characters: int | None = None) -> Labelled:
+    def _labelled(self, instances: Any, labels: Any) -> Labelled:
         self._refuse_matrix(instances)
         n_features = self._opened.manifest.n_features
         dataset = dataset_from_memory(instances, labels, self._opened.labels, n_features)
-        if chunk_characters is not None:
-            check_chunk_characters(chunk_characters, "chunk_characters")
-        return labelled_dataset(dataset, self._featurizer, chunk_characters)
+        return labelled_dataset(dataset, self._featurizer)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.arrays import group_of
-from model_store.compiled.handles import F32, Bools
 from model_store.extras import Calibration
 from model_store.manifest import CALIBRATION, DataInfo
 from model_store.origin import ORIGIN, REPORT, json_array, parent_of, read_report
@@ -25,7 +24,7 @@ from service.evaluation.probabilities import (
     fit_calibration,
     reliability,
 )
-from service.evaluation.ranking import mark_true
+from service.evaluation.ranking import mark_true, ranks_of, rows_of
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.workflows.evaluate import F_MEASURES, TOP_R
@@ -91,10 +90,15 @@ def fit_to_rows(model: Model, labelled: Labelled, threads: int, on_progress: OnP
     are_true = mark_true(PredictedRows(found.ptr, found.labels), labelled.labels)
     if not are_true.any():
         raise BadData(f"calibrate: expected rows of which a prediction is true, found none in {n_rows} rows")
-    sizes = np.diff(found.ptr)
-    is_shown = np.arange(len(found.labels)) - np.repeat(found.ptr[:-1], sizes) < TOP_R
-    in_first_half = np.repeat(_half_of(n_rows), sizes)
-    honest = _by_other_half(found.scores, are_true, in_first_half)
+    is_shown = ranks_of(found.ptr) < TOP_R
+    in_half = np.zeros(n_rows, np.bool_)
+    in_half[np.random.default_rng(0).permutation(n_rows)[: n_rows // 2]] = True
+    in_half = in_half[rows_of(found.ptr)]
+    honest = found.scores.copy()
+    for fitted in (in_half, ~in_half):
+        if fitted.any():
+            by_half = fit_calibration(found.scores[fitted], are_true[fitted])
+            honest[~fitted] = apply_calibration(by_half, found.scores[~fitted])
     fit = CalibrationFit(
         fit_calibration(found.scores, are_true),
         source,
@@ -104,23 +108,6 @@ def fit_to_rows(model: Model, labelled: Labelled, threads: int, on_progress: OnP
     )
     on_progress("fit", 1, 1)
     return fit
-
-
-def _half_of(n_rows: int) -> Bools:
-    """Return which rows are in the first half: chosen at random, the same for the same number of rows."""
-    in_first = np.zeros(n_rows, np.bool_)
-    in_first[np.random.default_rng(0).permutation(n_rows)[: n_rows // 2]] = True
-    return in_first
-
-
-def _by_other_half(scores: F32, are_true: Bools, in_first: Bools) -> F32:
-    """Return the scores, those of each half calibrated by a fit to the other; as they are without one."""
-    honest = scores.copy()
-    for fitted in (in_first, ~in_first):
-        if fitted.any():
-            calibration = fit_calibration(scores[fitted], are_true[fitted])
-            honest[~fitted] = apply_calibration(calibration, scores[~fitted])
-    return honest
 
 
 def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any]) -> Draft:

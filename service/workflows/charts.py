@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_SIZE_INCHES = (7.0, 4.5)
-_DPI = 120
-
-
 def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
     """Draw what a report has into PNG files of a directory; return them.
 
@@ -43,29 +39,35 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
     and where there can be no such directory.
     """
     _make_directory(out)
-    drawn = []
-    forest, size = report.get("forest"), report.get("size")
-    if forest:
-        splits, depths = forest["splits"], forest["depths"]
+    charts: list[tuple[str, list[dict[str, float]], str, list[str], str]] = []
+    if forest := report.get("forest"):
+        splits = forest["splits"]
         criteria = ["shannon", "gini", "modified_gini"]
-        drawn.append(_lines(out / "criteria.png", title, splits, "splits", criteria, "entropy of the leaves"))
-        errors = ["error", *(["test_error"] if "test_error" in splits[0] else [])]
-        drawn.append(
-            _lines(out / "error.png", title, splits, "splits", errors, "share of labels not answered")
-        )
-        if depths:
-            names = ["objective", "smaller_side", "purity"]
-            drawn.append(_lines(out / "objective.png", title, depths, "depth", names, "mean over splits"))
+        errors = [name for name in ("error", "test_error") if name in splits[0]]
+        means = ["objective", "smaller_side", "purity"]
+        charts.append(("criteria", splits, "splits", criteria, "entropy of the leaves"))
+        charts.append(("error", splits, "splits", errors, "share of labels not answered"))
+        charts.append(("objective", forest["depths"], "depth", means, "mean over splits"))
     if updates := report.get("training", {}).get("updates"):
         points, names = _points_of(updates)
-        label = "share of J*; of labels"
-        drawn.append(_lines(out / "updates.png", title, points, "rows", names, label))
-    if size:
-        depths = size["depths"]
-        drawn.append(_lines(out / "features.png", title, depths, "depth", ["features_mean"], "features"))
+        charts.append(("updates", points, "rows", names, "share of J*; of labels"))
+    if size := report.get("size"):
         deeper = [line for line in size["depths"] if "alpha" in line]
-        if deeper:
-            drawn.append(_lines(out / "alpha.png", title, deeper, "depth", ["alpha"], "alpha"))
+        charts.append(("features", size["depths"], "depth", ["features_mean"], "features"))
+        charts.append(("alpha", deeper, "depth", ["alpha"], "alpha"))
+    drawn = []
+    for name, points, x, names, y in charts:
+        if not points:
+            continue
+        figure, axes = new_chart()
+        for each in names:
+            at, values = [point[x] for point in points], [point[each] for point in points]
+            axes.plot(at, values, marker=".", label=each.replace("_", " "))
+        axes.set(title=title, xlabel=x, ylabel=y)
+        axes.grid(alpha=0.3)
+        axes.legend()
+        drawn.append(out / f"{name}.png")
+        figure.savefig(drawn[-1])
     return drawn
 
 
@@ -78,12 +80,9 @@ def _make_directory(out: Path) -> None:
         raise BadInput(fault) from error
 
 
-_LEVELS_DRAWN = 3
-
-
 def _points_of(updates: list[dict[str, Any]]) -> tuple[list[dict[str, float]], list[str]]:
     """Return the points of a learned tree's curves, and their names; a level that is not there yet is nan."""
-    n_levels = min(_LEVELS_DRAWN, max(len(update["levels"]) for update in updates))
+    n_levels = min(3, max(len(update["levels"]) for update in updates))
     names = [f"J, level {level}" for level in range(n_levels)]
     points = []
     for update in updates:
@@ -101,26 +100,8 @@ def new_chart() -> tuple[Figure, Axes]:
         raise BadInput(
             f"expected matplotlib to draw with (pip install xylem-serve[report]), found none: {error}"
         ) from error
-    figure = Figure(figsize=_SIZE_INCHES, dpi=_DPI, layout="constrained")
+    figure = Figure(figsize=(7.0, 4.5), dpi=120, layout="constrained")  # inches
     return figure, figure.subplots()
-
-
-def _lines(
-    file: Path, title: str, points: Sequence[dict[str, float]], x: str, names: Sequence[str], y: str
-) -> Path:
-    figure, axes = new_chart()
-    for name in names:
-        values = [point[name] for point in points]
-        axes.plot([point[x] for point in points], values, marker=".", label=name.replace("_", " "))
-    axes.set(title=title, xlabel=x, ylabel=y)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(file)
-    return file
-
-
-_MARKED_PERCENT = (10, 30, 50, 70, 90)
-"""So many hundredths are the thresholds that the curve names."""
 
 
 def draw_bands(bands: Sequence[Band]) -> str:
@@ -160,7 +141,7 @@ def draw_sweep(points: Sequence[ThresholdPoint]) -> str:
     known = [(point, point.precision) for point in points if point.precision is not None]
     axes.plot([point.recall for point, _ in known], [precision for _, precision in known], marker=".")
     for point, precision in known:
-        if round(100 * point.threshold) in _MARKED_PERCENT:
+        if round(100 * point.threshold) in (10, 30, 50, 70, 90):
             axes.annotate(f"{point.threshold:.1f}", (point.recall, precision))
     axes.set(xlabel="recall, percent", ylabel="precision, percent", xlim=(0, 100), ylim=(0, 100))
     axes.grid(alpha=0.3)
@@ -216,7 +197,13 @@ class PageSubject(NamedTuple):
 def prepare_files(table: Path | None, page: Path | None) -> None:
     """Make the directory of a page. Raises BadInput where a file cannot be written: before it is measured."""
     if table is not None:
-        check_label_table(table)
+        if table.suffix not in SUFFIXES:
+            raise BadParameter(f"--per-label: expected a file {' or '.join(SUFFIXES)}, found {table.name!r}")
+        if table.is_dir() or not table.parent.is_dir():
+            found = "a directory" if table.is_dir() else "no such directory"
+            raise BadParameter(
+                f"--per-label: expected a file in a directory that is there, found {found}: {table}"
+            )
     if page is not None:
         new_chart()
         _make_directory(page)
@@ -245,6 +232,24 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
     report = evaluation.report
     title = f"{subject.version} on {subject.data}"
     at = "the tuned thresholds" if report["threshold"] == "tuned" else f"a threshold of {report['threshold']}"
+    bands = ["<p>Nobody knows how often the labels of this version occurred in training.</p>"]
+    if found := report["bands"]:
+        bands = [draw_bands(found), _table(list(found[0]), [tuple(band.values()) for band in found])]
+    reliability, error = ["<p>Nothing was predicted.</p>"], report["calibration_error"]
+    if error is not None:
+        rows = [(f"{each.low:.2f} to {each.high:.2f}", *each[2:]) for each in evaluation.reliability]
+        reliability = [
+            f"<p>The expected calibration error of the first five labels of each row is {error:.3f}: so far "
+            "are score and share of true labels apart, on average.</p>",
+            draw_reliability(evaluation.reliability),
+            _table(("score", "labels", "mean score", "share true"), rows),
+        ]
+    unknown = list_unknown(report)
+    how = f"In macro-F a label that is never true nor predicted counts as {report['empty_label_convention']}"
+    how += f"; those that the model does not know count as zero: {unknown}" if unknown else "."
+    counts = evaluation.counts
+    wrong = counts.support + counts.predicted - 2 * counts.hits
+    worst = [label for label in np.argsort(-wrong, kind="stable")[:LABELS_MAX].tolist() if wrong[label] > 0]
     parts = [
         _HEAD.format(title=escape(title)),
         f"<p>{report['rows']:,} rows. Shares are in percent; labels are decided at {escape(at)}.</p>",
@@ -253,53 +258,19 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
             ("macro-F", "micro-F", "instance-F", "recall@5"),
             [tuple(report[key] for key in ("macro_f", "micro_f", "instance_f", "R@5"))],
         ),
-        f"<p>{escape(_how_macro_f(report))}</p>",
+        f"<p>{escape(how)}</p>",
         *([f"<p>{escape(report['note'])}</p>"] if "note" in report else []),
         "<h2>By frequency of the labels</h2>",
-        *_bands(evaluation),
+        *bands,
         "<h2>Scores against the share of true labels</h2>",
-        *_reliability(evaluation),
+        *reliability,
         "<h2>Precision against recall, one threshold for all labels</h2>",
         draw_sweep(evaluation.sweep),
         "<h2>Labels by which the most decisions went wrong</h2>",
-        _table(COLUMNS, label_lines(subject.names, evaluation, _worst(evaluation))),
+        _table(COLUMNS, label_lines(subject.names, evaluation, worst)),
         "</body>\n</html>\n",
     ]
     return "\n".join(parts)
-
-
-def _how_macro_f(report: dict[str, Any]) -> str:
-    unknown = list_unknown(report)
-    text = f"In macro-F a label that is never true nor predicted counts as {report['empty_label_convention']}"
-    return f"{text}; those that the model does not know count as zero: {unknown}" if unknown else f"{text}."
-
-
-def _bands(evaluation: Evaluation) -> list[str]:
-    bands = evaluation.report["bands"]
-    if bands is None:
-        return ["<p>Nobody knows how often the labels of this version occurred in training.</p>"]
-    return [draw_bands(bands), _table(list(bands[0]), [tuple(band.values()) for band in bands])]
-
-
-def _reliability(evaluation: Evaluation) -> list[str]:
-    bins, error = evaluation.reliability, evaluation.report["calibration_error"]
-    if error is None:
-        return ["<p>Nothing was predicted.</p>"]
-    rows = [(f"{each.low:.2f} to {each.high:.2f}", *each[2:]) for each in bins]
-    return [
-        f"<p>The expected calibration error of the first five labels of each row is {error:.3f}: so far are "
-        "score and share of true labels apart, on average.</p>",
-        draw_reliability(bins),
-        _table(("score", "labels", "mean score", "share true"), rows),
-    ]
-
-
-def _worst(evaluation: Evaluation) -> list[int]:
-    """Return the labels with the most misses and false predictions, of equals by id."""
-    counts = evaluation.counts
-    wrong = counts.support + counts.predicted - 2 * counts.hits
-    order = np.argsort(-wrong, kind="stable")[:LABELS_MAX]
-    return [int(i) for i in order if wrong[i] > 0]
 
 
 def _table(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
@@ -321,21 +292,9 @@ COLUMNS = ("label", "support", "hits", "precision", "recall", "F", "threshold")
 predicted."""
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
-_PERCENT_DIGITS = 4
 
 LabelLine = tuple[str, int, int, float | None, float | None, float | None, float]
 """The values of COLUMNS for a label."""
-
-
-def check_label_table(file: Path) -> None:
-    """Raise BadParameter where no such file can be written: before anything is measured."""
-    if file.suffix not in SUFFIXES:
-        raise BadParameter(f"--per-label: expected a file {' or '.join(SUFFIXES)}, found {file.name!r}")
-    if file.is_dir() or not file.parent.is_dir():
-        found = "a directory" if file.is_dir() else "no such directory"
-        raise BadParameter(
-            f"--per-label: expected a file in a directory that is there, found {found}: {file}"
-        )
 
 
 def label_lines(
@@ -369,4 +328,4 @@ def write_label_table(file: Path, lines: Iterable[LabelLine]) -> None:
 
 
 def _percent(part: int, whole: int) -> float | None:
-    return round(100.0 * part / whole, _PERCENT_DIGITS) if whole else None
+    return round(100.0 * part / whole, 4) if whole else None

@@ -15,7 +15,7 @@ from service.base.errors import BadParameter
 from service.base.rows import Dataset
 from service.evaluation.ranking import KS, PredictedRows, Truth, ranking_metrics
 from service.executors.local import Crew
-from service.features import Featurizer, fit_featurizer, parameters_of
+from service.features import fit_featurizer, parameters_of
 from service.features.parameters import PARAMETERS, AutoParameters, FeatureParameters
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
@@ -150,19 +150,14 @@ def _try(
         np.ones(held.labels.n_labels),
     )
     precision = sum(figures[f"P@{k}"] for k in KS) / len(KS)
-    features_us = _us_of(featurizer, held.texts[:_TIMED_TEXTS])
-    total_us = round(features_us + search_us, 1)
-    return Tried(name, round(precision, 2), total_us, round(features_us, 1), featurizer.n_features)
-
-
-def _us_of(featurizer: Featurizer, texts: list[str]) -> float:
-    """Return the median time from one text to its row, in microseconds."""
     taken = []
-    for text in texts:
+    for text in held.texts[:_TIMED_TEXTS]:
         start = time.perf_counter()
         featurizer.transform_texts([text])
         taken.append(time.perf_counter() - start)
-    return 1e6 * median(taken)
+    features_us = 1e6 * median(taken)
+    total_us = round(features_us + search_us, 1)
+    return Tried(name, round(precision, 2), total_us, round(features_us, 1), featurizer.n_features)
 
 
 def trial_model(trained: Trained, n_labels: int, n_features: int, trainer: str = TRAINER) -> Model:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset, offsets
 from service.datasets import read_dataset
-from service.evaluation.ranking import PredictedRows
+from service.evaluation.ranking import PredictedRows, rows_of
 from service.inference.combined_predictor import CombinedPredictor
 from service.inference.predictors import make_predictor
 from service.vocabulary.concepts import Concepts, read_concepts
@@ -89,17 +89,6 @@ class CombineRequest:
     made_for: str | None = None
 
 
-class Combined(NamedTuple):
-    """What can be published, and what is told of it.
-
-    report  by folds of the rows: "members", the figures of each alone, and "combined"; "folds", "rows",
-            "ranker"; "warnings"
-    """
-
-    draft: Draft
-    report: dict[str, Any]
-
-
 def combine_and_publish(
     store: Store, model: str, request: CombineRequest, on_progress: OnProgress = no_progress
 ) -> dict[str, Any]:
@@ -115,12 +104,18 @@ def combine_and_publish(
     if request.vocabulary is not None and store.label_info(model) is None:
         info = read_label_info(request.vocabulary, request.by, request.language)
     members = [store.open(name, reference) for name, reference in request.members]
-    made = combine_members(members, request, on_progress)
-    arrays, files = made.draft.extra, {}
+    concepts = None
+    if request.vocabulary is not None:
+        concepts = read_concepts(request.vocabulary, request.language, request.by)
+    check_members(members, request.language, concepts is not None)
+    dataset = read_dataset(request.data, columns=request.columns, on_progress=partial(on_progress, "read"))
+    trained_on = None if request.rerank is None else read_dataset(request.rerank, columns=request.columns)
+    draft, report = combine_dataset(members, concepts, dataset, trained_on, request, on_progress)
+    arrays, files = draft.extra, {}
     for number, member in enumerate(members):
         files.update(store.files_of(member, arrays, member_prefix(number)))
     origin = {"members": [parent_of(member.manifest) for member in members], **request.origin}
-    draft = replace(made.draft, extra={**arrays, **origin_arrays(origin, request.made_for)}, files=files)
+    draft = replace(draft, extra={**arrays, **origin_arrays(origin, request.made_for)}, files=files)
     on_progress("publish", 0, 1)
     manifest = store.publish(model, draft, latest=request.latest)
     if info is not None:
@@ -131,21 +126,8 @@ def combine_and_publish(
         "version": manifest.version,
         "model_bytes": manifest.model_bytes,
         "labels": manifest.n_labels,
-        **made.report,
+        **report,
     }
-
-
-def combine_members(
-    members: Sequence[Model], request: CombineRequest, on_progress: OnProgress = no_progress
-) -> Combined:
-    """Return the combination of opened versions. Raises BadInput. Deterministic."""
-    concepts = None
-    if request.vocabulary is not None:
-        concepts = read_concepts(request.vocabulary, request.language, request.by)
-    check_members(members, request.language, concepts is not None)
-    dataset = read_dataset(request.data, columns=request.columns, on_progress=partial(on_progress, "read"))
-    trained_on = None if request.rerank is None else read_dataset(request.rerank, columns=request.columns)
-    return combine_dataset(members, concepts, dataset, trained_on, request, on_progress)
 
 
 def combine_dataset(
@@ -155,10 +137,15 @@ def combine_dataset(
     trained_on: Dataset | None,
     request: CombineRequest,
     on_progress: OnProgress = no_progress,
-) -> Combined:
-    """Do as `combine_members`, with concepts and rows that are at hand: its request's files are passed over.
+) -> tuple[Draft, dict[str, Any]]:
+    """Return the combination of opened versions, which can be published, and what is told of it.
+
+    That is, by folds of the rows: "members", the figures of each alone, and "combined"; "rows", "ranker",
+    "warnings". The files that the request names are passed over: concepts and rows are at hand.
 
     trained_on  the rows that the first member was trained on: near ones rank candidates, if that gains
+
+    Raises BadInput. Deterministic.
     """
     if request.ranker not in RANKERS:
         raise BadParameter(f"ranker: expected one of {', '.join(RANKERS)}, found {request.ranker[:40]!r}")
@@ -174,7 +161,12 @@ def combine_dataset(
         names = NamesToMatch(concepts, parameters, count_words(dataset.texts, parameters))
     parts = combined_parts(members, names, request.candidates, request.beam_width)
     if trained_on is not None:
-        parts = _with_near(parts, trained_on, request.seed)
+        labels = renumbered(trained_on, parts.labels).labels
+        parts = replace(parts, near=near_of(members[0], trained_on, labels, request.seed))
+        if trained_on.sha256 != members[0].manifest.data.sha256:
+            shown = members[0].manifest.shown
+            warning = f"{trained_on.source}, whose rows rank candidates, is not what {shown} was trained on"
+            parts = replace(parts, warnings=[*parts.warnings, warning])
     trial = model_of(parts.draft(no_ranker(parts), request.seed, {}))
     on_progress("features", 0, 1)
     labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
@@ -182,21 +174,9 @@ def combine_dataset(
     return _fitted(parts, trial, labelled, request, on_progress)
 
 
-def _with_near(parts: CombinedParts, dataset: Dataset, seed: int) -> CombinedParts:
-    """Return the parts with near rows of what the first member was trained on. Raises BadInput."""
-    member, warnings = parts.members[0], list(parts.warnings)
-    if dataset.sha256 != member.manifest.data.sha256:
-        warnings.append(
-            f"{dataset.source}, whose rows rank candidates, is not what {member.manifest.shown} "
-            "was trained on"
-        )
-    labels = renumbered(dataset, parts.labels).labels
-    return replace(parts, near=near_of(member, dataset, labels, seed), warnings=warnings)
-
-
 def _fitted(
     parts: CombinedParts, trial: Model, labelled: Labelled, request: CombineRequest, on_progress: OnProgress
-) -> Combined:
+) -> tuple[Draft, dict[str, Any]]:
     """Return the combination with a ranker that is fitted to labelled rows of the trial."""
     kind = request.ranker
     if kind == "auto":
@@ -234,15 +214,14 @@ def _fitted(
         metrics=report["combined"],
         extra={**draft.extra, REPORT: json_array(REPORT, told)},
     )
-    return Combined(draft, {**report, "warnings": warnings})
+    return draft, {**report, "warnings": warnings}
 
 
 def _of_member(found: Candidates, number: int) -> PredictedRows:
     """Return the ranking of a member alone."""
     own = found.features[:, len(MEMBER_FEATURES) * number :]
     is_own = own[:, 2] > 0
-    rows = np.repeat(np.arange(len(found.ptr) - 1), np.diff(found.ptr))[is_own]
-    ptr = offsets(np.bincount(rows, minlength=len(found.ptr) - 1))
+    ptr = offsets(np.bincount(rows_of(found.ptr)[is_own], minlength=len(found.ptr) - 1))
     part = Candidates(ptr, found.labels[is_own], found.features[is_own], found.are_true[is_own])
     return best_of(part, -own[is_own, 1].astype(np.float64))
 

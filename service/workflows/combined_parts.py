@@ -145,12 +145,11 @@ def combined_parts(
     if n_retired:
         warnings.append(f"{n_retired} of the members' labels are deprecated concepts: they are left out")
     counts, n_rows = _counted(members, maps, len(labels))
-    arrays: Mapping[str, NDArray[Any]] = {}
+    arrays, parameters, n_named = dict[str, NDArray[Any]](), None, 0
     if names is not None:
-        arrays = build_name_arrays(names.concepts.placed(list(labels)), names.parameters, names.frequencies)
-    n_named = 0 if names is None else len(NAME_FEATURES)
-    proposing = Proposing(candidates, beam_width, n_named, n_concepts)
-    table, parameters = build_names(list(labels)), None if names is None else names.parameters
+        parameters, n_named = names.parameters, len(NAME_FEATURES)
+        arrays = build_name_arrays(names.concepts.placed(list(labels)), parameters, names.frequencies)
+    proposing, table = Proposing(candidates, beam_width, n_named, n_concepts), build_names(list(labels))
     return CombinedParts(members, table, maps, counts, n_rows, proposing, warnings, arrays, parameters)
 
 

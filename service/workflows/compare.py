@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from model_store.compiled.handles import F32, I64
-from model_store.names import NameTable, find_names
+from model_store.names import find_names
 from model_store.version import Model
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData, BadParameter
@@ -15,7 +15,6 @@ from service.evaluation.bootstrap import (
     RESAMPLES,
     RESAMPLES_MAX,
     RESAMPLES_MIN,
-    DecidedLabels,
     DecisionPair,
     compare_rows,
     ones_at,
@@ -80,19 +79,21 @@ def compare(
         raise BadParameter(
             f"resamples: expected {RESAMPLES_MIN} to {RESAMPLES_MAX}, found {request.resamples}"
         )
-    ids = _joined(a.model.labels, b.model.labels)
-    n_new = int((ids >= a.model.labels.n_names).sum())
+    names = b.model.labels
+    ids = find_names(a.model.labels, names.utf8, names.offsets).astype(np.int64)
+    n_new = int((ids < 0).sum())
+    ids[ids < 0] = a.model.labels.n_names + np.arange(n_new)  # those that a does not know follow its own
     _check_windows(a, b, n_new)
     untuned = [side.model.manifest.shown for side in (a, b) if side.thresholds is None]
     sides = [
         _predicted(side, not untuned, request, on_progress, labelled)
         for side, labelled in zip((a, b), rows or (None, None), strict=True)
     ]
-    _check_rows(sides[0], sides[1], request.data)
-    figures = [row_figures(side.ranked, side.labelled.truth) for side in sides]
+    _check_rows(sides, request.data)
+    of_a, of_b = (row_figures(side.ranked, side.labelled.truth) for side in sides)
     found = compare_rows(
-        figures[0],
-        figures[1],
+        of_a,
+        of_b,
         None if untuned else _decisions(sides[0], sides[1], ids, n_new, request.empty),
         request.resamples,
         request.seed,
@@ -117,24 +118,15 @@ def compare(
     }
 
 
-def _joined(a: NameTable, b: NameTable) -> I64:
-    """Return ids for the labels of b: a's for those that a knows, the next ones for the others."""
-    ids = find_names(a, b.utf8, b.offsets).astype(np.int64)
-    is_new = ids < 0
-    ids[is_new] = a.n_names + np.arange(int(is_new.sum()))
-    return ids
-
-
 def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
     """Raise BadData where rows are words: another vocabulary makes other true labels of the same text."""
     kinds = [side.model.manifest.features["kind"] for side in (a, b)]
-    if ContextParameters.kind in kinds:
-        same = n_new == 0 and a.model.labels.n_names == b.model.labels.n_names
-        if not same or kinds[0] != kinds[1]:
-            raise BadData(
-                f"expected two models of next words that know the same words, found "
-                f"{a.model.manifest.shown} and {b.model.manifest.shown}"
-            )
+    same = n_new == 0 and a.model.labels.n_names == b.model.labels.n_names and kinds[0] == kinds[1]
+    if ContextParameters.kind in kinds and not same:
+        raise BadData(
+            f"expected two models of next words that know the same words, found "
+            f"{a.model.manifest.shown} and {b.model.manifest.shown}"
+        )
 
 
 def _predicted(
@@ -162,29 +154,26 @@ def _predicted(
     return _Side(labelled, PredictedRows(ranked.ptr, ranked.labels), decided)
 
 
-def _check_rows(a: _Side, b: _Side, data: Path) -> None:
+def _check_rows(sides: list[_Side], data: Path) -> None:
     """Raise BadData unless both versions read the file as the same rows with as many true labels."""
-    n_true = [np.diff(side.labelled.labels.indptr) + side.labelled.unknown for side in (a, b)]
-    if not np.array_equal(n_true[0], n_true[1]):
+    a, b = (np.diff(side.labelled.labels.indptr) + side.labelled.unknown for side in sides)
+    if not np.array_equal(a, b):
         raise BadData(
-            f"{data}: expected rows that both models read alike, found {len(n_true[0])} rows with "
-            f"{int(n_true[0].sum())} labels, and {len(n_true[1])} with {int(n_true[1].sum())}"
+            f"{data}: expected rows that both models read alike, found {len(a)} rows with {int(a.sum())} "
+            f"labels, and {len(b)} with {int(b.sum())}"
         )
 
 
 def _decisions(a: _Side, b: _Side, ids: I64, n_new: int, empty: EmptyConvention) -> DecisionPair:
     """Return the decisions of both over the labels that either knows; `ids` are those of b's labels."""
-    labels = a.labelled.labels
-    of_a, shape = np.arange(labels.n_labels), (labels.n_labels + n_new, labels.n_rows)
-    true = [
-        ones_at(rows_of(side.labelled.labels.indptr), named[side.labelled.labels.indices], shape)
-        for side, named in ((a, of_a), (b, ids))
-    ]
-    return DecisionPair(_decided(a, of_a, shape), _decided(b, ids, shape), true[0].maximum(true[1]), empty)
-
-
-def _decided(side: _Side, ids: I64, shape: tuple[int, int]) -> DecidedLabels:
-    assert side.decided is not None
-    rows, labels = rows_of(side.decided.ptr), ids[side.decided.labels]
-    is_true = mark_true(side.decided, side.labelled.labels)
-    return DecidedLabels(ones_at(rows[is_true], labels[is_true], shape), ones_at(rows, labels, shape))
+    n_rows, n_labels = a.labelled.n_rows, a.labelled.labels.n_labels
+    hits, predicted, true = [], [], []
+    for side, named in ((a, np.arange(n_labels)), (b, ids)):
+        assert side.decided is not None
+        labels, decided = side.labelled.labels, side.decided
+        is_true, shape = mark_true(decided, labels), (n_labels + n_new, n_rows)
+        rows, of = rows_of(decided.ptr), named[decided.labels]
+        hits.append(ones_at(rows[is_true], of[is_true], shape))
+        predicted.append(ones_at(rows, of, shape))
+        true.append(ones_at(rows_of(labels.indptr), named[labels.indices], shape))
+    return DecisionPair(hits, predicted, true[0].maximum(true[1]), empty)

@@ -1,7 +1,7 @@
 """Measure a version on a labelled file."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -11,10 +11,11 @@ from model_store.compiled.handles import F32
 from model_store.extras import has_rerank
 from model_store.manifest import has_calibration
 from model_store.version import Model
+from service.base.rows import SparseRows
 from service.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows, Report, evaluation_report
 from service.evaluation.fmeasure import LabelCounts, count_labels
 from service.evaluation.fmeasure import empty_convention as empty_convention
-from service.evaluation.kept_figures import frequency_bands, kept_figures
+from service.evaluation.kept_figures import Band, frequency_bands, kept_figures
 from service.evaluation.probabilities import LEAST_THRESHOLD as LEAST_THRESHOLD
 from service.evaluation.probabilities import (
     ReliabilityBin,
@@ -26,8 +27,7 @@ from service.evaluation.probabilities import (
 from service.evaluation.propensity import constants_of
 from service.evaluation.ranking import mark_true
 from service.inference.answering import Predictions
-from service.inference.chunks import CHUNK_LABELS
-from service.inference.parts import joined, labels_of, predict_chunked_parts, predict_parts
+from service.inference.parts import predict_all, predict_parts
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
@@ -89,21 +89,20 @@ def evaluate_rows(
 
     `sweep` asks for the precision and recall of one threshold for all labels, which is an exact search more.
     """
-    report, predictor, ranked, decided = _measure(model, labelled, threads, on_progress, thresholds, empty)
-    counts = count_labels(decided, labelled.labels)
-    ranking = PredictedRows(ranked.ptr, ranked.labels)
-    bins = reliability(ranked.scores, mark_true(ranking, labelled.labels))
-    bands = frequency_bands(ranking, counts, labelled.labels, model.arrays.get("labels/counts"), empty)
+    predictor = make_predictor(model)
+    figures, counts, bins, bands = _measure(
+        predictor, model, labelled, threads, on_progress, thresholds, empty
+    )
     note = note_on(model) if thresholds is None else None
     at = np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32) if thresholds is None else thresholds
     return Evaluation(
         {
-            **report,
+            **figures,
             "bands": bands,
             "unknown_labels": len(labelled.unknown_names),
             "unknown_label_names": list(labelled.unknown_names[:NAMES_MAX]),
             "calibration_error": calibration_error(bins),
-            "us_per_row": _us_per_row(predictor, labelled, on_progress),
+            "us_per_row": _us_per_row(predictor, labelled.rows, on_progress),
             "threshold": THRESHOLD_UNTUNED if thresholds is None else "tuned",
             **({"note": note} if note else {}),
         },
@@ -160,80 +159,66 @@ def valid_figures(
 
     Its metrics are all that are in percent, but for F-measures of a version that re-ranks: see RERANKED.
     """
-    report, _, ranked, decided = _measure(model, valid, threads, on_progress, thresholds, USUAL_EMPTY)
+    predictor = make_predictor(model)
+    figures, counts, bins, bands = _measure(
+        predictor, model, valid, threads, on_progress, thresholds, USUAL_EMPTY
+    )
     left_out = F_MEASURES if thresholds is None and note_on(model) else ()
-    metrics = {key: value for key, value in report.items() if type(value) is float and key not in left_out}
-    first = PredictedRows(ranked.ptr, ranked.labels)
-    counts = model.arrays.get("labels/counts")
-    kept = kept_figures(first, ranked.scores, decided, valid.labels, model.labels, counts)
-    return ValidFigures(metrics, {**kept, "threshold": THRESHOLD_UNTUNED})
+    metrics = {key: value for key, value in figures.items() if type(value) is float and key not in left_out}
+    kept = kept_figures(counts, bins, bands, model.labels)
+    return ValidFigures(metrics, {"rows": valid.n_rows, **kept, "threshold": THRESHOLD_UNTUNED})
 
 
 def _measure(
+    predictor: Searcher,
     model: Model,
     labelled: Labelled,
     threads: int,
     on_progress: OnProgress,
     thresholds: F32 | None,
     empty: EmptyConvention,
-) -> tuple[Report, Searcher, Predictions, PredictedRows]:
-    """Return the figures of a version but for its speed, what to measure that with, and the predictions."""
-    predictor = make_predictor(model)
-    ranked = _rank(predictor, labelled, threads)
-    least = THRESHOLD_UNTUNED if thresholds is None else thresholds
-    decided = PredictedRows(*labels_of(_reaching(predictor, labelled, least, threads, "decide", on_progress)))
+) -> tuple[Report, LabelCounts, list[ReliabilityBin], list[Band] | None]:
+    """Return figures in percent, what was decided of each label, reliability, and figures of the bands."""
+    rows, labels, label_counts = labelled.rows, labelled.labels, model.arrays.get("labels/counts")
+    found = predictor.predict(rows, PredictOptions(top_r=TOP_R), threads)
+    ranked = PredictedRows(found.ptr, found.labels)
+    at = THRESHOLD_UNTUNED if thresholds is None else predictor.node_thresholds(thresholds)
+    decided = PredictedRows(
+        *predict_all(predictor, rows, at, threads, lambda done: on_progress("decide", done, rows.n_rows))
+    )
+    counts = count_labels(decided, labels)
     report = evaluation_report(
-        PredictedRows(ranked.ptr, ranked.labels),
+        ranked,
         decided,
         labelled.truth,
-        model.arrays.get("labels/counts"),
+        label_counts,
         model.manifest.data.rows,
         empty=empty,
         constants=constants_of(model.manifest.trainer.parameters),
     )
-    if model.manifest.link == "softmax" and labelled.ptr is None:
+    if model.manifest.link == "softmax":
         report.update(likelihood_report(predictor, labelled))
-    return report, predictor, ranked, decided
-
-
-def _rank(predictor: Searcher, labelled: Labelled, threads: int) -> Predictions:
-    rows, ptr = labelled.rows, labelled.ptr
-    if ptr is None:
-        return predictor.predict(rows, PredictOptions(top_r=TOP_R), threads)
-    return joined(predict_chunked_parts(predictor, rows, ptr, TOP_R, None, threads, lambda done: None))
-
-
-def _reaching(
-    predictor: Searcher,
-    labelled: Labelled,
-    least: F32 | float,
-    threads: int,
-    phase: str,
-    on_progress: OnProgress,
-) -> Iterator[Predictions]:
-    """Yield the labels of each row that reach a threshold, or float32[K], each its own, part by part."""
-    rows, ptr = labelled.rows, labelled.ptr
-
-    def on_done(done: int) -> None:
-        on_progress(phase, done, labelled.n_rows)
-
-    if ptr is None:
-        at = least if isinstance(least, float) else predictor.node_thresholds(least)
-        return predict_parts(predictor, rows, lambda: at, threads, on_done)
-    return predict_chunked_parts(predictor, rows, ptr, predictor.n_labels, least, threads, on_done)
+    bins = reliability(found.scores, mark_true(ranked, labels))
+    return report, counts, bins, frequency_bands(ranked, counts, labels, label_counts, empty)
 
 
 def _sweep(
     predictor: Searcher, labelled: Labelled, threads: int, on_progress: OnProgress
 ) -> list[ThresholdPoint]:
-    labels = labelled.labels
+    rows, labels = labelled.rows, labelled.labels
     counting, first = ThresholdSweep(), 0
-    for found in _reaching(predictor, labelled, LEAST_THRESHOLD, threads, "sweep", on_progress):
+    for found in predict_parts(
+        predictor,
+        rows,
+        lambda: LEAST_THRESHOLD,
+        threads,
+        lambda done: on_progress("sweep", done, rows.n_rows),
+    ):
         last = first + len(found.ptr) - 1
         truth = labels.cut(first, last)
         counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), truth))
         first = last
-    return counting.points(len(labels.indices) + int(labelled.unknown.sum()))
+    return counting.points(labelled.n_true)
 
 
 def best_threshold(labelled: Labelled, found: Predictions) -> float:
@@ -243,21 +228,16 @@ def best_threshold(labelled: Labelled, found: Predictions) -> float:
     """
     counting = ThresholdSweep()
     counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), labelled.labels))
-    return counting.best(len(labelled.labels.indices) + int(labelled.unknown.sum()))
+    return counting.best(labelled.n_true)
 
 
-def _us_per_row(predictor: Searcher, labelled: Labelled, on_progress: OnProgress) -> float:
-    """Return the microseconds a row takes in a batch on one thread: the median of a few runs.
-
-    Of a text that is divided, those of the searches of its chunks.
-    """
-    top_r = TOP_R if labelled.ptr is None else min(CHUNK_LABELS, predictor.n_labels)
-    rows, options = labelled.rows, PredictOptions(top_r=top_r)
+def _us_per_row(predictor: Searcher, rows: SparseRows, on_progress: OnProgress) -> float:
+    """Return the microseconds a row takes in a batch on one thread: the median of a few runs."""
     seconds: list[float] = []
     while len(seconds) < _REPEATS and sum(seconds) < _SECONDS_MAX:
         on_progress("time", len(seconds), _REPEATS)
         start = time.perf_counter()
-        predictor.predict(rows, options)
+        predictor.predict(rows, PredictOptions(top_r=TOP_R))
         seconds.append(time.perf_counter() - start)
     on_progress("time", _REPEATS, _REPEATS)
-    return 1e6 * median(seconds) / labelled.n_rows
+    return 1e6 * median(seconds) / rows.n_rows

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, tee
 from pathlib import Path
@@ -13,8 +12,7 @@ import numpy as np
 from model_store.compiled.handles import I32, I64
 from model_store.manifest import DataInfo
 from model_store.names import NameTable, build_names
-from service.base.errors import BadData
-from service.base.rows import Dataset, SparseRows, offsets
+from service.base.rows import Dataset, SparseRows
 from service.datasets.files import source_of
 from service.datasets.parts import DataStream
 from service.datasets.reader import blocks_of_texts, open_texts
@@ -27,15 +25,11 @@ from service.trainers.source import Census, Reads, TrainingSet
 from service.workflows.choose_features import FeatureChoice
 from service.workflows.labelled import OnProgress
 
-RAW_IDS_MAX = 1 << 24
-"""Feature ids of standard input with features.kind=raw are below this."""
-
 
 class FileSource:
     """A RowSource over a file, or over standard input, whose rows are seen once.
 
-    Texts and names of features are hashed; ids stay as they are. On standard input names are ids in decimals
-    with features.kind=raw. Label ids follow the names sorted by bytes.
+    Texts and names of features are hashed; ids stay as they are. Label ids follow the names sorted by bytes.
 
     The first pass over a file is made when the census is first asked for. After it `n_empty` says how many
     rows have no feature.
@@ -72,8 +66,7 @@ class FileSource:
     @property
     def featurizer(self) -> Featurizer:
         """Return what makes the rows; the first pass has chosen it."""
-        if self._featurizer is None:
-            raise RuntimeError("expected a first pass over the rows before, found none")
+        assert self._featurizer is not None
         return self._featurizer
 
     @property
@@ -140,44 +133,17 @@ class FileSource:
         """Yield parts and their rows: those of texts in a file are made by the crew, some parts ahead."""
         first = next(parts)  # a file has a row at least
         if first.texts is None or self.reads == "once":
-            n_before = 0
             for part in chain([first], parts):
-                yield part, self._transformed(part, n_before)
-                n_before += part.n_rows
+                n_features = self.stream.n_features  # of ids: later parts may have more
+                if self._featurizer is None or n_features > self._featurizer.n_features:
+                    self._featurizer = streaming_featurizer(part, self._features, n_features)
+                yield part, self._featurizer.transform_dataset(part)
             return
         if self._featurizer is None:
             self._featurizer = streaming_featurizer(first, self._features, 0)
         parts, ahead = tee(chain([first], parts))
         made = self._crew.mapped(MakeRows.by(self._featurizer), (part.texts or [] for part in ahead))
         yield from zip(parts, made, strict=True)
-
-    def _transformed(self, part: Dataset, n_before: int) -> SparseRows:
-        """Return the rows of a part, with n_before rows before it; its features may be more than before."""
-        n_features = self.stream.n_features
-        if self.reads == "once" and part.named is not None and self._features.get("kind") == "raw":
-            part = replace(part, rows=_raw_rows(part.named, n_before), named=None)
-            assert part.rows is not None
-            n_features = part.rows.n_features
-        if self._featurizer is None or n_features > self._featurizer.n_features:
-            self._featurizer = streaming_featurizer(part, self._features, n_features)
-        return self._featurizer.transform_dataset(part)
-
-
-def _raw_rows(named: list[dict[str, float]], first: int) -> SparseRows:
-    """Return the rows whose feature names are ids in decimals; `first` rows went before."""
-    indices: list[int] = []
-    for row, instance in enumerate(named, first + 1):
-        for name in instance:
-            # isdecimal alone takes digits of other scripts too
-            if not (name.isascii() and name.isdecimal() and len(name) < 9 and int(name) < RAW_IDS_MAX):
-                wanted = f"feature ids from 0 to {RAW_IDS_MAX - 1} with features.kind=raw"
-                raise BadData(f"standard input: row {row}: expected {wanted}, found {name[:40]!r}")
-            indices.append(int(name))
-    values = [value for instance in named for value in instance.values()]
-    ids = np.array(indices, np.int32)
-    return SparseRows(
-        offsets(map(len, named)), ids, np.array(values, np.float32), max(indices, default=0) + 1
-    )
 
 
 def _added(sums: I64, more: I64) -> I64:
@@ -264,16 +230,11 @@ class TextSource:
                 counts.update(tokens_of(text))
         if not n_texts:
             raise file.fault(1, "expected at least one row, found none")
-        featurizer = context_of(counts, self._parameters)
-        return _Found(featurizer, _census(featurizer, counts, n_texts), file.sha256)
-
-
-def _census(featurizer: ContextFeaturizer, counts: Counter[str], n_texts: int) -> Census:
-    """Return the counts of the windows: one for each of these words, and one for each text's end."""
-    words = featurizer.words
-    label_rows = np.zeros(words.n_names, np.int64)
-    for word, count in counts.items():
-        label_rows[featurizer.id_of(word)] += count
-    label_rows[featurizer.end] += n_texts
-    n_rows, window = int(label_rows.sum()), featurizer.parameters.window
-    return Census(n_rows, featurizer.n_features, window * n_rows, n_rows, label_rows, window * label_rows)
+        featurizer, window = context_of(counts, self._parameters), self._parameters.window
+        label_rows = np.zeros(featurizer.words.n_names, np.int64)  # windows: one a word, and one a text's end
+        for word, count in counts.items():
+            label_rows[featurizer.id_of(word)] += count
+        label_rows[featurizer.end] += n_texts
+        n = int(label_rows.sum())
+        census = Census(n, featurizer.n_features, window * n, n, label_rows, window * label_rows)
+        return _Found(featurizer, census, file.sha256)

@@ -77,6 +77,7 @@ def make_first_model(
         if outcomes:
             keep(store.open(name, version), database, outcomes)
     sizes = np.diff(test.labels.indptr)
+    n_hits, n_predicted = int(found.counts.hits.sum()), int(found.counts.predicted.sum())
     warnings = list(report.get("warnings", ()))
     if test.n_rows < FEW_ROWS:
         warnings.append(f"only {test.n_rows} rows were held out to measure on: the figures may be chance")
@@ -88,9 +89,9 @@ def make_first_model(
         "labels_a_row": float(sizes.mean()),
         "possible": 100.0 * float(np.minimum(sizes, TOP_R).mean()) / TOP_R,
         "features": report["features"]["chosen"] if are_tried else featurizer.kind,
-        "predicted_a_row": float(found.counts.predicted.sum()) / test.n_rows,
-        "precision": _percent(found.counts.hits.sum(), found.counts.predicted.sum()),
-        "recall": _percent(found.counts.hits.sum(), sizes.sum()),
+        "predicted_a_row": n_predicted / test.n_rows,
+        "precision": 100.0 * n_hits / max(n_predicted, 1),
+        "recall": 100.0 * n_hits / max(int(sizes.sum()), 1),
         **{key: found.report[key] for key in ("P@1", "P@5", "R@5", "micro_f", "threshold", "us_per_row")},
         "warnings": warnings,
     }
@@ -113,7 +114,3 @@ def _parts(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, D
             f"measure on among those of the other {train.n_rows} rows"
         )
     return train, valid, test
-
-
-def _percent(part: Any, whole: Any) -> float:
-    return 100.0 * float(part) / max(float(whole), 1.0)

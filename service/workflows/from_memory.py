@@ -3,14 +3,12 @@
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from model_store.compiled.handles import I32
 from model_store.names import NameTable
 from service.base.errors import BadData, BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows, offsets
@@ -67,16 +65,22 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
     if isinstance(instances, str | bytes | Mapping) or not isinstance(instances, Iterable):
         expected = "a list of texts, a list of mappings, or a matrix"
         raise BadData(f"instances: expected {expected}, found {type(instances).__name__}")
-    rows = list(instances)
+    rows: list[Any] = list(instances)
     first = rows[0] if rows else ""
     kind: Kind = "features" if isinstance(first, Mapping) else "text"
     for i, row in enumerate(rows):
-        if not isinstance(row, Mapping if kind == "features" else str):
+        if kind == "features" and isinstance(row, Mapping):  # numpy's numbers become Python's
+            rows[i] = {name: value.item() if hasattr(value, "item") else value for name, value in row.items()}
+        elif kind == "text" and isinstance(row, str):
+            try:
+                row.encode()
+            except UnicodeEncodeError:
+                wanted = "text that UTF-8 has bytes for"
+                raise BadData(f"row {i}: expected {wanted}, found a lone surrogate") from None
+        else:
             wanted = "a mapping as the rows before" if kind == "features" else "a string"
             raise BadData(f"row {i}: expected {wanted}, found {_shown(row)}")
-        if isinstance(row, str) and not _is_utf8(row):
-            raise BadData(f"row {i}: expected text that UTF-8 has bytes for, found a lone surrogate")
-    return InMemoryInstances(kind, list(map(_plain, rows)) if kind == "features" else rows, None)
+    return InMemoryInstances(kind, rows, None)
 
 
 def dataset_from_memory(
@@ -94,38 +98,22 @@ def dataset_from_memory(
     checked = instances_from_memory(instances, n_features)
     if checked.n_rows == 0:
         raise BadData("instances: expected one at least, found none")
+    said: Any
+    unknown, unknown_names = np.zeros(checked.n_rows, np.int32), list[str]()
     if is_matrix(labels):
-        return _with_matrix(checked, labels, model)
-    rows = label_lists(labels, checked.n_rows)
-    collector = RowCollector(_FromMemory())
-    for number, row in enumerate(rows):
-        if checked.kind == "features":
-            collector.add_named(number, checked.rows[number], row)
-        else:  # rows of a matrix have no text
-            collector.add_text(number, checked.rows[number] if checked.rows else "", row)
-    found = collector.finish(model)
-    dataset = _dataset(checked, found.labels, found.unknown_labels, found.label_names, rows)
-    return replace(dataset, unknown_names=found.unknown_names)
-
-
-def _with_matrix(checked: InMemoryInstances, labels: object, model: NameTable | None) -> Dataset:
-    matrix = _matrix(labels, None if model is None else model.n_names)
-    if matrix.n_rows != checked.n_rows:
-        raise BadData(f"labels: expected {checked.n_rows} rows, as many as instances, found {matrix.n_rows}")
-    if not hasattr(labels, "tocsr") and (matrix.values != 1).any():
-        value = matrix.values[matrix.values != 1][0]
-        raise BadData(
-            f"labels: expected an array of 0 and 1, or a list of labels a row, found {value:g} in it"
-        )
-    keep = offsets(matrix.values != 0)
-    rows = LabelRows(keep[matrix.indptr], matrix.indices[matrix.values != 0], matrix.n_features)
-    names = [str(i) for i in range(rows.n_labels)] if model is None else None
-    return _dataset(checked, rows, np.zeros(rows.n_rows, np.int32), names, rows)
-
-
-def _dataset(
-    checked: InMemoryInstances, labels: LabelRows, unknown: I32, names: list[str] | None, said: object
-) -> Dataset:
+        said = true = _indicated(labels, checked.n_rows, None if model is None else model.n_names)
+        names = [str(i) for i in range(true.n_labels)] if model is None else None
+    else:
+        said = label_lists(labels, checked.n_rows)
+        collector = RowCollector(_FromMemory())
+        for number, row in enumerate(said):
+            if checked.kind == "features":
+                collector.add_named(number, checked.rows[number], row)
+            else:  # rows of a matrix have no text
+                collector.add_text(number, checked.rows[number] if checked.rows else "", row)
+        found = collector.finish(model)
+        true, unknown, names = found.labels, found.unknown_labels, found.label_names
+        unknown_names = list(found.unknown_names)
     return Dataset(
         source=SOURCE,
         sha256=_digest(checked, said),
@@ -133,23 +121,25 @@ def _dataset(
         rows=checked.matrix,
         texts=checked.rows if checked.kind == "text" else None,
         named=checked.rows if checked.kind == "features" else None,
-        labels=labels,
+        labels=true,
         unknown_labels=unknown,
         label_names=names,
+        unknown_names=unknown_names,
     )
 
 
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _plain(features: Mapping[str, Any]) -> dict[str, Any]:
-    """Return features with numbers of Python in place of numpy's."""
-    return {name: value.item() if hasattr(value, "item") else value for name, value in features.items()}
+def _indicated(labels: object, n_rows: int, n_labels: int | None) -> LabelRows:
+    """Return the labels that an indicator matrix says. Raises BadData and BadInstance."""
+    matrix = _matrix(labels, n_labels)
+    if matrix.n_rows != n_rows:
+        raise BadData(f"labels: expected {n_rows} rows, as many as instances, found {matrix.n_rows}")
+    is_set = matrix.values != 0
+    if not hasattr(labels, "tocsr") and (matrix.values[is_set] != 1).any():
+        value = matrix.values[is_set & (matrix.values != 1)][0]
+        raise BadData(
+            f"labels: expected an array of 0 and 1, or a list of labels a row, found {value:g} in it"
+        )
+    return LabelRows(offsets(is_set)[matrix.indptr], matrix.indices[is_set], matrix.n_features)
 
 
 def label_lists(labels: object, n_rows: int) -> list[list[str]]:
@@ -213,9 +203,6 @@ def _shown(value: object) -> str:
     return f"{type(value).__name__} {value!r:.40}{': a missing value' if is_missing else ''}"
 
 
-_SHOWN_MAX = 10
-
-
 def columns_from_memory(
     instances: Any, labels: Any, text_column: TextColumn, label_column: str | None
 ) -> tuple[Any, Any]:
@@ -238,20 +225,17 @@ def columns_from_memory(
         texts = _column(instances, "text_column", text_column)
     else:
         columns = [_column(instances, "text_column", name) for name in text_column]
-        texts = [_joined(number, cells) for number, cells in enumerate(zip(*columns, strict=True))]
+        texts = []
+        for number, cells in enumerate(zip(*columns, strict=True)):
+            for cell in cells:
+                if not isinstance(cell, str):
+                    raise BadData(f"row {number}: expected a string, found {_shown(cell)}")
+            texts.append("\n".join(cells))
     if labels is None and label_column is not None:
         return texts, _column(instances, "label_column", label_column)
     if label_column is not None:
         raise BadParameter("label_column: expected labels or a column of the frame, found both")
     return texts, _labels(labels)
-
-
-def _joined(number: int, cells: Sequence[Any]) -> str:
-    """Return the text of a row's cells. Raises BadData."""
-    for cell in cells:
-        if not isinstance(cell, str):
-            raise BadData(f"row {number}: expected a string, found {_shown(cell)}")
-    return "\n".join(cells)
 
 
 def _labels(labels: Any) -> Any:
@@ -275,8 +259,8 @@ def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
         raise BadData(f"instances: expected a frame whose rows are there, found {kind}: collect it")
     # those of pyarrow's `columns` are values
     names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
-    shown = ", ".join(repr(column)[:42] for column in names[:_SHOWN_MAX]) or "none"
-    more = f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
+    shown = ", ".join(repr(column)[:42] for column in names[:10]) or "none"
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     if name is None:
         raise BadParameter(
             f"{parameter}: expected the name of a column, for {kind} is a frame, found none: "

@@ -107,11 +107,24 @@ def prepare_on(on: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSour
     """Return the rows of a training that goes on, with the version's features and labels. Raises BadInput.
 
     Those of further passes are those of the passes before; or new ones of standard input, whose labels may be
-    new.
+    new. Where labels are added to trees, they are old rows and new ones; new labels come after the others.
     """
     base, request, state = on.base, on.request, on.state
     if state is None:
-        return _prepare_trees(base, request, on_progress)
+        check_base(base, request, "extend" if request.extends else "from")
+        dataset, shown = request.read(on_progress), base.manifest.shown
+        unknown = () if request.extends else renumbered(dataset, base.labels).unknown_names
+        if unknown:
+            raise BadData(
+                f"{dataset.source}: expected labels of {shown}, found {len(unknown)} others, as "
+                f"{unknown[0]!r:.80}: add them by xylem extend"
+            )
+        if not request.extends:
+            return rows_of_base(base, dataset)
+        table, featurizer = _with_new_names(base, dataset), featurizer_of(base)
+        old, warning = _old_rows(base, table, featurizer, request, on_progress)
+        data = join_rows(old, rows_for(dataset, table, featurizer))
+        return PreparedRows(data, table, featurizer, base.manifest.data._replace(rows=data.n_rows), warning)
     if request.data == STDIN and on.chosen.features:
         ids = state.take("ids", "int32", base.manifest.n_labels)
         names, counts = all_names(base.labels), base.arrays[LABEL_COUNTS]
@@ -125,30 +138,6 @@ def prepare_on(on: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSour
         wanted = f"the rows of {manifest.shown}, over which its passes go"
         raise BadData(f"{info.source}: expected {wanted}, found others")
     return source
-
-
-def _prepare_trees(base: Model, request: TrainRequest, on_progress: OnProgress) -> PreparedRows:
-    """Return the rows of trees that grow on, with the version's features and labels.
-
-    Where `request.extends`, these are old rows and new ones, and labels that are new come after the others.
-    Raises BadInput for a version that cannot go on, and for files that cannot be used.
-    """
-    shown, manifest = base.manifest.shown, base.manifest
-    what = "extend" if request.extends else "from"
-    check_base(base, request, what)
-    dataset = request.read(on_progress)
-    if not request.extends:
-        unknown = renumbered(dataset, base.labels).unknown_names
-        if unknown:
-            raise BadData(
-                f"{dataset.source}: expected labels of {shown}, found {len(unknown)} others, as "
-                f"{unknown[0]!r:.80}: add them by xylem extend"
-            )
-        return rows_of_base(base, dataset)
-    table, featurizer = _with_new_names(base, dataset), featurizer_of(base)
-    old, warning = _old_rows(base, table, featurizer, request, on_progress)
-    data = join_rows(old, rows_for(dataset, table, featurizer))
-    return PreparedRows(data, table, featurizer, manifest.data._replace(rows=data.n_rows), warning)
 
 
 def go_on(

@@ -46,14 +46,12 @@ def read_label_info(path: Path, by: str = URI, language: str | None = None) -> L
     column = by if by in ("uri", "notation") else f"{NAME}{by}"
     try:
         return build_label_info(found.subjects, column, language)
-    except BadNames as error:
-        if error.index is None:
-            raise file.fault(None, error.fault) from None
+    except ValueError as error:
+        if not isinstance(error, BadNames) or error.index is None:
+            raise file.fault(None, str(error)) from None
         line = found.lines[error.index] if found.lines else None
         of = f"<{found.subjects[error.index].uri[:120]}>: "
         raise file.fault(line, f"{of}{error.fault}") from None
-    except ValueError as error:
-        raise file.fault(None, str(error)) from None
 
 
 def attach_label_info(store: Store, model: str, info: LabelInfo) -> Attached:
@@ -85,15 +83,7 @@ def with_label_info(store: Store, report: TrainReport, info: LabelInfo) -> Train
 
 def attached_info(store: Store, model: str, info: LabelInfo) -> Attached:
     """Return what a vocabulary knows of the labels of a model's latest version."""
-    labels = store.open(model).labels
+    labels, head = store.open(model).labels, info.head
+    by, languages = head.columns[0].removeprefix(NAME), list(head.languages)
     known = int(np.count_nonzero(find_names(info.keys, labels.utf8, labels.offsets) >= 0))
-    head = info.head
-    return Attached(
-        model,
-        head.n_subjects,
-        head.columns[0].removeprefix(NAME),
-        list(head.languages),
-        head.language,
-        labels.n_names,
-        known,
-    )
+    return Attached(model, head.n_subjects, by, languages, head.language, labels.n_names, known)

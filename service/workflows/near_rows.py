@@ -114,6 +114,9 @@ def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
     listed = largest_rows(of_row, features, values * (scale / step)[of_row])
     feature, n_rows = np.unique(features[listed], return_counts=True)
     value = np.rint(values[listed] / step[of_row[listed]]) + ZERO
+    voting = labels.take(used)
+    n_true = np.diff(voting.indptr)
+    kept = np.where(n_true <= LABELS_MAX, n_true, 0)
     return NearRows(
         label_ptr,
         np.searchsorted(used, drawn).astype(np.int32),
@@ -122,7 +125,9 @@ def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
         of_row[listed].astype(np.int32),
         value.astype(np.uint8),
         scale.astype(np.float32),
-        *(*_voted(labels.take(used)), *_true_together(labels)),
+        offsets(kept),
+        voting.indices[ranges(voting.indptr[:-1], kept)],
+        *_true_together(labels),
     )
 
 
@@ -155,13 +160,6 @@ def places_in_groups(ordered: NDArray[Any]) -> I64:
     return np.arange(len(ordered)) - np.repeat(begins, np.diff(np.append(begins, len(ordered))))
 
 
-def _voted(labels: LabelRows) -> tuple[I64, I32]:
-    """Return the labels of rows, as offsets and labels; none of rows of more than LABELS_MAX."""
-    counts = np.diff(labels.indptr)
-    kept = np.where(counts <= LABELS_MAX, counts, 0)
-    return offsets(kept), labels.indices[ranges(labels.indptr[:-1], kept)]
-
-
 def _drawn(labels: LabelRows, seed: int) -> tuple[I64, I64]:
     """Return the offsets of the labels' rows, int64[K + 1], and the rows, ascending within a label."""
     row = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr))
@@ -177,8 +175,7 @@ def _true_together(labels: LabelRows) -> tuple[I64, I32, F32]:
 
     A share is n / (rows of the label + SMOOTHING), so that one row says little.
     """
-    n_true = np.diff(labels.indptr)
-    few = labels.take(np.flatnonzero(n_true <= LABELS_MAX))
+    few = labels.take(np.flatnonzero(np.diff(labels.indptr) <= LABELS_MAX))
     shape = (few.n_rows, labels.n_labels)
     is_true = csr_array((np.ones(len(few.indices), np.int32), few.indices, few.indptr), shape)
     together = (is_true.T @ is_true).tocoo()

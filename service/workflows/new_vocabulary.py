@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from model_store.arrays import group_of
 from model_store.checks import LABEL_COUNTS
-from model_store.compiled.handles import I32
 from model_store.label_info import URI
 from model_store.manifest import CALIBRATION, COMBINED
 from model_store.members import NO_LABEL, assemble_ranker, map_name, proposing_of
@@ -109,12 +108,7 @@ def set_vocabulary(
     published = store.publish(name, draft, latest=request.latest)
     on_progress("publish", 1, 1)
     return NewVocabulary(
-        name,
-        published.version,
-        manifest.version,
-        len(labels),
-        len(labels - before),
-        len(before - labels),
+        name, published.version, manifest.version, len(labels), len(labels - before), len(before - labels)
     )
 
 
@@ -136,6 +130,11 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     for number in range(len(manifest.members)):
         of_member = arrays[map_name(number)]
         maps.append(np.where(of_member == NO_LABEL, NO_LABEL, to_new[of_member]).astype(np.int32))
+    near: dict[str, NDArray[Any]] = {}
+    if has_near(arrays):
+        was = np.full(len(labels), -1, np.int32)
+        was[to_new[stay]] = np.flatnonzero(stay)
+        near = group_of(NEAR, place_near(assemble_near(len(old), arrays), was))
     parts = CombinedParts(
         members=members_of(model),
         labels=build_names(labels),
@@ -146,19 +145,9 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
         warnings=[],
         name_arrays=build_name_arrays(concepts.placed(labels), matcher.parameters, kept_frequencies(arrays)),
         name_parameters=matcher.parameters,
-        near=_near(arrays, to_new, len(labels)),
+        near=near,
     )
     draft = parts.draft(assemble_ranker(manifest, arrays), manifest.seed, manifest.trainer.parameters)
     kept = [name for name in arrays if name == REPORT or name.startswith(f"{CALIBRATION}/")]
     extra = {**draft.extra, **{name: arrays[name] for name in kept}}
     return replace(draft, data=manifest.data, metrics=manifest.metrics, extra=extra)
-
-
-def _near(arrays: Mapping[str, NDArray[Any]], to_new: I32, n_labels: int) -> dict[str, NDArray[Any]]:
-    """Return the near rows of labels that have other numbers now, of n_labels; none where there are none."""
-    if not has_near(arrays):
-        return {}
-    stay = np.flatnonzero(to_new != NO_LABEL)
-    old = np.full(n_labels, -1, np.int32)
-    old[to_new[stay]] = stay
-    return group_of(NEAR, place_near(assemble_near(len(to_new), arrays), old))

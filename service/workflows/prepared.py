@@ -1,6 +1,5 @@
 """The data of a training as a source of rows, and what is known of them besides."""
 
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -108,10 +107,18 @@ def rows_for(dataset: Dataset, labels: NameTable, featurizer: Featurizer) -> Tra
 def prepare_in_memory(
     request: TrainRequest, chosen: Chosen, crew: Crew, on_progress: OnProgress
 ) -> PreparedRows:
-    """Read the training file and make rows of it. Raises BadInput."""
+    """Read the training file and make rows of it, windows of words where texts alone are the data.
+
+    Raises BadInput.
+    """
     context = _context_parameters(chosen)
     if context is not None:
-        return _prepare_texts(request.data, context, on_progress)
+        source = TextSource(request.data, context, on_progress)
+        featurizer = source.featurizer  # after a first pass
+        on_progress("features", 0, 1)
+        windows = TrainingSet.join(list(source.parts()))
+        on_progress("features", 1, 1)
+        return PreparedRows(windows, source.names, featurizer, source.data_info)
     dataset = request.read(on_progress)
     return prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
 
@@ -139,13 +146,3 @@ def _context_parameters(chosen: Chosen) -> ContextParameters | None:
         name = f"features.{min(chosen.features)}"
         raise BadParameter(f"{name}: expected no features with task=text, found some")
     return ContextParameters(window=chosen.trainer.window, min_count=chosen.trainer.min_count)
-
-
-def _prepare_texts(data: Path, parameters: ContextParameters, on_progress: OnProgress) -> PreparedRows:
-    """Read the texts of a file; a row is a window of words, its label the next word."""
-    source = TextSource(data, parameters, on_progress)
-    featurizer = source.featurizer  # after a first pass
-    on_progress("features", 0, 1)
-    windows = TrainingSet.join(list(source.parts()))
-    on_progress("features", 1, 1)
-    return PreparedRows(windows, source.names, featurizer, source.data_info)

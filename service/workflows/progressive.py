@@ -67,7 +67,13 @@ class ProgressiveThresholds:
     def __call__(self, ensemble: TreeEnsemble, data: TrainingSet) -> None:
         """Count rows: predicted by the trees so far, under the thresholds so far."""
         if not self._learners:
-            self._begin()
+            census = self._source.census
+            n_labels = len(census.label_rows)
+            self._bounds = lower_bounds(census.label_rows, census.n_rows, n_labels)
+            self._late = EstimateKeeper(self._bounds)
+            for start in STARTS:
+                thresholds = thresholds_of(no_counts(n_labels), start, self._bounds)
+                self._learners.append(_Learner(start, no_counts(n_labels), thresholds))
         if ensemble is not self._ensemble:
             self._ensemble, self._predictor = ensemble, predictor_so_far(ensemble, data.rows.n_features)
         assert self._predictor is not None
@@ -106,15 +112,6 @@ class ProgressiveThresholds:
             "start": [best.start.a, best.start.b],
             "validation_macro_f": self._macro_f(best),
         }
-
-    def _begin(self) -> None:
-        census = self._source.census
-        n_labels = len(census.label_rows)
-        self._bounds = lower_bounds(census.label_rows, census.n_rows, n_labels)
-        self._late = EstimateKeeper(self._bounds)
-        for start in STARTS:
-            thresholds = thresholds_of(no_counts(n_labels), start, self._bounds)
-            self._learners.append(_Learner(start, no_counts(n_labels), thresholds))
 
     def _keep_late(self, estimates: Estimates, truth: LabelRows) -> None:
         n_rows = self._source.census.n_rows

@@ -12,7 +12,7 @@ from model_store.compiled.handles import F32, F64, I32, I64, Bools
 from model_store.members import Ranker
 from service.base.errors import BadData, BadParameter
 from service.base.rows import LabelRows, offsets
-from service.evaluation.ranking import PredictedRows, mark_true, row_sums
+from service.evaluation.ranking import PredictedRows, mark_true, ranks_of, row_sums, rows_of
 from service.inference.combined_predictor import CombinedPredictor
 from service.workflows.labelled import Labelled, OnProgress
 
@@ -31,7 +31,6 @@ GAIN_MIN = 0.1
 TOP = 10
 """Labels of a row that are measured."""
 
-_EXTRA = "pip install 'xylem-serve[sklearn]'"
 _BOOSTED = {
     "learning_rate": 0.05,
     "max_iter": 200,
@@ -84,7 +83,10 @@ def fit_ranker(kind: str, found: Candidates, rows: I64, seed: int) -> Ranker:
     Raises BadParameter where scikit-learn is not installed, BadData where no candidate is true, or all are.
     Deterministic.
     """
-    x, y = _of_rows(found, rows)
+    is_taken = np.zeros(len(found.ptr) - 1, np.bool_)
+    is_taken[rows] = True
+    of_rows = is_taken[rows_of(found.ptr)]
+    x, y = found.features[of_rows], found.are_true[of_rows]
     is_large = len(found.ptr) > MANY_ROWS
     if y.all() or not y.any():
         raise BadData(
@@ -102,10 +104,9 @@ def rank_by_folds(kind: str, found: Candidates, seed: int) -> F64:
 
     Folds are of rows, drawn by the seed.
     """
-    n_rows = len(found.ptr) - 1
-    fold = np.random.default_rng(seed).permutation(n_rows) % FOLDS
+    fold = np.random.default_rng(seed).permutation(len(found.ptr) - 1) % FOLDS
     margins = np.empty(len(found.labels))
-    of_candidate = np.repeat(fold, np.diff(found.ptr))
+    of_candidate = fold[rows_of(found.ptr)]
     for number in range(FOLDS):
         ranker = fit_ranker(kind, found, np.flatnonzero(fold != number), seed)
         held_out = of_candidate == number
@@ -115,7 +116,7 @@ def rank_by_folds(kind: str, found: Candidates, seed: int) -> F64:
 
 def margins_of(ranker: Ranker, x: F32) -> F64:
     """Return the ranker's margins of candidates, as `service.kernels.search.combined` adds them up."""
-    margins = x.astype(np.float64) @ ranker.linear[:-1] + ranker.linear[-1]
+    margins: F64 = x.astype(np.float64) @ ranker.linear[:-1] + ranker.linear[-1]
     rows = np.arange(len(x))
     for root in ranker.tree_ptr[:-1].tolist():
         node = np.full(len(x), root)
@@ -126,17 +127,13 @@ def margins_of(ranker: Ranker, x: F32) -> F64:
                 break
             node = after
         margins += ranker.value[node]
-    found: F64 = margins
-    return found
+    return margins
 
 
 def precisions(found: Candidates, margins: F64) -> dict[str, float]:
     """Return P@1, P@3 and P@5 of rows ranked by margins, of equals the first candidate first; in percent."""
-    n_rows = len(found.ptr) - 1
-    row = np.repeat(np.arange(n_rows), np.diff(found.ptr))
-    order = np.lexsort((-margins, row))
-    place = np.arange(len(order)) - found.ptr[row]
-    hits = found.are_true[order]
+    n_rows, place = len(found.ptr) - 1, ranks_of(found.ptr)
+    hits = found.are_true[np.lexsort((-margins, rows_of(found.ptr)))]
     return {f"P@{k}": round(float(hits[place < k].sum()) * 100 / (k * n_rows), 2) for k in (1, 3, 5)}
 
 
@@ -144,13 +141,6 @@ def gain_of(alone: dict[str, float], ranked: dict[str, float], n_rows: int) -> d
     """Return what a report says of a ranking anew: whether it is "kept", the rows, and both precisions."""
     gain = max(round(ranked[name] - alone[name], 2) for name in ("P@1", "P@5"))
     return {"kept": gain >= GAIN_MIN, "rows": n_rows, "alone": alone, "ranked": ranked}
-
-
-def _of_rows(found: Candidates, rows: I64) -> tuple[F32, Bools]:
-    is_taken = np.zeros(len(found.ptr) - 1, np.bool_)
-    is_taken[rows] = True
-    taken = np.repeat(is_taken, np.diff(found.ptr))
-    return found.features[taken], found.are_true[taken]
 
 
 def _fit_linear(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
@@ -236,7 +226,8 @@ def _sklearn(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise BadParameter(
-            f"combine: expected scikit-learn, which fits the ranker ({_EXTRA}), found none: {error}"
+            "combine: expected scikit-learn, which fits the ranker (pip install 'xylem-serve[sklearn]'), "
+            f"found none: {error}"
         ) from None
 
 
@@ -256,8 +247,6 @@ def ranking_figures(found: PredictedRows, labels: LabelRows, unknown: I32) -> di
 
 def best_of(found: Candidates, margins: F64) -> PredictedRows:
     """Return the first TOP candidates of each row by their margins; of equals the smaller label."""
-    rows = np.repeat(np.arange(len(found.ptr) - 1), np.diff(found.ptr))
-    order = np.lexsort((found.labels, -margins, rows))
-    is_best = np.arange(len(order)) - found.ptr[rows[order]] < TOP
+    order = np.lexsort((found.labels, -margins, rows_of(found.ptr)))
     counts = np.minimum(np.diff(found.ptr), TOP)
-    return PredictedRows(offsets(counts), found.labels[order[is_best]])
+    return PredictedRows(offsets(counts), found.labels[order[ranks_of(found.ptr) < TOP]])

@@ -25,7 +25,6 @@ from service.features.parameters import PREFIX, WordParameters, check_features
 from service.features.word_forms import fit_forms
 from service.trainers.label_tree import ClassifierParameters
 from service.trainers.registry import TRAINERS, check_spreads, trainer
-from service.trainers.state import PassPlan
 from service.trainers.work import Progress
 
 
@@ -112,63 +111,45 @@ class TrainRequest:
 
         finds_thresholds  beside the training
         """
-        is_standard_input = self.data == STDIN
-        if self.calibrate and self.valid is None:
-            raise BadParameter("calibrate: expected a validation file to fit to, found none")
-        is_exact = self.trainer in TRAINERS and TRAINERS[self.trainer].is_exact
-        if self.calibrate and (is_standard_input or is_exact):
-            found = "standard input" if is_standard_input else f"{self.trainer}, whose sum to 1"
-            raise BadParameter(f"calibrate: expected a file, and a trainer of scores a label, found {found}")
-        if self.rerank and is_exact:
-            raise BadParameter(
-                f"rerank: expected a trainer of sparse rows, found {self.trainer}, whose scores sum to 1"
-            )
-        if finds_thresholds and not self.stream:
-            raise BadParameter(
-                "thresholds: expected --stream, found training in memory: use xylem thresholds"
-            )
-        if finds_thresholds and self.calibrate:
-            raise BadParameter("thresholds: expected scores as they are trained, found --calibrate")
-        if self.rerank and (self.stream or is_standard_input or self.calibrate):
-            found = "--calibrate" if self.calibrate else "a stream"
-            raise BadParameter(
-                "rerank: expected rows in memory, and the ranker's scores, which are probabilities, found "
-                f"{found}"
-            )
-        plan = trainer(self.trainer).plan(chosen.trainer)
-        is_stream = plan is None and (self.stream or is_standard_input)
-        if self.base is not None and (is_stream or self.rerank or finds_thresholds):
-            raise BadParameter("from: expected rows in memory and nothing fitted besides, found more")
-        self._check_passes(plan)
-        if self.keep_rows and (self.stream or is_standard_input or self.rerank):
-            found = "--rerank" if self.rerank else "a stream"
-            raise BadParameter(f"keep_rows: expected rows in memory, of one version, found {found}")
-        if self.ray is not None or self.resume:
-            in_blocks = isinstance(chosen.trainer, ClassifierParameters)
-            if is_standard_input or (self.stream and not in_blocks):
-                raise BadParameter("ray: expected rows in memory, label-tree or ovr, found another stream")
-            check_spreads(self.trainer, chosen.trainer)
-        if is_standard_input and (self.stream or self.label_names is not None):
-            raise BadParameter("expected a file with --stream and --label-names, found standard input")
-
-    def _check_passes(self, plan: PassPlan | None) -> None:
-        """Raise BadParameter for a state that no training could go on from, and for passes without one."""
-        if not self.keep_state and not self.until:
-            return
-        if plan is None or self.rerank:
-            able = ", ".join(spec.name for spec in TRAINERS.values() if spec.plan(spec.parameters()))
-            found = "--rerank" if self.rerank else self.trainer
-            raise BadParameter(f"keep_state: expected one of {able}, or plt with solver=sgd, found {found}")
-        if not self.keep_state:
-            raise BadParameter("until: expected --keep-state, so that a training can go on, found none")
-        if self.until and (self.data == STDIN or not 1 <= self.until <= plan.passes):
-            found = "standard input" if self.data == STDIN else str(self.until)
-            raise BadParameter(f"until: expected a file, and a pass of 1 to {plan.passes}, found {found}")
-        if not plan.is_open and self.until in (0, plan.passes):
-            raise BadParameter(
-                f"keep_state: expected --until below the {plan.passes} passes, because {self.trainer} cannot "
-                f"make more passes later, found {self.until or 'none'}"
-            )
+        name, plan = self.trainer, trainer(self.trainer).plan(chosen.trainer)
+        is_exact = name in TRAINERS and TRAINERS[name].is_exact
+        from_stdin = self.data == STDIN
+        is_stream = self.stream or from_stdin
+        in_blocks = self.stream and isinstance(chosen.trainer, ClassifierParameters)
+        has_more = (is_stream and plan is None) or self.rerank or finds_thresholds
+        on_nodes, until = self.ray is not None or self.resume, self.until
+        passes, can_add = (0, True) if plan is None else (plan.passes, plan.is_open)
+        keeps, stdin, memory = self.keep_state or until > 0, "standard input", "rows in memory"
+        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.plan(spec.parameters()))
+        learners, a_pass = f"one of {able}, or plt with solver=sgd", f"a file, and a pass of 1 to {passes}"
+        below = f"--until below the {passes} passes, because {name} cannot make more passes later"
+        with_file = "a file with --stream and --label-names"
+        for is_wrong, option, expected, found in (
+            (self.calibrate and self.valid is None, "calibrate", "a validation file to fit to", "none"),
+            (self.calibrate and from_stdin, "calibrate", "a file", stdin),
+            (self.calibrate and is_exact, "calibrate", "scores a label", f"{name}, whose sum to 1"),
+            (self.rerank and is_exact, "rerank", "sparse rows", f"{name}, whose scores sum to 1"),
+            (finds_thresholds and not self.stream, "thresholds", "--stream", f"{memory}: xylem thresholds"),
+            (finds_thresholds and self.calibrate, "thresholds", "scores as they are trained", "--calibrate"),
+            (self.rerank and self.calibrate, "rerank", "scores as they are ranked", "--calibrate"),
+            (self.rerank and is_stream, "rerank", memory, "a stream"),
+            (self.base and has_more, "from", f"{memory} and nothing fitted besides", "more"),
+            (keeps and plan is None, "keep_state", learners, name),
+            (keeps and self.rerank, "keep_state", learners, "--rerank"),
+            (until and not self.keep_state, "until", "--keep-state, so that a training can go on", "none"),
+            (until and from_stdin, "until", a_pass, stdin),
+            (until and not 1 <= until <= passes, "until", a_pass, until),
+            (keeps and not can_add and until in (0, passes), "keep_state", below, until or "none"),
+            (self.keep_rows and is_stream, "keep_rows", f"{memory}, of one version", "a stream"),
+            (self.keep_rows and self.rerank, "keep_rows", f"{memory}, of one version", "--rerank"),
+            (on_nodes and from_stdin, "ray", f"{memory}, label-tree or ovr", stdin),
+            (on_nodes and is_stream and not in_blocks, "ray", f"{memory}, label-tree or ovr", "a stream"),
+            (from_stdin and (self.stream or self.label_names), "data", with_file, stdin),
+        ):
+            if is_wrong:
+                raise BadParameter(f"{option}: expected {expected}, found {found}")
+        if on_nodes:
+            check_spreads(name, chosen.trainer)
 
 
 class Chosen(NamedTuple):

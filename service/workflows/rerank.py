@@ -13,7 +13,7 @@ import numpy as np
 
 from model_store.compiled.handles import I64
 from model_store.manifest import TrainerInfo
-from model_store.version import Draft, Model, model_of
+from model_store.version import Draft, model_of
 from service.base.errors import BadParameter
 from service.base.rows import Dataset, SparseRows, offsets
 from service.inference.combined_predictor import CombinedPredictor
@@ -68,19 +68,23 @@ def rerank(
         on_progress("rerank", done, wanted + 1)
         rest = np.setdiff1d(np.arange(dataset.n_rows), held)
         learnt = dataset.take(rest)
-        trial = _combined(train_part(learnt), learnt, seed)
-        found.append(_candidates(model_of(trial), dataset.take(held), on_progress))
+        trial = model_of(_combined(train_part(learnt), learnt, seed))
+        predictor = make_predictor(trial)
+        assert isinstance(predictor, CombinedPredictor)
+        labelled = labelled_dataset(dataset.take(held), featurizer_of(trial))
+        found.append(candidates_of(predictor, labelled, on_progress))
     on_progress("rerank", wanted, wanted + 1)
-    joined = _join(found)
+    ptr = offsets(np.concatenate([np.diff(part.ptr) for part in found]))
+    labels, features, are_true = (np.concatenate(arrays) for arrays in list(zip(*found, strict=True))[1:])
+    joined = Candidates(ptr, labels, features, are_true)
     member = precisions(joined, -joined.features[:, 1].astype(np.float64))
     ranked = precisions(joined, rank_by_folds("boosted", joined, seed))
     report = gain_of(member, ranked, len(joined.ptr) - 1)
-    if not report["kept"]:
-        on_progress("rerank", wanted + 1, wanted + 1)
-        return draft, report
-    ranker = fit_ranker("boosted", joined, np.arange(len(joined.ptr) - 1), seed)
+    if report["kept"]:
+        ranker = fit_ranker("boosted", joined, np.arange(len(joined.ptr) - 1), seed)
+        draft = _combined(draft, dataset, seed, ranker)
     on_progress("rerank", wanted + 1, wanted + 1)
-    return _combined(draft, dataset, seed, ranker), report
+    return draft, report
 
 
 def divide(rows: SparseRows, seed: int) -> list[I64]:
@@ -99,15 +103,3 @@ def _combined(draft: Draft, dataset: Dataset, seed: int, ranker: Any = None) -> 
     made = parts.draft(no_ranker(parts) if ranker is None else ranker, draft.seed, {})
     told: dict[str, Any] = {**made.trainer.parameters, "members": [draft.trainer.name]}
     return replace(made, trainer=TrainerInfo(made.trainer.name, told))
-
-
-def _candidates(model: Model, held: Dataset, on_progress: OnProgress) -> Candidates:
-    predictor = make_predictor(model)
-    assert isinstance(predictor, CombinedPredictor)
-    return candidates_of(predictor, labelled_dataset(held, featurizer_of(model)), on_progress)
-
-
-def _join(found: list[Candidates]) -> Candidates:
-    ptr = offsets(np.concatenate([np.diff(part.ptr) for part in found]))
-    labels, features, are_true = (np.concatenate(arrays) for arrays in list(zip(*found, strict=True))[1:])
-    return Candidates(ptr, labels, features, are_true)

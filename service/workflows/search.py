@@ -128,7 +128,15 @@ def search(
     search or the time was too short for one trial.
     """
     fixed = _check(request)
-    dataset, valid = rows or _read(request, on_progress)
+    if rows is None:
+        like = TrainRequest("", request.data, label_names=request.label_names, columns=request.columns)
+        dataset, valid = like.read(on_progress), None
+        if request.valid is not None:
+            names, columns = build_names(dataset.names), request.columns
+            n_features = None if dataset.rows is None else dataset.rows.n_features
+            valid = read_dataset(request.valid, labels=names, n_features=n_features, columns=columns)
+    else:
+        dataset, valid = rows
     folds = list(folds_of(dataset, request.folds, request.seed)) if valid is None else [Fold(dataset, valid)]
     study = _study(request, dataset, valid)
     spaces = {
@@ -152,15 +160,6 @@ def search(
     if not trials:
         raise BadParameter(f"--minutes: expected time for one trial, found {request.minutes:g} too short")
     return sorted(trials, key=lambda each: -each.value)
-
-
-def _read(request: SearchRequest, on_progress: OnProgress) -> tuple[Dataset, Dataset | None]:
-    like = TrainRequest("", request.data, label_names=request.label_names, columns=request.columns)
-    dataset = like.read(on_progress)
-    if request.valid is None:
-        return dataset, None
-    names, n_features = build_names(dataset.names), None if dataset.rows is None else dataset.rows.n_features
-    return dataset, read_dataset(request.valid, labels=names, n_features=n_features, columns=request.columns)
 
 
 def _check(request: SearchRequest) -> dict[str, Scalar]:
@@ -190,7 +189,7 @@ def folds_of(dataset: Dataset, folds: int, seed: int) -> Iterator[Fold]:
 
     Rows are dealt by chance, the same for the same seed. Raises BadData for fewer rows than parts.
     """
-    n_parts = max(folds, HELD_OUT_PARTS) if folds == 1 else folds
+    n_parts = HELD_OUT_PARTS if folds == 1 else folds
     if dataset.n_rows < n_parts:
         raise BadData(f"{dataset.source}: expected {n_parts} rows or more, found {dataset.n_rows}")
     part_of = np.random.default_rng(seed).permutation(dataset.n_rows) % n_parts
@@ -303,23 +302,19 @@ def try_trial(
             raise _TimeIsUp
         on_progress(phase, done, total)
 
-    try:
-        return _measured(asked, folds, request, watch)
-    except _TimeIsUp:
-        return None
-
-
-def _measured(asked: AskedTrial, folds: list[Fold], request: SearchRequest, watch: OnProgress) -> TrialFacts:
     name, parameters = asked.trainer, asked.parameters
     threads = request.threads if request.ray is None else 1
     training = TrainRequest(name, request.data, parameters=parameters, seed=request.seed, threads=threads)
     start, values, n_bytes = time.monotonic(), [], 0
-    for fold in folds:
-        draft = train_dataset(fold.train, training, watch)
-        model = model_of(draft)
-        labelled = labelled_dataset(fold.held_out, featurizer_of(model))
-        values.append(valid_figures(model, labelled, threads, watch).metrics[request.metric])
-        n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
+    try:
+        for fold in folds:
+            draft = train_dataset(fold.train, training, watch)
+            model = model_of(draft)
+            labelled = labelled_dataset(fold.held_out, featurizer_of(model))
+            values.append(valid_figures(model, labelled, threads, watch).metrics[request.metric])
+            n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
+    except _TimeIsUp:
+        return None
     seconds = time.monotonic() - start
     return TrialFacts(name, parameters, sum(values) / len(values), round(seconds, 3), n_bytes)
 

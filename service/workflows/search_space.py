@@ -46,10 +46,6 @@ _FOREST: dict[str, Dimension] = {
     "cost": Range(0.1, 4.0, 0.45, log=True),
     "max_leaf": Range(3, 30, 10, log=True),
 }
-_RERANK: dict[str, Dimension] = {
-    "alpha": Range(0.2, 0.9, 0.5),
-    "gamma": Range(5.0, 60.0, 30.0, log=True),
-}
 
 SPACES: dict[str, dict[str, Dimension]] = {
     "label-tree": {
@@ -66,7 +62,7 @@ SPACES: dict[str, dict[str, Dimension]] = {
         "leaf_size": Range(20, 400, 100, log=True),
     },
     "fastxml": _FOREST,
-    "pfastrexml": {**_FOREST, **_RERANK},
+    "pfastrexml": {**_FOREST, "alpha": Range(0.2, 0.9, 0.5), "gamma": Range(5.0, 60.0, 30.0, log=True)},
     "ldsm": {
         "trees": Range(10, 50, 25),
         "arity": Choice((4, 2, 8)),
@@ -109,14 +105,10 @@ def dimensions_of(name: str, fixed: Mapping[str, Scalar], *, are_texts: bool) ->
     """Return what is tried with a trainer: not what is fixed; with texts their features too, if of words."""
     space = dict(SPACES[name])
     if are_texts and fixed.get(_KIND, _WORDS) in (_WORDS, _CHARS):
-        space |= {_KIND: Choice(_kinds_with(fixed)), **_TEXT}
+        names = {key.removeprefix(PREFIX) for key in fixed if key.startswith(PREFIX)} - {"kind"}
+        have_words = names <= TfidfParameters.model_fields.keys()  # or what is fixed is of characters
+        space |= {_KIND: Choice((_WORDS, _CHARS) if have_words else (_CHARS,)), **_TEXT}
     return {key: dimension for key, dimension in space.items() if key not in fixed}
-
-
-def _kinds_with(fixed: Mapping[str, Scalar]) -> tuple[str, ...]:
-    """Return the kinds of features, words at least, that have the parameters that are fixed."""
-    names = {key.removeprefix(PREFIX) for key in fixed if key.startswith(PREFIX)} - {"kind"}
-    return (_WORDS, _CHARS) if names <= TfidfParameters.model_fields.keys() else (_CHARS,)
 
 
 def fixed_of(name: str, fixed: Mapping[str, Scalar]) -> dict[str, Scalar]:

@@ -32,13 +32,7 @@ from service.workflows.evaluate import note_on, valid_figures
 from service.workflows.going_on import GoingOn, go_on, going_on, origin_of, prepare_on
 from service.workflows.kept_rows import kept_rows
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
-from service.workflows.prepared import (
-    PreparedRows,
-    PreparedSource,
-    prepare,
-    prepare_dataset,
-    warnings_of,
-)
+from service.workflows.prepared import PreparedRows, PreparedSource, prepare, prepare_dataset, warnings_of
 from service.workflows.progressive import ProgressiveThresholds
 from service.workflows.ranker import check_installed
 from service.workflows.request import Chosen
@@ -101,12 +95,6 @@ class _Outcome(NamedTuple):
         """Return what may be wrong with the data or the model."""
         return [*warnings_of(self.source), *self.trained.warnings]
 
-    def notes(self) -> dict[str, Any]:
-        """Return what the version's report says of the data and the features, times left out."""
-        warnings, choice = self.warnings(), self.source.choice
-        found: dict[str, Any] = {"warnings": warnings} if warnings else {}
-        return found if choice is None else {**found, "features": choice.as_json(times=False)}
-
 
 def train_and_publish(
     store: Store,
@@ -120,9 +108,8 @@ def train_and_publish(
     `train_seconds` are the trainer's alone, without reading the file and making features of it; on a stream
     they are all but publishing. With `kept_in` thresholds are found beside the training, by OFO, and kept
     there. Raises BadInput for what cannot be trained on, StoreError when it cannot be published; then nothing
-    is. A
-    store that cannot be written to is refused before anything is read, a validation file that cannot be used
-    before the training (on a stream: one that cannot be read).
+    is. A store that cannot be written to is refused before anything is read, a validation file that cannot be
+    used before the training (on a stream: one that cannot be read).
     """
     check_model(model)
     chosen, on = request.chosen(), None
@@ -133,34 +120,23 @@ def train_and_publish(
     if request.rerank:
         check_installed()
     store.prepare()
-    with request.crew() as crew:
-        return _train_and_publish(store, model, request, chosen, crew, on_progress, kept_in, on)
-
-
-def _train_and_publish(
-    store: Store,
-    model: str,
-    request: TrainRequest,
-    chosen: Chosen,
-    crew: Crew,
-    on_progress: OnProgress,
-    kept_in: ThresholdDatabase | None,
-    on: GoingOn | None,
-) -> TrainReport:
     parent = {"parent": parent_in(store, model)} if on is None else origin_of(on.base, request)
-    origin = {**parent, **request.origin}
     if request.valid is not None:
         check_readable(request.valid)
-    source = prepare(request, chosen, crew, on_progress) if on is None else prepare_on(on, crew, on_progress)
-    found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
-    outcome = _trained(source, request, chosen, crew, on_progress, found, on)
-    finished = _finished(outcome, request, origin, on_progress)
-    ranked = None
-    if request.rerank:
-        finished, ranked = _reranked(finished, request, crew, on_progress)
-    on_progress("publish", 0, 1)
-    manifest = store.publish(model, finished.draft, latest=request.latest)
-    on_progress("publish", 1, 1)
+    with request.crew() as crew:
+        source = (
+            prepare(request, chosen, crew, on_progress) if on is None else prepare_on(on, crew, on_progress)
+        )
+        found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
+        outcome = _trained(source, request, chosen, crew, on_progress, found, on)
+        finished = _finished(outcome, request, {**parent, **request.origin}, on_progress)
+        ranked = None
+        if request.rerank:
+            finished, ranked = _reranked(finished, request, crew, on_progress)
+        on_progress("publish", 0, 1)
+        manifest = store.publish(model, finished.draft, latest=request.latest)
+        on_progress("publish", 1, 1)
+        thresholds = None if found is None else found.keep(model, manifest.version)
     return TrainReport(
         model=model,
         version=manifest.version,
@@ -173,17 +149,14 @@ def _train_and_publish(
         warnings=outcome.warnings() or None,
         features=source.choice and source.choice.as_json(),
         calibration_error=finished.calibration_error,
-        thresholds=None if found is None else found.keep(model, manifest.version),
+        thresholds=thresholds,
         rerank=ranked,
         grown=None if on is None or on.state is not None else outcome.trained.report,
     )
 
 
 def train_dataset(
-    dataset: Dataset,
-    request: TrainRequest,
-    on_progress: OnProgress = no_progress,
-    crew: Crew | None = None,
+    dataset: Dataset, request: TrainRequest, on_progress: OnProgress = no_progress, crew: Crew | None = None
 ) -> Draft:
     """Train on rows that are at hand; return what can be published. Raises BadInput.
 
@@ -212,25 +185,22 @@ def _finished(
     """Return what a training made with its metrics, report and origin, calibrated if that is asked for."""
     draft = _draft(outcome, request)
     trial = model_of(draft)
-    valid = outcome.valid
+    valid, kept = outcome.valid, None
     if valid is None and request.valid is not None:
         valid = read_labelled(trial, request.valid, on_progress, request.columns)
-    kept: dict[str, Any] | None = None
     if valid is not None:
         metrics, kept = valid_figures(trial, valid, request.threads, on_progress)
         draft = replace(draft, metrics=metrics)
     on_progress("report", 0, 1)
     test = valid and TrainingSet(valid.rows, valid.labels)
-    report = version_report(trial, outcome.trained.report, outcome.sample, test) | outcome.notes()
+    report = version_report(trial, outcome.trained.report, outcome.sample, test)
+    if warnings := outcome.warnings():
+        report["warnings"] = warnings
+    if outcome.source.choice is not None:
+        report["features"] = outcome.source.choice.as_json(times=False)
     on_progress("report", 1, 1)
-    draft, rounded = round_weights(
-        draft,
-        request.weights if outcome.weights == "float32" else "float32",
-        request.threads,
-        valid,
-        outcome.sample,
-        on_progress,
-    )
+    weights = request.weights if outcome.weights == "float32" else "float32"
+    draft, rounded = round_weights(draft, weights, request.threads, valid, outcome.sample, on_progress)
     if kept is not None:
         report["validation"] = rounded or kept
     if libraries := libraries_of(outcome.source.featurizer.parameters):
@@ -240,8 +210,7 @@ def _finished(
     if valid is None or not request.calibrate:
         return _Finished(draft, None if valid is None else note_on(trial), None)
     on_progress("calibrate", 0, 1)
-    stored = model_of(draft)
-    fit = fit_to_rows(stored, valid, request.threads, no_progress)
+    fit = fit_to_rows(model_of(draft), valid, request.threads, no_progress)
     return _Finished(calibrated_draft(draft, fit, origin), FITTED, fit.errors)
 
 
@@ -304,7 +273,7 @@ def _trained(
     source: PreparedSource,
     request: TrainRequest,
     chosen: Chosen,
-    crew: Crew | None,
+    crew: Crew,
     on_progress: OnProgress,
     found: ProgressiveThresholds | None = None,
     on: GoingOn | None = None,
@@ -317,10 +286,10 @@ def _trained(
     start = time.perf_counter()
     if on is not None and on.state is None:
         assert isinstance(source, PreparedRows)
-        trained = go_on(on.base, source, request, crew or Crew(request.threads), on_progress)
+        trained = go_on(on.base, source, request, crew, on_progress)
         return _Outcome(trained, source, time.perf_counter() - start, valid, weights=on.base.manifest.weights)
     passes = Passes(None if on is None else on.state, request.until, request.keep_state)
-    tools = Tools(request.seed, crew or Crew(request.threads), on_progress, found, passes)
+    tools = Tools(request.seed, crew, on_progress, found, passes)
     trained = fit(request.trainer, chosen.trainer, source, tools)
     if found is not None:
         found.check()
@@ -352,14 +321,11 @@ def version_report(
         report["size"] = size_report(model.ensemble)
     elif train is not None:
         predictor = ForestPredictor(model)
-        reached = [None if part is None else _reached(predictor, part) for part in (train, test)]
-        assert reached[0] is not None
-        report["forest"] = forest_report(model.ensemble, reached[0], reached[1])
+
+        def reached(sample: TrainingSet) -> Reached:
+            n_rows = sample.rows.n_rows
+            chosen = np.unique(np.linspace(0, n_rows - 1, min(n_rows, ROWS_MAX)).astype(np.int64))
+            return Reached(*predictor.leaves_reached(sample.rows, chosen), sample.labels.take(chosen))
+
+        report["forest"] = forest_report(model.ensemble, reached(train), test and reached(test))
     return report
-
-
-def _reached(predictor: ForestPredictor, sample: TrainingSet) -> Reached:
-    n_rows = sample.rows.n_rows
-    chosen = np.unique(np.linspace(0, n_rows - 1, min(n_rows, ROWS_MAX)).astype(np.int64))
-    ptr, leaves = predictor.leaves_reached(sample.rows, chosen)
-    return Reached(ptr, leaves, sample.labels.take(chosen))

@@ -143,18 +143,6 @@ def request_of(
     )
 
 
-class _Task(NamedTuple):
-    """All that the methods need."""
-
-    predictor: Searcher
-    valid: Labelled
-    estimates: Estimates
-    bounds: F32
-    label_counts: I64 | None
-    n_training_rows: int
-    read: Start
-
-
 def tune(
     model: Model, request: TuneRequest, on_progress: OnProgress, valid: Labelled | None = None
 ) -> list[TuningOutcome]:
@@ -174,23 +162,21 @@ def tune(
         test = read_labelled(model, request.test, on_progress, request.columns)
     if not len(valid.labels.indices):
         raise BadData(f"{request.valid}: expected rows with labels of the model, found none")
-    task = _prepare(model, valid, request, on_progress)
-    kappa = None
+    task, kappa = _prepare(model, valid, request, on_progress), None
     if request.kappa == AUTO:
-        kappa = _choose_kappa(task, request, on_progress)
-        request = replace(request, kappa=kappa)
-        task = _prepare(model, valid, request, on_progress)
-    one = _tune(task, ONE, request, on_progress)
-    one_f = _measure(task.predictor, valid, one, request, on_progress)
+        kappa = task.best_kappa(request.methods[0])
+        task = _prepare(model, valid, replace(request, kappa=kappa), on_progress)
+    one = task.tuned(ONE)
+    one_f = task.measure(one, valid)
     outcomes = []
     for method in dict.fromkeys(request.methods):
         tuned, found, rejected = one, one_f, None
         if method != ONE:
-            tuned = _tune(task, method, request, on_progress)
-            found = _measure(task.predictor, valid, tuned, request, on_progress)
+            tuned = task.tuned(method)
+            found = task.measure(tuned, valid)
             if found.macro_f < one_f.macro_f:
                 tuned, found, rejected = one, one_f, (method, found.macro_f)
-        beside = None if test is None else _measure(task.predictor, test, tuned, request, on_progress)
+        beside = None if test is None else task.measure(tuned, test)
         outcomes.append(TuningOutcome(tuned, found, beside, kappa, rejected))
     return outcomes
 
@@ -225,19 +211,98 @@ def keep(
     return report
 
 
+class _Task(NamedTuple):
+    """All that the methods need: a model's estimates of the validation rows, and how to read them."""
+
+    predictor: Searcher
+    valid: Labelled
+    estimates: Estimates
+    bounds: F32
+    label_counts: I64 | None
+    n_training_rows: int
+    read: Start
+    request: TuneRequest
+    on_progress: OnProgress
+
+    def best_kappa(self, method: Method) -> float:
+        """Return the best kappa for a method; OFO is replayed on the estimates for it."""
+
+        def find(estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
+            if method == "ofo":
+                return replay(estimates, truth, bounds, self._start(estimates, truth, bounds))
+            return self._found(method, estimates, truth, bounds)
+
+        self.on_progress("kappa", 0, 1)
+        found = choose_kappa(self.estimates, self.valid.labels, self.bounds, find, self.request.empty)
+        self.on_progress("kappa", 1, 1)
+        return found
+
+    def tuned(self, method: Method) -> Tuned:
+        """Return what a method finds."""
+        estimates, truth, empty = self.estimates, self.valid.labels, self.request.empty
+        if method == "ofo":
+            self.on_progress("start values", 0, 1)
+            start = self._start(estimates, truth, self.bounds)
+            self.on_progress("start values", 1, 1)
+            counted = self.label_counts, self.n_training_rows
+            rows, on_progress = self.valid.rows, self.on_progress
+            counters, thresholds = learn(self.predictor, rows, truth, start, *counted, on_progress)
+            return Tuned(method, empty, start, thresholds, counters)
+        self.on_progress(method, 0, 1)
+        thresholds = self._found(method, estimates, truth, self.bounds)
+        self.on_progress(method, 1, 1)
+        return Tuned(method, empty, self.read, thresholds, count_at(estimates, truth, thresholds))
+
+    def _start(self, estimates: Estimates, truth: LabelRows, bounds: F32) -> Start:
+        """Return the start values of OFO: those given, or the best of the grid."""
+        given = self.request.start
+        if given is None:
+            return choose_start(estimates, truth, bounds, self.read, self.request.empty)
+        return self.read._replace(a=given.a, b=given.b)
+
+    def _found(self, method: Method, estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
+        """Return the thresholds of a method other than OFO, float32[K]."""
+        thresholds, one = fta(estimates, truth, bounds, self.read, self.request.empty)
+        if method == "sto":
+            floor = self.read.score_of(bounds)
+            return sto(estimates, truth, floor, np.maximum(one, floor), self.request.empty)
+        return one if method == ONE else thresholds
+
+    def measure(self, tuned: Tuned, rows: Labelled) -> FMeasures:
+        """Return how good thresholds are on some rows."""
+        thresholds, n_rows = self.predictor.node_thresholds(tuned.thresholds), rows.rows.n_rows
+
+        def show(done: int) -> None:
+            self.on_progress(f"measure {tuned.method}", done, n_rows)
+
+        found = predict_all(self.predictor, rows.rows, thresholds, self.request.threads, show)
+        return f_measures(PredictedRows(*found), rows.truth, self.request.empty)
+
+
 def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: OnProgress) -> _Task:
     """Ask for the estimates of the validation rows, and learn how to read them."""
     manifest = model.manifest
     predictor = make_predictor(model)
     counted = counts_that_bound(model.arrays), manifest.data.rows
-    lower = lower_bounds(*counted, manifest.n_labels)
     least = KAPPA if request.kappa == AUTO else request.kappa
-    kappa = np.maximum(lower, np.float32(least))
+    kappa = np.maximum(lower_bounds(*counted, manifest.n_labels), np.float32(least))
     read = start_for(manifest.link, model.arrays, manifest.data.rows)
     kept_by = read._replace(power=max(POWER_MIN, _POWER_SHARE * read.power))
+
+    def show(done: int) -> None:
+        on_progress("estimates", done, valid.rows.n_rows)
+
+    def ask(floor: F32) -> Estimates:
+        keeper = EstimateKeeper(floor, request.estimates_max)
+        for found in predict_parts(
+            predictor, valid.rows, lambda: predictor.node_thresholds(keeper.floor), request.threads, show
+        ):
+            keeper.add(found.ptr, found.labels, found.scores)
+        return keeper.all()
+
     for _ in range(_ASKED_MAX):
         asked = kept_by.score_of(kappa)
-        estimates = _ask(predictor, valid, asked, request, on_progress)
+        estimates = ask(asked)
         scores = np.minimum(estimates.scores * np.float32(read.scale), np.float32(1.0))
         power = fit_power(scores, mark_hits(estimates, valid.labels), read.power)
         if power >= kept_by.power or (estimates.floor > asked).any():
@@ -245,74 +310,7 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
         kept_by = kept_by._replace(power=power)
     read = read._replace(power=power)
     bounds = np.maximum(kappa, read.probability_of(estimates.floor))
-    return _Task(predictor, valid, estimates, bounds, *counted, read)
-
-
-def _ask(
-    predictor: Searcher, valid: Labelled, floor: F32, request: TuneRequest, on_progress: OnProgress
-) -> Estimates:
-    """Return the estimates of the validation rows whose score is at least a label's floor, float32[K]."""
-    keeper = EstimateKeeper(floor, request.estimates_max)
-    parts = predict_parts(
-        predictor,
-        valid.rows,
-        lambda: predictor.node_thresholds(keeper.floor),
-        request.threads,
-        lambda done: on_progress("estimates", done, valid.rows.n_rows),
-    )
-    for found in parts:
-        keeper.add(found.ptr, found.labels, found.scores)
-    return keeper.all()
-
-
-def _choose_kappa(task: _Task, request: TuneRequest, on_progress: OnProgress) -> float:
-    """Return the best kappa for the first method; OFO is replayed on the estimates for it."""
-    method, empty, read = request.methods[0], request.empty, task.read
-
-    def find(estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
-        if method != "ofo":
-            return _find(method, estimates, truth, bounds, read, empty)
-        return replay(estimates, truth, bounds, _start(request, estimates, truth, bounds, read))
-
-    on_progress("kappa", 0, 1)
-    found = choose_kappa(task.estimates, task.valid.labels, task.bounds, find, empty)
-    on_progress("kappa", 1, 1)
-    return found
-
-
-def _tune(task: _Task, method: Method, request: TuneRequest, on_progress: OnProgress) -> Tuned:
-    estimates, truth, empty = task.estimates, task.valid.labels, request.empty
-    if method == "ofo":
-        on_progress("start values", 0, 1)
-        start = _start(request, estimates, truth, task.bounds, task.read)
-        on_progress("start values", 1, 1)
-        counted = task.label_counts, task.n_training_rows
-        counters, thresholds = learn(task.predictor, task.valid.rows, truth, start, *counted, on_progress)
-        return Tuned(method, empty, start, thresholds, counters)
-    on_progress(method, 0, 1)
-    thresholds = _find(method, estimates, truth, task.bounds, task.read, empty)
-    on_progress(method, 1, 1)
-    return Tuned(method, empty, task.read, thresholds, count_at(estimates, truth, thresholds))
-
-
-def _start(request: TuneRequest, estimates: Estimates, truth: LabelRows, bounds: F32, read: Start) -> Start:
-    """Return the start values of OFO: those given, or the best of the grid."""
-    if request.start is None:
-        return choose_start(estimates, truth, bounds, read, request.empty)
-    return read._replace(a=request.start.a, b=request.start.b)
-
-
-def _find(
-    method: Method, estimates: Estimates, truth: LabelRows, bounds: F32, read: Start, empty: EmptyConvention
-) -> F32:
-    """Return the thresholds of a method other than OFO, float32[K]."""
-    thresholds, one = fta(estimates, truth, bounds, read, empty)
-    if method == "fta-one":
-        return one
-    if method == "sto":
-        floor = read.score_of(bounds)
-        return sto(estimates, truth, floor, np.maximum(one, floor), empty)
-    return thresholds
+    return _Task(predictor, valid, estimates, bounds, *counted, read, request, on_progress)
 
 
 def learn(
@@ -347,16 +345,3 @@ def learn(
     on_progress("ofo", rows.n_rows, rows.n_rows)
     after = moving.snapshot()
     return after.counters, after.thresholds
-
-
-def _measure(
-    predictor: Searcher, rows: Labelled, tuned: Tuned, request: TuneRequest, on_progress: OnProgress
-) -> FMeasures:
-    found = predict_all(
-        predictor,
-        rows.rows,
-        predictor.node_thresholds(tuned.thresholds),
-        request.threads,
-        lambda done: on_progress(f"measure {tuned.method}", done, rows.rows.n_rows),
-    )
-    return f_measures(PredictedRows(*found), rows.truth, request.empty)

@@ -24,7 +24,7 @@ class TuningOutcome(NamedTuple):
 def facts_of(outcome: TuningOutcome) -> dict[str, Any]:
     """Return what a report says of an outcome, as JSON values."""
     tuned = outcome.tuned
-    return {
+    facts: dict[str, Any] = {
         "method": tuned.method,
         **_named("validation", outcome.validation),
         **({} if outcome.test is None else _named("test", outcome.test)),
@@ -34,16 +34,13 @@ def facts_of(outcome: TuningOutcome) -> dict[str, Any]:
         "power": tuned.start.power,
         "scale": tuned.start.scale,
         **({} if outcome.kappa is None else {"kappa": outcome.kappa}),
-        **({} if outcome.rejected is None else _rejection(*outcome.rejected)),
     }
-
-
-def _rejection(method: Method, macro_f: float) -> dict[str, Any]:
-    """Return what a report says of a method that gave way to one threshold for all labels."""
-    note = (
-        f"{method} has less macro-F on the validation rows than one threshold for all labels, which is kept"
-    )
-    return {"instead_of": method, "instead_of_macro_f": macro_f, "note": note}
+    if outcome.rejected is not None:
+        method, macro_f = outcome.rejected
+        kept = "one threshold for all labels, which is kept"
+        note = f"{method} has less macro-F on the validation rows than {kept}"
+        facts |= {"instead_of": method, "instead_of_macro_f": macro_f, "note": note}
+    return facts
 
 
 def _named(part: str, f: FMeasures) -> dict[str, float]:

@@ -1,11 +1,9 @@
 """The types in which weights are stored, a draft with its weights in fewer bits, and what that costs."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.build import store_weights, to_bfloat16
 from model_store.ensemble import TreeEnsemble, Weights
@@ -26,9 +24,8 @@ WEIGHED_ROWS = 10_000
 
 def weight_type(name: str) -> Weights:
     """Return the type that has this name. Raises BadParameter."""
-    for weights in WEIGHTS:
-        if name == weights:
-            return weights
+    if name in WEIGHTS:
+        return name
     raise BadParameter(f"--weights: expected one of {', '.join(WEIGHTS)}, found {name!r}")
 
 
@@ -62,10 +59,15 @@ def round_weights(
     if weights == "float32":
         return draft, None
     ensemble = store_as(draft.ensemble, weights)
-    rounded = replace(draft, ensemble=ensemble, weights=weights, extra=_rounded(draft.extra))
+    extra = {
+        name: to_bfloat16(array) if name == f"{EMBEDDING}/u" else array for name, array in draft.extra.items()
+    }
+    rounded = replace(draft, ensemble=ensemble, weights=weights, extra=extra)
     where, labelled = "", valid
     if valid is None and sample is not None:
-        where, labelled = " on training rows", _some_of(sample)
+        n_rows = min(sample.rows.n_rows, WEIGHED_ROWS)
+        some = sample.rows.cut(0, n_rows), sample.labels.cut(0, n_rows), np.zeros(n_rows, np.int32)
+        where, labelled = " on training rows", Labelled(*some)
     if labelled is None:
         return rounded, None
     exact, cut = (valid_figures(model_of(each), labelled, threads, on_progress) for each in (draft, rounded))
@@ -73,13 +75,3 @@ def round_weights(
     metrics = cut.metrics if valid is not None else {key: after for key, (after, _) in pairs.items()}
     before = {f"{key} in float32": was for key, (_, was) in pairs.items()}
     return replace(rounded, metrics={**metrics, **before}), None if valid is None else cut.kept
-
-
-def _rounded(extra: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return further arrays of a version with embeddings, if there are any, as bfloat16."""
-    return {name: to_bfloat16(array) if name == f"{EMBEDDING}/u" else array for name, array in extra.items()}
-
-
-def _some_of(sample: TrainingSet) -> Labelled:
-    n_rows = min(sample.rows.n_rows, WEIGHED_ROWS)
-    return Labelled(sample.rows.cut(0, n_rows), sample.labels.cut(0, n_rows), np.zeros(n_rows, np.int32))

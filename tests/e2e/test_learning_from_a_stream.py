@@ -31,8 +31,6 @@ def lines(n: int, kind: str) -> list[str]:
         instance: dict[str, Any] = {"text": " ".join(words)}
         if kind == "named":
             instance = {"features": dict.fromkeys(words, 1.0)}
-        if kind == "raw":
-            instance = {"features": {str(i % 5): 1, str(100 + i * i % 17): 0.5}}
         found.append(json.dumps({**instance, "labels": [f"topic::{TOPICS[i % 5]}"]}) + "\n")
     return found
 
@@ -48,14 +46,13 @@ def learn(store: Path, text: str, *arguments: str) -> subprocess.CompletedProces
     )
 
 
-@pytest.mark.parametrize("kind", ["text", "named", "raw"])
+@pytest.mark.parametrize("kind", ["text", "named"])
 def test_a_stream_becomes_a_version(kind: str, run_here: Run, tmp_path: Path) -> None:
-    raw = ("-p", "features.kind=raw") if kind == "raw" else ()
     # the last line has no end, one has no label, and one label is seen once
     text = "".join(lines(400, kind)).rstrip("\n")
     if kind == "text":
         text = '{"text": "nothing", "labels": []}\n\n{"text": "rare", "labels": ["a rare one"]}\n' + text
-    done = learn(tmp_path, text, "--json", *raw)
+    done = learn(tmp_path, text, "--json")
     assert done.returncode == 0, done.stderr
     assert "Learning from standard input" in done.stderr
     assert "Ctrl-C" in done.stderr
@@ -63,17 +60,11 @@ def test_a_stream_becomes_a_version(kind: str, run_here: Run, tmp_path: Path) ->
     model = Store(tmp_path).open("m")
     manifest = model.manifest
     assert (manifest.data.source, manifest.data.rows) == ("standard input", 402 if kind == "text" else 400)
-    assert manifest.features["kind"] == ("raw" if kind == "raw" else "hashing")
+    assert manifest.features["kind"] == "hashing"
     assert manifest.n_labels == (6 if kind == "text" else 5)
-    asked = "".join(lines(50, kind)) if kind != "raw" else "".join(_indices(line) for line in lines(50, kind))
-    answered = run_here("predict", "m", "--top-r", "1", store=tmp_path, input=asked)
+    answered = run_here("predict", "m", "--top-r", "1", store=tmp_path, input="".join(lines(50, kind)))
     names = [json.loads(line)["labels"][0]["label"] for line in answered.stdout.splitlines()]
     assert sum(name == f"topic::{TOPICS[i % 5]}" for i, name in enumerate(names)) >= 45
-
-
-def _indices(line: str) -> str:
-    features = json.loads(line)["features"]
-    return json.dumps({"indices": [int(name) for name in features], "values": list(features.values())}) + "\n"
 
 
 def test_the_same_stream_gives_the_same_model(tmp_path: Path) -> None:
@@ -85,19 +76,18 @@ def test_the_same_stream_gives_the_same_model(tmp_path: Path) -> None:
     assert all((one[name] == other[name]).all() for name in one)
 
 
-@pytest.mark.parametrize("kind", ["text", "named", "raw"])
+@pytest.mark.parametrize("kind", ["text", "named"])
 def test_a_stream_that_goes_on_is_one_that_never_ended(kind: str, run_here: Run, tmp_path: Path) -> None:
     """Labels and features come as they go: the second part has some that the first has not."""
-    raw = ("-p", "features.kind=raw") if kind == "raw" else ()
     found = lines(300, kind)
     later = {"text": {"text": "late topic"}, "named": {"features": {"late": 1.0}}}
-    late = {**later.get(kind, {"features": {"900": 1}}), "labels": ["a late one", "zz"]}
+    late = {**later[kind], "labels": ["a late one", "zz"]}
     found[200:200] = [json.dumps(late) + "\n"] * 20
     fixed = ("train", "lomtree", "--data", "-", "--keep-state", "--model")
-    assert run_here(*fixed, "whole", *raw, store=tmp_path, input="".join(found)).returncode == 0
+    assert run_here(*fixed, "whole", store=tmp_path, input="".join(found)).returncode == 0
     whole = Store(tmp_path).open("whole").arrays
     for name, cuts in (("a", [1]), ("b", [150]), ("c", [3, 205, 310])):
-        on: tuple[str, ...] = raw
+        on: tuple[str, ...] = ()
         for first, last in zip([0, *cuts], [*cuts, len(found)], strict=True):
             done = run_here(*fixed, name, *on, store=tmp_path, input="".join(found[first:last]))
             assert done.returncode == 0, done.stderr
@@ -133,7 +123,7 @@ def test_a_tree_of_a_file_goes_on_with_a_stream_and_a_stream_with_no_file(
         ('{"features": {"a": NaN}, "labels": ["x"]}\n', (), (":1:", "JSON")),
         ('{"features": {"a": 1e99}, "labels": ["x"]}\n', (), (":1:", "finite", "1e+99")),
         ('{"features": {"a": 1}, "labels": ["x"]}\n{"text": "a", "labels": []}\n', (), (":2:", "`features`")),
-        ('{"features": {"a": 1}, "labels": ["x"]}\n', ("-p", "features.kind=raw"), ("row 1", "'a'")),
+        ('{"features": {"a": 1}, "labels": ["x"]}\n', ("-p", "features.kind=raw"), ("hashing", "raw")),
         ('{"text": "a", "labels": []}\n', (), ("label", "none in 1 rows")),
         ("", (), ("row", "none")),
         ('{"text": "a", "labels": ["x"]}\n', ("-p", "features.kind=tfidf"), ("hashing", "tfidf")),

@@ -111,6 +111,14 @@ def dense_labels(labels: LabelRows) -> np.ndarray:
     ).toarray()
 
 
+def flat(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Lists as offsets and ids: int64[n + 1] and int32[..], which cannot be written."""
+    ptr = np.cumsum([0, *map(len, rows)]).astype(np.int64)
+    ids = np.array([i for row in rows for i in row], np.int32)
+    ptr.flags.writeable = ids.flags.writeable = False
+    return ptr, ids
+
+
 def readonly(arrays: tuple) -> list:
     """The arrays as views that cannot be written."""
     views = []

@@ -2,18 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from service.base.rows import LabelRows
 from service.evaluation import EmptyConvention, PredictedRows, Truth, f_measures, ranking_metrics
-from service.evaluation.bootstrap import (
-    DecidedLabels,
-    DecisionPair,
-    _macro_f,
-    compare_rows,
-    ones_at,
-    row_figures,
-)
+from service.evaluation.bootstrap import DecisionPair, _macro_f, compare_rows, ones_at, row_figures
 from service.evaluation.ranking import mark_true
+from tests.oracles.problems import flat
 
 K, N = 9, 40
 
@@ -22,16 +17,12 @@ def random_rows(rng: np.random.Generator, most: int, n: int = N) -> list[list[in
     return [rng.permutation(K)[: rng.integers(0, most + 1)].tolist() for _ in range(n)]
 
 
-def as_rows(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    ptr = np.cumsum([0, *map(len, rows)])
-    return ptr.astype(np.int64), np.array([label for row in rows for label in row], np.int32)
-
-
-def decided(rows: list[list[int]], truth: LabelRows) -> DecidedLabels:
-    predicted = PredictedRows(*as_rows(rows))
+def decided(rows: list[list[int]], truth: LabelRows) -> tuple[csr_array, csr_array]:
+    """What is true and predicted, and what is predicted."""
+    predicted = PredictedRows(*flat(rows))
     row = np.repeat(np.arange(len(rows)), np.diff(predicted.ptr))
     is_true, labels, shape = mark_true(predicted, truth), predicted.labels, (K, len(rows))
-    return DecidedLabels(ones_at(row[is_true], labels[is_true], shape), ones_at(row, labels, shape))
+    return ones_at(row[is_true], labels[is_true], shape), ones_at(row, labels, shape)
 
 
 def ignore(done: int) -> None:
@@ -40,8 +31,8 @@ def ignore(done: int) -> None:
 
 def test_figures_of_rows_have_the_means_of_the_metrics(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    ranked = PredictedRows(*as_rows(random_rows(rng, 7)))
-    truth = LabelRows(*as_rows([sorted(row) for row in random_rows(rng, 6)]), K)
+    ranked = PredictedRows(*flat(random_rows(rng, 7)))
+    truth = LabelRows(*flat([sorted(row) for row in random_rows(rng, 6)]), K)
     unknown = rng.integers(0, 3, N).astype(np.int32)
     judged = Truth(truth, unknown)
     whole = ranking_metrics(ranked, judged, np.ones(K))
@@ -56,17 +47,17 @@ def test_macro_f_of_a_draw_is_that_of_its_rows_written_out(seed: int, empty: Emp
     rng = np.random.default_rng(seed)
     true = [sorted(row) for row in random_rows(rng, 4)]
     sides = [random_rows(rng, 3), random_rows(rng, 5)]
-    truth = LabelRows(*as_rows(true), K)
+    truth = LabelRows(*flat(true), K)
     pair = DecisionPair(
-        *(decided(side, truth) for side in sides),
+        *zip(*(decided(side, truth) for side in sides), strict=True),
         ones_at(np.repeat(np.arange(N), np.diff(truth.indptr)), truth.indices, (K, N)),
         empty,
     )
     drawn = rng.integers(0, N, N)
     found = _macro_f(pair, np.bincount(drawn, minlength=N).astype(np.float64))
-    repeated = Truth(LabelRows(*as_rows([true[i] for i in drawn]), K), np.zeros(N, np.int32))
+    repeated = Truth(LabelRows(*flat([true[i] for i in drawn]), K), np.zeros(N, np.int32))
     for value, side in zip(found, sides, strict=True):
-        slow = f_measures(PredictedRows(*as_rows([side[i] for i in drawn])), repeated, empty).macro_f
+        slow = f_measures(PredictedRows(*flat([side[i] for i in drawn])), repeated, empty).macro_f
         assert value == pytest.approx(slow)
 
 
@@ -102,8 +93,8 @@ def test_rare_labels_do_not_put_the_difference_at_the_end_of_its_interval(seed: 
     nothing, found_by_b = (ones_at(rows, true[rows], (300, n)) for rows in (hits[:0], hits))
     figures = {"P@1": np.zeros(n)}
     all_true = ones_at(np.arange(n), true, (300, n))
-    a, b = DecidedLabels(nothing, nothing), DecidedLabels(found_by_b, found_by_b)
-    pair = DecisionPair(a, b, all_true, "one")
+    of_both = (nothing, found_by_b)
+    pair = DecisionPair(of_both, of_both, all_true, "one")
     found = compare_rows(figures, figures, pair, 200, seed, ignore)["macro_f"]
     middle = (found.low + found.high) / 2
     assert abs(middle - found.difference) < (found.high - found.low) / 4

@@ -30,6 +30,7 @@ from service.evaluation.probabilities import (
 )
 from service.evaluation.propensity import constants_of
 from tests.oracles import metrics as oracle
+from tests.oracles.problems import flat
 
 K = 9
 label_sets = st.lists(st.integers(0, K - 1), unique=True, max_size=K)
@@ -37,16 +38,8 @@ cases = st.lists(st.tuples(label_sets, label_sets, st.integers(0, 3)), min_size=
 counts = st.lists(st.integers(0, 500), min_size=K, max_size=K)
 
 
-def pointers(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    ptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
-    ids = np.array([i for row in rows for i in row], np.int32)
-    for array in (ptr, ids):
-        array.flags.writeable = False
-    return ptr, ids
-
-
 def truth(rows: list[list[int]]) -> LabelRows:
-    return LabelRows(*pointers([sorted(row) for row in rows]), K)
+    return LabelRows(*flat([sorted(row) for row in rows]), K)
 
 
 def truth_alone(rows: list[list[int]]) -> Truth:
@@ -67,7 +60,7 @@ def test_ranking_is_its_definition(
     p = propensities(label_counts, n_rows)
     p_unknown = float(propensities(0, n_rows))
     judged = Truth(truth(true), np.array(unknown, np.int32))
-    found = ranking_metrics(PredictedRows(*pointers(predicted)), judged, p, p_unknown)
+    found = ranking_metrics(PredictedRows(*flat(predicted)), judged, p, p_unknown)
     slow = [oracle.propensity(count, n_rows) for count in label_counts]
     np.testing.assert_allclose(p, slow)
     expected = oracle.ranking(predicted, true, unknown, slow, oracle.propensity(0, n_rows))
@@ -82,7 +75,7 @@ def test_ranking_is_its_definition(
 def test_f_measures_are_their_definition(case: list[tuple[list[int], list[int], int]], empty: str) -> None:
     predicted, true, unknown = split(case)
     judged = Truth(truth(true), np.array(unknown, np.int32), max(unknown))
-    found = f_measures(PredictedRows(*pointers(predicted)), judged, empty)  # type: ignore[arg-type]
+    found = f_measures(PredictedRows(*flat(predicted)), judged, empty)  # type: ignore[arg-type]
     value = 1.0 if empty == "one" else 0.0
     expected = oracle.f_measures(predicted, true, unknown, K, value, n_unknown=max(unknown))
     np.testing.assert_allclose(found[:3], expected, rtol=1e-12)
@@ -97,7 +90,7 @@ def test_f_measures_are_scikit_learns(case: list[tuple[list[int], list[int]]]) -
         dense[0, row, predicted] = dense[1, row, true] = 1
     for empty, value in (("one", 1.0), ("zero", 0.0)):
         judged = truth_alone([t for _, t in case])
-        found = f_measures(PredictedRows(*pointers([p for p, _ in case])), judged, empty)  # type: ignore[arg-type]
+        found = f_measures(PredictedRows(*flat([p for p, _ in case])), judged, empty)  # type: ignore[arg-type]
         for name, average in (("macro_f", "macro"), ("micro_f", "micro"), ("instance_f", "samples")):
             expected = 100 * f1_score(dense[1], dense[0], average=average, zero_division=value)
             assert math.isclose(getattr(found, name), expected, rel_tol=1e-12), name
@@ -111,7 +104,7 @@ def test_ndcg_is_scikit_learns() -> None:
     dense = np.zeros((50, K))
     for row, labels in enumerate(true):
         dense[row, labels] = 1
-    found = ranking_metrics(PredictedRows(*pointers(order.tolist())), truth_alone(true), np.ones(K))
+    found = ranking_metrics(PredictedRows(*flat(order.tolist())), truth_alone(true), np.ones(K))
     for k in (1, 3, 5):
         assert math.isclose(found[f"nDCG@{k}"], 100 * ndcg_score(dense, scores, k=k), rel_tol=1e-9)
         assert math.isclose(found[f"PSP@{k}"], 100 * found[f"P@{k}"] / best_precision(true, k), rel_tol=1e-9)
@@ -125,7 +118,7 @@ def test_what_the_best_ranking_scores() -> None:
     true = [[0, 1, 2, 3, 4, 5], [7], []]
     p = propensities([1, 5, 9, 20, 50, 99, 3, 2, 1], 1000)
     best = [sorted(row, key=lambda label: p[label]) for row in true]
-    found = ranking_metrics(PredictedRows(*pointers(best)), truth_alone(true), p)
+    found = ranking_metrics(PredictedRows(*flat(best)), truth_alone(true), p)
     for k in (1, 3, 5):
         assert math.isclose(found[f"PSP@{k}"], 100) and math.isclose(found[f"PSnDCG@{k}"], 100)
     # the row without labels counts as 0
@@ -144,7 +137,7 @@ def test_constants_of_a_version_are_those_it_was_trained_with() -> None:
     assert constants_of({}) == (0.55, 1.5)
     assert constants_of({"propensity_a": 0.6, "propensity_b": 2.6}) == (0.6, 2.6)
     assert constants_of({"propensity_a": "x", "propensity_b": 2.6}) == (0.55, 1.5)
-    ranked = PredictedRows(*pointers([[0], [1]]))
+    ranked = PredictedRows(*flat([[0], [1]]))
     judged, counts = Truth(truth([[0, 1], [0, 1]]), np.zeros(2, np.int32)), np.arange(1, K + 1)
     for constants in (constants_of({}), constants_of({"propensity_a": 1.5, "propensity_b": 0.5})):
         report = evaluation_report(ranked, ranked, judged, counts, 400, constants=constants)
@@ -154,7 +147,7 @@ def test_constants_of_a_version_are_those_it_was_trained_with() -> None:
 
 
 def test_the_keys_of_a_report() -> None:
-    predicted = PredictedRows(*pointers([[0, 1], [2]]))
+    predicted = PredictedRows(*flat([[0, 1], [2]]))
     report = evaluation_report(
         predicted, predicted, Truth(truth([[0], [3]]), np.array([0, 1], np.int32)), np.arange(K), 40
     )
@@ -170,34 +163,13 @@ def test_the_keys_of_a_report() -> None:
 def test_without_the_training_rows_propensity_scored_figures_are_none(
     counts: np.ndarray | None, n_rows: int
 ) -> None:
-    predicted = PredictedRows(*pointers([[0, 1], [2]]))
+    predicted = PredictedRows(*flat([[0, 1], [2]]))
     judged = Truth(truth([[0], [3]]), np.zeros(2, np.int32))
     report = evaluation_report(predicted, predicted, judged, counts, n_rows)
     assert {name for name, value in report.items() if value is None} == {
         f"{metric}@{k}" for metric in ("PSP", "PSnDCG") for k in (1, 3, 5)
     }
     assert report["P@1"] == 50.0
-
-
-@pytest.mark.parametrize(
-    ("predicted", "p", "unknown"),
-    [
-        ([[0]], np.ones(K), 2),
-        ([[0], []], np.ones(2), 2),
-        ([[0], []], np.ones(K), 1),
-    ],
-)
-def test_shapes_that_disagree(predicted: list[list[int]], p: np.ndarray, unknown: int) -> None:
-    judged = Truth(truth([[0], [1]]), np.zeros(unknown, np.int32))
-    with pytest.raises(ValueError, match="expected"):
-        ranking_metrics(PredictedRows(*pointers(predicted)), judged, p)
-
-
-def test_no_rows_are_refused() -> None:
-    with pytest.raises(ValueError, match="expected predictions for 1 rows"):
-        ranking_metrics(PredictedRows(*pointers([])), truth_alone([]), np.ones(K))
-    with pytest.raises(ValueError, match="expected predictions for 1 rows"):
-        f_measures(PredictedRows(*pointers([])), truth_alone([]), "one")
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.booleans()), min_size=1, max_size=120)

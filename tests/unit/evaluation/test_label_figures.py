@@ -9,28 +9,26 @@ from service.evaluation.fmeasure import count_labels
 from service.evaluation.kept_figures import frequency_bands
 from service.evaluation.probabilities import N_BINS, ThresholdSweep, calibration_error, reliability
 from service.evaluation.ranking import mark_true, ranks_of
+from tests.oracles.problems import flat
 
 K, N = 12, 60
 NAMES = {"0": (0, 0), "1-9": (1, 9), "10-99": (10, 99), "100-999": (100, 999), "1000+": (1000, 10**9)}
 
 
-def as_rows(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    ptr = np.cumsum([0, *map(len, rows)])
-    return ptr.astype(np.int64), np.array([label for row in rows for label in row], np.int32)
+Decided = tuple[list[list[int]], list[list[int]], PredictedRows, LabelRows]
 
 
 @pytest.fixture
-def decided(seed: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Rankings of 0 to 7 labels and 0 to 4 true ones, a row each."""
+def decided(seed: int) -> Decided:
+    """Rankings of 0 to 7 labels and 0 to 4 true ones, a row each: as lists, and as they are measured."""
     rng = np.random.default_rng(seed)
     ranked = [rng.permutation(K)[: rng.integers(0, 8)].tolist() for _ in range(N)]
     true = [sorted(rng.permutation(K)[: rng.integers(0, 5)].tolist()) for _ in range(N)]
-    return ranked, true
+    return ranked, true, PredictedRows(*flat(ranked)), LabelRows(*flat(true), K)
 
 
-def test_counts_of_labels_are_those_of_a_slow_count(decided: tuple[list[list[int]], list[list[int]]]) -> None:
-    ranked, true = decided
-    predicted, truth = PredictedRows(*as_rows(ranked)), LabelRows(*as_rows(true), K)
+def test_counts_of_labels_are_those_of_a_slow_count(decided: Decided) -> None:
+    ranked, true, predicted, truth = decided
     flat = [label in known for top, known in zip(ranked, true, strict=True) for label in top]
     assert mark_true(predicted, truth).tolist() == flat
     assert ranks_of(predicted.ptr).tolist() == [rank for top in ranked for rank in range(len(top))]
@@ -42,11 +40,8 @@ def test_counts_of_labels_are_those_of_a_slow_count(decided: tuple[list[list[int
         assert counts.hits[label] == sum(top and known for top, known in rows)
 
 
-def test_f_of_labels_has_the_mean_that_the_report_tells(
-    decided: tuple[list[list[int]], list[list[int]]],
-) -> None:
-    ranked, true = decided
-    predicted, truth = PredictedRows(*as_rows(ranked)), LabelRows(*as_rows(true), K)
+def test_f_of_labels_has_the_mean_that_the_report_tells(decided: Decided) -> None:
+    _, _, predicted, truth = decided
     for empty in ("one", "zero"):
         report = evaluation_report(
             predicted, predicted, Truth(truth, np.zeros(N, np.int32)), None, 0, empty=empty
@@ -55,9 +50,8 @@ def test_f_of_labels_has_the_mean_that_the_report_tells(
         assert 100 * f.mean() == pytest.approx(report["macro_f"])
 
 
-def test_bands_are_those_of_a_slow_count(decided: tuple[list[list[int]], list[list[int]]]) -> None:
-    ranked, true = decided
-    predicted, truth = PredictedRows(*as_rows(ranked)), LabelRows(*as_rows(true), K)
+def test_bands_are_those_of_a_slow_count(decided: Decided) -> None:
+    ranked, true, predicted, truth = decided
     training = np.array([0, 0, 1, 9, 9, 10, 99, 99, 100, 1000, 1001, 5000])
     counts = count_labels(predicted, truth)
     bands = frequency_bands(predicted, counts, truth, training, "one")
@@ -81,8 +75,8 @@ def test_bands_are_those_of_a_slow_count(decided: tuple[list[list[int]], list[li
 
 
 def test_a_band_that_is_never_predicted_nor_true_has_no_shares() -> None:
-    nothing = PredictedRows(*as_rows([[0], [0]]))
-    truth = LabelRows(*as_rows([[0], []]), 2)
+    nothing = PredictedRows(*flat([[0], [0]]))
+    truth = LabelRows(*flat([[0], []]), 2)
     counts = count_labels(nothing, truth)
     known, never = frequency_bands(nothing, counts, truth, np.array([5, 20]), "zero")
     assert (known["P@1"], known["R@5"]) == (50.0, 100.0)
@@ -90,10 +84,10 @@ def test_a_band_that_is_never_predicted_nor_true_has_no_shares() -> None:
 
 
 def test_without_true_labels_nothing_is_true() -> None:
-    predicted = PredictedRows(*as_rows([[1, 0], []]))
-    assert not mark_true(predicted, LabelRows(*as_rows([[], []]), 2)).any()
+    predicted = PredictedRows(*flat([[1, 0], []]))
+    assert not mark_true(predicted, LabelRows(*flat([[], []]), 2)).any()
     with pytest.raises(ValueError, match="expected predictions for 1 rows, found 2"):
-        mark_true(predicted, LabelRows(*as_rows([[]]), 2))
+        mark_true(predicted, LabelRows(*flat([[]]), 2))
 
 
 def test_scores_that_are_probabilities_have_no_calibration_error(seed: int) -> None:

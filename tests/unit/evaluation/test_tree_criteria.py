@@ -129,12 +129,8 @@ def test_objective_balance_and_purity_follow_their_definitions_and_lemmas(
         assert beta == pytest.approx(children[-1].sum() / children.sum())
         assert alpha == pytest.approx(1 - children.max(axis=0).sum() / children.sum(), abs=1e-9)
         if len(children) == 2:
-            right = (
-                children[1].sum(axis=0),
-                children[1] / children.sum(),
-                children.sum(axis=0) / children.sum(),
-            )
-            two = 2 * np.abs(right[2] * beta - right[1]).sum()
+            p = children / children.sum()
+            two = 2 * np.abs(p.sum(axis=0) * beta - p[1]).sum()
             assert j == pytest.approx(two, abs=1e-9)
             slack = sqrt(max(0.0, 1 - j))
             assert 0.5 * (1 - slack) - 1e-6 <= beta <= 0.5 * (1 + slack) + 1e-6  # lemma 2

@@ -1,8 +1,6 @@
 """`chunk_characters`: an answer is the mean of those to the chunks, whichever way it is asked for."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,6 @@ import xylem
 from model_store.store import Store
 from service.base.errors import BadInput, LimitExceeded
 from service.base.settings import Limits
-from service.inference import parts
 from service.inference.chunks import chunks_of
 from service.serving.blocks import answer_block
 from service.serving.lines import LineBlock
@@ -22,7 +19,6 @@ from service.serving.rows import to_options
 from service.serving.schemas.predict import PredictRequest
 from service.serving.served import ServedVersion
 from service.thresholds.store.state import Head
-from service.workflows.train import TrainRequest, train_and_publish
 from tests.served_models import TEXTS, at_once, in_thread, publish_model
 
 MOST = 500
@@ -158,96 +154,3 @@ def test_in_python(store: Store, served: ServedVersion) -> None:
             model.predict([LONG], chunk_characters=wrong)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="chunk_characters: expected texts to divide, found features"):
         model.predict([{"a": 1.0}], chunk_characters=MOST)
-
-
-@pytest.fixture
-def rows(tmp_path: Path) -> Path:
-    """A labelled file of long and short texts, one of which the model knows nothing of."""
-    texts = [LONG, TEXTS[0], " ".join(TEXTS[:3] * 90), "qwx " * 400, " ".join(TEXTS[3:] * 70), ""]
-    lines = [{"text": text, "labels": [f"label::{i % 4}", "label::9"]} for i, text in enumerate(texts)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return tmp_path / "rows.jsonl"
-
-
-def measured(store: Store, rows: Path, **options: Any) -> dict[str, Any]:
-    """What a model says of the rows, without the time that it took."""
-    given = [json.loads(line) for line in rows.read_text().splitlines()]
-    model = xylem.load(store.root, "m")
-    report = model.evaluate([row["text"] for row in given], [row["labels"] for row in given], **options)
-    del report["us_per_row"]
-    return report
-
-
-def test_an_evaluation_is_of_the_means(store: Store, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = [json.loads(line) for line in rows.read_text().splitlines()]
-    answers = xylem.load(store.root, "m").predict(
-        [row["text"] for row in given], N_LABELS, chunk_characters=MOST
-    )
-    true = [set(row["labels"]) for row in given]
-    ranked = [[each.label for each in answer] for answer in answers]
-    hits = [len(set(labels[:3]) & names) for labels, names in zip(ranked, true, strict=True)]
-    decided = [{each.label for each in answer if each.score >= 0.5} for answer in answers]
-    n_right = sum(len(names & labels) for names, labels in zip(true, decided, strict=True))
-    report = measured(store, rows, chunk_characters=MOST)
-    assert report["P@3"] == pytest.approx(100 * sum(hits) / 3 / len(given))
-    n_marks = sum(map(len, decided)) + sum(map(len, true))
-    assert report["micro_f"] == pytest.approx(100 * 2 * n_right / n_marks)
-    assert report["rows"] == len(given)
-    assert report != measured(store, rows)
-    whole = measured(store, rows, chunk_characters=1_000_000)
-    assert whole == measured(store, rows)
-    monkeypatch.setattr(parts, "CHUNK_PLACES_MAX", 1)  # a text at a time
-    assert measured(store, rows, chunk_characters=MOST) == report
-
-
-def test_the_command_evaluates_in_chunks(
-    store: Store, rows: Path, run_here: Callable[..., Any], tmp_path: Path
-) -> None:
-    asked = ("evaluate", "m", "--data", rows, "--chunk-characters", MOST)
-    done = run_here(*asked, "--json", store=store.root)
-    found = json.loads(done.stdout)
-    del found["us_per_row"]
-    assert found == {**measured(store, rows, chunk_characters=MOST), "chunk_characters": MOST}
-    done = run_here(*asked, "--report", tmp_path / "page", store=store.root)
-    assert "m@1, chunks of 500 characters" in " ".join(done.stdout.split())
-    assert "chunks of 500 characters" in (tmp_path / "page" / "report.html").read_text()
-
-
-def test_chunks_of_a_model_of_exact_probabilities_have_no_log_loss(
-    rows: Path, run_here: Callable[..., Any], tmp_path: Path
-) -> None:
-    train_and_publish(Store(tmp_path), "exact", TrainRequest("huffman-tree", rows, parameters=("dim=4",)))
-    asked = ("evaluate", "exact", "--data", rows, "--json")
-    whole, chunks = (
-        json.loads(run_here(*asked, *more, store=tmp_path).stdout)
-        for more in ((), ("--chunk-characters", MOST))
-    )
-    assert "log_loss" in whole
-    assert "log_loss" not in chunks
-    done = run_here(*asked[:-1], "--chunk-characters", MOST, store=tmp_path)
-    assert done.returncode == 0 and "log-loss" not in done.stdout
-
-
-def test_an_evaluation_in_chunks_that_cannot_be_is_refused(
-    store: Store, rows: Path, run_here: Callable[..., Any], tmp_path: Path
-) -> None:
-    done = run_here("evaluate", "m", "--data", rows, "--chunk-characters", 499, store=store.root)
-    assert done.returncode == 2
-    assert "--chunk-characters: expected an integer of at least 500, found 499" in done.stderr
-    ids = tmp_path / "ids.txt"
-    ids.write_text("1 40 11\n3 1:1.0 5:2.0\n")
-    done = run_here("evaluate", "raw", "--data", ids, "--chunk-characters", MOST, store=store.root)
-    assert done.returncode == 2
-    assert "chunk_characters: expected texts to divide into chunks, found none" in done.stderr
-    request = TrainRequest("huffman-tree", rows, parameters=("task=text", "dim=4", "epochs=1"))
-    train_and_publish(Store(tmp_path / "words"), "next", request)
-    done = run_here("evaluate", "next", "--data", rows, "--chunk-characters", MOST, store=tmp_path / "words")
-    assert done.returncode == 2
-    assert (
-        "chunk_characters: expected none with a model that predicts the next word, found 500" in done.stderr
-    )
-    with pytest.raises(BadInput, match="expected none with a model that predicts the next word"):
-        xylem.load(tmp_path / "words", "next").evaluate([LONG], [["a"]], chunk_characters=MOST)
-    for wrong in (499, True, "500"):
-        with pytest.raises(BadInput, match="chunk_characters: expected an integer of at least 500"):
-            measured(store, rows, chunk_characters=wrong)

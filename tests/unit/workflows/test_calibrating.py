@@ -77,11 +77,8 @@ def test_calibrated_again_it_is_fitted_anew(folder: Path, facts: dict[str, Any],
     store = Store(tmp_path)
     store.prepare()
     store.publish("m", draft_of(source))
-    assert calibrate_and_publish(store, "m", "1", folder / "valid.jsonl") == {
-        **facts,
-        "version": 2,
-        "parent": 1,
-    }
+    expected = {**facts, "version": 2, "parent": 1}
+    assert calibrate_and_publish(store, "m", "1", folder / "valid.jsonl") == expected
     again = store.open("m", 2).arrays
     assert all(np.array_equal(again[f"calibration/{k}"], source.arrays[f"calibration/{k}"]) for k in "xy")
 

@@ -9,7 +9,7 @@ import pytest
 from model_store.label_info import Subject
 from model_store.manifest import CALIBRATION
 from model_store.members import NO_LABEL
-from model_store.names import all_names
+from model_store.names import all_names, name_of
 from model_store.origin import read_origin
 from model_store.store import Store
 from model_store.version import model_of
@@ -49,9 +49,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scores_of(store: Store, version: int) -> dict[tuple[int, str], float]:
     model = store.open("both", version)
     found = make_predictor(model).predict(featurizer_of(model).transform_texts(TEXTS), PredictOptions(8))
-    names = model.labels.utf8.tobytes(), model.labels.offsets
     row = np.repeat(np.arange(len(TEXTS)), np.diff(found.ptr)).tolist()
-    labels = [names[0][names[1][i] : names[1][i + 1]].decode() for i in found.labels]
+    labels = [name_of(model.labels, i) for i in found.labels.tolist()]
     return dict(zip(zip(row, labels, strict=True), found.scores.tolist(), strict=True))
 
 

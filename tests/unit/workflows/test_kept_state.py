@@ -70,11 +70,7 @@ def _publish(store: Store, base: str, name: str, **arrays: Any) -> None:
     [
         ("lomtree", ["--from", "without"], "found without@1 without: train it with --keep-state"),
         ("lomtree", ["--from", "plt@1"], "from: expected a version of lomtree, found plt@1, one of plt"),
-        (
-            "plt",
-            ["--from", "plt@1", "-p", "rate=1"],
-            "parameters and weights of plt@1 to stay, but",
-        ),
+        ("plt", ["--from", "plt@1", "-p", "rate=1"], "parameters and weights of plt@1 to stay, but"),
         (
             "plt",
             ["--from", "plt@1", "-p", "features.lowercase=false"],
@@ -87,11 +83,7 @@ def _publish(store: Store, base: str, name: str, **arrays: Any) -> None:
         ("plt", ["--from", "plt@1", "--data", "others"], "expected the rows of plt@1, over which its passes"),
         ("plt", ["--from", "plt@1", "--stream", "--data", "others"], "expected the rows of plt@1"),
         ("plt", ["--from", "plt@1", "--rerank"], "from: expected rows in memory and nothing fitted besides"),
-        (
-            "learned-tree",
-            ["--from", "learned-tree", "-p", "epochs=9"],
-            "epochs: expected 3 as",
-        ),
+        ("learned-tree", ["--from", "learned-tree", "-p", "epochs=9"], "epochs: expected 3 as"),
         ("plt", ["--keep-state"], "keep_state: expected one of lomtree, huffman-tree, learned-tree, or plt"),
         ("plt", ["--until", "1", "-p", "solver=sgd"], "until: expected --keep-state"),
         ("huffman-tree", ["--keep-state"], "keep_state: expected --until below the 15 passes"),

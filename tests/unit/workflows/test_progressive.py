@@ -1,6 +1,7 @@
 """OFO beside a training: rows are counted before they are learnt, once each, by the trees of that moment."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,21 +139,18 @@ def test_a_version_is_published_with_its_thresholds(tmp_path: Path, database: Th
 
 def test_what_has_no_thresholds_is_refused(tmp_path: Path, database: ThresholdDatabase) -> None:
     path, store = write_file(tmp_path / "train.txt", *learnable(30)), Store(tmp_path / "store")
+    plt = TrainRequest("plt", path, parameters=SGD, stream=True)
     requests = {
-        "thresholds: expected --stream": TrainRequest("plt", path, parameters=SGD),
-        "thresholds: expected scores as they are trained": TrainRequest(
-            "plt", path, path, SGD, stream=True, calibrate=True
-        ),
-        "thresholds: expected a trainer of plt, found huffman-tree": TrainRequest(
-            "huffman-tree", path, stream=True
-        ),
+        "--stream": replace(plt, stream=False),
+        "scores as they are trained": replace(plt, valid=path, calibrate=True),
+        "a trainer of plt, found huffman-tree": TrainRequest("huffman-tree", path, stream=True),
     }
     for message, request in requests.items():
-        with pytest.raises(BadParameter, match=message):
+        with pytest.raises(BadParameter, match=f"thresholds: expected {message}"):
             train_and_publish(store, "m", request, kept_in=database)
     one = write_file(tmp_path / "one.txt", *learnable(1))
     with pytest.raises(BadData, match="expected two rows at least to find them on, found one"):
-        train_and_publish(store, "m", TrainRequest("plt", one, parameters=SGD, stream=True), kept_in=database)
+        train_and_publish(store, "m", replace(plt, data=one), kept_in=database)
     changed = write_file(tmp_path / "changed.txt", *learnable(30))
 
     def change(phase: str, done: int, _: int) -> None:
@@ -160,8 +158,7 @@ def test_what_has_no_thresholds_is_refused(tmp_path: Path, database: ThresholdDa
             changed.write_text(changed.read_text().replace(":0.", ":1.", 1))
 
     with pytest.raises(BadInput, match="it has changed"):
-        request = TrainRequest("plt", changed, parameters=SGD, stream=True)
-        train_and_publish(store, "m", request, change, database)
+        train_and_publish(store, "m", replace(plt, data=changed), change, database)
     assert store.models() == []
     assert database.load("m", 1) is None
 

@@ -1,7 +1,6 @@
 """Candidates ranked anew by near training rows: arrays, kernel, `train --rerank`, what is refused."""
 
 import itertools
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +39,8 @@ from service.workflows.near_rows import FEATURES_MAX, draw_near_rows, near_of, p
 from service.workflows.ranker import Candidates, precisions
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Command, answer
+from tests.datasets_helpers import write_lines
+from tests.oracles.problems import dense_labels, dense_rows, to_labels, to_rows
 from tests.small_models import small_draft, softmax_draft
 
 N_LABELS, N_FEATURES = 8, 90
@@ -60,15 +61,12 @@ def random_labels(seed: int, n_rows: int, n_labels: int = N_LABELS) -> LabelRows
     rng = np.random.default_rng(seed)
     is_true = rng.random((n_rows, n_labels)) < np.linspace(0.01, 0.9, n_labels)
     is_true[:, 1] = False  # a label without rows
-    return LabelRows(offsets(is_true.sum(1)), np.nonzero(is_true)[1].astype(np.int32), n_labels)
+    return to_labels(is_true)
 
 
 def dense(rows: SparseRows) -> np.ndarray:
     """Return rows at length 1, float64[n, D]."""
-    found = np.zeros((rows.n_rows, rows.n_features))
-    for i in range(rows.n_rows):
-        at = slice(rows.indptr[i], rows.indptr[i + 1])
-        found[i, rows.indices[at]] = rows.values[at]
+    found = dense_rows(rows)
     length = np.linalg.norm(found, axis=1, keepdims=True)
     return found / np.where(length > 0, length, 1)
 
@@ -124,8 +122,7 @@ def context_of(member: Any, row: SparseRows, labels: np.ndarray, votes: np.ndarr
 def test_labels_that_are_true_together_are_counted(seed: int) -> None:
     labels = random_labels(seed, 200, 60)
     near = draw_near_rows(random_rows(seed, 200), labels, seed)
-    is_true = np.zeros((200, 60))
-    is_true[np.repeat(np.arange(200), np.diff(labels.indptr)), labels.indices] = 1
+    is_true = dense_labels(labels).astype(np.float64)
     counts, together = is_true.sum(0), is_true.T @ is_true
     np.fill_diagonal(together, 0)
     for label in range(60):
@@ -204,8 +201,7 @@ def test_few_rows_are_kept_beside_those_of_labels(monkeypatch: pytest.MonkeyPatc
     near = draw_near_rows(rows, labels, seed)
     assert len(near.scale) == len(np.unique(near.label_row)) < 300
     whole, kept = dense(rows), dense_near(near)
-    is_true = np.zeros((300, N_LABELS), np.bool_)
-    is_true[np.repeat(np.arange(300), np.diff(labels.indptr)), labels.indices] = True
+    is_true = dense_labels(labels)
     for label in range(N_LABELS):
         for row in rows_of(near, label):
             source = int((kept[row] @ whole.T).argmax())
@@ -337,9 +333,7 @@ def rows_with_alike(seed: int, n_rows: int) -> SparseRows:
             values[row, rng.integers(N_FEATURES)] += 1
         if row % 20 == 0:
             values[row] = values[0]
-    row, feature = np.nonzero(values)
-    indptr = offsets(np.bincount(row, minlength=n_rows))
-    return SparseRows(indptr, feature.astype(np.int32), values[row, feature], N_FEATURES)
+    return to_rows(values)
 
 
 def test_groups_are_of_rows_that_are_alike(seed: int) -> None:
@@ -395,14 +389,12 @@ def test_precisions_are_those_of_sorted_candidates() -> None:
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Texts whose label two words say together: a linear model knows it badly, a neighbour well."""
     rng = np.random.default_rng(5)
-    path = tmp_path_factory.mktemp("near") / "rows.jsonl"
     lines = []
     for _ in range(600):
         a, b = rng.integers(6, size=2)
         noise = " ".join(f"n{word}" for word in rng.integers(40, size=3))
         lines.append({"text": f"a{a} b{b} {noise}", "labels": [f"l{(a + b) % 6}"]})
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    return write_lines(tmp_path_factory.mktemp("near") / "rows.jsonl", lines)
 
 
 def test_a_ranker_is_kept_where_held_out_rows_gain(texts: Path, tmp_path: Path) -> None:
@@ -424,18 +416,12 @@ def test_a_ranker_is_kept_where_held_out_rows_gain(texts: Path, tmp_path: Path) 
 
 
 def test_a_ranker_that_gains_nothing_is_not_kept(tmp_path: Path, command: Command) -> None:
-    path = tmp_path / "easy.jsonl"
     lines = [{"text": f"word{i % 4} other{i % 3}", "labels": [f"l{i % 4}"]} for i in range(200)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path = write_lines(tmp_path / "easy.jsonl", lines)
     done = command("train", "label-tree", "--data", path, "--model", "easy", "--rerank", "--json")
-    report = answer(done)
-    assert report["rerank"] == {
-        "kept": False,
-        "rows": 200,
-        "alone": report["rerank"]["alone"],
-        "ranked": report["rerank"]["ranked"],
-    }
-    assert report["rerank"]["alone"]["P@1"] == 100
+    report = answer(done)["rerank"]
+    assert report.keys() == {"kept", "rows", "alone", "ranked"}
+    assert (report["kept"], report["rows"], report["alone"]["P@1"]) == (False, 200, 100)
 
 
 @pytest.mark.parametrize("shift", [0, 1])
@@ -489,8 +475,9 @@ def test_without_scikit_learn_it_is_refused_before_training(
 
 
 def test_few_rows_and_dense_rows_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "few.jsonl"
-    path.write_text("".join(json.dumps({"text": f"w{i}", "labels": [f"l{i % 2}"]}) + "\n" for i in range(99)))
+    path = write_lines(
+        tmp_path / "few.jsonl", [{"text": f"w{i}", "labels": [f"l{i % 2}"]} for i in range(99)]
+    )
     with pytest.raises(BadParameter, match="rerank: expected at least 100 rows, found 99"):
         train_and_publish(Store(tmp_path), "few", TrainRequest("label-tree", path, rerank=True))
     with pytest.raises(BadParameter, match="whose scores sum to 1"):

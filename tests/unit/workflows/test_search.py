@@ -19,14 +19,16 @@ from model_store.version import model_of
 from service.base.errors import BadData, BadInput, BadParameter
 from service.base.rows import Dataset, LabelRows, SparseRows
 from service.datasets import read_dataset
-from service.features import load_featurizer
+from service.vocabulary.featurizers import featurizer_of
 from service.workflows.evaluate import evaluate_rows
-from service.workflows.labelled import Labelled
+from service.workflows.labelled import labelled_dataset
 from service.workflows.request import from_json
 from service.workflows.search import SearchRequest, folds_of, search
 from service.workflows.search_space import SPACES, Choice, Range, dimensions_of
 from service.workflows.train import TrainRequest, train_dataset
 from tests.conftest import Run
+from tests.datasets_helpers import write_lines
+from tests.oracles.problems import dense_labels, dense_rows, flat
 
 COLOURS = ("red", "green", "blue", "white", "black")
 
@@ -34,14 +36,12 @@ COLOURS = ("red", "green", "blue", "white", "black")
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows with a word for each of their labels, and noise."""
-    path = tmp_path_factory.mktemp("searched") / "rows.jsonl"
-    rng = np.random.default_rng(5)
-    with path.open("w") as out:
-        for _ in range(80):
-            labels = sorted(rng.choice(COLOURS, rng.integers(1, 3), replace=False).tolist())
-            text = " ".join([*labels, *(f"n{i}" for i in rng.integers(0, 9, 4))])
-            out.write(json.dumps({"text": text, "labels": labels}) + "\n")
-    return path
+    rng, rows = np.random.default_rng(5), []
+    for _ in range(80):
+        labels = sorted(rng.choice(COLOURS, rng.integers(1, 3), replace=False).tolist())
+        text = " ".join([*labels, *(f"n{i}" for i in rng.integers(0, 9, 4))])
+        rows.append({"text": text, "labels": labels})
+    return write_lines(tmp_path_factory.mktemp("searched") / "rows.jsonl", rows)
 
 
 @pytest.fixture
@@ -93,10 +93,7 @@ def test_a_value_is_that_of_a_training_on_the_other_rows(request_of: SearchReque
     (fold,) = folds_of(read_dataset(request_of.data), 1, 0)
     draft = train_dataset(fold.train, TrainRequest(best.trainer, Path(), parameters=best.parameters))
     model = model_of(draft)
-    held = fold.held_out
-    featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
-    rows = featurizer.transform_dataset(held)
-    report = evaluate_rows(model, Labelled(rows, held.labels, held.unknown_labels)).report
+    report = evaluate_rows(model, labelled_dataset(fold.held_out, featurizer_of(model))).report
     assert best.value == pytest.approx(report["P@1"])
 
 
@@ -222,15 +219,13 @@ def test_the_command_publishes_the_best_trained_on_all_rows(
 
 def dataset(n_rows: int, *, texts: bool) -> Dataset:
     """Row i has i % 3 labels and i % 4 features, and its number as text."""
-    label_ptr = np.cumsum([0, *(i % 3 for i in range(n_rows))]).astype(np.int64)
-    labels = np.concatenate([np.arange(i % 3) for i in range(n_rows)]).astype(np.int32)
-    ptr = np.cumsum([0, *(i % 4 for i in range(n_rows))]).astype(np.int64)
-    features = np.concatenate([np.arange(i % 4) for i in range(n_rows)]).astype(np.int32)
+    labels = LabelRows(*flat([list(range(i % 3)) for i in range(n_rows)]), 3)
+    ptr, features = flat([list(range(i % 4)) for i in range(n_rows)])
     return Dataset(
         "rows",
         "0" * 64,
         n_rows,
-        LabelRows(label_ptr, labels, 3),
+        labels,
         np.arange(n_rows, dtype=np.int32),
         None if texts else SparseRows(ptr, features, np.arange(len(features), dtype=np.float32), 4),
         [str(i) for i in range(n_rows)] if texts else None,
@@ -259,15 +254,12 @@ def test_what_is_taken_is_what_the_rows_had(texts: bool) -> None:
     some = whole.take(chosen)
     assert (some.n_rows, some.labels.n_labels) == (5, 3)
     assert some.unknown_labels.tolist() == chosen.tolist()
-    for i, row in enumerate(chosen.tolist()):
-        assert some.labels.indices[slice(*some.labels.indptr[i : i + 2])].tolist() == list(range(row % 3))
-        if whole.rows is None:
-            assert some.texts is not None and some.texts[i] == str(row)
-        else:
-            assert some.rows is not None
-            ours, theirs = slice(*some.rows.indptr[i : i + 2]), slice(*whole.rows.indptr[row : row + 2])
-            assert some.rows.indices[ours].tolist() == whole.rows.indices[theirs].tolist()
-            assert some.rows.values[ours].tolist() == whole.rows.values[theirs].tolist()
+    np.testing.assert_array_equal(dense_labels(some.labels), dense_labels(whole.labels)[chosen])
+    if whole.rows is None:
+        assert some.texts == [str(row) for row in chosen.tolist()]
+    else:
+        assert some.rows is not None
+        np.testing.assert_array_equal(dense_rows(some.rows), dense_rows(whole.rows)[chosen])
 
 
 def test_fewer_rows_than_parts_are_refused() -> None:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import resource
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +124,8 @@ def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> None:
         assert {*memory.arrays, ORIGIN} == streamed.arrays.keys()  # which says what came before it
         for array in memory.arrays:
             if array == REPORT:  # where rows in memory go in a forest is of no stream
-                assert {**read_report(streamed.arrays), "forest": 0} == {
-                    **read_report(memory.arrays),
-                    "forest": 0,
-                }
+                told, expected = ({**read_report(m.arrays), "forest": 0} for m in (streamed, memory))
+                assert told == expected
                 continue
             assert memory.arrays[array].tobytes() == streamed.arrays[array].tobytes(), array
         assert memory.manifest.data == streamed.manifest.data
@@ -188,19 +187,23 @@ def test_next_words_of_a_stream_are_those_of_memory(name: str, tree: str, tmp_pa
     _same(tmp_path, name, path, parameters)
 
 
+def _appending(path: Path, more: str) -> Callable[[str, int, int], None]:
+    """What appends to a file when its first window begins."""
+
+    def append(phase: str, done: int, _: int) -> None:
+        if (phase, done) == (windows.STAGE, 0):
+            with path.open("a") as file:
+                file.write(more)
+
+    return append
+
+
 def test_texts_that_change_while_they_are_read_are_refused(tmp_path: Path) -> None:
     path, store = tmp_path / "texts.jsonl", Store(tmp_path / "store")
     path.write_text('{"text": "one two one two"}\n' * 50)
-
-    def append(phase: str, done: int, _: int) -> None:
-        if (phase, done) != (windows.STAGE, 0):
-            return
-        with path.open("a") as file:
-            file.write('{"text": "three"}\n')
-
     request = TrainRequest("huffman-tree", path, parameters=["task=text"], stream=True)
     with pytest.raises(BadData, match="expected the bytes that were read at first, found others"):
-        train_and_publish(store, "m", request, append)
+        train_and_publish(store, "m", request, _appending(path, '{"text": "three"}\n'))
     path.write_text("\n")
     with pytest.raises(BadData, match="expected at least one row, found none"):
         train_and_publish(store, "m", request)
@@ -301,15 +304,8 @@ def test_a_cut_gzip_file_is_refused(tmp_path: Path) -> None:
 )
 def test_a_file_that_changes_while_it_is_read_is_refused(suffix: str, more: str, tmp_path: Path) -> None:
     path, store = _write(tmp_path, suffix), Store(tmp_path / "store")
-
-    def append(phase: str, done: int, _: int) -> None:
-        if (phase, done) != (windows.STAGE, 0):
-            return
-        with path.open("a") as file:
-            file.write(more)
-
     for trainer, parameters in (("plt", SGD), ("ldsm", ("trees=1",))):
         request = TrainRequest(trainer, path, parameters=parameters, stream=True)
         with pytest.raises(BadData, match="read at first, found"):
-            train_and_publish(store, "m", request, append)
+            train_and_publish(store, "m", request, _appending(path, more))
         assert store.models() == []

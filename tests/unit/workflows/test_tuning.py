@@ -10,7 +10,6 @@ import pytest
 from model_store.store import Store
 from model_store.version import Model
 from service.base.errors import BadData, BadParameter
-from service.base.rows import LabelRows
 from service.db.engine import Database, default_url
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
@@ -23,7 +22,9 @@ from service.thresholds.store.state import Head, ThresholdDatabase
 from service.workflows.labelled import Labelled, no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn, tune
+from tests.datasets_helpers import write_lines
 from tests.oracles.metrics import f_measures, ofo_thresholds
+from tests.oracles.problems import dense_labels
 from tests.small_models import random_rerank, small_draft
 
 N_ROWS, K, D = 120, 11, 70
@@ -39,10 +40,10 @@ def scores_of(model: Model, labelled: Labelled) -> np.ndarray:
     return scores
 
 
-def truth_of(labelled: Labelled) -> np.ndarray:
-    truth = np.zeros((labelled.rows.n_rows, K), bool)
-    truth[np.repeat(np.arange(len(truth)), np.diff(labelled.labels.indptr)), labelled.labels.indices] = True
-    return truth
+def random_values(rng: np.random.Generator) -> list[dict[int, float]]:
+    """The features of some rows."""
+    pairs = ((rng.choice(D, 12, replace=False), rng.standard_normal(12)) for _ in range(N_ROWS))
+    return [dict(zip(ids.tolist(), values.tolist(), strict=True)) for ids, values in pairs]
 
 
 def write(path: Path, rows: list[tuple[dict[int, float], list[int]]], n_labels: int = K) -> Path:
@@ -77,13 +78,7 @@ def file(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows whose labels are drawn with the probabilities that the model gives them."""
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("rows") / "valid.txt"
-    features = [
-        {
-            int(f): float(v)
-            for f, v in zip(rng.choice(D, 12, replace=False), rng.standard_normal(12), strict=True)
-        }
-        for _ in range(N_ROWS)
-    ]
+    features = random_values(rng)
     write(path, [(values, []) for values in features])
     scores = scores_of(model, read_labelled(model, path, no_progress))
     drawn = rng.random(scores.shape) < scores
@@ -100,7 +95,7 @@ def labelled(model: Model, file: Path) -> Labelled:
 def test_every_method_reports_the_f_measures_of_its_decisions(model, file, labelled, empty):
     outcomes = tune(model, TuneRequest(METHODS, file, file, empty), no_progress)
     assert [outcome.tuned.method for outcome in outcomes] == list(METHODS)
-    scores, truth = scores_of(model, labelled), truth_of(labelled)
+    scores, truth = scores_of(model, labelled), dense_labels(labelled.labels)
     true = [np.flatnonzero(row).tolist() for row in truth]
     for outcome in outcomes:
         thresholds = outcome.tuned.thresholds
@@ -128,11 +123,7 @@ def test_scores_that_re_ranking_made_small_are_not_lost(tmp_path):
         "small", small_draft(3, kind="decision-tree", link="argmax", n_trees=4, features=RAW, extra=extra)
     )
     model = store.open("small", "latest")
-    rng = np.random.default_rng(0)
-    rows = [
-        dict(zip(rng.choice(D, 12, replace=False).tolist(), rng.standard_normal(12).tolist(), strict=True))
-        for _ in range(N_ROWS)
-    ]
+    rows = random_values(np.random.default_rng(0))
     file = write(tmp_path / "valid.txt", [(row, []) for row in rows])
     scores = scores_of(model, read_labelled(model, file, no_progress))
     assert 0 < scores.max() < 0.01
@@ -148,7 +139,9 @@ def test_ofo_over_a_file_is_the_papers_loop(model, labelled):
     counters, thresholds = learn(
         make_predictor(model), labelled.rows, labelled.labels, start, label_counts, 100, no_progress
     )
-    expected, hits, marks = ofo_thresholds(scores_of(model, labelled), truth_of(labelled), *start, bounds)
+    expected, hits, marks = ofo_thresholds(
+        scores_of(model, labelled), dense_labels(labelled.labels), *start, bounds
+    )
     np.testing.assert_allclose(thresholds, expected, rtol=2e-7)
     assert (counters.hits.tolist(), counters.marks.tolist()) == (hits.tolist(), marks.tolist())
 
@@ -159,9 +152,7 @@ def test_ofo_goes_on_from_what_rows_before_have_added_up_to(model, labelled):
     whole = learn(predictor, labelled.rows, labels, start, *counted, no_progress)
     counters = None
     for first, last in ((0, 1), (1, 37), (37, N_ROWS)):
-        own = slice(labels.indptr[first], labels.indptr[last])
-        some = LabelRows(labels.indptr[first : last + 1] - own.start, labels.indices[own], K)
-        rows = labelled.rows.cut(first, last)
+        rows, some = labelled.rows.cut(first, last), labels.cut(first, last)
         counters, thresholds = learn(predictor, rows, some, start, *counted, no_progress, counters)
     np.testing.assert_array_equal(counters, whole[0])
     assert thresholds.tobytes() == whole[1].tobytes()
@@ -274,8 +265,8 @@ def test_labels_that_the_model_lacks_count_as_missed(tmp_path):
     store = Store(tmp_path)
     found = []
     for name, more in (("known", []), ("unknown", ["unheard-of"])):
-        file = tmp_path / f"{name}.jsonl"
-        file.write_text("".join(json.dumps({**row, "labels": row["labels"] + more}) + "\n" for row in rows))
+        named = ({**row, "labels": [*row["labels"], *more]} for row in rows)
+        file = write_lines(tmp_path / f"{name}.jsonl", named)
         if not more:
             train_and_publish(store, "colours", TrainRequest("label-tree", file))
         found += tune(store.open("colours", "latest"), TuneRequest(("ofo",), file), no_progress)
@@ -362,10 +353,7 @@ def test_the_command_says_the_kappa_that_it_chose(store, file, command):
 def test_the_command_shows_all_methods_with_a_test_file(store, file, command):
     arguments = ("small", "--data", file, "--test", file, "--method", "all", "--store", store.root)
     status, out, _ = command("thresholds", *arguments)
-    assert status == 0
-    assert all(method in out for method in METHODS)
-    assert "validation" in out
-    assert "test" in out
+    assert status == 0 and all(word in out for word in (*METHODS, "validation", "test"))
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,7 @@ def test_ofo_finds_thresholds_among_shares_as_the_fixed_grid_does(
     request = TuneRequest(["ofo", "fta"], files["valid"], files["test"])
     ofo, fta = tune(model, request, no_progress)
     assert ofo.tuned.start.scale == pytest.approx(A_ROW)
-    assert ofo.test is not None
-    assert fta.test is not None
+    assert ofo.test is not None and fta.test is not None
     assert ofo.test.macro_f >= max(fta.test.macro_f - 1, 95)
     assert ofo.test.micro_f >= fta.test.micro_f - 1
     # what OFO itself ends with, whether it was kept or not

@@ -1,7 +1,6 @@
 """Features that a training makes or chooses: vocabularies, `features.kind=auto`, rows without any."""
 
 import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from service.datasets.skos import ENTITY_LENGTH_MAX
 from service.workflows.choose_features import BLOCKS, CANDIDATES, ROWS_MIN, TOLERANCE, divide
 from service.workflows.label_info import read_label_info
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
+from tests.datasets_helpers import write_lines
 
 PREFIXES = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
 @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
@@ -148,18 +148,10 @@ BAD_RDF = [
     (".ttl", TURTLE + "<http://x/dog> skos:prefLabel", "found what does not parse"),
     (".ttl", "no Turtle at all", "found what does not parse"),
     (".ttl", "", "expected resources of type skos:Concept, found none"),
-    (
-        ".ttl",
-        TURTLE + '<http://x/dog> skos:prefLabel "hauva"@fi.',
-        "one skos:prefLabel in 'fi', found 'koira'",
-    ),
+    (".ttl", TURTLE + '<http://x/dog> skos:prefLabel "hauva"@fi.', "prefLabel in 'fi', found 'koira'"),
     (".ttl", TURTLE + '<http://x/dog> skos:prefLabel " "@sv.', "expected a name in a language, found ' '"),
     (".ttl", TURTLE + "<http://x/dog> skos:prefLabel <http://x/l>.", "expected a name in a language"),
-    (
-        ".ttl",
-        PREFIXES + '<dog> a skos:Concept; skos:prefLabel "d"@en.',
-        "expected absolute URIs, found 'dog'",
-    ),
+    (".ttl", PREFIXES + '<dog> a skos:Concept; skos:prefLabel "d"@en.', "absolute URIs, found 'dog'"),
     (".ttl", PREFIXES + '<http://x> a skos:Concept; skos:prefLabel "d\\u0007"@en.', "no control characters"),
     (".nt", "<http://a> <http://b> .", "found what does not parse"),
     (".rdf", "<a>", "found what does not parse"),
@@ -234,10 +226,12 @@ def inflected(n_rows: int) -> list[dict[str, Any]]:
     return rows
 
 
-def train(directory: Path, rows: list[dict[str, Any]], *parameters: str, seed: int = 0) -> TrainReport:
-    data = directory / "train.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    request = TrainRequest("label-tree", data, parameters=parameters, seed=seed)
+def train(
+    directory: Path, rows: list[dict[str, Any]], *parameters: str, seed: int = 0, trainer: str = "label-tree"
+) -> TrainReport:
+    """Train on rows: plt on a stream."""
+    data = write_lines(directory / "train.jsonl", rows)
+    request = TrainRequest(trainer, data, parameters=parameters, seed=seed, stream=trainer == "plt")
     return train_and_publish(Store(directory / "store"), "model", request)
 
 
@@ -317,13 +311,8 @@ def test_more_than_a_tenth_of_rows_without_features_is_warned_of(
 
 
 def test_streams_warn_too(tmp_path: Path) -> None:
-    data = tmp_path / "train.jsonl"
     rows = [{"text": "" if i % 2 else "a word", "labels": [str(i % 4)]} for i in range(20)]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    parameters = ("solver=sgd", "features.kind=hashing")
-    report = train_and_publish(
-        Store(tmp_path / "store"), "model", TrainRequest("plt", data, parameters=parameters, stream=True)
-    )
+    report = train(tmp_path, rows, "solver=sgd", "features.kind=hashing", trainer="plt")
     assert report.warnings == [
         "10 of 20 training rows have no feature (kind hashing): nothing is learnt from them"
     ]

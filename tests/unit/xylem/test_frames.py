@@ -131,7 +131,7 @@ def test_tuned_thresholds_are_those_of_the_version(tmp_path: Path) -> None:
         model.predict(texts, threshold="tuned")
     model.save(tmp_path / "store", "m")
     loaded = xylem.load(tmp_path / "store", "m")
-    with pytest.raises(NotTuned, match="expected tuned thresholds, found none of model m version 1"):
+    with pytest.raises(NotTuned, match="expected tuned thresholds, found none of m@1"):
         loaded.predict(texts, threshold="tuned")
     opened = Store(tmp_path / "store").open("m", "1")
     with opened_database(tmp_path / "store", create=True) as database:
