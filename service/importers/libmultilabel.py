@@ -4,6 +4,7 @@ Source: files of libmultilabel 0.10, and its libmultilabel/linear/tree.py. The p
 `service.importers.pickled`: no name in it is ever imported.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -108,14 +109,13 @@ class _Collector(Nested):
 
     def __init__(self, file: ModelFile, starts: I64) -> None:
         super().__init__(file)
-        self.columns: list[int] = []
+        self.columns = [-1]
         self._starts = starts
         self._seen: set[int] = set()
 
     def add_all(self, root: Any) -> int:
         """Add the root and all below it; return the root's number of labels."""
-        self._new(-1, -1)
-        waiting = [(root, 0)]
+        waiting = [(root, self.new(-1))]
         n_labels = len(self._labels_of(root))
         while waiting:
             item, node = waiting.pop()
@@ -133,8 +133,8 @@ class _Collector(Nested):
         first, last = int(self._starts[index]), int(self._starts[index + 1])
         labels = [-1] * len(children) if children else self._labels_of(item).tolist()
         self.file.expect(len(labels) == last - first, f"{len(labels)} columns of a node", last - first)
-        below = [self._new(label, first + i) for i, label in enumerate(labels)]
-        self.children[node] = below
+        self.children[node] = below = [self.new(label) for label in labels]
+        self.columns += range(first, last)
         return list(zip(children, below, strict=True)) if children else []
 
     def _labels_of(self, item: Any) -> NDArray[Any]:
@@ -146,10 +146,6 @@ class _Collector(Nested):
     def _node(self, item: Any) -> dict[str, Any]:
         return _state(self.file, item, f"{_MODULE}.tree.Node", ("index", "children", "label_map"))
 
-    def _new(self, label: int, column: int) -> int:
-        self.columns.append(column)
-        return self.new(label)
-
 
 def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
     """Return the scorers of all nodes, their margins times SLOPE, and the number of features."""
@@ -160,13 +156,12 @@ def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
     thresholds = flat["thresholds"]
     file.expect(type(thresholds) is int and thresholds == 0, "thresholds of 0", shown(thresholds))
     weights = flat["weights"]
-    named = type(weights) is Noted and weights.name.startswith("scipy.sparse.")
-    name = weights.name if named and weights.name.endswith(".csc_matrix") else "scipy.sparse.csc_matrix"
+    named = type(weights) is Noted and re.fullmatch(r"scipy\.sparse\..*\.csc_matrix", weights.name)
+    name = weights.name if named else "scipy.sparse.csc_matrix"
     matrix = _state(file, weights, name, ("_shape", "indptr", "indices", "data"))
     shape = matrix["_shape"]
-    two = type(shape) is tuple and len(shape) == 2
-    fits = two and all(type(size) is int and 0 < size < IDS_MAX for size in shape)
-    file.expect(fits, f"a matrix of two sizes below {IDS_MAX}", "others")
+    fits = type(shape) is tuple and all(type(size) is int and 0 < size < IDS_MAX for size in shape)
+    file.expect(fits and len(shape) == 2, f"a matrix of two sizes below {IDS_MAX}", "others")
     n_rows, n_columns = shape
     indptr, indices = _array(file, matrix["indptr"], "i"), _array(file, matrix["indices"], "i")
     values = _array(file, matrix["data"], "f")

@@ -69,7 +69,10 @@ def read_pecos(files: ModelFiles) -> Imported:
         level = int(np.searchsorted(starts, node, "right"))
         return chunk_of_columns(levels[level].file, levels[level].columns, children - starts[level])
 
-    tree = plant(last.file, Branches(*_children(levels, starts), labels, 0), chunk_of)
+    parent = np.concatenate([level.above + (starts[i - 1] if i else 0) for i, level in enumerate(levels)])
+    child_ptr = offsets(np.bincount(parent, minlength=starts[-1]))
+    branches = Branches(child_ptr, np.argsort(parent, kind="stable") + 1, labels, 0)
+    tree = plant(last.file, branches, chunk_of)
     settings: dict[str, Setting] = {"levels": depth, "bias": last.bias, "post_processor": last.post_processor}
     return Imported([tree], LINKS[last.post_processor], n_labels, True, last.n_features, "none", settings)
 
@@ -78,7 +81,8 @@ def _read_level(files: ModelFiles, folder: str) -> _Level:
     """Read one level's folder."""
     settings = files.read_settings(f"{folder}/param.json")
     settings.choice("model", ("MLModel",))
-    settings.refuse("is_mmap", True, "import the folder that it was compiled from")
+    compiled = settings.fields.get("is_mmap") is True
+    settings.file.expect(not compiled, "the folder that it was compiled from", "is_mmap true")
     post_processor = settings.inner("pred_kwargs").choice("post_processor", tuple(LINKS))
     bias = settings.number("bias")
     n_nodes, n_above = settings.integer("nr_labels", 1, IDS_MAX), settings.integer("nr_codes", 1, IDS_MAX)
@@ -131,11 +135,3 @@ def _check_levels(top: SavedSettings, levels: list[_Level]) -> None:
         fault = "one number of features and one post_processor for all levels"
         top.file.expect(alike, fault, f"another in {where}")
         above = len(level.above)
-
-
-def _children(levels: list[_Level], starts: I64) -> tuple[I64, I64]:
-    """Return child_ptr and child for nodes numbered level by level, the root being 0."""
-    parents = [level.above + (starts[i - 1] if i else 0) for i, level in enumerate(levels)]
-    parent = np.concatenate(parents)
-    counts = np.bincount(parent, minlength=starts[-1])
-    return offsets(counts), np.argsort(parent, kind="stable") + 1
