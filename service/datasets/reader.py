@@ -16,7 +16,7 @@ from service.datasets.dataset import N_ROWS_MAX, first_features, first_labels, r
 from service.datasets.files import JSON_LINES, open_data, source_of
 from service.datasets.json_lines import RowCollector, json_blocks, text_blocks
 from service.datasets.npz_pair import partner, read_npz
-from service.datasets.sparse_text import read_label_names, read_svm, read_txt
+from service.datasets.sparse_text import read_label_names, read_rows
 from service.datasets.stream import DataFile, Progress
 from service.datasets.tables import check_installed, table_rows
 
@@ -66,9 +66,9 @@ def read_dataset(
         rows, found, sha256 = read_npz(file.path, n_labels, n_features, on_progress)
     else:
         if suffix == ".txt":
-            rows, found = read_txt(file, n_labels, n_features)
+            rows, found = read_rows(file, n_labels, n_features, has_header=True)
         else:
-            rows, found = read_svm(file, n_named)
+            rows, found = read_rows(file, n_named, None, has_header=False)
             rows = rows if n_features is None else first_features(rows, n_features)
         sha256 = file.sha256
     unknown, unknown_names = np.zeros(found.n_rows, np.int32), []

@@ -109,8 +109,8 @@ def _value_type(kind: Any) -> Any:
 def _is_text(kind: Any) -> bool:
     import pyarrow as pa
 
-    view = getattr(pa.types, "is_string_view", None)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or (view and view(kind)))
+    is_view = pa.types.is_string_view(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_view)
 
 
 def _is_label(kind: Any) -> bool:
