@@ -55,11 +55,8 @@ class CorpusDirectory(DataFile):
     @property
     def warning(self) -> str | None:
         """Say how many of the documents read have no subjects, if any."""
-        if not self.n_without:
-            return None
-        return (
-            f"{self.n_without} of {len(self.names)} documents have no file of subjects: rows without labels"
-        )
+        without = f"{self.n_without} of {len(self.names)} documents have no file of subjects"
+        return f"{without}: rows without labels" if self.n_without else None
 
     def documents(self, *, with_labels: bool = True) -> Iterator[TextRow]:
         """Yield each document; with_labels False: without its labels.
@@ -87,9 +84,8 @@ class CorpusDirectory(DataFile):
         for number, line in text_lines(file):
             size += len(line)
             if size > LINE_BYTES_MAX:
-                raise file.fault(
-                    number, f"expected at most {LINE_BYTES_MAX} characters in a file, found more"
-                )
+                fault = f"expected at most {LINE_BYTES_MAX} characters in a file, found more"
+                raise file.fault(number, fault)
             yield number, line
         self._digest = file._digest
 

@@ -20,8 +20,6 @@ _FAULTS = {
 }
 """What the parser's messages mean."""
 
-_ENCODINGS = ((codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"))
-
 
 def delimited_rows(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of each row's first line, from 1, and its cells: the header first.
@@ -90,8 +88,8 @@ class _Lines:
 
     def _all(self) -> Iterator[str]:
         for block in self._file.lines():
-            if self._file.line == 1:
-                self._refuse_mark(block)
+            if self._file.line == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                raise self._file.fault(1, "expected UTF-8, found a byte order mark of UTF-16: convert it")
             if b"\0" in block:
                 line, place = _place(block, block.index(b"\0"), self._file.line)
                 fault = f"expected text, found NUL, byte {place} of the line: perhaps the file is UTF-16"
@@ -102,11 +100,6 @@ class _Lines:
                 raise self._file.fault(*_not_utf8(block, error, self._file.line)) from None
             # `splitlines` would also split at other characters than line ends
             yield from (f"{line}\n" for line in text.removesuffix("\n").split("\n"))
-
-    def _refuse_mark(self, block: bytes) -> None:
-        for mark, name in _ENCODINGS:
-            if block.startswith(mark):
-                raise self._file.fault(1, f"expected UTF-8, found a byte order mark of {name}: convert it")
 
 
 def _place(block: bytes, at: int, first: int) -> tuple[int, int]:

@@ -124,10 +124,8 @@ def kind_of(path: Path) -> str:
     """Return which of SUFFIXES the name of a data file has, packed or not. Raises BadData."""
     suffix = Path(plain_name(path)).suffix
     if suffix not in SUFFIXES:
-        raise BadData(
-            f"{path}: expected a name that ends in {', '.join(SUFFIXES)} (and .gz or .zst), "
-            f"found {path.name!r}"
-        )
+        expected = f"expected a name that ends in {', '.join(SUFFIXES)} (and .gz or .zst)"
+        raise BadData(f"{path}: {expected}, found {path.name!r}")
     return suffix
 
 
@@ -149,9 +147,7 @@ def _listed(path: Path, *, is_dir: bool) -> list[FoundFile]:
     else:
         names = path.iterdir() if is_dir else map(Path, glob.iglob(str(path), recursive=True))  # noqa: PTH207
         there = [FoundFile(file, file.stat().st_size) for file in names if file.is_file()]
-    if is_dir:
-        return [one for one in there if _is_data(one.path)]
-    return there
+    return [one for one in there if not is_dir or _is_data(one.path)]
 
 
 def _is_data(path: Path) -> bool:

@@ -1,5 +1,6 @@
 """Which columns of a table are text and labels, guessed from their names and cells: for `xylem try`."""
 
+import math
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import islice
@@ -35,9 +36,6 @@ SEPARATORS = (";", "|", ",")
 SEPARATED = 0.1
 """The first separator counts that is in so many of the cells."""
 
-Table = tuple[str, dict[str, list[Any]]]
-"""A delimiter, empty of Parquet, and the cells of each column."""
-
 
 def guess_columns(
     path: Path, texts: Sequence[str] | None, labels: str | None, separator: str | None, delimiter: str | None
@@ -58,7 +56,12 @@ def guess_columns(
         return found
     if file.kind == ".tsv" and is_corpus(path):
         return found
-    mark, cells = _parquet(path) if file.kind == ".parquet" else _delimited(path, found.delimiter)
+    if file.kind == ".parquet":
+        with closing(ParquetTable(DataFile(path))) as table:
+            rows = [row for _, row in islice(table.rows(table.columns), ROWS)]
+            mark, cells = "", {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
+    else:
+        mark, cells = _delimited(path, found.delimiter)
     known = {name.lower(): name for name in cells}
     chosen = labels or next((known[name] for name in LABELS if name in known), None)
     others = [name for name in cells if name and name != chosen]
@@ -68,19 +71,15 @@ def guess_columns(
         found = found._replace(texts=tuple(map(TextColumn, named)))
     others = [name for name in others if name not in [column.name for column in found.texts]]
     if chosen is None and others:
-        chosen = max(others, key=lambda name: _repeats(cells[name]))
+        n_values = {name: len(set(map(str, cells[name]))) for name in others}
+        chosen = min(others, key=lambda name: n_values[name] if n_values[name] > 1 else math.inf)
     chosen = chosen or found.labels
     between = separator or _separator(path, cells.get(chosen, []))
     return found._replace(labels=chosen, separator=between, delimiter=mark)
 
 
-def _parquet(path: Path) -> Table:
-    with closing(ParquetTable(DataFile(path))) as table:
-        rows = [cells for _, cells in islice(table.rows(table.columns), ROWS)]
-        return "", {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
-
-
-def _delimited(path: Path, said: str) -> Table:
+def _delimited(path: Path, said: str) -> tuple[str, dict[str, list[Any]]]:
+    """Return the delimiter, and the cells of each column. Raises BadData."""
     if next(DataFile(path).blocks(), None) is None:
         raise BadData(f"{path}: expected a header with the names of columns, found an empty file")
     own = DELIMITERS[DataFile(path).kind]
@@ -96,12 +95,6 @@ def _delimited(path: Path, said: str) -> Table:
     _, width, mark, (header, *rows) = best
     rows = [row for row in rows if len(row) == width]
     return mark, {name: [row[i] for row in rows] for i, name in enumerate(header)}
-
-
-def _repeats(cells: Sequence[Any]) -> float:
-    """Return how often a cell's value occurs, on average; 0 where all are equal."""
-    n_values = len(set(map(str, cells)))
-    return len(cells) / n_values if n_values > 1 else 0.0
 
 
 def _separator(path: Path, cells: Sequence[Any]) -> str:

@@ -63,11 +63,8 @@ class Unpacked(io.RawIOBase):
             other = "other data" if magic else "an empty file"
             raise self.fault(f"expected {_KINDS[suffix]} data, as the suffix {suffix} says, found {other}")
         if suffix not in _MAGICS and found:
-            packing = found[0]
-            kind = _KINDS[packing]
-            raise self.fault(
-                f"expected no compression, found {kind} data: let the file's name end in {packing}"
-            )
+            hint = f"let the file's name end in {found[0]}"
+            raise self.fault(f"expected no compression, found {_KINDS[found[0]]} data: {hint}")
 
     def _opened(self) -> Any:
         if self.path.suffix == ".gz":
@@ -177,7 +174,9 @@ class DataFile:
         rest, mark = b"", codecs.BOM_UTF8
         for block in self.blocks():
             cut = block.rfind(b"\n") + 1
-            self._check_length(len(rest) + (block.find(b"\n") if cut else len(block)))
+            if len(rest) + (block.find(b"\n") if cut else len(block)) > LINE_BYTES_MAX:
+                found = f"expected a line of at most {LINE_BYTES_MAX} bytes, found a longer one"
+                raise self.fault(self.line, found)
             if cut:
                 whole = rest + block[:cut]
                 yield whole.removeprefix(mark)
@@ -187,11 +186,6 @@ class DataFile:
                 rest += block
         if rest:
             yield rest.removeprefix(mark) + b"\n"
-
-    def _check_length(self, n_bytes: int) -> None:
-        if n_bytes > LINE_BYTES_MAX:
-            found = f"expected a line of at most {LINE_BYTES_MAX} bytes, found a longer one"
-            raise self.fault(self.line, found)
 
 
 class StandardInput(DataFile):

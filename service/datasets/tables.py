@@ -83,16 +83,13 @@ class ParquetTable:
             for batch in self._table.iter_batches(BATCH_ROWS, columns=list(dict.fromkeys(columns))):
                 for cells in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
                     number += 1
-                    self._check_size(number, cells)
+                    # a list of labels may be longer than all its strings together
+                    if sum(len(cell) for cell in cells if isinstance(cell, str | list)) > LINE_BYTES_MAX:
+                        fault = f"expected a row of at most {LINE_BYTES_MAX} bytes, found a longer one"
+                        raise self._file.fault(number, fault)
                     yield number, list(cells)
         except self._faults as error:
             raise self._damage(error) from None
-
-    def _check_size(self, number: int, cells: Sequence[Any]) -> None:
-        # a list of labels may be longer than all its strings together
-        if sum(len(cell) for cell in cells if isinstance(cell, str | list)) > LINE_BYTES_MAX:
-            fault = f"expected a row of at most {LINE_BYTES_MAX} bytes, found a longer one"
-            raise self._file.fault(number, fault)
 
     def _damage(self, error: Exception) -> BadData:
         text = str(error).split("\n", 1)[0][:200]
