@@ -105,15 +105,14 @@ def members_of(model: Model) -> list[Model]:
 
 
 class NameRows(Protocol):
-    """What finds names of concepts in texts (`service.vocabulary.matching`)."""
+    """What finds names of concepts in texts (`service.vocabulary.matching`).
 
-    @property
-    def n_features(self) -> int:
-        """Return the number of columns."""
+    n_features  the number of columns
+    forms       what makes stems or lemmas of words, as a featurizer has it
+    """
 
-    @property
-    def forms(self) -> WordForms | None:
-        """Return what makes stems or lemmas of words, as a featurizer has it."""
+    n_features: int
+    forms: WordForms | None
 
     @property
     def parameters(self) -> WordParameters:

@@ -35,8 +35,8 @@ from service.features.rows import NORM_CODES, tidied, weigh_counts, weighted_row
 from service.features.tables import NAMES, take_feature_names, take_idf
 from service.features.text_featurizer import TextFeaturizer, text_rows_by
 from service.features.vocabulary import rows_meant
-from service.features.word_forms import WordForms, fit_forms, load_forms
-from service.features.words import NgramSpans, Words, ngram_spans, ngrams_a_word, split, split_words
+from service.features.word_forms import WordForms, fit_forms, load_forms, words_of
+from service.features.words import NgramSpans, Words, ngram_spans, ngrams_a_word, split
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
 
 IDF = "features/idf"
@@ -158,8 +158,7 @@ class _CountWords:
     def run(self, texts: Sequence[str], forms: WordForms | None, stop: U8) -> _WordCounts:
         """Return the result of an item."""
         chosen = self.parameters
-        words = split_words(texts, chosen.reading)
-        words = words if forms is None else forms.of(words)
+        words = words_of(texts, chosen, forms)
         spans = NgramSpans(*ngram_spans(*words[1:], chosen.ngram_min, chosen.ngram_max))
         ngrams, ids = counts_of(words.utf8, spans)
         kept = ids >= 0

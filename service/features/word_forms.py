@@ -112,6 +112,12 @@ def _replaced(word_ptr: I64, start: I64, end: I64, joined: U8, sizes: I64) -> tu
     return utf8[:at], ptr, starts[:n], ends[:n]
 
 
+def words_of(texts: Sequence[str], parameters: WordParameters, forms: WordForms | None) -> Words:
+    """Return the words of texts, with their forms where there are any."""
+    words = split_words(texts, parameters.reading)
+    return words if forms is None else forms.of(words)
+
+
 def fit_forms(parameters: WordParameters) -> WordForms | None:
     """Return what the parameters make of words, None where words stay as they are.
 

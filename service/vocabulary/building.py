@@ -30,10 +30,6 @@ class Names(NamedTuple):
     kinds: U8
     is_qualified: U8
 
-    def take(self, chosen: NDArray[Any]) -> Names:
-        """Return some of the names."""
-        return Names(*(array[chosen] for array in self))
-
 
 def build_trie(names: Names, n_words: int) -> tuple[dict[str, NDArray[Any]], I64]:
     """Return the arrays of the trie by their fields' names, and which of the names it has, in its order.
@@ -41,7 +37,9 @@ def build_trie(names: Names, n_words: int) -> tuple[dict[str, NDArray[Any]], I64
     Of names of a concept that are the same sequence it has the one that its kind puts first, the shorter one
     of two; of sequences that more than CONCEPTS_A_NAME_MAX concepts share none.
     """
-    sets = _sets(names.words)
+    sets = np.sort(names.words, axis=1)  # the distinct words of each name, ascending
+    sets[:, 1:][sets[:, 1:] == sets[:, :-1]] = NONE
+    sets.sort(axis=1)
     keys = [names.is_qualified, names.kinds, names.concepts, *names.words.T[::-1], *sets.T[::-1]]
     order = np.lexsort(keys)
     nodes, leaf = _nodes(sets[order], n_words)
@@ -78,13 +76,6 @@ def build_trie(names: Names, n_words: int) -> tuple[dict[str, NDArray[Any]], I64
         "is_qualified": names.is_qualified[order],
     }
     return arrays, order
-
-
-def _sets(words: I32) -> I32:
-    """Return the distinct words of each name, ascending, NONE behind the last one."""
-    found = np.sort(words, axis=1)
-    found[:, 1:][found[:, 1:] == found[:, :-1]] = NONE
-    return np.sort(found, axis=1)
 
 
 def _nodes(sets: I32, n_words: int) -> tuple[dict[str, NDArray[Any]], I64]:
