@@ -26,7 +26,7 @@ from model_store.compiled.handles import (
 from model_store.errors import Corrupt
 from model_store.names import NameTable, build_names
 from service.base.errors import BadData, BadParameter
-from service.base.rows import RowArrays
+from service.base.rows import RowArrays, SparseRows
 from service.executors.local import Crew
 from service.executors.steps import Calls
 from service.features.char_ngrams import char_counts, char_spans, ngrams_a_character, pad_words, short_names
@@ -35,7 +35,7 @@ from service.features.ngram_counts import NgramCounts, NgramSums, counts_of
 from service.features.parameters import CharsParameters, WordsCharsParameters
 from service.features.rows import NORM_CODES, normalise_rows, weighted_rows
 from service.features.tables import CHARS, NAMES, take_idf, take_names
-from service.features.text_featurizer import TextFeaturizer, TextRows, text_rows_by
+from service.features.text_featurizer import TextFeaturizer, TextRows
 from service.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, word_table
 from service.features.vocabulary import rows_meant
 from service.features.word_forms import WordForms, load_forms
@@ -117,18 +117,19 @@ class CharsFeaturizer(TextFeaturizer):
         chars: WeightedNames,
         forms: WordForms | None = None,
     ) -> None:
-        super().__init__(parameters, words.names.n_names + chars.names.n_names)
+        super().__init__(parameters, words.names.n_names + chars.names.n_names, forms)
         self.words = words
         self.chars = chars
-        self.forms = forms
         self._chars = _text_rows_of_chars(chars, parameters)
         self.text_rows = self._chars
         if isinstance(parameters, WordsCharsParameters):
-            words_table = word_table(words.names, words.idf, parameters)
-            self._words = text_rows_by(
-                word_rows, words_table, ngrams_a_word(parameters.ngram_min, parameters.ngram_max)
-            )
-            self.text_rows = _side_by_side(self._words, self._chars, words.names.n_names, parameters)
+            features = ngrams_a_word(parameters.ngram_min, parameters.ngram_max)
+            self._words = TextRows(word_rows, word_table(words.names, words.idf, parameters), features)
+            share, norm = parameters.char_share, parameters.norm
+            by_norm = {"none": (1.0, 1.0), "l1": (1.0 - share, share), "l2": np.sqrt((1.0 - share, share))}
+            scales, n_words = np.array(by_norm[norm], np.float32), words.names.n_names
+            table = TextTable(self._words.table, self._chars.table, scales, n_words, NORM_CODES[norm])
+            self.text_rows = TextRows(text_rows, table, features + self._chars.features_a_character)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
@@ -137,15 +138,15 @@ class CharsFeaturizer(TextFeaturizer):
         if isinstance(self.parameters, WordsCharsParameters):
             found |= group_of(NAMES, self.words.names)
             weights[IDF] = self.words.idf
-        if self.forms is not None:
-            found |= self.forms.arrays()
+        found |= super().arrays()
         return found | weights if self.parameters.use_idf else found
 
-    def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:
+    def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
+        """Return the rows of texts with these words, and with the n-grams of their own characters."""
         utf8, text_ptr = encoded(texts, self.parameters.reading)
         word_part = rows_of_words(*words, self._words.table)
         char_part = char_rows(utf8, text_ptr, self._chars.table)
-        return side_by_side(word_part, char_part, self.text_rows.table)
+        return SparseRows(*side_by_side(word_part, char_part, self.text_rows.table), self.n_features)
 
 
 def _text_rows_of_chars(chars: WeightedNames, parameters: CharsParameters | WordsCharsParameters) -> TextRows:
@@ -161,26 +162,7 @@ def _text_rows_of_chars(chars: WeightedNames, parameters: CharsParameters | Word
         sublinear_tf=chosen.sublinear_tf,
         norm=NORM_CODES[chosen.norm],
     )
-    return text_rows_by(char_rows, table, ngrams_a_character(chosen.char_min, chosen.char_max))
-
-
-def _side_by_side(
-    words: TextRows, chars: TextRows, n_words: int, parameters: WordsCharsParameters
-) -> TextRows:
-    scales = np.array(_scales_of(parameters), np.float32)
-    table = TextTable(words.table, chars.table, scales, n_words, NORM_CODES[parameters.norm])
-    features = words.features_a_character + chars.features_a_character
-    return text_rows_by(text_rows, table, features)
-
-
-def _scales_of(parameters: WordsCharsParameters) -> tuple[float, float]:
-    """Return what each part, scaled alone, is multiplied by: the words and the characters."""
-    if parameters.norm == "none":
-        return 1.0, 1.0
-    share = parameters.char_share
-    if parameters.norm == "l1":
-        return 1.0 - share, share
-    return float(np.sqrt(1.0 - share)), float(np.sqrt(share))
+    return TextRows(char_rows, table, ngrams_a_character(chosen.char_min, chosen.char_max))
 
 
 @kernel
