@@ -97,7 +97,9 @@ class _Lines:
             try:
                 text = block.decode()
             except UnicodeDecodeError as error:
-                raise self._file.fault(*_not_utf8(block, error, self._file.line)) from None
+                line, place = _place(block, error.start, self._file.line)
+                fault = f"expected UTF-8, found byte 0x{block[error.start]:02x}, byte {place} of the line"
+                raise self._file.fault(line, f"{fault}: perhaps it is Windows-1252") from None
             # `splitlines` would also split at other characters than line ends
             yield from (f"{line}\n" for line in text.removesuffix("\n").split("\n"))
 
@@ -105,16 +107,3 @@ class _Lines:
 def _place(block: bytes, at: int, first: int) -> tuple[int, int]:
     """Return the line of byte `at` of a block whose first line is `first`, and its place there, from 1."""
     return first + block.count(b"\n", 0, at), at - block.rfind(b"\n", 0, at)
-
-
-def _not_utf8(block: bytes, error: UnicodeDecodeError, first: int) -> tuple[int, str]:
-    """Return the line of a byte that is not UTF-8, and what is wrong with it."""
-    line, place = _place(block, error.start, first)
-    text = block[max(0, block.rfind(b"\n", 0, error.start)) : block.find(b"\n", error.start)]
-    try:
-        text.decode("cp1252")
-        guess = "Windows-1252 (Western European)"
-    except UnicodeDecodeError:
-        guess = "another 8-bit encoding"
-    byte = block[error.start]
-    return line, f"expected UTF-8, found byte 0x{byte:02x}, byte {place} of the line: perhaps {guess}"

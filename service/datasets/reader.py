@@ -58,7 +58,12 @@ def read_dataset(
     suffix = format_of(file)
     if suffix in NAMED:
         refuse_names_file(label_names_file)
-        return _read_named(file, labels, columns)
+        collector = RowCollector(file)
+        for _ in named_blocks(file, columns, collector):
+            pass
+        warning = file.warning if isinstance(file, CorpusDirectory) else None
+        collected = collector.finish(labels)
+        return replace(collected, source=source_of(file.path), sha256=file.sha256, warning=warning)
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_named = None if names is None else len(names)
     n_labels = labels.n_names if n_named is None and labels is not None else n_named
@@ -133,16 +138,6 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
         rows = (row for each in file.each() for row in table_rows(each, columns))
         return text_blocks(collector, rows)
     return json_blocks(collector)
-
-
-def _read_named(file: DataFile, model: NameTable | None, columns: TableColumns) -> Dataset:
-    """Return the rows of a format that has the names of labels. Raises BadData."""
-    collector = RowCollector(file)
-    for _ in named_blocks(file, columns, collector):
-        pass
-    warning = file.warning if isinstance(file, CorpusDirectory) else None
-    found = collector.finish(model)
-    return replace(found, source=source_of(file.path), sha256=file.sha256, warning=warning)
 
 
 def read_texts(path: Path, on_progress: Progress | None = None) -> list[str]:

@@ -126,7 +126,7 @@ def _parse(file: DataFile, blocks: Iterator[bytes], passed: int, sizes: _Sizes) 
         line, passed = file.line + passed, 0
         if len(room.row_start) <= len(block):
             room = kernels.room_for(len(block) + len(block) // 8)
-        n_rows, n_hard, where, fault = kernels.parse_rows(
+        n_rows, n_hard, where, reason = kernels.parse_rows(
             np.frombuffer(block, np.uint8),
             sizes.n_rows is not None,
             n_rows_max - n_rows_read,
@@ -135,29 +135,23 @@ def _parse(file: DataFile, blocks: Iterator[bytes], passed: int, sizes: _Sizes) 
             room,
         )
         _fill_hard(file, block, line, room, n_hard)
-        if fault:
-            raise _refuse(file, block, line, where, fault, sizes)
-        yield _tidied(file, block, line, room, n_rows, sizes)
+        if reason:
+            raise _refuse(file, block, line, where, reason, sizes)
+        label_ptr, feature_ptr = room.label_ptr[: n_rows + 1], room.feature_ptr[: n_rows + 1]
+        n_labels = sort_labels(label_ptr, room.labels)
+        n_pairs, bad = sort_and_sum_rows(feature_ptr, room.features, room.values)
+        if bad >= 0:
+            at = line + block.count(b"\n", 0, int(room.row_start[bad]))
+            fault = "expected finite values, found a feature whose values sum to an infinite one"
+            raise file.fault(at, fault)
+        rows = SparseRows(feature_ptr, room.features[:n_pairs], room.values[:n_pairs], sizes.n_features)
+        yield rows, LabelRows(label_ptr, room.labels[:n_labels], sizes.n_labels)
         n_rows_read += n_rows
     if sizes.n_rows is not None and n_rows_read != sizes.n_rows:
         expected = f"expected {sizes.n_rows} rows as the header says"
         raise file.fault(n_rows_read + 1, f"{expected}, found {n_rows_read}")
     if not n_rows_read:
         raise file.fault(1, "expected at least one row, found none")
-
-
-def _tidied(
-    file: DataFile, block: bytes, line: int, room: kernels.Block, n_rows: int, sizes: _Sizes
-) -> _Part:
-    """Bring the rows of a block into order."""
-    label_ptr, feature_ptr = room.label_ptr[: n_rows + 1], room.feature_ptr[: n_rows + 1]
-    n_labels = sort_labels(label_ptr, room.labels)
-    n_pairs, bad = sort_and_sum_rows(feature_ptr, room.features, room.values)
-    if bad >= 0:
-        at = line + block.count(b"\n", 0, int(room.row_start[bad]))
-        raise file.fault(at, "expected finite values, found a feature whose values sum to an infinite one")
-    rows = SparseRows(feature_ptr, room.features[:n_pairs], room.values[:n_pairs], sizes.n_features)
-    return rows, LabelRows(label_ptr, room.labels[:n_labels], sizes.n_labels)
 
 
 def _fill_hard(file: DataFile, block: bytes, line: int, room: kernels.Block, n_hard: int) -> None:

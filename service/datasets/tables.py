@@ -62,13 +62,17 @@ class ParquetTable:
 
     def check_types(self, texts: Sequence[str], labels: str | None) -> None:
         """Raise BadData unless the columns hold text, and labels: text, whole numbers, or lists of text."""
+        from pyarrow import types
+
         for name in texts:
             found = _value_type(self._schema.field(name).type)
             if not _is_text(found):
                 raise self._file.fault(None, f"column {name[:40]!r}: expected text, found {str(found)[:60]}")
         if labels is not None:
             found = _value_type(self._schema.field(labels).type)
-            if not _is_label(found):
+            is_list = types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found)
+            is_simple = _is_text(found) or types.is_integer(found) or types.is_null(found)
+            if not is_simple and not (is_list and _is_text(_value_type(found.value_type))):
                 expected = "expected text, whole numbers, or lists of text"
                 fault = f"column {labels[:40]!r}: {expected}, found {str(found)[:60]}"
                 raise self._file.fault(None, fault)
@@ -104,18 +108,9 @@ def _value_type(kind: Any) -> Any:
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
+    from pyarrow import types
 
-    is_view = pa.types.is_string_view(kind)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_view)
-
-
-def _is_label(kind: Any) -> bool:
-    import pyarrow as pa
-
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    is_whole = pa.types.is_integer(kind) or pa.types.is_null(kind)
-    return _is_text(kind) or is_whole or (is_list and _is_text(_value_type(kind.value_type)))
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 _SHOWN_MAX = 10

@@ -120,16 +120,27 @@ class CharsFeaturizer(TextFeaturizer):
         super().__init__(parameters, words.names.n_names + chars.names.n_names, forms)
         self.words = words
         self.chars = chars
-        self._chars = _text_rows_of_chars(chars, parameters)
-        self.text_rows = self._chars
+        table = CharTable(
+            offsets=chars.names.offsets,
+            utf8=chars.names.utf8,
+            short=short_names(chars.names),
+            idf=chars.idf,
+            of_classes=classes(parameters.unicode),
+            shortest=parameters.char_min,
+            longest=parameters.char_max,
+            sublinear_tf=parameters.sublinear_tf,
+            norm=NORM_CODES[parameters.norm],
+        )
+        per_character = ngrams_a_character(parameters.char_min, parameters.char_max)
+        self.text_rows = self._chars = TextRows(char_rows, table, per_character)
         if isinstance(parameters, WordsCharsParameters):
             features = ngrams_a_word(parameters.ngram_min, parameters.ngram_max)
             self._words = TextRows(word_rows, word_table(words.names, words.idf, parameters), features)
             share, norm = parameters.char_share, parameters.norm
             by_norm = {"none": (1.0, 1.0), "l1": (1.0 - share, share), "l2": np.sqrt((1.0 - share, share))}
             scales, n_words = np.array(by_norm[norm], np.float32), words.names.n_names
-            table = TextTable(self._words.table, self._chars.table, scales, n_words, NORM_CODES[norm])
-            self.text_rows = TextRows(text_rows, table, features + self._chars.features_a_character)
+            both = TextTable(self._words.table, self._chars.table, scales, n_words, NORM_CODES[norm])
+            self.text_rows = TextRows(text_rows, both, features + per_character)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
@@ -147,22 +158,6 @@ class CharsFeaturizer(TextFeaturizer):
         word_part = rows_of_words(*words, self._words.table)
         char_part = char_rows(utf8, text_ptr, self._chars.table)
         return SparseRows(*side_by_side(word_part, char_part, self.text_rows.table), self.n_features)
-
-
-def _text_rows_of_chars(chars: WeightedNames, parameters: CharsParameters | WordsCharsParameters) -> TextRows:
-    chosen, names = parameters, chars.names
-    table = CharTable(
-        offsets=names.offsets,
-        utf8=names.utf8,
-        short=short_names(names),
-        idf=chars.idf,
-        of_classes=classes(chosen.unicode),
-        shortest=chosen.char_min,
-        longest=chosen.char_max,
-        sublinear_tf=chosen.sublinear_tf,
-        norm=NORM_CODES[chosen.norm],
-    )
-    return TextRows(char_rows, table, ngrams_a_character(chosen.char_min, chosen.char_max))
 
 
 @kernel

@@ -97,7 +97,13 @@ def import_model(
             fault = f"expected {found.n_features}, which {path} has, to {N_FEATURES_MAX}"
             raise BadParameter(f"--features: {fault}, found {n_features}")
         found = found._replace(n_features=n_features)
-    _check_size(found, files)
+    n_chunks = sum(chunk is not None for tree in found.trees for chunk in tree.chunks)
+    n_bytes = 8 * n_chunks * n_groups(found.n_features) + _LABEL_BYTES * len(found.trees) * found.n_labels
+    if n_bytes > max(MODEL_BYTES_LEAST, GROWTH_MAX * files.n_bytes):  # each id costs what it counts to
+        raise BadModel(
+            f"{path}: expected ids that fit {files.n_bytes} bytes of files, "
+            f"found {found.n_labels} labels and {found.n_features} features in {n_chunks} nodes"
+        )
     labels = _label_table(found, path, label_names)
     draft = Draft(
         kind="label-tree",
@@ -113,18 +119,6 @@ def import_model(
         labels=labels,
     )
     return store.publish(name, draft)
-
-
-def _check_size(found: Imported, files: ModelFiles) -> None:
-    """Raise BadModel when the ids in small files would make a large model: each costs what it counts to."""
-    n_chunks = sum(chunk is not None for tree in found.trees for chunk in tree.chunks)
-    n_bytes = 8 * n_chunks * n_groups(found.n_features) + _LABEL_BYTES * len(found.trees) * found.n_labels
-    limit = max(MODEL_BYTES_LEAST, GROWTH_MAX * files.n_bytes)
-    if n_bytes > limit:
-        raise BadModel(
-            f"{files.path}: expected ids that fit {files.n_bytes} bytes of files, "
-            f"found {found.n_labels} labels and {found.n_features} features in {n_chunks} nodes"
-        )
 
 
 def _label_table(found: Imported, path: Path, label_names: Path | None) -> NameTable:

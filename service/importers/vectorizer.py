@@ -76,7 +76,14 @@ def read_vectorizer(path: Path) -> SavedVectorizer:
     file.expect(type(found["params"]) is dict, "params to be an object", what_is(found["params"]))
     parameters = _parameters(file, found["class"], found["params"])
     terms = _terms(file, found["vocabulary"])
-    stop_words = _stop_words(file, parameters, found["stop_words"], found["vocabulary"])
+    words = found["stop_words"]
+    is_list = isinstance(words, list) and all(type(word) is str for word in words)
+    file.expect(is_list, "stop_words to be an array of words, empty if there are none", what_is(words))
+    # they are left out where they part n-grams, or are terms; with char_wb scikit-learn passes them over
+    are_used = isinstance(parameters, TfidfParameters) and (
+        parameters.ngram_max > 1 or any(word in found["vocabulary"] for word in words)
+    )
+    stop_words = sorted({word for word in words if _WORD.fullmatch(word)}) if are_used else []
     try:
         names = build_names(terms)
     except BadNames as error:
@@ -123,22 +130,6 @@ def _terms(file: ModelFile, vocabulary: Any) -> list[str]:
         file.expect(terms[column] is None, "each column once", f"{column} twice")
         terms[column] = term
     return [term for term in terms if term is not None]
-
-
-def _stop_words(
-    file: ModelFile,
-    parameters: TfidfParameters | CharsParameters,
-    words: Any,
-    vocabulary: Mapping[str, Any],
-) -> list[str]:
-    """Return the words that must be left out: they part n-grams, or are terms. Raises BadModel."""
-    is_list = isinstance(words, list) and all(type(word) is str for word in words)
-    file.expect(is_list, "stop_words to be an array of words, empty if there are none", what_is(words))
-    if isinstance(parameters, CharsParameters):  # where scikit-learn passes them over
-        return []
-    if parameters.ngram_max == 1 and not any(word in vocabulary for word in words):
-        return []
-    return sorted({word for word in words if _WORD.fullmatch(word)})
 
 
 def _idf(file: ModelFile, found: Any, n_terms: int) -> F32:
