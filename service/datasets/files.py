@@ -136,7 +136,6 @@ def source_of(path: Path) -> str:
 
 
 def _listed(path: Path, *, is_dir: bool) -> list[FoundFile]:
-    """Return the files of a directory, or of a pattern."""
     if isinstance(path, RemotePath):
         listed = path.fs.ls(path.key, detail=True) if is_dir else path.fs.glob(path.key, detail=True).values()
         there = [

@@ -88,7 +88,6 @@ def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:
 
 
 def _uri(text: str) -> str:
-    """Return a URI without its angle brackets."""
     return text[1:-1].strip() if text.startswith("<") and text.endswith(">") else text
 
 

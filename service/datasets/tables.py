@@ -177,7 +177,6 @@ def _delimited_rows(file: DataFile, delimiter: str, wanted: Sequence[str]) -> It
 def _parquet_rows(
     file: DataFile, wanted: Sequence[str], with_labels: bool
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the cells of some columns of each row of a Parquet file."""
     with closing(ParquetTable(file)) as table:
         _places(file, None, table.columns, wanted)
         texts, labels = (wanted[:-1], wanted[-1]) if with_labels else (wanted, None)

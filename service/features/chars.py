@@ -212,7 +212,6 @@ def side_by_side(words: RowArrays, chars: RowArrays, table_at: Handle) -> RowArr
 
 
 def _count_chars(texts: Sequence[str], chosen: CharsParameters | WordsCharsParameters) -> NgramCounts:
-    """Count the n-grams of characters of texts."""
     utf8, text_ptr = encoded(texts, chosen.reading)
     padded, ptr = pad_words(utf8, text_ptr, classes(chosen.unicode))
     spans = NgramSpans(*char_spans(padded, ptr, chosen.char_min, chosen.char_max))

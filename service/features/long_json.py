@@ -87,11 +87,9 @@ class _Pieces:
         return found
 
     def _items(self, start: int, end: int) -> Any:
-        """Return the items of a piece of an array."""
         return [self.load(start, end)] if self._is_long(start, end) else self._read(start, end, b"[", b"]")
 
     def _fields(self, start: int, end: int) -> Any:
-        """Return the fields of a piece of an object."""
         if not self._is_long(start, end):
             return self._read(start, end, b"{", b"}")
         value = _value_at(self._data, start, end)

@@ -76,7 +76,6 @@ class _Reader:
         self._data = np.frombuffer(file.data, np.uint8)
 
     def item(self, nested: int) -> Any:
-        """Return the item at `at`."""
         self._file.expect(nested <= NESTED_MAX, f"at most {NESTED_MAX} levels", "more")
         self._file.expect(self.at < len(self._data), "more bytes", f"the end at byte {self.at}")
         major = int(self._data[self.at]) >> 5
@@ -205,7 +204,6 @@ class _Collector(Nested):
 
 
 def _only_pair(file: ModelFile, item: Any, names: tuple[str, ...]) -> tuple[str, Any]:
-    """Return the only key of a map, one of `names`, and its value."""
     is_one = type(item) is dict and len(item) == 1 and next(iter(item)) in names
     file.expect(is_one, f"a map of one key, {' or '.join(names)}", f"{item!r:.80}")
     name: str = next(iter(item))
@@ -229,7 +227,6 @@ def _array(file: ModelFile, item: Any, dtype: type[np.generic]) -> NDArray[Any]:
 
 
 def _chunk(file: ModelFile, item: Any, n_features: int, n_children: int) -> Chunk:
-    """Return the chunk in a matrix of weights, its last row the bias."""
     kind, fields = _only_pair(file, item, ("Dense", "Sparse"))
     if kind == "Dense":
         version, sizes, data = _fields(file, fields, ("v", "dim", "data"))

@@ -78,7 +78,6 @@ def read_pecos(files: ModelFiles) -> Imported:
 
 
 def _read_level(files: ModelFiles, folder: str) -> _Level:
-    """Read one level's folder."""
     settings = files.read_settings(f"{folder}/param.json")
     settings.choice("model", ("MLModel",))
     compiled = settings.fields.get("is_mmap") is True

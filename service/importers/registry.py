@@ -122,7 +122,6 @@ def import_model(
 
 
 def _label_table(found: Imported, path: Path, label_names: Path | None) -> NameTable:
-    """Return the names in the file, or decimal ids."""
     if label_names is None:
         return build_names(map(str, range(found.n_labels)))
     names = read_label_names(label_names)

@@ -78,7 +78,6 @@ class _Skops:
         self._archive = archive
 
     def vectorizer(self) -> dict[str, Any]:
-        """Return the fields of the vectorizer that is the archive's root."""
         n_members = len(self._archive.infolist())
         self._file.expect(n_members <= MEMBERS_MAX, f"at most {MEMBERS_MAX} files in it", n_members)
         root = self._file.json_object(self._member(_SCHEMA, MEMBER_BYTES_MAX), f" in {_SCHEMA}")
@@ -125,7 +124,6 @@ class _Skops:
         return found
 
     def _fields(self, node: object, place: str) -> dict[str, Any]:
-        """Return the nodes of an object's fields."""
         held = self._content(node, place, "ObjectNode")
         fields: dict[str, Any] = self._content(held, f"the fields of {place}", "DictNode")
         return fields

@@ -104,7 +104,6 @@ class NameMatcher:
         return MatchedName(text, int(self._trie.kinds[name]), used)
 
     def _words_of(self, name: int) -> list[str]:
-        """Return the forms of a name's words."""
         trie = self._trie
         sequence = int(np.searchsorted(trie.name_ptr, name, side="right")) - 1
         ids = trie.sequence_words[trie.sequence_words_ptr[sequence] : trie.sequence_words_ptr[sequence + 1]]
