@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from model_store.compiled.handles import (
     struct_at,
 )
 from model_store.errors import Corrupt
-from model_store.names import NameTable, build_names
+from model_store.names import NameTable
 from service.base.errors import BadData, BadParameter
 from service.base.rows import RowArrays, SparseRows
 from service.executors.local import Crew
@@ -95,12 +94,6 @@ class WeightedNames(NamedTuple):
     idf: F32
 
 
-@functools.cache
-def no_names() -> WeightedNames:
-    """Return the words of features that have none. Not at import: to build a table loads a kernel."""
-    return WeightedNames(build_names([]), np.empty(0, np.float32))
-
-
 class CharsFeaturizer(TextFeaturizer):
     """Character n-grams of a fitted vocabulary, weighted; before them words, where the parameters have them.
 
@@ -113,11 +106,12 @@ class CharsFeaturizer(TextFeaturizer):
     def __init__(
         self,
         parameters: CharsParameters | WordsCharsParameters,
-        words: WeightedNames,
         chars: WeightedNames,
+        words: WeightedNames | None = None,
         forms: WordForms | None = None,
     ) -> None:
-        super().__init__(parameters, words.names.n_names + chars.names.n_names, forms)
+        n_words = 0 if words is None else words.names.n_names
+        super().__init__(parameters, n_words + chars.names.n_names, forms)
         self.words = words
         self.chars = chars
         table = CharTable(
@@ -133,12 +127,12 @@ class CharsFeaturizer(TextFeaturizer):
         )
         per_character = ngrams_a_character(parameters.char_min, parameters.char_max)
         self.text_rows = self._chars = TextRows(char_rows, table, per_character)
-        if isinstance(parameters, WordsCharsParameters):
+        if isinstance(parameters, WordsCharsParameters) and words is not None:
             features = ngrams_a_word(parameters.ngram_min, parameters.ngram_max)
             self._words = TextRows(word_rows, word_table(words.names, words.idf, parameters), features)
             share, norm = parameters.char_share, parameters.norm
             by_norm = {"none": (1.0, 1.0), "l1": (1.0 - share, share), "l2": np.sqrt((1.0 - share, share))}
-            scales, n_words = np.array(by_norm[norm], np.float32), words.names.n_names
+            scales = np.array(by_norm[norm], np.float32)
             both = TextTable(self._words.table, self._chars.table, scales, n_words, NORM_CODES[norm])
             self.text_rows = TextRows(text_rows, both, features + per_character)
 
@@ -146,7 +140,7 @@ class CharsFeaturizer(TextFeaturizer):
         """Return the names, and the weights where the parameters use them."""
         found = group_of(CHARS, self.chars.names)
         weights = {CHAR_IDF: self.chars.idf}
-        if isinstance(self.parameters, WordsCharsParameters):
+        if self.words is not None:
             found |= group_of(NAMES, self.words.names)
             weights[IDF] = self.words.idf
         found |= super().arrays()
@@ -230,7 +224,7 @@ def fit_chars(
     leave none, or no n-gram of characters. Cost: one pass over the texts, two with words, and a sort of the
     vocabulary. Memory: every distinct n-gram of the texts, also those that do not stay. Deterministic.
     """
-    words, forms, sums = no_names(), None, NgramSums()
+    words, forms, sums = None, None, NgramSums()
     if isinstance(parameters, WordsCharsParameters):
         fitted, _ = fit_tfidf(texts, parameters, crew)
         words, forms = WeightedNames(fitted.names, fitted.idf), fitted.forms
@@ -247,7 +241,7 @@ def fit_chars(
             "or more, found none"
         )
     names, idf, _ = sums.choose(kept, parameters.char_max_features, len(texts), parameters)
-    return CharsFeaturizer(parameters, words, WeightedNames(names, idf), forms)
+    return CharsFeaturizer(parameters, WeightedNames(names, idf), words, forms)
 
 
 def load_chars(
@@ -255,12 +249,12 @@ def load_chars(
 ) -> CharsFeaturizer:
     """Return the featurizer whose arrays these are. Raises Corrupt."""
     chars = take_names(arrays, CHARS)
-    words, forms = no_names(), None
+    words, forms, found = None, None, chars.n_names
     if isinstance(parameters, WordsCharsParameters):
         names, forms = take_names(arrays), load_forms(parameters, arrays)
         words = WeightedNames(names, take_idf(arrays, IDF, names.n_names, parameters.use_idf))
-    found = chars.n_names + words.names.n_names
+        found += names.n_names
     if found != n_features:
         raise Corrupt(CHARS, f"{n_features} names in all", str(found))
     idf = take_idf(arrays, CHAR_IDF, chars.n_names, parameters.use_idf)
-    return CharsFeaturizer(parameters, words, WeightedNames(chars, idf), forms)
+    return CharsFeaturizer(parameters, WeightedNames(chars, idf), words, forms)

@@ -23,7 +23,7 @@ from model_store.version import Draft, Model, draft_of
 from service.base.errors import BadData, BadModel, BadParameter
 from service.datasets.sparse_text import read_label_names
 from service.features import Featurizer
-from service.features.chars import CharsFeaturizer, WeightedNames, no_names
+from service.features.chars import CharsFeaturizer, WeightedNames
 from service.features.parameters import (
     N_FEATURES_MAX,
     CharsParameters,
@@ -176,7 +176,7 @@ def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer
         config["stop_words"] = STOP_WORDS
     parameters = parameters_of({"kind": vectorizer.parameters.kind, **config, "norm": norm})
     if isinstance(parameters, CharsParameters):
-        return CharsFeaturizer(parameters, no_names(), WeightedNames(vectorizer.names, vectorizer.idf))
+        return CharsFeaturizer(parameters, WeightedNames(vectorizer.names, vectorizer.idf))
     assert isinstance(parameters, TfidfParameters)
     forms = forms_of_list(parameters, vectorizer.stop_words) if vectorizer.stop_words else None
     return TfidfFeaturizer(parameters, vectorizer.names, vectorizer.idf, forms)
