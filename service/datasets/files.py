@@ -24,9 +24,6 @@ FILES_MAX = 100_000
 _MANY = (".svm", *JSON_LINES, *TABLES)
 """Formats of which many files may be one data set: the others say their sizes in front."""
 
-_NOT_DATA = (".", "_")
-"""What names begin with that are passed over in directories."""
-
 
 class FoundFile(NamedTuple):
     """A data file, and its size in bytes."""
@@ -150,7 +147,7 @@ def _listed(path: Path, *, is_dir: bool) -> list[FoundFile]:
 
 
 def _is_data(path: Path) -> bool:
-    return not path.name.startswith(_NOT_DATA) and Path(plain_name(path)).suffix in SUFFIXES
+    return not path.name.startswith((".", "_")) and Path(plain_name(path)).suffix in SUFFIXES
 
 
 def _has_documents(path: Path) -> bool:

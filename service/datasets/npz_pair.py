@@ -18,7 +18,6 @@ from service.datasets.stream import DataFile, Progress
 from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
 
 _KEYS = ("format", "shape", "indptr", "indices", "data")
-_ZIP_MAGIC = b"PK"
 
 _SIZES_SHOWN = 1024
 """Arrays up to this size are unpacked, whatever they should have been: other checks say what is wrong."""
@@ -104,7 +103,7 @@ def _matrix_fault(
 
 def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
     packed, damage = b"".join(file.blocks()), "expected a matrix saved by scipy.sparse.save_npz, found damage"
-    if not packed.startswith(_ZIP_MAGIC):
+    if not packed.startswith(b"PK"):
         raise file.fault(None, f"{damage}: {packed[:4]!r} to begin with")
     try:
         with np.load(io.BytesIO(packed), allow_pickle=False) as found:

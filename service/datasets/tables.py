@@ -18,16 +18,14 @@ from service.datasets.stream import LINE_BYTES_MAX, DataFile
 BATCH_ROWS = 4096
 """Rows read at once."""
 
-EXTRA = "pip install 'xylem-serve[data]'"
-"""What installs the reader."""
-
 
 def check_installed() -> None:
     """Raise BadParameter unless the reader of Parquet is installed."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        raise BadParameter(f"expected pyarrow, which reads .parquet files, found none: {EXTRA}") from None
+        expected = "expected pyarrow, which reads .parquet files"
+        raise BadParameter(f"{expected}, found none: pip install 'xylem-serve[data]'") from None
 
 
 class ParquetTable:
@@ -118,9 +116,6 @@ _SHOWN_MAX = 10
 _URIS = "subject_uris"
 """A column of URIs with blanks between, as Annif has it."""
 
-_OTHER_LABELS = (_URIS, "subjects")
-"""Columns of labels where none is named and there is no `labels`, the first that there is."""
-
 
 def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = True) -> Generator[TextRow]:
     """Yield the rows of a table, each with its first line in the file, of Parquet with its number.
@@ -157,7 +152,7 @@ def _label_column(path: Path, suffix: str, columns: TableColumns) -> str:
             header = list(table.columns)
     else:
         _, header = next(delimited_rows(DataFile(path), columns.delimiter or DELIMITERS[suffix]), (1, []))
-    found = [name for name in (columns.labels, *_OTHER_LABELS) if name in header]
+    found = [name for name in (columns.labels, _URIS, "subjects") if name in header]
     return found[0] if found else columns.labels
 
 

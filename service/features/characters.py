@@ -53,7 +53,6 @@ _JAMO = 0x1100, 0x11FF
 _ODD_CAPITALS = "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}\N{GREEK CAPITAL LETTER SIGMA}"
 """In lower case the first is two characters, and the second another one at the end of a word."""
 
-_CONTROLS = ((0x00, 0x1F), (0x7F, 0x9F))
 _MARKS = ((0x0300, 0x1E94A), (0xE0100, 0xE01EF))
 """Where all combining marks stand."""
 
@@ -90,8 +89,7 @@ def classes(unicode: bool) -> U8:
     for pattern, kind in ((r"\w+", WORD), (r"\s+", SPACE)):
         for run in re.finditer(pattern, every):
             found[run.start() : run.end()] |= kind
-    for first, last in _CONTROLS:
-        found[first : last + 1] |= SPACE
+    found[[*range(0x20), *range(0x7F, 0xA0)]] |= SPACE  # control characters
     if unicode:
         for first, last in _MARKS:
             others = first + np.flatnonzero(found[first : last + 1] == 0)  # no mark is part of a word

@@ -18,8 +18,6 @@ from service.features.word_forms import WordForms
 from service.features.words import Words, ngram_spans, ngrams_a_word, split
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
 
-_SIGN_BIT = np.uint64(63)
-
 
 @handle
 class HashTable(NamedTuple):
@@ -106,4 +104,4 @@ def _hash(utf8: U8, start: I64, end: I64, mask: int, signed: int, indices_out: I
     for i in range(len(start)):
         h = hash_bytes(utf8, start[i], end[i])
         indices_out[i] = np.int64(h & np.uint64(mask))
-        values_out[i] = np.float32(-1.0) if signed != 0 and (h >> _SIGN_BIT) else np.float32(1.0)
+        values_out[i] = np.float32(-1.0) if signed != 0 and (h >> np.uint64(63)) else np.float32(1.0)

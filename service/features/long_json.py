@@ -21,7 +21,6 @@ _DEPTH_MAX = 1024
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _U = 34, 92, 44, 58, 117
 _OPEN_LIST, _CLOSE_LIST, _OPEN, _CLOSE = 91, 93, 123, 125
-_BLANKS = b" \t\r\n"
 
 
 class JsonSize(NamedTuple):
@@ -74,7 +73,7 @@ class _Pieces:
             return self._read(start, end)
         cuts = _cuts_of(self._data, start, end, self._piece_bytes).tolist()
         is_list = first == b"["
-        if not cuts or self._body[cuts[-1] : end].strip(_BLANKS) != (b"]" if is_list else b"}"):
+        if not cuts or self._body[cuts[-1] : end].strip(b" \t\r\n") != (b"]" if is_list else b"}"):
             raise self._fault("an array or an object that does not end as it began", start)
         found: Any = [] if is_list else {}
         if _past_blanks(self._data, start + 1, end) == cuts[-1]:

@@ -26,7 +26,6 @@ PREFIX = "features."
 NGRAM_MAX = 8
 CHAR_MAX = 8
 N_FEATURES_MAX = 1 << 28
-WINDOW_MAX = 16
 HASHED_FEATURES_MIN = 1 << 8
 HASHED_FEATURES_MAX = 1 << 24
 
@@ -243,7 +242,7 @@ class ContextParameters(_FeatureParameters):
 
     kind: ClassVar[str] = "context"
 
-    window: int = Field(default=4, ge=1, le=WINDOW_MAX, description="words before the next one that count")
+    window: int = Field(default=4, ge=1, le=16, description="words before the next one that count")
     min_count: int = Field(
         default=2, ge=1, le=1_000_000, description="words that occur less often become one word, <unk>"
     )

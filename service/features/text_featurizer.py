@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,19 +20,18 @@ from service.features.parameters import (
 from service.features.words import Words, split_words
 from service.kernels.text.texts import UTF8_A_CHARACTER, BodyTexts
 
-TextKernel: TypeAlias = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], RowArrays]
-"""A kernel (utf8, text_ptr, table) -> (indptr, indices, values): what `encoded` returned, and a handle."""
-
 
 class TextRows(Uncopyable):
     """How the rows of texts are made.
 
-    kernel                the kernel; every kind of features has one
+    kernel                (utf8, text_ptr, table) -> (indptr, indices, values): of what `encoded` returned
     table                 the handle that it is given, of a struct, which must stay where it is
     features_a_character  how many features a character makes at most
     """
 
-    def __init__(self, kernel: TextKernel, struct: tuple[Any, ...], features_a_character: int) -> None:
+    def __init__(
+        self, kernel: Callable[..., RowArrays], struct: tuple[Any, ...], features_a_character: int
+    ) -> None:
         self.kernel, self.table, self._held = kernel, handle_of(struct), struct
         self.features_a_character = features_a_character
 

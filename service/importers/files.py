@@ -13,9 +13,6 @@ import orjson
 from service.base.errors import BadModel
 from service.base.faults import what_is
 
-SETTINGS_BYTES_MAX = 1 << 20
-"""The largest file of settings."""
-
 
 class ModelFile:
     """A file of a foreign model, in memory, and how to refuse it."""
@@ -86,7 +83,7 @@ class ModelFiles:
 
     def read_settings(self, name: str) -> SavedSettings:
         """Return the JSON object in a file. Raises BadModel."""
-        file = self.read(name, SETTINGS_BYTES_MAX)
+        file = self.read(name, bytes_max=1 << 20)
         return SavedSettings(file, file.json_object(file.data))
 
 

@@ -27,9 +27,6 @@ from service.importers.foreign import (
 )
 from service.importers.pickled import Noted, read_pickle, shown
 
-PIPELINE = "linear_pipeline.pickle"
-"""What libmultilabel calls the file in the directory that it is told."""
-
 SLOPE = 3.0
 """libmultilabel's probability of a margin m is 1 / (1 + exp(-SLOPE * m)): its default `prob_A`."""
 
@@ -46,7 +43,7 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
     Rows are taken as they are; libmultilabel averages the probabilities of an ensemble's trees. Its features
     of texts are not imported: rows are ids and values, as its vectorizer gives them.
     """
-    file = files.read(PIPELINE if files.path.is_dir() else "")
+    file = files.read("linear_pipeline.pickle" if files.path.is_dir() else "")
     pipeline = read_pickle(file)
     is_pipeline = type(pipeline) is dict and pipeline.keys() == {"preprocessor", "model"}
     file.expect(is_pipeline, "a dict of preprocessor and model", type(pipeline).__name__)

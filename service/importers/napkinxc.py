@@ -39,7 +39,6 @@ LINKS: tuple[Link, ...] = ("logistic", "hinge2")
 CONSTANT = 10.0
 """The margin, up or down, of a node whose training rows were all of one class."""
 
-_PLT = 3
 _BIAS_INDEX = 1
 _FIRST_INDEX = 2
 _PAIR = np.dtype([("index", "<i4"), ("weight", "<f4")])
@@ -122,7 +121,7 @@ def _read_settings(file: ModelFile) -> tuple[str, float, bool]:
     file.expect(threshold == 0, "features without a threshold", f"features_threshold {threshold}")
     (kind,) = reader.take("<i")
     name = reader.text()
-    file.expect((kind, name) == (_PLT, "plt"), "a model of type plt", f"{name!r:.40}")
+    file.expect((kind, name) == (3, "plt"), "a model of type plt", f"{name!r:.40}")
     (n_trees,) = reader.take("<i")
     file.expect(n_trees in (0, 1), "a single tree", f"an ensemble of {n_trees}")
     reader.done()

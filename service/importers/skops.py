@@ -28,7 +28,6 @@ MEMBERS_MAX = 1 << 24
 PROTOCOLS = range(3)
 """The versions of the format that are known: of skops 0.2 to 0.16."""
 
-_MAGIC = b"PK\x03\x04"
 _SCHEMA = "schema.json"
 
 _VECTORIZERS = ("TfidfVectorizer", "CountVectorizer", "TfidfTransformer")
@@ -48,11 +47,6 @@ _OPTIONS = (
     *("tokenizer", "norm", "use_idf", "smooth_idf", "sublinear_tf"),
 )
 """Options that decide what texts become; others say how files were read, or what the vocabulary says."""
-
-
-def is_skops(file: ModelFile) -> bool:
-    """Return whether a file is a zip archive, as those of skops are."""
-    return file.data.startswith(_MAGIC)
 
 
 def read_skops(file: ModelFile) -> dict[str, Any]:

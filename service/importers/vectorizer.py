@@ -18,10 +18,7 @@ from service.base.errors import BadModel, BadParameter
 from service.base.faults import what_is
 from service.features.parameters import CharsParameters, TfidfParameters
 from service.importers.files import ModelFile, ModelFiles
-from service.importers.skops import is_skops, read_skops
-
-FILE_BYTES_MAX = 1 << 30
-"""The largest file."""
+from service.importers.skops import read_skops
 
 CLASSES = ("TfidfVectorizer", "CountVectorizer")
 
@@ -30,8 +27,6 @@ _FIELDS = ("class", "params", "stop_words", "vocabulary", "idf")
 _WORDS = r"(?u)\b\w\w+\b"
 _SAME_WORDS = (_WORDS, r"\b\w\w+\b", r"\w\w+", r"\w{2,}", r"\b\w{2,}\b", r"(?u)\w\w+", r"(?u)\b\w{2,}\b")
 """Patterns that find the words of two characters or more, as our kernel does."""
-
-_WORD = re.compile(r"\w\w+")
 
 _REFUSED = {"strip_accents": None, "preprocessor": None, "tokenizer": None, "binary": False}
 """Options that we do not have, and the value with which they do nothing."""
@@ -67,8 +62,9 @@ class SavedVectorizer(NamedTuple):
 def read_vectorizer(path: Path) -> SavedVectorizer:
     """Return the vectorizer in a file. Raises BadModel, which says what was expected and found."""
     files = ModelFiles(path)
-    file = files.read("", FILE_BYTES_MAX)
-    found = read_skops(file) if is_skops(file) else file.json_object(file.data)
+    file = files.read("", bytes_max=1 << 30)
+    is_skops = file.data.startswith(b"PK\x03\x04")  # a zip archive
+    found = read_skops(file) if is_skops else file.json_object(file.data)
     missing = [name for name in _FIELDS if name not in found]
     file.expect(not missing, f"the fields {', '.join(_FIELDS)}", f"no {', '.join(missing)}")
     is_known = found["class"] in CLASSES
@@ -83,7 +79,7 @@ def read_vectorizer(path: Path) -> SavedVectorizer:
     are_used = isinstance(parameters, TfidfParameters) and (
         parameters.ngram_max > 1 or any(word in found["vocabulary"] for word in words)
     )
-    stop_words = sorted({word for word in words if _WORD.fullmatch(word)}) if are_used else []
+    stop_words = sorted({word for word in words if re.fullmatch(r"\w\w+", word)}) if are_used else []
     try:
         names = build_names(terms)
     except BadNames as error:
