@@ -32,6 +32,7 @@ class CorpusDirectory(DataFile):
     def __init__(self, path: Path, on_progress: Progress | None = None) -> None:
         """List the documents. Raises BadData for a directory that cannot be read or has none."""
         super().__init__(path, on_progress)
+        self.kind = DIRECTORY
         self.n_without = 0
         try:
             found = [file.name for file in path.iterdir() if file.suffix == DOCUMENT and file.is_file()]
@@ -46,11 +47,6 @@ class CorpusDirectory(DataFile):
         if line is None:
             return super().fault(None, what)
         return BadData(f"{self.path / self.names[line]}: {what}")
-
-    @property
-    def kind(self) -> str:
-        """Return DIRECTORY."""
-        return DIRECTORY
 
     @property
     def warning(self) -> str | None:

@@ -37,6 +37,7 @@ class DataFiles(DataFile):
 
     def __init__(self, path: Path, files: Sequence[FoundFile], on_progress: Progress | None = None) -> None:
         super().__init__(path, on_progress)
+        self.kind = kind_of(files[0].path)
         self._files = files
 
     def each(self) -> Iterator[DataFile]:
@@ -66,11 +67,6 @@ class DataFiles(DataFile):
             for block in file.lines():
                 self.line = file.line
                 yield block
-
-    @property
-    def kind(self) -> str:
-        """Return the suffix of the files' format."""
-        return kind_of(self._files[0].path)
 
 
 def open_data(path: Path, on_progress: Progress | None = None) -> DataFile:

@@ -123,8 +123,8 @@ def open_unpacked(path: Path) -> tuple[BinaryIO, Unpacked]:
 class DataFile:
     """A data file read once from front to back: counts lines, takes the digest, reports progress.
 
-    `line` is the number, from 1, of the first line of the block given out last; `sha256` is of the
-    decompressed bytes and is whole once they have all been read.
+    `kind` is the suffix of its format, without that of its packing; `line` the number, from 1, of the first
+    line of the block given out last; `sha256` is of the decompressed bytes, whole once all have been read.
     """
 
     def __init__(
@@ -132,6 +132,7 @@ class DataFile:
     ) -> None:
         """Open nothing yet; the digest goes on from that of the file `after`, when there is one."""
         self.path = path
+        self.kind = Path(plain_name(path)).suffix
         self.line = 1
         self._on_progress = on_progress
         self._digest: hashlib._Hash = after._digest.copy() if after else hashlib.sha256()
@@ -159,11 +160,6 @@ class DataFile:
     def each(self) -> Iterator[DataFile]:
         """Yield the files that this is: itself."""
         yield self
-
-    @property
-    def kind(self) -> str:
-        """Return the suffix of its format, without that of its packing."""
-        return Path(plain_name(self.path)).suffix
 
     def lines(self) -> Iterator[bytes]:
         """Yield blocks of whole lines; a line end is put after the last line where the file has none.

@@ -16,7 +16,7 @@ from model_store.compiled.handles import I64
 from model_store.ensemble import Chunk, Link
 from service.base.errors import BadModel
 from service.base.rows import offsets
-from service.importers.files import ModelFile, ModelFiles, SavedSettings
+from service.importers.files import ModelFile, ModelFiles
 from service.importers.foreign import (
     IDS_MAX,
     Branches,
@@ -58,8 +58,14 @@ def read_pecos(files: ModelFiles) -> Imported:
     top.choice("model", ("HierarchicalMLModel",))
     depth = top.integer("depth", 1, LEVELS_MAX)
     levels = [_read_level(files, f"ranker/{i}.model") for i in range(depth)]
-    _check_levels(top, levels)
-    last = levels[-1]
+    first, last, above = levels[0], levels[-1], 1
+    for i, level in enumerate(levels):
+        where = f"ranker/{i}.model"
+        top.file.expect(level.n_above == above, f"{where} below {above} nodes", level.n_above)
+        alike = (level.n_features, level.post_processor) == (first.n_features, first.post_processor)
+        fault = "one number of features and one post_processor for all levels"
+        top.file.expect(alike, fault, f"another in {where}")
+        above = len(level.above)
     n_labels = len(last.above)
     starts = np.cumsum([1] + [len(level.above) for level in levels])
     labels = np.full(starts[-1], -1)
@@ -121,16 +127,3 @@ def _load(file: ModelFile) -> Any:
         raise
     except Exception as error:  # zipfile, numpy and scipy have no common base for "damaged"
         raise file.fault("a matrix saved by scipy.sparse.save_npz", f"damage: {error}") from error
-
-
-def _check_levels(top: SavedSettings, levels: list[_Level]) -> None:
-    """Raise BadModel unless every level hangs below the one before, and all score alike."""
-    above = 1
-    for i, level in enumerate(levels):
-        where = f"ranker/{i}.model"
-        top.file.expect(level.n_above == above, f"{where} below {above} nodes", level.n_above)
-        first = levels[0]
-        alike = (level.n_features, level.post_processor) == (first.n_features, first.post_processor)
-        fault = "one number of features and one post_processor for all levels"
-        top.file.expect(alike, fault, f"another in {where}")
-        above = len(level.above)
