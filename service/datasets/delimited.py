@@ -50,12 +50,7 @@ def text_lines(file: DataFile) -> Iterator[tuple[int, str]]:
 
     Raises BadData, naming the line and the byte, for other text than UTF-8 and NUL. Memory: a block.
     """
-    lines = _Lines(file)
-    while True:
-        number = lines.start_row()
-        line = next(lines, None)
-        if line is None:
-            return
+    for number, line in enumerate(_decoded(file), 1):
         yield number, line.rstrip("\r\n")
 
 
@@ -64,7 +59,7 @@ class _Lines:
 
     def __init__(self, file: DataFile) -> None:
         self._file = file
-        self._lines = self._all()
+        self._lines = _decoded(file)
         self._n_lines = 0
         self._first = 1
         self._n_bytes = 0
@@ -86,24 +81,26 @@ class _Lines:
             raise self._file.fault(self._first, f"{fault}: perhaps a quote is never closed")
         return line
 
-    def _all(self) -> Iterator[str]:
-        for block in self._file.lines():
-            if self._file.line == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                raise self._file.fault(1, "expected UTF-8, found a byte order mark of UTF-16: convert it")
-            if b"\0" in block:
-                line, place = _place(block, block.index(b"\0"), self._file.line)
-                fault = f"expected text, found NUL, byte {place} of the line: perhaps the file is UTF-16"
-                raise self._file.fault(line, fault)
-            try:
-                text = block.decode()
-            except UnicodeDecodeError as error:
-                line, place = _place(block, error.start, self._file.line)
-                fault = f"expected UTF-8, found byte 0x{block[error.start]:02x}, byte {place} of the line"
-                raise self._file.fault(line, f"{fault}: perhaps it is Windows-1252") from None
-            # `splitlines` would also split at other characters than line ends
-            yield from (f"{line}\n" for line in text.removesuffix("\n").split("\n"))
-
 
 def _place(block: bytes, at: int, first: int) -> tuple[int, int]:
     """Return the line of byte `at` of a block whose first line is `first`, and its place there, from 1."""
     return first + block.count(b"\n", 0, at), at - block.rfind(b"\n", 0, at)
+
+
+def _decoded(file: DataFile) -> Iterator[str]:
+    """Yield the lines, each with its end. Raises BadData for other text than UTF-8, and for NUL."""
+    for block in file.lines():
+        if file.line == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise file.fault(1, "expected UTF-8, found a byte order mark of UTF-16: convert it")
+        if b"\0" in block:
+            line, place = _place(block, block.index(b"\0"), file.line)
+            fault = f"expected text, found NUL, byte {place} of the line: perhaps the file is UTF-16"
+            raise file.fault(line, fault)
+        try:
+            text = block.decode()
+        except UnicodeDecodeError as error:
+            line, place = _place(block, error.start, file.line)
+            fault = f"expected UTF-8, found byte 0x{block[error.start]:02x}, byte {place} of the line"
+            raise file.fault(line, f"{fault}: perhaps it is Windows-1252") from None
+        # `splitlines` would also split at other characters than line ends
+        yield from (f"{line}\n" for line in text.removesuffix("\n").split("\n"))

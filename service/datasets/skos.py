@@ -20,15 +20,11 @@ ENTITY_LENGTH_MAX = 512
 """Characters of an entity. Files of ontologies shorten the beginnings of URIs by them."""
 
 
-class _Seen(Exception):
-    """The first element begins: entities are declared before."""
-
-
 def check_entities(file: DataFile, data: bytes) -> None:
     """Raise BadData unless each entity that the file declares is a short text.
 
-    Nested ones can make gigabytes of a kilobyte, which not every release of expat bounds. Stops at the first
-    element. XML that is not well-formed is the parser's to refuse.
+    Nested ones can make gigabytes of a kilobyte, which not every release of expat bounds. XML that is not
+    well-formed is the parser's to refuse.
     """
     parser = expat.ParserCreate()
 
@@ -40,12 +36,8 @@ def check_entities(file: DataFile, data: bytes) -> None:
             expected = f"expected entities of at most {ENTITY_LENGTH_MAX} characters, without others in them"
             raise file.fault(None, f"{expected}, found {name[:40]!r}")
 
-    def begun(name: str, attributes: dict[str, str]) -> None:
-        raise _Seen
-
     parser.EntityDeclHandler = declared
-    parser.StartElementHandler = begun
-    with contextlib.suppress(_Seen, expat.ExpatError):
+    with contextlib.suppress(expat.ExpatError):
         parser.Parse(data, True)
 
 

@@ -198,9 +198,6 @@ BLOCK_CHARACTERS = 1 << 22
 
 def in_blocks(texts: Sequence[str], characters_max: int = BLOCK_CHARACTERS) -> Iterator[Sequence[str]]:
     """Yield the texts in blocks of bounded size; one block, though empty, when there are none."""
-    if len(texts) <= 1:
-        yield texts
-        return
     first, n_characters = 0, 0
     for i, text in enumerate(texts):
         if i > first and (i - first == BLOCK_TEXTS or n_characters + len(text) > characters_max):

@@ -10,18 +10,7 @@ from numpy.typing import NDArray
 
 from model_store.arrays import group_of
 from model_store.compiled.decorators import kernel
-from model_store.compiled.handles import (
-    F32,
-    F32_1,
-    I64,
-    I64_1,
-    U8,
-    U8_1,
-    U64_2,
-    Handle,
-    handle,
-    struct_at,
-)
+from model_store.compiled.handles import F32, F32_1, I64, I64_1, U8, U8_1, U64_2, Handle, handle, struct_at
 from model_store.errors import Corrupt
 from model_store.names import NameTable
 from service.base.errors import BadData, BadParameter

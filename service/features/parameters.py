@@ -45,8 +45,7 @@ def _check_power_of_two(value: int) -> int:
 _CODE = Expected("null or the code of a language, as fi")
 
 Scaling: TypeAlias = Annotated[
-    Norm,
-    Field(description="row scaling: l2 to length 1, l1 to a sum of absolute values of 1, none"),
+    Norm, Field(description="row scaling: l2 to length 1, l1 to a sum of absolute values of 1, none")
 ]
 Sublinear: TypeAlias = Annotated[bool, Field(description="use 1 + ln(count) instead of the count")]
 UseIdf: TypeAlias = Annotated[bool, Field(description="weight by the inverse document frequency")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import stat
 from pathlib import Path
 from typing import Any
@@ -56,10 +55,6 @@ class ModelFiles:
         """Return the digest, in hexadecimal, of the files in the order in which they were read."""
         return self._digest.hexdigest()
 
-    def names(self, pattern: str) -> list[str]:
-        """Return the names in the directory that match a glob pattern, sorted."""
-        return sorted(path.name for path in self.path.glob(pattern))
-
     def read(self, name: str, bytes_max: int | None = None) -> ModelFile:
         """Return the file `name` of the directory; "" is the path itself.
 
@@ -104,7 +99,7 @@ class SavedSettings:
     def number(self, name: str) -> float:
         """Return a number; raise BadModel for another value."""
         found = self.fields.get(name)
-        is_number = type(found) in (int, float) and math.isfinite(self.fields[name])
+        is_number = type(found) in (int, float)
         self.file.expect(is_number, f"{name} to be a finite number", found)
         return float(self.fields[name])
 

@@ -111,6 +111,7 @@ class _Collector(Nested):
         self._seen: set[int] = set()
 
     def add_all(self, root: Any) -> int:
+        """Add the root and all below it; return the root's number of labels."""
         waiting = [(root, self.new(-1))]
         n_labels = len(self._labels_of(root))
         while waiting:

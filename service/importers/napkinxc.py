@@ -75,12 +75,14 @@ class _Reader:
         self.at = 0
 
     def take(self, form: str) -> tuple[int | float, ...]:
+        """Return values of a struct format."""
         self._check_left(struct.calcsize(form))
         found = struct.unpack_from(form, self.file.data, self.at)
         self.at += struct.calcsize(form)
         return found
 
     def integer(self, low: int, high: int, what: str) -> int:
+        """Return an int32, checked."""
         (found,) = self.take("<i")
         self.file.expect(low <= found <= high, f"{what} from {low} to {high}", found)
         return int(found)

@@ -18,14 +18,7 @@ from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, I64, U8
 from model_store.ensemble import Chunk, Link
 from service.importers.files import ModelFile, ModelFiles
-from service.importers.foreign import (
-    IDS_MAX,
-    Imported,
-    Nested,
-    Setting,
-    finite_weights,
-    plant,
-)
+from service.importers.foreign import IDS_MAX, Imported, Nested, Setting, finite_weights, plant
 
 NESTED_MAX = 300
 """How deep arrays and maps may stand in each other."""
@@ -76,6 +69,7 @@ class _Reader:
         self._data = np.frombuffer(file.data, np.uint8)
 
     def item(self, nested: int) -> Any:
+        """Return the item at `at`."""
         self._file.expect(nested <= NESTED_MAX, f"at most {NESTED_MAX} levels", "more")
         self._file.expect(self.at < len(self._data), "more bytes", f"the end at byte {self.at}")
         major = int(self._data[self.at]) >> 5
@@ -157,7 +151,8 @@ def read_omikuji(files: ModelFiles) -> Imported:
     settings = files.read_settings("settings.json")
     n_features = settings.integer("n_features", 1, IDS_MAX)
     loss = settings.choice("classifier_loss_type", tuple(LINKS))
-    numbers = sorted(int(name[4:-5]) for name in files.names("tree*.cbor") if name[4:-5].isdecimal())
+    names = [path.name for path in files.path.glob("tree*.cbor")]
+    numbers = sorted(int(name[4:-5]) for name in names if name[4:-5].isdecimal())
     n_trees = len(numbers)
     whole = n_trees > 0 and numbers == list(range(n_trees))
     settings.file.expect(whole, "tree0.cbor and all that follow beside it", f"trees {numbers}")

@@ -87,6 +87,7 @@ class _Machine:
         return item
 
     def last(self, size: int) -> list[Any]:
+        """Return the last items, and take them away."""
         return [self._pop() for _ in range(size)][::-1]
 
     def group(self) -> list[Any]:
@@ -105,14 +106,17 @@ class _Machine:
         return item
 
     def memoise(self) -> None:
+        """Keep the item on top in the memo."""
         self._file.expect(bool(self.stack), "an item on the stack", f"none{self._place()}")
         self._memo.append(self.stack[-1])
 
     def recall(self, number: int) -> None:
+        """Push an item of the memo."""
         self._file.expect(number < len(self._memo), "an item of the memo", f"number {number}{self._place()}")
         self.stack.append(self._memo[number])
 
     def extend(self, items: list[Any]) -> None:
+        """Append items to a list."""
         self._top(list).extend(items)
 
     def update(self, items: list[Any]) -> None:

@@ -72,6 +72,7 @@ class _Skops:
         self._archive = archive
 
     def vectorizer(self) -> dict[str, Any]:
+        """Return the fields of the vectorizer that is the archive's root."""
         n_members = len(self._archive.infolist())
         self._file.expect(n_members <= MEMBERS_MAX, f"at most {MEMBERS_MAX} files in it", n_members)
         root = self._file.json_object(self._member(_SCHEMA, MEMBER_BYTES_MAX), f" in {_SCHEMA}")
