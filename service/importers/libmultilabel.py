@@ -5,7 +5,6 @@ Source: files of libmultilabel 0.10, and its libmultilabel/linear/tree.py. The p
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,15 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
         models = _state(file, model, model.name, ("tree_models",))["tree_models"]
         fits = type(models) is list and 0 < len(models) <= TREES_MAX
         file.expect(fits, f"a list of 1 to {TREES_MAX} tree models", type(models).__name__)
-    trees, n_features, n_labels = zip(*_read_trees(file, models), strict=True)
+    found, n_bytes = [], 0
+    for item in models:
+        tree_model = _state(file, item, f"{_MODULE}.tree.TreeModel", ("root", "flat_model", "node_ptr"))
+        columns, n_known = _read_weights(file, tree_model["flat_model"])
+        n_bytes += columns.weights.nbytes + columns.bias.nbytes
+        # no library writes trees that share their arrays: a small file could hold any number
+        file.expect(n_bytes <= len(file.data), "arrays of its own for each tree", "shared ones")
+        found.append(_read_tree(file, tree_model, columns, n_known))
+    trees, n_features, n_labels = zip(*found, strict=True)
     alike = len(set(n_features)) == 1 and len(set(n_labels)) == 1
     file.expect(alike, "trees of the same features and labels", "others")
     settings: dict[str, Setting] = {"trees": len(trees), "prob_A": SLOPE}
@@ -68,20 +75,6 @@ def _state(file: ModelFile, item: Any, name: str, keys: tuple[str, ...] = ()) ->
     file.expect(not missing, f"{name} to have {', '.join(keys)}", f"no {', '.join(missing)}")
     state: dict[str, Any] = item.state
     return state
-
-
-def _read_trees(file: ModelFile, items: list[Any]) -> Iterator[tuple[Tree, int, int]]:
-    """Yield trees, with their numbers of features and labels.
-
-    Trees that share their arrays, which no library writes, are refused: a small file could hold any number.
-    """
-    n_bytes = 0
-    for item in items:
-        model = _state(file, item, f"{_MODULE}.tree.TreeModel", ("root", "flat_model", "node_ptr"))
-        columns, n_features = _read_weights(file, model["flat_model"])
-        n_bytes += columns.weights.nbytes + columns.bias.nbytes
-        file.expect(n_bytes <= len(file.data), "arrays of its own for each tree", "shared ones")
-        yield _read_tree(file, model, columns, n_features)
 
 
 def _read_tree(

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from service.base.errors import BadModel
 from service.importers import skops
 from service.importers.registry import featurizer_of
 from service.importers.vectorizer import read_vectorizer
-from tests.datasets_helpers import check_sparse
+from tests.datasets_helpers import assert_same_rows
 from tests.skops_files import FOLDER, REFUSED, TAKEN, TEXTS
 
 UNSEEN = ["", "the coins and the ships of the league", "Stamps! a port, STAMPS naïve", "nothing known"]
@@ -28,13 +27,8 @@ UNSEEN = ["", "the coins and the ships of the league", "Stamps! a port, STAMPS n
 def test_the_same_texts_make_the_same_rows(name: str) -> None:
     vectorizer = TAKEN[name]().fit(TEXTS)
     featurizer = featurizer_of(read_vectorizer(FOLDER / f"{name}.skops"), "none")
-    rows = featurizer.transform_texts([*TEXTS, *UNSEEN])
-    expected = sp.csr_matrix(vectorizer.transform([*TEXTS, *UNSEEN]))
-    expected.sort_indices()
-    check_sparse(rows)
-    assert rows.n_features == expected.shape[1]
-    assert np.array_equal(rows.indptr, expected.indptr) and np.array_equal(rows.indices, expected.indices)
-    np.testing.assert_allclose(rows.values, expected.data, rtol=2e-6)
+    texts = [*TEXTS, *UNSEEN]
+    assert_same_rows(featurizer.transform_texts(texts), vectorizer.transform(texts), 2e-6)
 
 
 @pytest.mark.parametrize("name", REFUSED)
