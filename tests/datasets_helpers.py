@@ -39,6 +39,19 @@ def check_sparse(rows: SparseRows) -> None:
     _check_ids(rows.indptr, rows.indices, rows.n_features)
 
 
+def assert_same_bits(rows: SparseRows, expected: SparseRows) -> None:
+    """The arrays are the same, their types too."""
+    for mine, theirs in zip(rows[:3], expected[:3], strict=True):
+        assert isinstance(mine, np.ndarray) and isinstance(theirs, np.ndarray)
+        assert mine.dtype == theirs.dtype and mine.tobytes() == theirs.tobytes()
+
+
+def texts_alone(texts: list[str]) -> Dataset:
+    """Texts without labels."""
+    labels = LabelRows(np.zeros(len(texts) + 1, np.int64), np.empty(0, np.int32), 1)
+    return Dataset("texts", "0" * 64, len(texts), labels, np.zeros(len(texts), np.int32), texts=texts)
+
+
 def assert_same_rows(rows: SparseRows, matrix: Any, rtol: float = 1e-6) -> None:
     """The rows are those of a sparse matrix of scipy."""
     expected = sp.csr_matrix(matrix)

@@ -16,6 +16,7 @@ from service.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
 from service.serving.parse import parse_body
 from service.serving.rows import to_rows
 from service.serving.schemas.predict import Options, PredictRequest
+from tests.datasets_helpers import assert_same_bits
 
 ANY = 1_000_000_000
 LIMITS = Limits(top_r_max=ANY, beam_width_max=ANY, answer_labels_max=ANY)
@@ -27,7 +28,7 @@ PLAIN_TUNED = b'{"threshold":"tuned","instances":[{"indices":[3],"values":[0.5]}
 PLAIN_NUMBER = b'{"threshold":0.25,"instances":[{"indices":[3],"values":[0.5]}],"exact":true}'
 
 
-def featurizer_of(norm: str) -> Featurizer:
+def featurizer_of(norm: str = "none") -> Featurizer:
     return load_featurizer({"kind": "raw", "norm": norm}, {}, N_FEATURES)
 
 
@@ -57,9 +58,7 @@ def assert_the_same(body: bytes, norm: str = "none") -> bool:
     query = generally(body)
     assert query is not None, body
     rows = to_rows(query.instances, featurizer_of(norm))
-    for mine, expected in zip(found_rows[:3], rows[:3], strict=True):
-        assert mine.dtype == expected.dtype
-        assert mine.tobytes() == expected.tobytes()
+    assert_same_bits(found_rows, rows)
     if asked.threshold == NUMBER:
         assert isinstance(query.threshold, float)
         assert 0 < number < 1

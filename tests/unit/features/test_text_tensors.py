@@ -12,6 +12,7 @@ from service.base.errors import BadInput
 from service.features.tensor_request import TensorBodies
 from service.kernels.text.texts import TEXTS
 from service.serving.oip import parse_infer
+from tests.datasets_helpers import assert_same_bits
 from tests.oip_requests import HEADER, binary_body, csr, tensor
 from tests.unit.features.test_text_bodies import FORMS, KINDS, LIMITS, NO_TEXTS, featurizer_of, fitted, texts
 
@@ -41,9 +42,7 @@ def is_the_same(body: bytes, n_json: int | None = None, kind: str = "words") -> 
         assert np.diff(expected.indptr).min() == 0
         return False
     assert (asked.n_rows, asked.top_r) == (query.n_rows, query.options.top_r)
-    for mine, theirs in zip(found[0][:3], expected[:3], strict=True):
-        assert mine.dtype == theirs.dtype
-        assert mine.tobytes() == theirs.tobytes()
+    assert_same_bits(found[0], expected)
     return True
 
 

@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from model_store.errors import Corrupt
 from model_store.names import name_of
 from service.base.errors import BadData, BadParameter
-from service.base.rows import Dataset, LabelRows, SparseRows
+from service.base.rows import SparseRows
 from service.features import fit_featurizer, load_featurizer, parameters_of
 from service.features.characters import TextReading
 from service.features.languages import LEMMAS, STEMMERS, STOP_LISTS
@@ -22,7 +22,7 @@ from service.features.parameters import TfidfParameters
 from service.features.word_forms import WORD_BYTES_MAX, WordForms, forms_of_list
 from service.features.words import split_words
 from tests.conftest import together
-from tests.datasets_helpers import assert_same_rows
+from tests.datasets_helpers import assert_same_rows, texts_alone
 from tests.oracles.text_tokens import word_runs
 from tests.real_texts import TEXTS, TEXTS_UNSEEN
 
@@ -34,13 +34,8 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def dataset(texts: list[str]) -> Dataset:
-    labels = LabelRows(np.zeros(len(texts) + 1, np.int64), np.empty(0, np.int32), 1)
-    return Dataset("texts", "0" * 64, len(texts), labels, np.zeros(len(texts), np.int32), texts=texts)
-
-
 def fitted(texts: list[str], kind: str = "tfidf", **given: Any) -> tuple[Any, SparseRows]:
-    return fit_featurizer(dataset(texts), parameters_of({"kind": kind, **given}))
+    return fit_featurizer(texts_alone(texts), parameters_of({"kind": kind, **given}))
 
 
 def words_of(forms: WordForms, text: str) -> list[tuple[str, bool]]:
