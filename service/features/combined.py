@@ -23,9 +23,6 @@ from service.features.word_forms import WordForms
 from service.features.words import Words
 from service.kernels.search.embed_rows import embed_rows
 
-FEATURES = "features/"
-"""How the names of the arrays of features begin."""
-
 _SUMS = read_only(np.zeros(1, np.int32))
 """In place of `mean`: sums stay as they are."""
 
@@ -216,7 +213,7 @@ def _have_same_features(one: Model, other: Model) -> bool:
     mine, others = one.manifest, other.manifest
     if "softmax" in (mine.link, others.link) or mine.n_features != others.n_features:
         return False
-    names = {name for name in one.arrays.keys() | other.arrays.keys() if name.startswith(FEATURES)}
+    names = {name for name in one.arrays.keys() | other.arrays.keys() if name.startswith("features/")}
     if dict(mine.features) != dict(others.features) or not names <= one.arrays.keys() & other.arrays.keys():
         return False
     return all(np.array_equal(one.arrays[name], other.arrays[name]) for name in names)

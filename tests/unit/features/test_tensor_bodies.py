@@ -16,7 +16,7 @@ from service.kernels.text.tensors import FIRST_OUTPUT, IDENTITY, IDENTITY_END, N
 from service.serving.oip import parse_infer
 from service.serving.schemas.predict import Options
 from tests.datasets_helpers import assert_same_bits
-from tests.oip_requests import HEADER, binary_body, csr
+from tests.oip_requests import HEADER, binary_body, changed, csr
 from tests.unit.features.test_sparse_bodies import (
     FORMS,
     LIMITS,
@@ -139,15 +139,7 @@ def test_changed_bodies_are_never_taken_for_others(data: st.DataObject) -> None:
     n_json: int | None = int(headers[HEADER])
     if data.draw(st.booleans()):
         body, n_json = json.dumps(request, separators=(",", ":")).encode(), None
-    alphabet = st.sampled_from([bytes([c]) for c in b'0123456789.,-+eE[]{}" :\n\tx\xff\x00tbif'])
-    for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(body)))
-        cut = data.draw(st.integers(0, 2))
-        letter = data.draw(alphabet)
-        changed = body[:at] + letter + body[at + cut :]
-        if n_json is not None and at < n_json:
-            n_json = max(0, n_json + len(changed) - len(body))
-        body = changed
+    body, n_json = changed(data, body, n_json, b'0123456789.,-+eE[]{}" :\n\tx\xff\x00tbif')
     try:
         parse_infer(body, None if n_json is None else str(n_json), LIMITS)
     except BadInput:
