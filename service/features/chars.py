@@ -103,18 +103,11 @@ class CharsFeaturizer(TextFeaturizer):
         super().__init__(parameters, n_words + chars.names.n_names, forms)
         self.words = words
         self.chars = chars
-        table = CharTable(
-            offsets=chars.names.offsets,
-            utf8=chars.names.utf8,
-            short=short_names(chars.names),
-            idf=chars.idf,
-            of_classes=classes(parameters.unicode),
-            shortest=parameters.char_min,
-            longest=parameters.char_max,
-            sublinear_tf=parameters.sublinear_tf,
-            norm=NORM_CODES[parameters.norm],
-        )
-        per_character = ngrams_a_character(parameters.char_min, parameters.char_max)
+        names, lengths = chars.names, (parameters.char_min, parameters.char_max)
+        vocabulary = names.offsets, names.utf8, short_names(names), chars.idf
+        weighing = parameters.sublinear_tf, NORM_CODES[parameters.norm]
+        table = CharTable(*vocabulary, classes(parameters.unicode), *lengths, *weighing)
+        per_character = ngrams_a_character(*lengths)
         self.text_rows = self._chars = TextRows(char_rows, table, per_character)
         if isinstance(parameters, WordsCharsParameters) and words is not None:
             features = ngrams_a_word(parameters.ngram_min, parameters.ngram_max)

@@ -90,9 +90,7 @@ class _Reader:
     def text(self) -> str:
         """Return a text; bytes that are not ASCII become others."""
         (size,) = self.take("<Q")
-        self._check_left(int(size))
-        self.at += int(size)
-        return self.file.data[self.at - int(size) : self.at].decode("ascii", "replace")
+        return self.array("u1", int(size)).tobytes().decode("ascii", "replace")
 
     def array(self, dtype: np.dtype[Any] | str, count: int) -> NDArray[Any]:
         """Return an array, a view of the file's bytes."""

@@ -86,9 +86,12 @@ class NameMatcher:
         for i, (first, last) in enumerate(pairwise(forms.word_ptr.tolist())):
             for form in form_texts[first:last]:
                 of_form.setdefault(form, []).append(i)
-        found, begun = [], []
-        for name in np.flatnonzero(self._trie.concepts == concept).tolist():
-            words = self._words_of(name)
+        found, begun, trie = [], [], self._trie
+        for name in np.flatnonzero(trie.concepts == concept).tolist():
+            sequence = int(np.searchsorted(trie.name_ptr, name, side="right")) - 1
+            first, last = trie.sequence_words_ptr[sequence : sequence + 2]
+            ids = trie.sequence_words[first:last]
+            words = texts_between(trie.utf8, trie.offsets[ids], trie.offsets[ids + 1])
             places = {place for word in words for place in of_form.get(word, ())}
             if all(word in of_form for word in words):
                 found.append(self._matched(name, places, each))
@@ -102,9 +105,3 @@ class NameMatcher:
         used = list(dict.fromkeys(words[place] for place in sorted(places)))
         text = self._texts[self._text_ptr[name] : self._text_ptr[name + 1]].tobytes().decode()
         return MatchedName(text, int(self._trie.kinds[name]), used)
-
-    def _words_of(self, name: int) -> list[str]:
-        trie = self._trie
-        sequence = int(np.searchsorted(trie.name_ptr, name, side="right")) - 1
-        ids = trie.sequence_words[trie.sequence_words_ptr[sequence] : trie.sequence_words_ptr[sequence + 1]]
-        return texts_between(trie.utf8, trie.offsets[ids], trie.offsets[ids + 1])
