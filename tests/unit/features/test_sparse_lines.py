@@ -14,6 +14,7 @@ from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.serving.parse import parse_line
 from service.serving.schemas.predict import SparseLine, TextLine
 from tests.datasets_helpers import assert_same_bits
+from tests.oip_requests import changed
 from tests.unit.features.test_sparse_bodies import numbers
 from tests.unit.features.test_text_bodies import BYTES_MAX, KINDS, NO_TEXTS, featurizer_of, fitted, texts
 
@@ -66,12 +67,7 @@ def test_instances_are_read_as_the_parser_reads_them(
 
 @given(pairs, st.data())
 def test_changed_lines_are_never_taken_for_others(row: list[tuple[int, float]], data: st.DataObject) -> None:
-    line = written(row)
-    alphabet = st.sampled_from([bytes([c]) for c in b'0123456789.,-+eE[]{}" :\tx\xff\x00'])
-    for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(line)))
-        cut = data.draw(st.integers(0, 2))
-        line = line[:at] + data.draw(alphabet) + line[at + cut :]
+    line, _ = changed(data, written(row), None, b'0123456789.,-+eE[]{}" :\tx\xff\x00')
     assert_the_same([PLAIN, line, PLAIN])
 
 
@@ -172,11 +168,8 @@ def test_texts_become_the_rows_of_the_general_way(
 @settings(max_examples=300)
 @given(st.data())
 def test_changed_texts_are_never_taken_for_others(data: st.DataObject) -> None:
-    line = PLAIN_TEXT
-    alphabet = b'0d8D\\"u{}[]:, \x00\x1f\x7f\x80\xbf\xc0\xc3\xe0\xed\xa0\xf0\xf4\x90\xff'
-    for _ in range(data.draw(st.integers(1, 4))):
-        at, more = data.draw(st.integers(0, len(line))), data.draw(st.sampled_from(alphabet))
-        line = line[:at] + bytes([more]) + line[at + data.draw(st.integers(0, 2)) :]
+    letters = b'0d8D\\"u{}[]:, \x00\x1f\x7f\x80\xbf\xc0\xc3\xe0\xed\xa0\xf0\xf4\x90\xff'
+    line, _ = changed(data, PLAIN_TEXT, None, letters)
     is_the_same([PLAIN_TEXT, line, PLAIN_TEXT])
 
 

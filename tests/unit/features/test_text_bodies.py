@@ -18,6 +18,7 @@ from service.serving.parse import parse_body
 from service.serving.rows import to_rows
 from service.serving.schemas.predict import Options, PredictRequest
 from tests.datasets_helpers import assert_same_bits, texts_alone
+from tests.oip_requests import changed
 from tests.real_texts import TEXTS as REAL_TEXTS
 
 BYTES_MAX, CHARACTERS_MAX = 60, 90
@@ -109,13 +110,8 @@ PLAIN = '{"instances":[{"text":"Caf\\u00e9 \\"editor\\" é😀"},{"text":"debug\
 @settings(max_examples=400)
 @given(st.data())
 def test_changed_bodies_are_never_taken_for_others(data: st.DataObject) -> None:
-    body = PLAIN
-    alphabet = st.sampled_from(
-        [bytes([c]) for c in b'0d8D\\"u{}[]:, \n\x00\x1f\x7f\x80\xbf\xc0\xc3\xe0\xed\xa0\xf0\xf4\x90\xff']
-    )
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(body)))
-        body = body[:at] + data.draw(alphabet) + body[at + data.draw(st.integers(0, 2)) :]
+    letters = b'0d8D\\"u{}[]:, \n\x00\x1f\x7f\x80\xbf\xc0\xc3\xe0\xed\xa0\xf0\xf4\x90\xff'
+    body, _ = changed(data, PLAIN, None, letters)
     is_the_same(body, data.draw(st.sampled_from(["words", "chars"])))
 
 
