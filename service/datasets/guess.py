@@ -33,8 +33,7 @@ LABELS = (
 """Names that columns of texts and of labels have, whatever their case; of labels the likeliest first."""
 
 SEPARATORS = (";", "|", ",")
-SEPARATED = 0.1
-"""The first separator counts that is in so many of the cells."""
+"""The first one counts that is in a tenth of the cells."""
 
 
 def guess_columns(
@@ -103,6 +102,6 @@ def _separator(path: Path, cells: Sequence[Any]) -> str:
         if cell[0] == "[" and cell[-1] == "]":
             expected = f"{path}: expected labels with a separator between, as a; b"
             raise BadData(f"{expected}, found a list as text: {cell:.40}")
-    least = SEPARATED * len(texts)
+    least = 0.1 * len(texts)
     often = (mark for mark in SEPARATORS if texts and sum(mark in cell for cell in texts) >= least)
     return next(often, DEFAULT_COLUMNS.separator)

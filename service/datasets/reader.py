@@ -45,8 +45,7 @@ def read_dataset(
       without names has the model's ids.
     label_names_file  numeric formats only: line i + 1 is the name of label i
     n_features  numeric formats only: the features of an existing model
-    columns  tables only: which are read
-    on_progress  called with (bytes read, bytes of the file)
+    columns  of tables
 
     What a file says of its sizes (a header, a shape) may not exceed the model's. A .svm file says nothing:
     labels beyond the model's are labels that it does not know, and features beyond are left out.

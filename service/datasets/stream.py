@@ -23,10 +23,9 @@ BLOCK_BYTES = 1 << 20
 LINE_BYTES_MAX = 1 << 24
 """The longest line of a data file."""
 
+_KINDS = {".gz": "gzip", ".zst": "Zstandard"}
 _MAGICS = {".gz": (b"\x1f\x8b",), ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")}
 """What packed data begin with; those of pzstd by a frame to pass over."""
-
-_KINDS = {".gz": "gzip", ".zst": "Zstandard"}
 
 Progress = Callable[[int, int], None]
 """Called with (bytes of the file read so far, bytes of the file)."""

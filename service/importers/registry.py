@@ -134,10 +134,6 @@ def _label_table(found: Imported, path: Path, label_names: Path | None) -> NameT
     return build_names(names)
 
 
-STOP_WORDS = "scikit-learn.txt"
-"""What the manifest calls a vectorizer's stop words; the version has them."""
-
-
 def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
     """Return a draft that answers texts as a version answers the rows that the vectorizer makes.
 
@@ -173,7 +169,7 @@ def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer
     config = vectorizer.parameters.model_dump()
     norm = config["norm"] if trained_norm == "none" else trained_norm
     if vectorizer.stop_words:
-        config["stop_words"] = STOP_WORDS
+        config["stop_words"] = "scikit-learn.txt"  # as the manifest calls them: the version has them
     parameters = parameters_of({"kind": vectorizer.parameters.kind, **config, "norm": norm})
     if isinstance(parameters, CharsParameters):
         return CharsFeaturizer(parameters, WeightedNames(vectorizer.names, vectorizer.idf))
