@@ -4,8 +4,10 @@ import itertools
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from service.base.rows import Dataset, LabelRows, SparseRows
 from tests.oracles.data_files import Row
@@ -35,6 +37,29 @@ def check_sparse(rows: SparseRows) -> None:
     assert rows.indptr[0] == 0 and rows.indptr[-1] == len(rows.indices) == len(rows.values)
     assert np.isfinite(rows.values).all()
     _check_ids(rows.indptr, rows.indices, rows.n_features)
+
+
+def assert_same_bits(rows: SparseRows, expected: SparseRows) -> None:
+    """The arrays are the same, their types too."""
+    for mine, theirs in zip(rows[:3], expected[:3], strict=True):
+        assert isinstance(mine, np.ndarray) and isinstance(theirs, np.ndarray)
+        assert mine.dtype == theirs.dtype and mine.tobytes() == theirs.tobytes()
+
+
+def texts_alone(texts: list[str]) -> Dataset:
+    """Texts without labels."""
+    labels = LabelRows(np.zeros(len(texts) + 1, np.int64), np.empty(0, np.int32), 1)
+    return Dataset("texts", "0" * 64, len(texts), labels, np.zeros(len(texts), np.int32), texts=texts)
+
+
+def assert_same_rows(rows: SparseRows, matrix: Any, rtol: float = 1e-6) -> None:
+    """The rows are those of a sparse matrix of scipy."""
+    expected = sp.csr_matrix(matrix)
+    expected.sort_indices()
+    check_sparse(rows)
+    assert expected.shape == (rows.n_rows, rows.n_features)
+    assert np.array_equal(rows.indptr, expected.indptr) and np.array_equal(rows.indices, expected.indices)
+    np.testing.assert_allclose(rows.values, expected.data, rtol=rtol)
 
 
 def check_dataset(dataset: Dataset) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from tests.servers import ServerProcess
 
@@ -17,6 +18,17 @@ HEADER = "Inference-Header-Content-Length"
 def tensor(name: str, data: Sequence[Any], **changes: Any) -> dict[str, Any]:
     """A tensor whose data are in the JSON."""
     return {"name": name, "shape": [len(data)], "datatype": TYPES[name], "data": list(data), **changes}
+
+
+def changed(data: st.DataObject, body: bytes, n_json: int | None, letters: bytes) -> tuple[bytes, int | None]:
+    """A body with some bytes put in and cut out, and where its JSON ends now."""
+    for _ in range(data.draw(st.integers(1, 4))):
+        at, more = data.draw(st.integers(0, len(body))), data.draw(st.sampled_from(letters))
+        cut = data.draw(st.integers(0, 2))
+        if n_json is not None and at < n_json:
+            n_json += 1 - min(cut, n_json - at)
+        body = body[:at] + bytes([more]) + body[at + cut :]
+    return body, n_json
 
 
 def csr(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

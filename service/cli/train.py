@@ -117,10 +117,7 @@ LabelNames = Annotated[
 ]
 
 
-_FROM_STDIN = (
-    "Learning from standard input. At its end, or after Ctrl-C, the model is published; "
-    "after a second Ctrl-C it is not."
-)
+_FROM_STDIN = "Learning from standard input. At its end the model is published; after Ctrl-C it is not."
 
 LabelInfo = Annotated[
     Path | None,

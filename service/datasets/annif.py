@@ -32,6 +32,7 @@ class CorpusDirectory(DataFile):
     def __init__(self, path: Path, on_progress: Progress | None = None) -> None:
         """List the documents. Raises BadData for a directory that cannot be read or has none."""
         super().__init__(path, on_progress)
+        self.kind = DIRECTORY
         self.n_without = 0
         try:
             found = [file.name for file in path.iterdir() if file.suffix == DOCUMENT and file.is_file()]
@@ -48,18 +49,10 @@ class CorpusDirectory(DataFile):
         return BadData(f"{self.path / self.names[line]}: {what}")
 
     @property
-    def kind(self) -> str:
-        """Return DIRECTORY."""
-        return DIRECTORY
-
-    @property
     def warning(self) -> str | None:
         """Say how many of the documents read have no subjects, if any."""
-        if not self.n_without:
-            return None
-        return (
-            f"{self.n_without} of {len(self.names)} documents have no file of subjects: rows without labels"
-        )
+        without = f"{self.n_without} of {len(self.names)} documents have no file of subjects"
+        return f"{without}: rows without labels" if self.n_without else None
 
     def documents(self, *, with_labels: bool = True) -> Iterator[TextRow]:
         """Yield each document; with_labels False: without its labels.
@@ -87,9 +80,8 @@ class CorpusDirectory(DataFile):
         for number, line in text_lines(file):
             size += len(line)
             if size > LINE_BYTES_MAX:
-                raise file.fault(
-                    number, f"expected at most {LINE_BYTES_MAX} characters in a file, found more"
-                )
+                fault = f"expected at most {LINE_BYTES_MAX} characters in a file, found more"
+                raise file.fault(number, fault)
             yield number, line
         self._digest = file._digest
 

@@ -20,8 +20,6 @@ _FAULTS = {
 }
 """What the parser's messages mean."""
 
-_ENCODINGS = ((codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"))
-
 
 def delimited_rows(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of each row's first line, from 1, and its cells: the header first.
@@ -52,12 +50,7 @@ def text_lines(file: DataFile) -> Iterator[tuple[int, str]]:
 
     Raises BadData, naming the line and the byte, for other text than UTF-8 and NUL. Memory: a block.
     """
-    lines = _Lines(file)
-    while True:
-        number = lines.start_row()
-        line = next(lines, None)
-        if line is None:
-            return
+    for number, line in enumerate(_decoded(file), 1):
         yield number, line.rstrip("\r\n")
 
 
@@ -66,7 +59,7 @@ class _Lines:
 
     def __init__(self, file: DataFile) -> None:
         self._file = file
-        self._lines = self._all()
+        self._lines = _decoded(file)
         self._n_lines = 0
         self._first = 1
         self._n_bytes = 0
@@ -88,40 +81,26 @@ class _Lines:
             raise self._file.fault(self._first, f"{fault}: perhaps a quote is never closed")
         return line
 
-    def _all(self) -> Iterator[str]:
-        for block in self._file.lines():
-            if self._file.line == 1:
-                self._refuse_mark(block)
-            if b"\0" in block:
-                line, place = _place(block, block.index(b"\0"), self._file.line)
-                fault = f"expected text, found NUL, byte {place} of the line: perhaps the file is UTF-16"
-                raise self._file.fault(line, fault)
-            try:
-                text = block.decode()
-            except UnicodeDecodeError as error:
-                raise self._file.fault(*_not_utf8(block, error, self._file.line)) from None
-            # `splitlines` would also split at other characters than line ends
-            yield from (f"{line}\n" for line in text.removesuffix("\n").split("\n"))
-
-    def _refuse_mark(self, block: bytes) -> None:
-        for mark, name in _ENCODINGS:
-            if block.startswith(mark):
-                raise self._file.fault(1, f"expected UTF-8, found a byte order mark of {name}: convert it")
-
 
 def _place(block: bytes, at: int, first: int) -> tuple[int, int]:
     """Return the line of byte `at` of a block whose first line is `first`, and its place there, from 1."""
     return first + block.count(b"\n", 0, at), at - block.rfind(b"\n", 0, at)
 
 
-def _not_utf8(block: bytes, error: UnicodeDecodeError, first: int) -> tuple[int, str]:
-    """Return the line of a byte that is not UTF-8, and what is wrong with it."""
-    line, place = _place(block, error.start, first)
-    text = block[max(0, block.rfind(b"\n", 0, error.start)) : block.find(b"\n", error.start)]
-    try:
-        text.decode("cp1252")
-        guess = "Windows-1252 (Western European)"
-    except UnicodeDecodeError:
-        guess = "another 8-bit encoding"
-    byte = block[error.start]
-    return line, f"expected UTF-8, found byte 0x{byte:02x}, byte {place} of the line: perhaps {guess}"
+def _decoded(file: DataFile) -> Iterator[str]:
+    """Yield the lines, each with its end. Raises BadData for other text than UTF-8, and for NUL."""
+    for block in file.lines():
+        if file.line == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise file.fault(1, "expected UTF-8, found a byte order mark of UTF-16: convert it")
+        if b"\0" in block:
+            line, place = _place(block, block.index(b"\0"), file.line)
+            fault = f"expected text, found NUL, byte {place} of the line: perhaps the file is UTF-16"
+            raise file.fault(line, fault)
+        try:
+            text = block.decode()
+        except UnicodeDecodeError as error:
+            line, place = _place(block, error.start, file.line)
+            fault = f"expected UTF-8, found byte 0x{block[error.start]:02x}, byte {place} of the line"
+            raise file.fault(line, f"{fault}: perhaps it is Windows-1252") from None
+        # `splitlines` would also split at other characters than line ends
+        yield from (f"{line}\n" for line in text.removesuffix("\n").split("\n"))

@@ -24,9 +24,6 @@ FILES_MAX = 100_000
 _MANY = (".svm", *JSON_LINES, *TABLES)
 """Formats of which many files may be one data set: the others say their sizes in front."""
 
-_NOT_DATA = (".", "_")
-"""What names begin with that are passed over in directories."""
-
 
 class FoundFile(NamedTuple):
     """A data file, and its size in bytes."""
@@ -40,6 +37,7 @@ class DataFiles(DataFile):
 
     def __init__(self, path: Path, files: Sequence[FoundFile], on_progress: Progress | None = None) -> None:
         super().__init__(path, on_progress)
+        self.kind = kind_of(files[0].path)
         self._files = files
 
     def each(self) -> Iterator[DataFile]:
@@ -69,11 +67,6 @@ class DataFiles(DataFile):
             for block in file.lines():
                 self.line = file.line
                 yield block
-
-    @property
-    def kind(self) -> str:
-        """Return the suffix of the files' format."""
-        return kind_of(self._files[0].path)
 
 
 def open_data(path: Path, on_progress: Progress | None = None) -> DataFile:
@@ -124,10 +117,8 @@ def kind_of(path: Path) -> str:
     """Return which of SUFFIXES the name of a data file has, packed or not. Raises BadData."""
     suffix = Path(plain_name(path)).suffix
     if suffix not in SUFFIXES:
-        raise BadData(
-            f"{path}: expected a name that ends in {', '.join(SUFFIXES)} (and .gz or .zst), "
-            f"found {path.name!r}"
-        )
+        expected = f"expected a name that ends in {', '.join(SUFFIXES)} (and .gz or .zst)"
+        raise BadData(f"{path}: {expected}, found {path.name!r}")
     return suffix
 
 
@@ -138,7 +129,6 @@ def source_of(path: Path) -> str:
 
 
 def _listed(path: Path, *, is_dir: bool) -> list[FoundFile]:
-    """Return the files of a directory, or of a pattern."""
     if isinstance(path, RemotePath):
         listed = path.fs.ls(path.key, detail=True) if is_dir else path.fs.glob(path.key, detail=True).values()
         there = [
@@ -149,13 +139,11 @@ def _listed(path: Path, *, is_dir: bool) -> list[FoundFile]:
     else:
         names = path.iterdir() if is_dir else map(Path, glob.iglob(str(path), recursive=True))  # noqa: PTH207
         there = [FoundFile(file, file.stat().st_size) for file in names if file.is_file()]
-    if is_dir:
-        return [one for one in there if _is_data(one.path)]
-    return there
+    return [one for one in there if not is_dir or _is_data(one.path)]
 
 
 def _is_data(path: Path) -> bool:
-    return not path.name.startswith(_NOT_DATA) and Path(plain_name(path)).suffix in SUFFIXES
+    return not path.name.startswith((".", "_")) and Path(plain_name(path)).suffix in SUFFIXES
 
 
 def _has_documents(path: Path) -> bool:

@@ -1,5 +1,6 @@
 """Which columns of a table are text and labels, guessed from their names and cells: for `xylem try`."""
 
+import math
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import islice
@@ -32,11 +33,7 @@ LABELS = (
 """Names that columns of texts and of labels have, whatever their case; of labels the likeliest first."""
 
 SEPARATORS = (";", "|", ",")
-SEPARATED = 0.1
-"""The first separator counts that is in so many of the cells."""
-
-Table = tuple[str, dict[str, list[Any]]]
-"""A delimiter, empty of Parquet, and the cells of each column."""
+"""The first one counts that is in a tenth of the cells."""
 
 
 def guess_columns(
@@ -58,7 +55,12 @@ def guess_columns(
         return found
     if file.kind == ".tsv" and is_corpus(path):
         return found
-    mark, cells = _parquet(path) if file.kind == ".parquet" else _delimited(path, found.delimiter)
+    if file.kind == ".parquet":
+        with closing(ParquetTable(DataFile(path))) as table:
+            rows = [row for _, row in islice(table.rows(table.columns), ROWS)]
+            mark, cells = "", {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
+    else:
+        mark, cells = _delimited(path, found.delimiter)
     known = {name.lower(): name for name in cells}
     chosen = labels or next((known[name] for name in LABELS if name in known), None)
     others = [name for name in cells if name and name != chosen]
@@ -68,19 +70,15 @@ def guess_columns(
         found = found._replace(texts=tuple(map(TextColumn, named)))
     others = [name for name in others if name not in [column.name for column in found.texts]]
     if chosen is None and others:
-        chosen = max(others, key=lambda name: _repeats(cells[name]))
+        n_values = {name: len(set(map(str, cells[name]))) for name in others}
+        chosen = min(others, key=lambda name: n_values[name] if n_values[name] > 1 else math.inf)
     chosen = chosen or found.labels
     between = separator or _separator(path, cells.get(chosen, []))
     return found._replace(labels=chosen, separator=between, delimiter=mark)
 
 
-def _parquet(path: Path) -> Table:
-    with closing(ParquetTable(DataFile(path))) as table:
-        rows = [cells for _, cells in islice(table.rows(table.columns), ROWS)]
-        return "", {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
-
-
-def _delimited(path: Path, said: str) -> Table:
+def _delimited(path: Path, said: str) -> tuple[str, dict[str, list[Any]]]:
+    """Return the delimiter, and the cells of each column. Raises BadData."""
     if next(DataFile(path).blocks(), None) is None:
         raise BadData(f"{path}: expected a header with the names of columns, found an empty file")
     own = DELIMITERS[DataFile(path).kind]
@@ -98,18 +96,12 @@ def _delimited(path: Path, said: str) -> Table:
     return mark, {name: [row[i] for row in rows] for i, name in enumerate(header)}
 
 
-def _repeats(cells: Sequence[Any]) -> float:
-    """Return how often a cell's value occurs, on average; 0 where all are equal."""
-    n_values = len(set(map(str, cells)))
-    return len(cells) / n_values if n_values > 1 else 0.0
-
-
 def _separator(path: Path, cells: Sequence[Any]) -> str:
     texts = [cell for cell in cells if isinstance(cell, str) and cell]
     for cell in texts:
         if cell[0] == "[" and cell[-1] == "]":
             expected = f"{path}: expected labels with a separator between, as a; b"
             raise BadData(f"{expected}, found a list as text: {cell:.40}")
-    least = SEPARATED * len(texts)
+    least = 0.1 * len(texts)
     often = (mark for mark in SEPARATORS if texts and sum(mark in cell for cell in texts) >= least)
     return next(often, DEFAULT_COLUMNS.separator)

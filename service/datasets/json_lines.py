@@ -12,6 +12,7 @@ import orjson
 from model_store.compiled.handles import I32
 from model_store.errors import BadNames
 from model_store.names import NameTable, check_name, find_all
+from service.base.faults import what_is
 from service.base.rows import Dataset, LabelRows, inverse, offsets
 from service.datasets.dataset import N_ROWS_MAX, renumber_labels
 from service.datasets.stream import BLOCK_BYTES, DataFile
@@ -77,35 +78,34 @@ class RowCollector:
         try:
             found = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            raise self.file.fault(
-                number, f"expected a JSON object, found {error.msg} at byte {error.pos}"
-            ) from error
+            fault = f"expected a JSON object, found {error.msg} at byte {error.pos}"
+            raise self.file.fault(number, fault) from error
         if not isinstance(found, dict):
-            raise self.file.fault(number, f"expected a JSON object, found {_kind(found)}")
+            raise self.file.fault(number, f"expected a JSON object, found {what_is(found)}")
         kinds = [kind for kind in ("text", "features") if kind in found]
         if "subjects" in found and "labels" not in found:
             found["labels"] = self._subjects(number, found["subjects"])
         if len(kinds) != 1 or "labels" not in found:
             keys = ", ".join(repr(key[:40]) for key in list(found)[:10]) or "none"
-            raise self.file.fault(
-                number, f"expected keys `labels` and one of `text` and `features`, found {keys}"
-            )
+            expected = "expected keys `labels` and one of `text` and `features`"
+            raise self.file.fault(number, f"{expected}, found {keys}")
         if self.kind and kinds[0] != self.kind:
-            raise self.file.fault(
-                number, f"expected `{self.kind}` as in the lines before, found `{kinds[0]}`"
-            )
+            fault = f"expected `{self.kind}` as in the lines before, found `{kinds[0]}`"
+            raise self.file.fault(number, fault)
         if kinds[0] == "text":
-            self.add_text(number, self._text(number, found["text"]), found["labels"])
+            if not isinstance(found["text"], str):
+                raise self.file.fault(number, f"expected a string as `text`, found {what_is(found['text'])}")
+            self.add_text(number, found["text"], found["labels"])
         else:
             self.add_named(number, found["features"], found["labels"])
 
     def _subjects(self, number: int, subjects: object) -> list[object]:
         """Return the URI of each of Annif's subjects, or its label where it has none."""
         if not isinstance(subjects, list):
-            raise self.file.fault(number, f"expected an array as `subjects`, found {_kind(subjects)}")
+            raise self.file.fault(number, f"expected an array as `subjects`, found {what_is(subjects)}")
         for subject in subjects:
             if not isinstance(subject, dict) or not (subject.get("uri") or subject.get("label")):
-                fault = f"expected objects with `uri` or `label` in `subjects`, found {_kind(subject)}"
+                fault = f"expected objects with `uri` or `label` in `subjects`, found {what_is(subject)}"
                 raise self.file.fault(number, fault)
         return [subject.get("uri") or subject["label"] for subject in subjects]
 
@@ -126,46 +126,35 @@ class RowCollector:
         if not self.kind:
             raise self.file.fault(1, "expected at least one row, found none")
 
-    def _text(self, number: int, text: object) -> str:
-        if not isinstance(text, str):
-            raise self.file.fault(number, f"expected a string as `text`, found {_kind(text)}")
-        return text
-
     def _features(self, number: int, features: object) -> dict[str, float]:
         if not isinstance(features, dict):
-            raise self.file.fault(number, f"expected an object as `features`, found {_kind(features)}")
+            raise self.file.fault(number, f"expected an object as `features`, found {what_is(features)}")
         for name, value in features.items():
             if type(value) is not float and type(value) is not int:
-                raise self.file.fault(
-                    number, f"expected a number for feature {name[:40]!r}, found {_kind(value)}"
-                )
+                fault = f"expected a number for feature {name[:40]!r}, found {what_is(value)}"
+                raise self.file.fault(number, fault)
             if not -_FLOAT32_MAX <= value <= _FLOAT32_MAX:
-                raise self.file.fault(
-                    number,
-                    f"expected a value that is finite in 32 bits for feature {name[:40]!r}, found {value}",
-                )
+                expected = f"expected a value that is finite in 32 bits for feature {name[:40]!r}"
+                raise self.file.fault(number, f"{expected}, found {value}")
         return features
 
     def _add_labels(self, number: int, labels: object) -> None:
         if not isinstance(labels, list):
-            raise self.file.fault(number, f"expected an array as `labels`, found {_kind(labels)}")
+            raise self.file.fault(number, f"expected an array as `labels`, found {what_is(labels)}")
         for label in labels:
             if not isinstance(label, str):
-                raise self.file.fault(number, f"expected strings in `labels`, found {_kind(label)}")
+                raise self.file.fault(number, f"expected strings in `labels`, found {what_is(label)}")
             i = self.ids.get(label)
             if i is None:
-                self._check_name(number, label)
+                try:
+                    check_name(label)
+                except BadNames as error:
+                    raise self.file.fault(number, f"label: {error.fault}") from error
                 i = self.ids[label] = len(self.ids)
             self.labels.append(i)
         if len(self.counts) == N_ROWS_MAX:
             raise self.file.fault(number, f"expected at most {N_ROWS_MAX} rows, found more")
         self.counts.append(len(labels))
-
-    def _check_name(self, number: int, label: str) -> None:
-        try:
-            check_name(label)
-        except BadNames as error:
-            raise self.file.fault(number, f"label: {error.fault}") from error
 
     def taken(self) -> Dataset:
         """Return the rows so far, their labels with provisional ids, and forget them."""
@@ -197,9 +186,3 @@ class RowCollector:
     def _dataset(self, labels: LabelRows, unknown: I32, **names: Any) -> Dataset:
         texts, named = (self.texts, None) if self.kind == "text" else (None, self.named)
         return Dataset("", "", labels.n_rows, labels, unknown, texts=texts, named=named, **names)
-
-
-def _kind(value: object) -> str:
-    """Return the JSON type of a value, as a message says it."""
-    names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string"}
-    return names.get(type(value)) or ("an array" if isinstance(value, list) else "an object")

@@ -18,7 +18,6 @@ from service.datasets.stream import DataFile, Progress
 from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
 
 _KEYS = ("format", "shape", "indptr", "indices", "data")
-_ZIP_MAGIC = b"PK"
 
 _SIZES_SHOWN = 1024
 """Arrays up to this size are unpacked, whatever they should have been: other checks say what is wrong."""
@@ -52,9 +51,8 @@ def read_npz(
         values = data.astype(np.float32)
     _, bad = sort_and_sum_rows(indptr, indices, values)
     if bad >= 0:
-        raise features_file.fault(
-            None, f"row {bad}: expected values that are finite in 32 bits, found another"
-        )
+        fault = f"row {bad}: expected values that are finite in 32 bits, found another"
+        raise features_file.fault(None, fault)
     n_pairs = indptr[-1]
     rows = SparseRows(indptr, indices[:n_pairs], values[:n_pairs], width)
     labels_file = DataFile(partner_path, on_progress, after=features_file)
@@ -74,28 +72,22 @@ def _read_matrix(file: DataFile, most: int | None) -> tuple[I64, I32, NDArray[An
     """Return (indptr, indices, data, number of columns) of a CSR matrix, checked, as copies."""
     arrays = _read_arrays(file)
     shape, indptr, indices, data = (arrays[key] for key in _KEYS[1:])
-    fault = _types_fault(shape, indptr, indices, data) or _shape_fault(shape, indptr, indices, data, most)
-    if fault:
+    if fault := _matrix_fault(shape, indptr, indices, data, most):
         raise file.fault(None, fault)
     width = int(shape[1] if most is None else most)
     return indptr.astype(np.int64), indices.astype(np.int32), data, width
 
 
-def _types_fault(*arrays: NDArray[Any]) -> str:
-    """Return what is wrong with the types of shape, indptr, indices and data; nothing is ''."""
-    if any(array.ndim != 1 for array in arrays):
-        return "expected arrays in one dimension, found others"
-    if any(array.dtype.kind != "i" for array in arrays[:3]):
-        return "expected integers in shape, indptr and indices, found others"
-    if arrays[3].dtype.kind not in "biuf":
-        return f"expected numbers in data, found {arrays[3].dtype}"
-    return ""
-
-
-def _shape_fault(
+def _matrix_fault(
     shape: NDArray[Any], indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], most: int | None
 ) -> str:
     """Return which invariant of a CSR matrix of at most `most` columns is broken; none is ''."""
+    if any(array.ndim != 1 for array in (shape, indptr, indices, data)):
+        return "expected arrays in one dimension, found others"
+    if any(array.dtype.kind != "i" for array in (shape, indptr, indices)):
+        return "expected integers in shape, indptr and indices, found others"
+    if data.dtype.kind not in "biuf":
+        return f"expected numbers in data, found {data.dtype}"
     if len(shape) != 2 or not 1 <= shape[0] <= N_ROWS_MAX or not 0 <= shape[1] <= N_IDS_MAX:
         return f"expected 1 to {N_ROWS_MAX} rows and at most {N_IDS_MAX} columns, found {shape[:4].tolist()}"
     if most is not None and shape[1] > most:
@@ -110,35 +102,18 @@ def _shape_fault(
 
 
 def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
-    packed = b"".join(file.blocks())
-    if not packed.startswith(_ZIP_MAGIC):
-        raise file.fault(
-            None,
-            f"expected a matrix saved by scipy.sparse.save_npz, found damage: {packed[:4]!r} to begin with",
-        )
+    packed, damage = b"".join(file.blocks()), "expected a matrix saved by scipy.sparse.save_npz, found damage"
+    if not packed.startswith(b"PK"):
+        raise file.fault(None, f"{damage}: {packed[:4]!r} to begin with")
     try:
         with np.load(io.BytesIO(packed), allow_pickle=False) as found:
-            missing = [key for key in _KEYS if key not in found]
-            fault = f"expected the arrays {', '.join(_KEYS)} in it, found no {missing[0]}" if missing else ""
-            fault = _format_fault(found) or fault or _sizes_fault(found)
-            arrays = {} if fault else {key: found[key] for key in _KEYS}
-    except MemoryError:
+            if fault := _sizes_fault(found):
+                raise file.fault(None, fault)
+            return {key: found[key] for key in _KEYS}
+    except (BadData, MemoryError):
         raise
     except Exception as error:  # zipfile, zlib and numpy have no common base for "damaged"
-        raise file.fault(
-            None, f"expected a matrix saved by scipy.sparse.save_npz, found damage: {error}"
-        ) from error
-    if fault:
-        raise file.fault(None, fault)
-    return arrays
-
-
-def _format_fault(found: NpzFile) -> str:
-    """Return why a matrix is not of format csr; nothing is ''."""
-    if "format" not in found:
-        return ""
-    kind = b"much" if _size(found, "format") > 1 else found["format"].tobytes().replace(b"\0", b"")
-    return "" if kind == b"csr" else f"expected a matrix of format csr (X.tocsr()), found {kind[:20]!r}"
+        raise file.fault(None, f"{damage}: {error}") from error
 
 
 def _sizes_fault(found: NpzFile) -> str:
@@ -146,6 +121,12 @@ def _sizes_fault(found: NpzFile) -> str:
 
     A megabyte of a file can hold gigabytes of zeros.
     """
+    if "format" in found:
+        kind = b"much" if _size(found, "format") > 1 else found["format"].tobytes().replace(b"\0", b"")
+        if kind != b"csr":
+            return f"expected a matrix of format csr (X.tocsr()), found {kind[:20]!r}"
+    if missing := [key for key in _KEYS if key not in found]:
+        return f"expected the arrays {', '.join(_KEYS)} in it, found no {missing[0]}"
     if _size(found, "shape") > _SIZES_SHOWN:
         return f"expected a shape of two numbers, found {_size(found, 'shape')}"
     shape, n_offsets = found["shape"], _size(found, "indptr")

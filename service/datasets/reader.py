@@ -16,7 +16,7 @@ from service.datasets.dataset import N_ROWS_MAX, first_features, first_labels, r
 from service.datasets.files import JSON_LINES, open_data, source_of
 from service.datasets.json_lines import RowCollector, json_blocks, text_blocks
 from service.datasets.npz_pair import partner, read_npz
-from service.datasets.sparse_text import read_label_names, read_svm, read_txt
+from service.datasets.sparse_text import read_label_names, read_rows
 from service.datasets.stream import DataFile, Progress
 from service.datasets.tables import check_installed, table_rows
 
@@ -45,8 +45,7 @@ def read_dataset(
       without names has the model's ids.
     label_names_file  numeric formats only: line i + 1 is the name of label i
     n_features  numeric formats only: the features of an existing model
-    columns  tables only: which are read
-    on_progress  called with (bytes read, bytes of the file)
+    columns  of tables
 
     What a file says of its sizes (a header, a shape) may not exceed the model's. A .svm file says nothing:
     labels beyond the model's are labels that it does not know, and features beyond are left out.
@@ -58,7 +57,12 @@ def read_dataset(
     suffix = format_of(file)
     if suffix in NAMED:
         refuse_names_file(label_names_file)
-        return _read_named(file, labels, columns)
+        collector = RowCollector(file)
+        for _ in named_blocks(file, columns, collector):
+            pass
+        warning = file.warning if isinstance(file, CorpusDirectory) else None
+        collected = collector.finish(labels)
+        return replace(collected, source=source_of(file.path), sha256=file.sha256, warning=warning)
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_named = None if names is None else len(names)
     n_labels = labels.n_names if n_named is None and labels is not None else n_named
@@ -66,9 +70,9 @@ def read_dataset(
         rows, found, sha256 = read_npz(file.path, n_labels, n_features, on_progress)
     else:
         if suffix == ".txt":
-            rows, found = read_txt(file, n_labels, n_features)
+            rows, found = read_rows(file, n_labels, n_features, has_header=True)
         else:
-            rows, found = read_svm(file, n_named)
+            rows, found = read_rows(file, n_named, None, has_header=False)
             rows = rows if n_features is None else first_features(rows, n_features)
         sha256 = file.sha256
     unknown, unknown_names = np.zeros(found.n_rows, np.int32), []
@@ -133,16 +137,6 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
         rows = (row for each in file.each() for row in table_rows(each, columns))
         return text_blocks(collector, rows)
     return json_blocks(collector)
-
-
-def _read_named(file: DataFile, model: NameTable | None, columns: TableColumns) -> Dataset:
-    """Return the rows of a format that has the names of labels. Raises BadData."""
-    collector = RowCollector(file)
-    for _ in named_blocks(file, columns, collector):
-        pass
-    warning = file.warning if isinstance(file, CorpusDirectory) else None
-    found = collector.finish(model)
-    return replace(found, source=source_of(file.path), sha256=file.sha256, warning=warning)
 
 
 def read_texts(path: Path, on_progress: Progress | None = None) -> list[str]:

@@ -14,45 +14,30 @@ from xml.parsers import expat
 from model_store.label_info import UNDETERMINED, Subject, is_language
 from service.base.errors import BadData, BadParameter
 from service.datasets.stream import DataFile
-from service.datasets.subject_tables import SubjectList, read_subject_csv, read_subject_tsv, tidy
+from service.datasets.subject_tables import SubjectList, read_subject_table, tidy
 
 ENTITY_LENGTH_MAX = 512
 """Characters of an entity. Files of ontologies shorten the beginnings of URIs by them."""
 
 
-class BadEntity(Exception):
-    """An entity that names another, another file, or is too long: what makes small files grow or leak."""
+def check_entities(file: DataFile, data: bytes) -> None:
+    """Raise BadData unless each entity that the file declares is a short text.
 
-
-class _Seen(Exception):
-    """The first element begins: entities are declared before."""
-
-
-def check_entities(data: bytes) -> None:
-    """Raise BadEntity unless each entity that the file declares is a short text.
-
-    Nested ones can make gigabytes of a kilobyte, which not every release of expat bounds. Stops at the first
-    element. XML that is not well-formed is the parser's to refuse.
+    Nested ones can make gigabytes of a kilobyte, which not every release of expat bounds. XML that is not
+    well-formed is the parser's to refuse.
     """
     parser = expat.ParserCreate()
 
-    def declared(
-        name: str, is_parameter: bool, value: str | None, base: str | None, *elsewhere: str | None
-    ) -> None:
-        if is_parameter or value is None or any(elsewhere):
-            raise BadEntity(f"expected entities of texts, found {name[:40]!r} of another file or parameter")
+    def declared(name: str, is_parameter: bool, value: str | None, *elsewhere: str | None) -> None:
+        if is_parameter or value is None or any(elsewhere[1:]):
+            fault = f"expected entities of texts, found {name[:40]!r} of another file or parameter"
+            raise file.fault(None, fault)
         if len(value) > ENTITY_LENGTH_MAX or "&" in value or "%" in value:
-            raise BadEntity(
-                f"expected entities of at most {ENTITY_LENGTH_MAX} characters, without others in them, found "
-                f"{name[:40]!r}"
-            )
-
-    def begun(name: str, attributes: dict[str, str]) -> None:
-        raise _Seen
+            expected = f"expected entities of at most {ENTITY_LENGTH_MAX} characters, without others in them"
+            raise file.fault(None, f"{expected}, found {name[:40]!r}")
 
     parser.EntityDeclHandler = declared
-    parser.StartElementHandler = begun
-    with contextlib.suppress(_Seen, expat.ExpatError):
+    with contextlib.suppress(expat.ExpatError):
         parser.Parse(data, True)
 
 
@@ -109,14 +94,12 @@ def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any]
         def bind(self, prefix: str, namespace: Any, override: bool = True) -> None:
             """Keep no prefix: the parser knows its own."""
 
+    if kind == "xml":
+        check_entities(file, data)
     try:
-        if kind == "xml":
-            check_entities(data)
         Graph(store=Passing()).parse(io.BytesIO(data), format=kind, publicID=_BASE)
     except BadData:
         raise
-    except BadEntity as error:
-        raise file.fault(None, str(error)) from None
     except Exception as error:  # of a dozen classes, most of them rdflib's own
         found = " ".join(str(error).split())[:200] or type(error).__name__
         raise file.fault(None, f"expected RDF ({kind}), found what does not parse: {found}") from None
@@ -180,20 +163,17 @@ class _Concepts:
             self._concepts[subject] = None
 
     def _add_name(self, kind: str, subject: str, value: Any) -> None:
+        """Take a name; another name that is no text is none, as nothing refers to it."""
         if kind != _KINDS[0]:
-            self._add_other(subject, value, kind == _KINDS[2])
+            language, name = _literal(value)
+            if name:
+                self._others[subject][language, kind == _KINDS[2], name] = None
             return
         language, name = self._text(subject, value)
         before = self._names[subject].setdefault(language, name)
         if before != name:
             expected = f"<{subject[:120]}>: expected one skos:prefLabel in {language!r}"
             raise self._file.fault(None, f"{expected}, found {before[:60]!r} and {name[:60]!r}")
-
-    def _add_other(self, subject: str, value: Any, is_hidden: bool) -> None:
-        """Take another name; what is no text is none, as nothing refers to it."""
-        language, name = str(getattr(value, "language", None) or UNDETERMINED).lower(), tidy(str(value))
-        if name and hasattr(value, "language"):
-            self._others[subject][language, is_hidden, name] = None
 
     def _add_label_resource(self, kind: str, subject: str, value: Any) -> None:
         self._label_resources[subject].append((kind, str(value)))
@@ -217,12 +197,17 @@ class _Concepts:
 
     def _text(self, subject: str, value: Any) -> tuple[str, str]:
         """Return the language and the text of a literal. Raises BadData for another value or an empty one."""
-        language = str(getattr(value, "language", None) or UNDETERMINED).lower()
-        name = tidy(str(value)) if hasattr(value, "language") else ""
+        language, name = _literal(value)
         if not name or not is_language(language):
             found = f"{str(value)[:60]!r} in {language!r}"
             raise self._file.fault(None, f"<{subject[:120]}>: expected a name in a language, found {found}")
         return language, name
+
+
+def _literal(value: Any) -> tuple[str, str]:
+    """Return the language and the text of a literal; of another value no text."""
+    language = str(getattr(value, "language", None) or UNDETERMINED).lower()
+    return language, tidy(str(value)) if hasattr(value, "language") else ""
 
 
 SUFFIXES = (".tsv", ".csv", *RDF_FORMATS)
@@ -235,11 +220,8 @@ def read_subjects(file: DataFile, language: str | None) -> SubjectList:
 
     Raises BadData, naming the file and, of a table, the line, and BadParameter where rdflib is missing.
     """
-    suffix = file.kind
-    if suffix == ".tsv":
-        return read_subject_tsv(file, language)
-    if suffix == ".csv":
-        return read_subject_csv(file)
-    if suffix in RDF_FORMATS:
-        return read_skos(file, RDF_FORMATS[suffix])
-    raise BadData(f"{file.path}: expected a file named *{', *'.join(SUFFIXES)}, also with .gz, found another")
+    if file.kind in RDF_FORMATS:
+        return read_skos(file, RDF_FORMATS[file.kind])
+    if file.kind not in SUFFIXES:
+        raise file.fault(None, f"expected a file named *{', *'.join(SUFFIXES)}, also with .gz, found another")
+    return read_subject_table(file, language)

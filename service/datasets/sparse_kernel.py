@@ -88,26 +88,6 @@ def _parse_labels(data: U8, i: int, n_labels: int, labels_out: I32, n: int) -> t
         i += 1
 
 
-@inlined
-def _parse_pair(data: U8, i: int, n_features: int) -> tuple[int, np.float32, int, int, int]:
-    """Parse `feature:value` at data[i]; return (feature, value, its code, where it ends or fails, fault)."""
-    zero = np.float32(0.0)
-    feature, end = parse_id(data, i, n_features)
-    if end == i:
-        return feature, zero, EXACT, i, BAD_FEATURE
-    if data[end] != _COLON:
-        return feature, zero, EXACT, i, NO_COLON
-    if feature >= n_features:
-        return feature, zero, EXACT, i, FEATURE_RANGE
-    value, stop, code = parse_decimal(data, end + 1)
-    if code == NON_FINITE:
-        return feature, value, code, i, INFINITE
-    separated = _blank(data[stop]) or _line_end(data, stop)
-    if (code != EXACT and code != HARD) or not separated or stop - end - 1 > NUMBER_BYTES_MAX:
-        return feature, value, code, i, BAD_VALUE
-    return feature, value, code, stop, NO_FAULT
-
-
 @kernel
 def _parse_features(
     data: U8, i: int, n_features: int, out: Block, n: int, n_hard: int
@@ -118,17 +98,22 @@ def _parse_features(
             i += 1
         if _line_end(data, i):
             return n, n_hard, i, NO_FAULT
-        feature, value, code, stop, fault = _parse_pair(data, i, n_features)
-        if fault != NO_FAULT:
-            return n, n_hard, stop, fault
-        out.features[n] = feature
-        out.values[n] = value
+        feature, end = parse_id(data, i, n_features)
+        if end == i:
+            return n, n_hard, i, BAD_FEATURE
+        if data[end] != _COLON:
+            return n, n_hard, i, NO_COLON
+        if feature >= n_features:
+            return n, n_hard, i, FEATURE_RANGE
+        value, stop, code = parse_decimal(data, end + 1)
+        if code == NON_FINITE:
+            return n, n_hard, i, INFINITE
+        separated = _blank(data[stop]) or _line_end(data, stop)
+        if (code != EXACT and code != HARD) or not separated or stop - end - 1 > NUMBER_BYTES_MAX:
+            return n, n_hard, i, BAD_VALUE
+        out.features[n], out.values[n] = feature, value
         if code == HARD:
-            start = i
-            while data[start] != _COLON:
-                start += 1
-            out.hard[n_hard] = n
-            out.hard_start[n_hard] = start + 1
+            out.hard[n_hard], out.hard_start[n_hard] = n, end + 1
             n_hard += 1
         n += 1
         i = stop

@@ -37,77 +37,68 @@ _Part: TypeAlias = tuple[SparseRows, LabelRows]
 """The sorted rows of a block, as views of arrays that the next block overwrites."""
 
 
-def read_txt(file: DataFile, n_labels: int | None, n_features: int | None) -> tuple[SparseRows, LabelRows]:
-    """Read the repository's format: a header `points features labels`, then `label,label feature:value ...`.
+def read_rows(
+    file: DataFile, n_labels: int | None, n_features: int | None, *, has_header: bool
+) -> tuple[SparseRows, LabelRows]:
+    """Read rows `label,label feature:value ...`; in the repository's format (.txt) behind a header
+    `points features labels`, in multi-label libsvm (.svm) without one.
 
-    A row without labels begins with a space; an empty line is a row with neither. Ids are from 0 and below
-    the header's numbers. Labels and features of a row may come in any order; a repeated label counts once,
-    the values of a repeated feature are summed. `n_labels` and `n_features` (a model's) are the sizes of the
-    result when given, and the header may not exceed them. Raises BadData. Memory: the result and a block.
+    A row without labels begins with a space. Labels and features of a row may come in any order; a repeated
+    label counts once, the values of a repeated feature are summed. With a header an empty line is a row with
+    neither, and ids are from 0 and below the header's numbers, which may not exceed `n_labels` and
+    `n_features` (a model's): those are the sizes of the result when given. Without one ids are taken as they
+    are, whether they count from 0 or from 1, a size that is not given is one more than the largest id, and
+    lines that are empty or begin with `#` are no rows. Raises BadData. Memory: the result and a block.
     """
-    sizes, parts = _open_txt(file, n_labels, n_features)
-    n_labels = sizes.n_labels if n_labels is None else n_labels
-    return _joined(parts, n_labels, sizes.n_features if n_features is None else n_features)
-
-
-def read_svm(file: DataFile, n_labels: int | None) -> tuple[SparseRows, LabelRows]:
-    """Read multi-label libsvm: rows as in the repository's format without a header.
-
-    Ids are taken as they are, whether they count from 0 or from 1; a size is one more than the largest id,
-    that of labels `n_labels` if that is given. Empty lines and lines that begin with `#` are no rows; a row
-    without labels begins with a space. Raises BadData. Memory: the result and a block.
-    """
-    return _joined(_open_svm(file, n_labels)[1], n_labels, None)
+    sizes, parts = _open(file, n_labels, n_features, has_header=has_header)
+    columns = [Growing(dtype) for dtype in (np.int32, np.int32, np.int32, np.int32, np.float32)]
+    for rows, labels in parts:
+        counts = np.diff(labels.indptr), np.diff(rows.indptr)
+        arrays = counts[0], labels.indices, counts[1], rows.indices, rows.values
+        for column, array in zip(columns, arrays, strict=True):
+            column.extend(array)
+    label_counts, label_ids, feature_counts, features, values = (column.finish() for column in columns)
+    if n_labels is None:
+        n_labels = sizes.n_labels if has_header else int(label_ids.max(initial=-1)) + 1
+    if n_features is None:
+        n_features = sizes.n_features if has_header else int(features.max(initial=-1)) + 1
+    rows = SparseRows(offsets(feature_counts), features, values, n_features)
+    return rows, LabelRows(offsets(label_counts), label_ids, n_labels)
 
 
 def parts_of(
     file: DataFile, n_labels: int | None, *, has_header: bool
 ) -> Iterator[tuple[SparseRows, LabelRows]]:
-    """Yield what `read_txt` or `read_svm` reads, a block at a time. Memory: a block and its rows.
+    """Yield what `read_rows` reads, a block at a time. Memory: a block and its rows.
 
     Without a header sizes that are not given are N_IDS_MAX.
     """
-    sizes, parts = _open_txt(file, n_labels, None) if has_header else _open_svm(file, n_labels)
+    sizes, parts = _open(file, n_labels, None, has_header=has_header)
     n_labels = sizes.n_labels if n_labels is None else n_labels
     for (feature_ptr, features, values, n_features), labels in parts:
         rows = SparseRows(feature_ptr.copy(), features.copy(), values.copy(), n_features)
         yield rows, LabelRows(labels.indptr.copy(), labels.indices.copy(), n_labels)
 
 
-def _open_txt(file: DataFile, n_labels: int | None, n_features: int | None) -> tuple[_Sizes, Iterator[_Part]]:
-    """Read the header; return what it says, and the rows."""
+def _open(
+    file: DataFile, n_labels: int | None, n_features: int | None, *, has_header: bool
+) -> tuple[_Sizes, Iterator[_Part]]:
+    """Read the header, if any; return what ids and rows are checked against, and the rows."""
     blocks = file.lines()
+    if not has_header:
+        sizes = _Sizes(None, N_IDS_MAX if n_labels is None else n_labels, N_IDS_MAX)
+        return sizes, _parse(file, blocks, 0, sizes)
     first = next(blocks, None)
     if first is None:
         raise file.fault(1, "expected a header `points features labels`, found an empty file")
     line, _, rest = first.partition(b"\n")
     sizes = _parse_header(file, line)
-    for what, found, most in (
-        ("labels", sizes.n_labels, n_labels),
-        ("features", sizes.n_features, n_features),
-    ):
+    limits = ("labels", sizes.n_labels, n_labels), ("features", sizes.n_features, n_features)
+    for what, found, most in limits:
         if most is not None and found > most:
-            raise file.fault(
-                1, f"expected at most {most} {what} as in the model or names file, found {found}"
-            )
-    return sizes, _counted(file, _parse(file, itertools.chain([rest], blocks), 1, sizes), sizes)
-
-
-def _open_svm(file: DataFile, n_labels: int | None) -> tuple[_Sizes, Iterator[_Part]]:
-    sizes = _Sizes(None, N_IDS_MAX if n_labels is None else n_labels, N_IDS_MAX)
-    return sizes, _counted(file, _parse(file, file.lines(), 0, sizes), sizes)
-
-
-def _counted(file: DataFile, parts: Iterator[_Part], sizes: _Sizes) -> Iterator[_Part]:
-    """Pass the parts on; raise BadData when they are fewer rows than the header says, or none."""
-    n_rows = 0
-    for part in parts:
-        n_rows += part[0].n_rows
-        yield part
-    if sizes.n_rows is not None and n_rows != sizes.n_rows:
-        raise file.fault(n_rows + 1, f"expected {sizes.n_rows} rows as the header says, found {n_rows}")
-    if not n_rows:
-        raise file.fault(1, "expected at least one row, found none")
+            expected = f"expected at most {most} {what} as in the model or names file"
+            raise file.fault(1, f"{expected}, found {found}")
+    return sizes, _parse(file, itertools.chain([rest], blocks), 1, sizes)
 
 
 def _parse_header(file: DataFile, line: bytes) -> _Sizes:
@@ -124,7 +115,10 @@ def _parse_header(file: DataFile, line: bytes) -> _Sizes:
 
 
 def _parse(file: DataFile, blocks: Iterator[bytes], passed: int, sizes: _Sizes) -> Iterator[_Part]:
-    """Parse blocks of whole lines, the first without so many lines that stand before it."""
+    """Parse blocks of whole lines, the first without so many lines that stand before it.
+
+    Raises BadData also where there are fewer rows than the header says, or none.
+    """
     room = kernels.room_for(0)
     n_rows_read = 0
     n_rows_max = N_ROWS_MAX if sizes.n_rows is None else sizes.n_rows
@@ -132,7 +126,7 @@ def _parse(file: DataFile, blocks: Iterator[bytes], passed: int, sizes: _Sizes) 
         line, passed = file.line + passed, 0
         if len(room.row_start) <= len(block):
             room = kernels.room_for(len(block) + len(block) // 8)
-        n_rows, n_hard, where, fault = kernels.parse_rows(
+        n_rows, n_hard, where, reason = kernels.parse_rows(
             np.frombuffer(block, np.uint8),
             sizes.n_rows is not None,
             n_rows_max - n_rows_read,
@@ -141,24 +135,23 @@ def _parse(file: DataFile, blocks: Iterator[bytes], passed: int, sizes: _Sizes) 
             room,
         )
         _fill_hard(file, block, line, room, n_hard)
-        if fault:
-            raise _refuse(file, block, line, where, fault, sizes)
-        yield _tidied(file, block, line, room, n_rows, sizes)
+        if reason:
+            raise _refuse(file, block, line, where, reason, sizes)
+        label_ptr, feature_ptr = room.label_ptr[: n_rows + 1], room.feature_ptr[: n_rows + 1]
+        n_labels = sort_labels(label_ptr, room.labels)
+        n_pairs, bad = sort_and_sum_rows(feature_ptr, room.features, room.values)
+        if bad >= 0:
+            at = line + block.count(b"\n", 0, int(room.row_start[bad]))
+            fault = "expected finite values, found a feature whose values sum to an infinite one"
+            raise file.fault(at, fault)
+        rows = SparseRows(feature_ptr, room.features[:n_pairs], room.values[:n_pairs], sizes.n_features)
+        yield rows, LabelRows(label_ptr, room.labels[:n_labels], sizes.n_labels)
         n_rows_read += n_rows
-
-
-def _tidied(
-    file: DataFile, block: bytes, line: int, room: kernels.Block, n_rows: int, sizes: _Sizes
-) -> _Part:
-    """Bring the rows of a block into order."""
-    label_ptr, feature_ptr = room.label_ptr[: n_rows + 1], room.feature_ptr[: n_rows + 1]
-    n_labels = sort_labels(label_ptr, room.labels)
-    n_pairs, bad = sort_and_sum_rows(feature_ptr, room.features, room.values)
-    if bad >= 0:
-        at = line + block.count(b"\n", 0, int(room.row_start[bad]))
-        raise file.fault(at, "expected finite values, found a feature whose values sum to an infinite one")
-    rows = SparseRows(feature_ptr, room.features[:n_pairs], room.values[:n_pairs], sizes.n_features)
-    return rows, LabelRows(label_ptr, room.labels[:n_labels], sizes.n_labels)
+    if sizes.n_rows is not None and n_rows_read != sizes.n_rows:
+        expected = f"expected {sizes.n_rows} rows as the header says"
+        raise file.fault(n_rows_read + 1, f"{expected}, found {n_rows_read}")
+    if not n_rows_read:
+        raise file.fault(1, "expected at least one row, found none")
 
 
 def _fill_hard(file: DataFile, block: bytes, line: int, room: kernels.Block, n_hard: int) -> None:
@@ -173,25 +166,6 @@ def _fill_hard(file: DataFile, block: bytes, line: int, room: kernels.Block, n_h
             pair += len(block[pair:start].rstrip(b":0123456789"))
             raise _refuse(file, block, line, pair, kernels.INFINITE, _Sizes(None, 0, 0))
         room.values[place] = value
-
-
-def _joined(
-    parts: Iterator[_Part], n_labels: int | None, n_features: int | None
-) -> tuple[SparseRows, LabelRows]:
-    """Return the rows of all parts; a size that is None is found: one more than the largest id."""
-    columns = [Growing(dtype) for dtype in (np.int32, np.int32, np.int32, np.int32, np.float32)]
-    for rows, labels in parts:
-        counts = np.diff(labels.indptr), np.diff(rows.indptr)
-        arrays = counts[0], labels.indices, counts[1], rows.indices, rows.values
-        for column, array in zip(columns, arrays, strict=True):
-            column.extend(array)
-    label_counts, label_ids, feature_counts, features, values = (column.finish() for column in columns)
-    if n_labels is None:
-        n_labels = int(label_ids.max(initial=-1)) + 1
-    if n_features is None:
-        n_features = int(features.max(initial=-1)) + 1
-    rows = SparseRows(offsets(feature_counts), features, values, n_features)
-    return rows, LabelRows(offsets(label_counts), label_ids, n_labels)
 
 
 def _shown(text: bytes) -> str:

@@ -7,15 +7,11 @@ import gzip
 import hashlib
 import io
 import os
-import select
-import signal
 import sys
-import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, BinaryIO
 
 from service.base.errors import BadData, BadParameter, XylemError
@@ -27,10 +23,9 @@ BLOCK_BYTES = 1 << 20
 LINE_BYTES_MAX = 1 << 24
 """The longest line of a data file."""
 
+_KINDS = {".gz": "gzip", ".zst": "Zstandard"}
 _MAGICS = {".gz": (b"\x1f\x8b",), ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")}
 """What packed data begin with; those of pzstd by a frame to pass over."""
-
-_KINDS = {".gz": "gzip", ".zst": "Zstandard"}
 
 Progress = Callable[[int, int], None]
 """Called with (bytes of the file read so far, bytes of the file)."""
@@ -67,11 +62,8 @@ class Unpacked(io.RawIOBase):
             other = "other data" if magic else "an empty file"
             raise self.fault(f"expected {_KINDS[suffix]} data, as the suffix {suffix} says, found {other}")
         if suffix not in _MAGICS and found:
-            packing = found[0]
-            kind = _KINDS[packing]
-            raise self.fault(
-                f"expected no compression, found {kind} data: let the file's name end in {packing}"
-            )
+            hint = f"let the file's name end in {found[0]}"
+            raise self.fault(f"expected no compression, found {_KINDS[found[0]]} data: {hint}")
 
     def _opened(self) -> Any:
         if self.path.suffix == ".gz":
@@ -130,8 +122,8 @@ def open_unpacked(path: Path) -> tuple[BinaryIO, Unpacked]:
 class DataFile:
     """A data file read once from front to back: counts lines, takes the digest, reports progress.
 
-    `line` is the number, from 1, of the first line of the block given out last; `sha256` is of the
-    decompressed bytes and is whole once they have all been read.
+    `kind` is the suffix of its format, without that of its packing; `line` the number, from 1, of the first
+    line of the block given out last; `sha256` is of the decompressed bytes, whole once all have been read.
     """
 
     def __init__(
@@ -139,6 +131,7 @@ class DataFile:
     ) -> None:
         """Open nothing yet; the digest goes on from that of the file `after`, when there is one."""
         self.path = path
+        self.kind = Path(plain_name(path)).suffix
         self.line = 1
         self._on_progress = on_progress
         self._digest: hashlib._Hash = after._digest.copy() if after else hashlib.sha256()
@@ -167,11 +160,6 @@ class DataFile:
         """Yield the files that this is: itself."""
         yield self
 
-    @property
-    def kind(self) -> str:
-        """Return the suffix of its format, without that of its packing."""
-        return Path(plain_name(self.path)).suffix
-
     def lines(self) -> Iterator[bytes]:
         """Yield blocks of whole lines; a line end is put after the last line where the file has none.
 
@@ -181,7 +169,9 @@ class DataFile:
         rest, mark = b"", codecs.BOM_UTF8
         for block in self.blocks():
             cut = block.rfind(b"\n") + 1
-            self._check_length(len(rest) + (block.find(b"\n") if cut else len(block)))
+            if len(rest) + (block.find(b"\n") if cut else len(block)) > LINE_BYTES_MAX:
+                found = f"expected a line of at most {LINE_BYTES_MAX} bytes, found a longer one"
+                raise self.fault(self.line, found)
             if cut:
                 whole = rest + block[:cut]
                 yield whole.removeprefix(mark)
@@ -192,67 +182,15 @@ class DataFile:
         if rest:
             yield rest.removeprefix(mark) + b"\n"
 
-    def _check_length(self, n_bytes: int) -> None:
-        if n_bytes > LINE_BYTES_MAX:
-            found = f"expected a line of at most {LINE_BYTES_MAX} bytes, found a longer one"
-            raise self.fault(self.line, found)
-
 
 class StandardInput(DataFile):
-    """Lines of standard input, given out as they come.
-
-    It ends with its last byte, or at the first interrupt (Ctrl-C) while it is being read: what has not been
-    read then, or is not a whole line, is dropped. A second interrupt is a KeyboardInterrupt, as any other.
-    """
+    """Lines of standard input, given out as they come."""
 
     def __init__(self) -> None:
         super().__init__(Path("standard input"))
-        self._was_interrupted = False
 
     def blocks(self) -> Iterator[bytes]:
         """Yield what there is to read, at most BLOCK_BYTES at a time."""
-        descriptor = sys.stdin.fileno()
-        with _first_interrupt() as interrupt:
-            awaited = select.poll()  # `select` takes no descriptor above 1023
-            for one in (descriptor, *interrupt):
-                awaited.register(one, select.POLLIN)
-            while True:
-                if [ready for ready, _ in awaited.poll()] != [descriptor]:
-                    self._was_interrupted = True
-                    return
-                block = os.read(descriptor, BLOCK_BYTES)
-                if not block:
-                    return
-                self._digest.update(block)
-                yield block
-
-    def lines(self) -> Iterator[bytes]:
-        """Yield blocks of whole lines, as DataFile does."""
-        for block in super().lines():
-            if self._was_interrupted:  # what is left is the beginning of a line
-                return
+        while block := os.read(sys.stdin.fileno(), BLOCK_BYTES):
+            self._digest.update(block)
             yield block
-
-
-@contextmanager
-def _first_interrupt() -> Iterator[list[int]]:
-    """Give a descriptor that can be read after the first interrupt, which then does nothing else.
-
-    None outside the main thread, which alone gets signals.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield []
-        return
-    reader, writer = os.pipe()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, before)
-        os.write(writer, b"!")
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield [reader]
-    finally:
-        signal.signal(signal.SIGINT, before)
-        os.close(reader)
-        os.close(writer)

@@ -1,5 +1,6 @@
 """Vocabularies as tables, as Annif reads them: `.tsv` of URI, name and notation, `.csv` with a header."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from model_store.label_info import NAME, NOTATION, UNDETERMINED, URI, Subject, is_language
@@ -17,14 +18,27 @@ class SubjectList(NamedTuple):
     lines: list[int]
 
 
-def read_subject_tsv(file: DataFile, language: str | None) -> SubjectList:
-    """Read `<URI>`, a tab, a name and, after another tab, a notation on each line; there is no header.
+def read_subject_table(file: DataFile, language: str | None) -> SubjectList:
+    """Return the subjects of a .tsv or .csv file.
 
-    language  of the names; None: it is not known
+    language  of the names of a .tsv file; None: it is not known
 
-    A subject without a name has none. Empty lines are passed over. Raises BadData, naming the line.
+    A line of a .tsv file has `<URI>`, a tab, a name and, after another tab, a notation. A .csv file has a
+    header with `uri` and `label_LANGUAGE` of some languages, perhaps `notation`; other columns are passed
+    over. Empty lines are passed over, empty cells are no names. Raises BadData, naming the line.
     """
-    found = SubjectList([], [])
+    subjects, first = [], dict[str, int]()
+    for line, subject in _tsv_subjects(file, language) if file.kind == ".tsv" else _csv_subjects(file):
+        before = first.setdefault(subject.uri, line)
+        if before != line:
+            raise file.fault(line, f"expected each URI once, found {subject.uri[:120]!r} of line {before}")
+        subjects.append(subject)
+    if not subjects:
+        raise file.fault(None, "expected subjects, found none")
+    return SubjectList(subjects, list(first.values()))
+
+
+def _tsv_subjects(file: DataFile, language: str | None) -> Iterator[tuple[int, Subject]]:
     for number, line in text_lines(file):
         if not line.strip():
             continue
@@ -33,16 +47,10 @@ def read_subject_tsv(file: DataFile, language: str | None) -> SubjectList:
         if not uri:
             raise file.fault(number, f"expected <URI>, a tab and a name, found {line[:60]!r}")
         names = {language or UNDETERMINED: name} if name else {}
-        _add(found, number, Subject(uri, notation or None, names))
-    return _checked(file, found)
+        yield number, Subject(uri, notation or None, names)
 
 
-def read_subject_csv(file: DataFile) -> SubjectList:
-    """Read a table whose header has `uri` and `label_LANGUAGE` of some languages, perhaps `notation`.
-
-    Other columns are passed over. Empty cells are no names. Raises BadData, naming the line.
-    """
-    found = SubjectList([], [])
+def _csv_subjects(file: DataFile) -> Iterator[tuple[int, Subject]]:
     rows = delimited_rows(file, DELIMITERS[".csv"])
     number, header = next(rows, (1, []))
     columns = _columns(file, number, header)
@@ -55,8 +63,7 @@ def read_subject_csv(file: DataFile) -> SubjectList:
         if not uri:
             raise file.fault(number, "expected a URI, found an empty cell")
         names = {column.removeprefix(NAME): text for column, text in has.items()}
-        _add(found, number, Subject(uri, notation, names))
-    return _checked(file, found)
+        yield number, Subject(uri, notation, names)
 
 
 def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:
@@ -80,25 +87,7 @@ def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:
     return columns
 
 
-def _add(found: SubjectList, line: int, subject: Subject) -> None:
-    found.subjects.append(subject)
-    found.lines.append(line)
-
-
-def _checked(file: DataFile, found: SubjectList) -> SubjectList:
-    """Return the subjects. Raises BadData where there are none, or a URI stands twice."""
-    if not found.subjects:
-        raise file.fault(None, "expected subjects, found none")
-    first: dict[str, int] = {}
-    for subject, line in zip(found.subjects, found.lines, strict=True):
-        before = first.setdefault(subject.uri, line)
-        if before != line:
-            raise file.fault(line, f"expected each URI once, found {subject.uri[:120]!r} of line {before}")
-    return found
-
-
 def _uri(text: str) -> str:
-    """Return a URI without its angle brackets."""
     return text[1:-1].strip() if text.startswith("<") and text.endswith(">") else text
 
 

@@ -18,16 +18,14 @@ from service.datasets.stream import LINE_BYTES_MAX, DataFile
 BATCH_ROWS = 4096
 """Rows read at once."""
 
-EXTRA = "pip install 'xylem-serve[data]'"
-"""What installs the reader."""
-
 
 def check_installed() -> None:
     """Raise BadParameter unless the reader of Parquet is installed."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        raise BadParameter(f"expected pyarrow, which reads .parquet files, found none: {EXTRA}") from None
+        expected = "expected pyarrow, which reads .parquet files"
+        raise BadParameter(f"{expected}, found none: pip install 'xylem-serve[data]'") from None
 
 
 class ParquetTable:
@@ -62,13 +60,17 @@ class ParquetTable:
 
     def check_types(self, texts: Sequence[str], labels: str | None) -> None:
         """Raise BadData unless the columns hold text, and labels: text, whole numbers, or lists of text."""
+        from pyarrow import types
+
         for name in texts:
             found = _value_type(self._schema.field(name).type)
             if not _is_text(found):
                 raise self._file.fault(None, f"column {name[:40]!r}: expected text, found {str(found)[:60]}")
         if labels is not None:
             found = _value_type(self._schema.field(labels).type)
-            if not _is_label(found):
+            is_list = types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found)
+            is_simple = _is_text(found) or types.is_integer(found) or types.is_null(found)
+            if not is_simple and not (is_list and _is_text(_value_type(found.value_type))):
                 expected = "expected text, whole numbers, or lists of text"
                 fault = f"column {labels[:40]!r}: {expected}, found {str(found)[:60]}"
                 raise self._file.fault(None, fault)
@@ -83,16 +85,13 @@ class ParquetTable:
             for batch in self._table.iter_batches(BATCH_ROWS, columns=list(dict.fromkeys(columns))):
                 for cells in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
                     number += 1
-                    self._check_size(number, cells)
+                    # a list of labels may be longer than all its strings together
+                    if sum(len(cell) for cell in cells if isinstance(cell, str | list)) > LINE_BYTES_MAX:
+                        fault = f"expected a row of at most {LINE_BYTES_MAX} bytes, found a longer one"
+                        raise self._file.fault(number, fault)
                     yield number, list(cells)
         except self._faults as error:
             raise self._damage(error) from None
-
-    def _check_size(self, number: int, cells: Sequence[Any]) -> None:
-        # a list of labels may be longer than all its strings together
-        if sum(len(cell) for cell in cells if isinstance(cell, str | list)) > LINE_BYTES_MAX:
-            fault = f"expected a row of at most {LINE_BYTES_MAX} bytes, found a longer one"
-            raise self._file.fault(number, fault)
 
     def _damage(self, error: Exception) -> BadData:
         text = str(error).split("\n", 1)[0][:200]
@@ -107,27 +106,15 @@ def _value_type(kind: Any) -> Any:
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
+    from pyarrow import types
 
-    view = getattr(pa.types, "is_string_view", None)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or (view and view(kind)))
-
-
-def _is_label(kind: Any) -> bool:
-    import pyarrow as pa
-
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    is_whole = pa.types.is_integer(kind) or pa.types.is_null(kind)
-    return _is_text(kind) or is_whole or (is_list and _is_text(_value_type(kind.value_type)))
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 _SHOWN_MAX = 10
 
 _URIS = "subject_uris"
 """A column of URIs with blanks between, as Annif has it."""
-
-_OTHER_LABELS = (_URIS, "subjects")
-"""Columns of labels where none is named and there is no `labels`, the first that there is."""
 
 
 def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = True) -> Generator[TextRow]:
@@ -165,7 +152,7 @@ def _label_column(path: Path, suffix: str, columns: TableColumns) -> str:
             header = list(table.columns)
     else:
         _, header = next(delimited_rows(DataFile(path), columns.delimiter or DELIMITERS[suffix]), (1, []))
-    found = [name for name in (columns.labels, *_OTHER_LABELS) if name in header]
+    found = [name for name in (columns.labels, _URIS, "subjects") if name in header]
     return found[0] if found else columns.labels
 
 
@@ -185,7 +172,6 @@ def _delimited_rows(file: DataFile, delimiter: str, wanted: Sequence[str]) -> It
 def _parquet_rows(
     file: DataFile, wanted: Sequence[str], with_labels: bool
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the cells of some columns of each row of a Parquet file."""
     with closing(ParquetTable(file)) as table:
         _places(file, None, table.columns, wanted)
         texts, labels = (wanted[:-1], wanted[-1]) if with_labels else (wanted, None)

@@ -47,19 +47,14 @@ _UNSPACED = (
 _READY_CODES = 0x1FB00
 """Characters from here on, rare Han among them, are left to Python; emoji are not."""
 
-_FIRST_SURROGATE, _LAST_SURROGATE = 0xD800, 0xDFFF
 _JAMO = 0x1100, 0x11FF
 """Parts of Korean syllables: two that stand together may be one character."""
 
 _ODD_CAPITALS = "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}\N{GREEK CAPITAL LETTER SIGMA}"
 """In lower case the first is two characters, and the second another one at the end of a word."""
 
-_RUN = 256
-
-_CONTROLS = ((0x00, 0x1F), (0x7F, 0x9F))
 _MARKS = ((0x0300, 0x1E94A), (0xE0100, 0xE01EF))
 """Where all combining marks stand."""
-
 
 _SOFT_HYPHEN = "\N{SOFT HYPHEN}"
 _HYPHENS = f"-\N{HYPHEN}{_SOFT_HYPHEN}"
@@ -94,8 +89,7 @@ def classes(unicode: bool) -> U8:
     for pattern, kind in ((r"\w+", WORD), (r"\s+", SPACE)):
         for run in re.finditer(pattern, every):
             found[run.start() : run.end()] |= kind
-    for first, last in _CONTROLS:
-        found[first : last + 1] |= SPACE
+    found[[*range(0x20), *range(0x7F, 0xA0)]] |= SPACE  # control characters
     if unicode:
         for first, last in _MARKS:
             others = first + np.flatnonzero(found[first : last + 1] == 0)  # no mark is part of a word
@@ -116,7 +110,7 @@ def ready_codes(reading: TextReading) -> I32:
     """
     codes = np.arange(_READY_CODES, dtype="<u4")
     every = codes.tobytes().decode("utf-32-le", "surrogatepass")
-    left = [*range(_FIRST_SURROGATE, _LAST_SURROGATE + 1)]
+    left = [*range(0xD800, 0xE000)]  # the surrogates
     if reading.lowercase:
         plain = every
         for capital in _ODD_CAPITALS:
@@ -131,12 +125,7 @@ def ready_codes(reading: TextReading) -> I32:
     if reading.unicode:
         found[classes(reading.unicode)[:_READY_CODES] & MARK != 0] = -1
         found[_JAMO[0] : _JAMO[1] + 1] = -1
-        for first in range(0, _READY_CODES, _RUN):
-            run = every[first : first + _RUN]
-            if not unicodedata.is_normalized("NFC", run):
-                for character in run:
-                    if not unicodedata.is_normalized("NFC", character):
-                        found[ord(character)] = -1
+        found[[not unicodedata.is_normalized("NFC", character) for character in every]] = -1
     found.flags.writeable = False
     return found
 
@@ -209,9 +198,6 @@ BLOCK_CHARACTERS = 1 << 22
 
 def in_blocks(texts: Sequence[str], characters_max: int = BLOCK_CHARACTERS) -> Iterator[Sequence[str]]:
     """Yield the texts in blocks of bounded size; one block, though empty, when there are none."""
-    if len(texts) <= 1:
-        yield texts
-        return
     first, n_characters = 0, 0
     for i, text in enumerate(texts):
         if i > first and (i - first == BLOCK_TEXTS or n_characters + len(text) > characters_max):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,22 +10,11 @@ from numpy.typing import NDArray
 
 from model_store.arrays import group_of
 from model_store.compiled.decorators import kernel
-from model_store.compiled.handles import (
-    F32,
-    F32_1,
-    I64,
-    I64_1,
-    U8,
-    U8_1,
-    U64_2,
-    Handle,
-    handle,
-    struct_at,
-)
+from model_store.compiled.handles import F32, F32_1, I64, I64_1, U8, U8_1, U64_2, Handle, handle, struct_at
 from model_store.errors import Corrupt
-from model_store.names import NameTable, build_names
+from model_store.names import NameTable
 from service.base.errors import BadData, BadParameter
-from service.base.rows import RowArrays
+from service.base.rows import RowArrays, SparseRows
 from service.executors.local import Crew
 from service.executors.steps import Calls
 from service.features.char_ngrams import char_counts, char_spans, ngrams_a_character, pad_words, short_names
@@ -35,7 +23,7 @@ from service.features.ngram_counts import NgramCounts, NgramSums, counts_of
 from service.features.parameters import CharsParameters, WordsCharsParameters
 from service.features.rows import NORM_CODES, normalise_rows, weighted_rows
 from service.features.tables import CHARS, NAMES, take_idf, take_names
-from service.features.text_featurizer import TextFeaturizer, TextRows, text_rows_by
+from service.features.text_featurizer import TextFeaturizer, TextRows
 from service.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, word_table
 from service.features.vocabulary import rows_meant
 from service.features.word_forms import WordForms, load_forms
@@ -95,12 +83,6 @@ class WeightedNames(NamedTuple):
     idf: F32
 
 
-@functools.cache
-def no_names() -> WeightedNames:
-    """Return the words of features that have none. Not at import: to build a table loads a kernel."""
-    return WeightedNames(build_names([]), np.empty(0, np.float32))
-
-
 class CharsFeaturizer(TextFeaturizer):
     """Character n-grams of a fitted vocabulary, weighted; before them words, where the parameters have them.
 
@@ -113,74 +95,45 @@ class CharsFeaturizer(TextFeaturizer):
     def __init__(
         self,
         parameters: CharsParameters | WordsCharsParameters,
-        words: WeightedNames,
         chars: WeightedNames,
+        words: WeightedNames | None = None,
         forms: WordForms | None = None,
     ) -> None:
-        super().__init__(parameters, words.names.n_names + chars.names.n_names)
+        n_words = 0 if words is None else words.names.n_names
+        super().__init__(parameters, n_words + chars.names.n_names, forms)
         self.words = words
         self.chars = chars
-        self.forms = forms
-        self._chars = _text_rows_of_chars(chars, parameters)
-        self.text_rows = self._chars
-        if isinstance(parameters, WordsCharsParameters):
-            words_table = word_table(words.names, words.idf, parameters)
-            self._words = text_rows_by(
-                word_rows, words_table, ngrams_a_word(parameters.ngram_min, parameters.ngram_max)
-            )
-            self.text_rows = _side_by_side(self._words, self._chars, words.names.n_names, parameters)
+        names, lengths = chars.names, (parameters.char_min, parameters.char_max)
+        vocabulary = names.offsets, names.utf8, short_names(names), chars.idf
+        weighing = parameters.sublinear_tf, NORM_CODES[parameters.norm]
+        table = CharTable(*vocabulary, classes(parameters.unicode), *lengths, *weighing)
+        per_character = ngrams_a_character(*lengths)
+        self.text_rows = self._chars = TextRows(char_rows, table, per_character)
+        if isinstance(parameters, WordsCharsParameters) and words is not None:
+            features = ngrams_a_word(parameters.ngram_min, parameters.ngram_max)
+            self._words = TextRows(word_rows, word_table(words.names, words.idf, parameters), features)
+            share, norm = parameters.char_share, parameters.norm
+            by_norm = {"none": (1.0, 1.0), "l1": (1.0 - share, share), "l2": np.sqrt((1.0 - share, share))}
+            scales = np.array(by_norm[norm], np.float32)
+            both = TextTable(self._words.table, self._chars.table, scales, n_words, NORM_CODES[norm])
+            self.text_rows = TextRows(text_rows, both, features + per_character)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
         found = group_of(CHARS, self.chars.names)
         weights = {CHAR_IDF: self.chars.idf}
-        if isinstance(self.parameters, WordsCharsParameters):
+        if self.words is not None:
             found |= group_of(NAMES, self.words.names)
             weights[IDF] = self.words.idf
-        if self.forms is not None:
-            found |= self.forms.arrays()
+        found |= super().arrays()
         return found | weights if self.parameters.use_idf else found
 
-    def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:
+    def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
+        """Return the rows of texts with these words, and with the n-grams of their own characters."""
         utf8, text_ptr = encoded(texts, self.parameters.reading)
         word_part = rows_of_words(*words, self._words.table)
         char_part = char_rows(utf8, text_ptr, self._chars.table)
-        return side_by_side(word_part, char_part, self.text_rows.table)
-
-
-def _text_rows_of_chars(chars: WeightedNames, parameters: CharsParameters | WordsCharsParameters) -> TextRows:
-    chosen, names = parameters, chars.names
-    table = CharTable(
-        offsets=names.offsets,
-        utf8=names.utf8,
-        short=short_names(names),
-        idf=chars.idf,
-        of_classes=classes(chosen.unicode),
-        shortest=chosen.char_min,
-        longest=chosen.char_max,
-        sublinear_tf=chosen.sublinear_tf,
-        norm=NORM_CODES[chosen.norm],
-    )
-    return text_rows_by(char_rows, table, ngrams_a_character(chosen.char_min, chosen.char_max))
-
-
-def _side_by_side(
-    words: TextRows, chars: TextRows, n_words: int, parameters: WordsCharsParameters
-) -> TextRows:
-    scales = np.array(_scales_of(parameters), np.float32)
-    table = TextTable(words.table, chars.table, scales, n_words, NORM_CODES[parameters.norm])
-    features = words.features_a_character + chars.features_a_character
-    return text_rows_by(text_rows, table, features)
-
-
-def _scales_of(parameters: WordsCharsParameters) -> tuple[float, float]:
-    """Return what each part, scaled alone, is multiplied by: the words and the characters."""
-    if parameters.norm == "none":
-        return 1.0, 1.0
-    share = parameters.char_share
-    if parameters.norm == "l1":
-        return 1.0 - share, share
-    return float(np.sqrt(1.0 - share)), float(np.sqrt(share))
+        return SparseRows(*side_by_side(word_part, char_part, self.text_rows.table), self.n_features)
 
 
 @kernel
@@ -235,7 +188,6 @@ def side_by_side(words: RowArrays, chars: RowArrays, table_at: Handle) -> RowArr
 
 
 def _count_chars(texts: Sequence[str], chosen: CharsParameters | WordsCharsParameters) -> NgramCounts:
-    """Count the n-grams of characters of texts."""
     utf8, text_ptr = encoded(texts, chosen.reading)
     padded, ptr = pad_words(utf8, text_ptr, classes(chosen.unicode))
     spans = NgramSpans(*char_spans(padded, ptr, chosen.char_min, chosen.char_max))
@@ -254,7 +206,7 @@ def fit_chars(
     leave none, or no n-gram of characters. Cost: one pass over the texts, two with words, and a sort of the
     vocabulary. Memory: every distinct n-gram of the texts, also those that do not stay. Deterministic.
     """
-    words, forms, sums = no_names(), None, NgramSums()
+    words, forms, sums = None, None, NgramSums()
     if isinstance(parameters, WordsCharsParameters):
         fitted, _ = fit_tfidf(texts, parameters, crew)
         words, forms = WeightedNames(fitted.names, fitted.idf), fitted.forms
@@ -271,7 +223,7 @@ def fit_chars(
             "or more, found none"
         )
     names, idf, _ = sums.choose(kept, parameters.char_max_features, len(texts), parameters)
-    return CharsFeaturizer(parameters, words, WeightedNames(names, idf), forms)
+    return CharsFeaturizer(parameters, WeightedNames(names, idf), words, forms)
 
 
 def load_chars(
@@ -279,12 +231,12 @@ def load_chars(
 ) -> CharsFeaturizer:
     """Return the featurizer whose arrays these are. Raises Corrupt."""
     chars = take_names(arrays, CHARS)
-    words, forms = no_names(), None
+    words, forms, found = None, None, chars.n_names
     if isinstance(parameters, WordsCharsParameters):
         names, forms = take_names(arrays), load_forms(parameters, arrays)
         words = WeightedNames(names, take_idf(arrays, IDF, names.n_names, parameters.use_idf))
-    found = chars.n_names + words.names.n_names
+        found += names.n_names
     if found != n_features:
         raise Corrupt(CHARS, f"{n_features} names in all", str(found))
     idf = take_idf(arrays, CHAR_IDF, chars.n_names, parameters.use_idf)
-    return CharsFeaturizer(parameters, words, WeightedNames(chars, idf), forms)
+    return CharsFeaturizer(parameters, WeightedNames(chars, idf), words, forms)

@@ -23,9 +23,6 @@ from service.features.word_forms import WordForms
 from service.features.words import Words
 from service.kernels.search.embed_rows import embed_rows
 
-FEATURES = "features/"
-"""How the names of the arrays of features begin."""
-
 _SUMS = read_only(np.zeros(1, np.int32))
 """In place of `mean`: sums stay as they are."""
 
@@ -105,15 +102,14 @@ def members_of(model: Model) -> list[Model]:
 
 
 class NameRows(Protocol):
-    """What finds names of concepts in texts (`service.vocabulary.matching`)."""
+    """What finds names of concepts in texts (`service.vocabulary.matching`).
 
-    @property
-    def n_features(self) -> int:
-        """Return the number of columns."""
+    n_features  the number of columns
+    forms       what makes stems or lemmas of words, as a featurizer has it
+    """
 
-    @property
-    def forms(self) -> WordForms | None:
-        """Return what makes stems or lemmas of words, as a featurizer has it."""
+    n_features: int
+    forms: WordForms | None
 
     @property
     def parameters(self) -> WordParameters:
@@ -131,6 +127,7 @@ class CombinedFeaturizer(Featurizer):
 
     blocks     the columns of the members, ascending; of_member: of each member its block's number
     names      makes the features of names, whose columns are the last; None: there are none
+    alone      the member's own featurizer, where rows are those of one and nothing else
     """
 
     takes = "text or ids and values"
@@ -141,22 +138,13 @@ class CombinedFeaturizer(Featurizer):
         self.names = names
         end = self.blocks[-1].end
         super().__init__(CombinedParameters(), end if names is None else end + names.n_features)
-        self._items = sum(block.makes.items_a_character for block in self.blocks)
-        if names is not None:
-            self._items += 1 if names.forms is None else names.forms.items_a_character
+        readers = [block.makes.forms for block in self.blocks] + ([] if names is None else [names.forms])
+        self.items_a_character = sum(1 if forms is None else forms.items_a_character for forms in readers)
         self._shares = [names is not None and block.has_words(names.parameters) for block in self.blocks]
 
-    @property
-    def alone(self) -> Featurizer | None:
-        """Return the member's own featurizer, where rows are those of one and nothing else."""
         first = self.blocks[0]
-        is_alone = len(self.blocks) == 1 and first.embedding is None and self.names is None
-        return first.makes if is_alone else None
-
-    @property
-    def items_a_character(self) -> int:
-        """Do as `Featurizer.items_a_character`: each block reads the text."""
-        return self._items
+        is_alone = len(self.blocks) == 1 and first.embedding is None and names is None
+        self.alone = first.makes if is_alone else None
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text."""
@@ -208,30 +196,24 @@ def _blocks(members: Sequence[Model]) -> tuple[list[ColumnBlock], list[int]]:
     for member in members:
         same = [i for i, owner in enumerate(owners) if _have_same_features(owner, member)]
         if not same:
-            blocks.append(_block_of(member, blocks[-1].end if blocks else 0))
+            first, manifest = blocks[-1].end if blocks else 0, member.manifest
+            featurizer = load_featurizer(manifest.features, member.arrays, manifest.n_features)
+            embedding, n_columns = None, featurizer.n_features
+            if manifest.link == "softmax":
+                embedding = RowEmbedding(assemble_embedding(manifest.n_features, member.arrays))
+                n_columns = embedding.dim
+            blocks.append(ColumnBlock(first, first + n_columns, featurizer, embedding))
             owners.append(member)
         of_member.append(same[0] if same else len(blocks) - 1)
     return blocks, of_member
 
 
-def _block_of(member: Model, first: int) -> ColumnBlock:
-    featurizer = load_featurizer(member.manifest.features, member.arrays, member.manifest.n_features)
-    if member.manifest.link != "softmax":
-        return ColumnBlock(first, first + featurizer.n_features, featurizer, None)
-    embedding = RowEmbedding(assemble_embedding(member.manifest.n_features, member.arrays))
-    return ColumnBlock(first, first + embedding.dim, featurizer, embedding)
-
-
 def _have_same_features(one: Model, other: Model) -> bool:
     """Return whether rows of one version are those of another."""
-    if "softmax" in (one.manifest.link, other.manifest.link):
+    mine, others = one.manifest, other.manifest
+    if "softmax" in (mine.link, others.link) or mine.n_features != others.n_features:
         return False
-    if dict(one.manifest.features) != dict(other.manifest.features):
+    names = {name for name in one.arrays.keys() | other.arrays.keys() if name.startswith("features/")}
+    if dict(mine.features) != dict(others.features) or not names <= one.arrays.keys() & other.arrays.keys():
         return False
-    mine, others = (
-        {name: array for name, array in model.arrays.items() if name.startswith(FEATURES)}
-        for model in (one, other)
-    )
-    if one.manifest.n_features != other.manifest.n_features or mine.keys() != others.keys():
-        return False
-    return all(np.array_equal(array, others[name]) for name, array in mine.items())
+    return all(np.array_equal(one.arrays[name], other.arrays[name]) for name in names)

@@ -88,8 +88,7 @@ class ContextFeaturizer(Featurizer):
 
 def tokens_of(text: str) -> list[str]:
     """Return the words of a text, lower-cased."""
-    found: list[str] = _find_tokens(text.lower())
-    return found
+    return _find_tokens(text.lower())
 
 
 def context_of(counts: Mapping[str, int], parameters: ContextParameters) -> ContextFeaturizer:

@@ -19,20 +19,20 @@ class Featurizer:
     Every kind takes ids and values (`transform_csr`); texts and named features only where
     the kind has a meaning for them, else BadInstance says which instances the model takes. All rows are
     normalised as `parameters.norm` says. Rows may be empty: a text without known words is a row of none.
+
+    items_a_character  how often a character of a text counts where work is bounded by items, as `SHORT_ITEMS`
     """
 
     takes: str = "ids and values"
     """What it takes; the kind raw, which fits nothing, is the class itself."""
-    forms: WordForms | None = None
 
-    @property
-    def items_a_character(self) -> int:
-        """Return how often a character of a text counts where work is bounded by items, as `SHORT_ITEMS`."""
-        return 1 if self.forms is None else self.forms.items_a_character
-
-    def __init__(self, parameters: FeatureParameters, n_features: int) -> None:
+    def __init__(
+        self, parameters: FeatureParameters, n_features: int, forms: WordForms | None = None
+    ) -> None:
         self.parameters = parameters
         self.n_features = n_features
+        self.forms = forms
+        self.items_a_character = 1 if forms is None else forms.items_a_character
 
     @property
     def kind(self) -> str:

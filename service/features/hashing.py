@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, I32, I64, U8, U8_1, Handle, handle, struct_at
@@ -14,12 +13,10 @@ from service.base.rows import RowArrays, SparseRows, offsets
 from service.features.characters import classes
 from service.features.parameters import HashingParameters
 from service.features.rows import NORM_CODES, finite_values, normalise_rows, tidied
-from service.features.text_featurizer import TextFeaturizer, text_rows_by
+from service.features.text_featurizer import TextFeaturizer, TextRows
 from service.features.word_forms import WordForms
 from service.features.words import Words, ngram_spans, ngrams_a_word, split
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
-
-_SIGN_BIT = np.uint64(63)
 
 
 @handle
@@ -51,16 +48,11 @@ class HashingFeaturizer(TextFeaturizer):
     parameters: HashingParameters
 
     def __init__(self, parameters: HashingParameters, forms: WordForms | None = None) -> None:
-        super().__init__(parameters, parameters.n_features)
-        self.forms = forms
+        super().__init__(parameters, parameters.n_features, forms)
         chosen = parameters
         ngrams, norm = (chosen.ngram_min, chosen.ngram_max), NORM_CODES[chosen.norm]
         table = HashTable(classes(chosen.unicode), *ngrams, self.n_features - 1, chosen.signed, norm)
-        self.text_rows = text_rows_by(hashed_rows, table, ngrams_a_word(*ngrams))
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return no arrays but stop words."""
-        return self.forms.arrays() if self.forms else {}
+        self.text_rows = TextRows(hashed_rows, table, ngrams_a_word(*ngrams))
 
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; values whose names share an id are summed."""
@@ -74,8 +66,9 @@ class HashingFeaturizer(TextFeaturizer):
         _hash(utf8, ptr[:-1], ptr[1:], self.n_features - 1, self.parameters.signed, indices, signs)
         return self.normalised(tidied(indptr, indices, values * signs, self.n_features))
 
-    def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:
-        return hashed_words(*words, self.text_rows.table)
+    def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
+        """Return the rows of texts with these words."""
+        return SparseRows(*hashed_words(*words, self.text_rows.table), self.n_features)
 
 
 @kernel
@@ -111,4 +104,4 @@ def _hash(utf8: U8, start: I64, end: I64, mask: int, signed: int, indices_out: I
     for i in range(len(start)):
         h = hash_bytes(utf8, start[i], end[i])
         indices_out[i] = np.int64(h & np.uint64(mask))
-        values_out[i] = np.float32(-1.0) if signed != 0 and (h >> _SIGN_BIT) else np.float32(1.0)
+        values_out[i] = np.float32(-1.0) if signed != 0 and (h >> np.uint64(63)) else np.float32(1.0)

@@ -21,9 +21,6 @@ _DEPTH_MAX = 1024
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _U = 34, 92, 44, 58, 117
 _OPEN_LIST, _CLOSE_LIST, _OPEN, _CLOSE = 91, 93, 123, 125
-_BLANKS = b" \t\r\n"
-
-Bytes = U8
 
 
 class JsonSize(NamedTuple):
@@ -76,7 +73,7 @@ class _Pieces:
             return self._read(start, end)
         cuts = _cuts_of(self._data, start, end, self._piece_bytes).tolist()
         is_list = first == b"["
-        if not cuts or self._body[cuts[-1] : end].strip(_BLANKS) != (b"]" if is_list else b"}"):
+        if not cuts or self._body[cuts[-1] : end].strip(b" \t\r\n") != (b"]" if is_list else b"}"):
             raise self._fault("an array or an object that does not end as it began", start)
         found: Any = [] if is_list else {}
         if _past_blanks(self._data, start + 1, end) == cuts[-1]:
@@ -89,11 +86,9 @@ class _Pieces:
         return found
 
     def _items(self, start: int, end: int) -> Any:
-        """Return the items of a piece of an array."""
         return [self.load(start, end)] if self._is_long(start, end) else self._read(start, end, b"[", b"]")
 
     def _fields(self, start: int, end: int) -> Any:
-        """Return the fields of a piece of an object."""
         if not self._is_long(start, end):
             return self._read(start, end, b"{", b"}")
         value = _value_at(self._data, start, end)
@@ -114,7 +109,7 @@ class _Pieces:
 
 
 @kernel
-def _size_of(data: Bytes) -> tuple[int, int, int, int, int]:
+def _size_of(data: U8) -> tuple[int, int, int, int, int]:
     commas = np.zeros(_DEPTH_MAX, np.int64)
     n, deepest, items, outer, longest, depth, i = 0, 0, 1, 0, 0, 0, 0
     while i < len(data):
@@ -143,7 +138,7 @@ def _size_of(data: Bytes) -> tuple[int, int, int, int, int]:
 
 
 @kernel
-def _cuts_of(data: Bytes, start: int, end: int, piece_bytes: int) -> I64:
+def _cuts_of(data: U8, start: int, end: int, piece_bytes: int) -> I64:
     """Return where the container that data[start:end] is can be cut: its bracket, commas, its other bracket.
 
     No part between is twice as long as `piece_bytes` if it has more than one item. Empty: it does not end.
@@ -171,7 +166,7 @@ def _cuts_of(data: Bytes, start: int, end: int, piece_bytes: int) -> I64:
 
 
 @kernel
-def _past_blanks(data: Bytes, i: int, end: int) -> int:
+def _past_blanks(data: U8, i: int, end: int) -> int:
     """Return the first place from data[i] on where no blank stands; `end` at most."""
     while i < end and (data[i] in (9, 10, 13, 32)):
         i += 1
@@ -179,7 +174,7 @@ def _past_blanks(data: Bytes, i: int, end: int) -> int:
 
 
 @kernel
-def _value_at(data: Bytes, start: int, end: int) -> int:
+def _value_at(data: U8, start: int, end: int) -> int:
     """Return where the value of the field that data[start:end] is begins; `end`: there is none."""
     i = start
     while i < end and data[i] != _QUOTE:
@@ -191,7 +186,7 @@ def _value_at(data: Bytes, start: int, end: int) -> int:
 
 
 @inlined
-def _past_string(data: Bytes, i: int) -> tuple[int, int]:
+def _past_string(data: U8, i: int) -> tuple[int, int]:
     """Return (the place of the quote that ends the string from data[i] on, its bytes, each escape as one)."""
     n_bytes = 0
     while i < len(data) and data[i] != _QUOTE:

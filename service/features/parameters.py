@@ -26,7 +26,6 @@ PREFIX = "features."
 NGRAM_MAX = 8
 CHAR_MAX = 8
 N_FEATURES_MAX = 1 << 28
-WINDOW_MAX = 16
 HASHED_FEATURES_MIN = 1 << 8
 HASHED_FEATURES_MAX = 1 << 24
 
@@ -46,8 +45,7 @@ def _check_power_of_two(value: int) -> int:
 _CODE = Expected("null or the code of a language, as fi")
 
 Scaling: TypeAlias = Annotated[
-    Norm,
-    Field(description="row scaling: l2 to length 1, l1 to a sum of absolute values of 1, none"),
+    Norm, Field(description="row scaling: l2 to length 1, l1 to a sum of absolute values of 1, none")
 ]
 Sublinear: TypeAlias = Annotated[bool, Field(description="use 1 + ln(count) instead of the count")]
 UseIdf: TypeAlias = Annotated[bool, Field(description="weight by the inverse document frequency")]
@@ -68,6 +66,15 @@ class _FeatureParameters(Parameters):
 
     prefix: ClassVar[str] = PREFIX
     kind: ClassVar[str]
+
+    @model_validator(mode="after")
+    def _bounds_fit(self) -> Self:
+        """Refuse a longest n-gram that is shorter than the shortest."""
+        for least, most in (("ngram_min", "ngram_max"), ("char_min", "char_max")):
+            low, high = getattr(self, least, 0), getattr(self, most, 0)
+            if low > high:
+                raise fault(f"expected at least {least}, {low}, found {high}", most)
+        return self
 
 
 class _TextParameters(_FeatureParameters):
@@ -93,16 +100,12 @@ class _TextParameters(_FeatureParameters):
 class WordParameters(_TextParameters):
     """Parameters of kinds whose features are words: which words count, and by what form."""
 
-    stem: Annotated[
-        str | None,
-        AfterValidator(partial(check_language, option="stem")),
-        _CODE,
-    ] = Field(default=None, description="count words by their stems (snowballstemmer)")
-    lemmas: Annotated[
-        str | None,
-        AfterValidator(partial(check_language, option="lemmas")),
-        _CODE,
-    ] = Field(default=None, description="count words by their lemmas (simplemma)")
+    stem: Annotated[str | None, AfterValidator(partial(check_language, option="stem")), _CODE] = Field(
+        default=None, description="count words by their stems (snowballstemmer)"
+    )
+    lemmas: Annotated[str | None, AfterValidator(partial(check_language, option="lemmas")), _CODE] = Field(
+        default=None, description="count words by their lemmas (simplemma)"
+    )
     stop_words: Annotated[
         str | None,
         AfterValidator(partial(check_language, option="stop_words")),
@@ -121,13 +124,6 @@ class _NgramParameters(WordParameters):
 
     ngram_min: int = Field(default=1, ge=1, le=NGRAM_MAX, description="shortest n-grams, in words")
     ngram_max: int = Field(default=1, ge=1, le=NGRAM_MAX, description="longest n-grams, in words")
-
-    @model_validator(mode="after")
-    def _fit_together(self) -> Self:
-        if self.ngram_min > self.ngram_max:
-            message = f"expected at least ngram_min, {self.ngram_min}, found {self.ngram_max}"
-            raise fault(message, "ngram_max")
-        return self
 
 
 class TfidfParameters(_NgramParameters):
@@ -164,12 +160,6 @@ class _CharParameters(_FeatureParameters):
         le=N_FEATURES_MAX,
         description="keep at most so many n-grams of characters, the most frequent ones",
     )
-
-    @model_validator(mode="after")
-    def _chars_fit_together(self) -> Self:
-        if self.char_min > self.char_max:
-            raise fault(f"expected at least char_min, {self.char_min}, found {self.char_max}", "char_max")
-        return self
 
 
 class CharsParameters(_CharParameters, _TextParameters):
@@ -251,7 +241,7 @@ class ContextParameters(_FeatureParameters):
 
     kind: ClassVar[str] = "context"
 
-    window: int = Field(default=4, ge=1, le=WINDOW_MAX, description="words before the next one that count")
+    window: int = Field(default=4, ge=1, le=16, description="words before the next one that count")
     min_count: int = Field(
         default=2, ge=1, le=1_000_000, description="words that occur less often become one word, <unk>"
     )

@@ -98,7 +98,14 @@ class RequestBodies(Uncopyable):
             np.empty(forms.values_max, np.float32),
             np.zeros(2, np.float32),
         )
-        self.texts = texts_of(featurizer, forms)
+        self.texts = body_texts(featurizer, 0, 0, 0)
+        if isinstance(featurizer, TextFeaturizer):  # as many characters as there is room for their features
+            by = featurizer.text_rows
+            characters_max = min(forms.characters_max, forms.values_max // by.features_a_character)
+            texts = body_texts(featurizer, forms.rows_max, characters_max, forms.text_bytes_max)
+            sample = np.frombuffer(b"", np.uint8)  # as `encoded` returns it
+            rows_by = address_of(by.kernel, ROWS, sample, texts.text_ptr, by.table)
+            self.texts = texts._replace(rows_by=rows_by)
         self.texts_at = handle_of(self.texts)
 
     def read(self, message: bytes, start: int) -> BodyQuery:
@@ -124,17 +131,6 @@ class RequestBodies(Uncopyable):
         n_rows, n_values = asked.n_rows, asked.n_values
         rows = SparseRows(indptr[: n_rows + 1], indices[:n_values], values[:n_values], self.constants[0])
         return rows, asked, number.item(0)
-
-
-def texts_of(featurizer: Featurizer, forms: BodyForms) -> BodyTexts:
-    """Return what texts of bodies are read by: as many characters as there is room for their features."""
-    if not isinstance(featurizer, TextFeaturizer):
-        return body_texts(featurizer, 0, 0, 0)
-    by = featurizer.text_rows
-    characters_max = min(forms.characters_max, forms.values_max // by.features_a_character)
-    texts = body_texts(featurizer, forms.rows_max, characters_max, forms.text_bytes_max)
-    sample = np.frombuffer(b"", np.uint8)  # as `encoded` returns it
-    return texts._replace(rows_by=address_of(by.kernel, ROWS, sample, texts.text_ptr, by.table))
 
 
 def data_of(message: bytes) -> U8:

@@ -61,15 +61,9 @@ def rows_of_csr(
     if len(indices) and (least < 0 or greatest >= n_features):
         found = f"{least} to {greatest}"
         raise BadInstance(f"expected feature ids from 0 to {n_features - 1}, found {found}")
-    return tidied(starts, features, _narrow(values), n_features)
-
-
-def _narrow(values: NDArray[Any]) -> F32:
-    """Return a copy of numbers as float32; one beyond them is infinite."""
-    if values.dtype == np.float32:
-        return values.copy()
-    with np.errstate(over="ignore"):
-        return values.astype(np.float32)
+    with np.errstate(over="ignore"):  # a number beyond 32 bits is infinite, and refused as such
+        narrow = values.astype(np.float32)
+    return tidied(starts, features, narrow, n_features)
 
 
 def tidied(indptr: I64, indices: I32, values: F32, n_features: int) -> SparseRows:

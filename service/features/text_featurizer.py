@@ -2,8 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,29 +20,20 @@ from service.features.parameters import (
 from service.features.words import Words, split_words
 from service.kernels.text.texts import UTF8_A_CHARACTER, BodyTexts
 
-TextKernel: TypeAlias = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], RowArrays]
-"""A kernel (utf8, text_ptr, table) -> (indptr, indices, values): what `encoded` returned, and a handle."""
 
-
-@dataclass(frozen=True, slots=True)
 class TextRows(Uncopyable):
     """How the rows of texts are made.
 
-    kernel                the kernel; every kind of features has one
-    table                 the handle that it is given
-    held                  the struct that the handle leads to, which must stay where it is
+    kernel                (utf8, text_ptr, table) -> (indptr, indices, values): of what `encoded` returned
+    table                 the handle that it is given, of a struct, which must stay where it is
     features_a_character  how many features a character makes at most
     """
 
-    kernel: TextKernel
-    table: NDArray[Any]
-    held: Any
-    features_a_character: int
-
-
-def text_rows_by(kernel: TextKernel, struct: tuple[Any, ...], features_a_character: int) -> TextRows:
-    """Return how a kernel makes rows with what a struct holds."""
-    return TextRows(kernel, handle_of(struct), struct, features_a_character)
+    def __init__(
+        self, kernel: Callable[..., RowArrays], struct: tuple[Any, ...], features_a_character: int
+    ) -> None:
+        self.kernel, self.table, self._held = kernel, handle_of(struct), struct
+        self.features_a_character = features_a_character
 
 
 def body_texts(featurizer: Featurizer, n_texts: int, characters_max: int, bytes_max: int) -> BodyTexts:
@@ -75,20 +65,23 @@ class TextFeaturizer(Featurizer, ABC):
     parameters: TfidfParameters | CharsParameters | WordsCharsParameters | HashingParameters
     text_rows: TextRows
 
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the stop words; of kinds with a vocabulary also that, and its weights if they are used."""
+        return self.forms.arrays() if self.forms else {}
+
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text; what the features do not have is left out."""
         return SparseRows.join([self._transform_block(block) for block in in_blocks(texts)])
 
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         if self.forms is not None:
-            words = self.forms.of(split_words(texts, self.parameters.reading))
-            return self.rows_of_words(texts, words)
+            return self.rows_of_words(texts, self.forms.of(split_words(texts, self.parameters.reading)))
         utf8, text_ptr = encoded(texts, self.parameters.reading)
         return SparseRows(*self.text_rows.kernel(utf8, text_ptr, self.text_rows.table), self.n_features)
 
+    @abstractmethod
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
-        """Return the rows of texts, with the forms of their words, where words have other forms."""
-        return SparseRows(*self._rows_of_forms(texts, words), self.n_features)
+        """Return the rows of texts whose words, those that are left, have these forms."""
 
     def rows_of_read(self, texts: BodyTexts, n: int) -> SparseRows:
         """Return the rows of the first n texts that a kernel has read."""
@@ -96,7 +89,3 @@ class TextFeaturizer(Featurizer, ABC):
         utf8 = texts.utf8[: text_ptr[n]]
         utf8.flags.writeable = False  # as `encoded` returns it: else the kernel would be compiled once more
         return SparseRows(*self.text_rows.kernel(utf8, text_ptr, texts.table), self.n_features)
-
-    @abstractmethod
-    def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:
-        """Return the rows of texts whose words, those that are left, have these forms."""

@@ -16,8 +16,6 @@ from service.features.text_featurizer import TextFeaturizer, body_texts
 from service.kernels.text.sparse_json import END, read_instance, skip_blanks
 from service.kernels.text.texts import read_text_lines
 
-_ID_LIMIT = 1 << 31
-
 
 def read_sparse_lines(lines: Sequence[bytes], features_max: int) -> tuple[I64, I64, F32] | None:
     """Return lines such as `{"indices": [3, 17], "values": [0.5, 1]}` as compressed rows, not checked yet.
@@ -44,7 +42,7 @@ def _read(data: U8, features_max: int, indptr_out: I64, indices_out: I64, values
     """
     i, start = 0, 0
     for row in range(len(indptr_out) - 1):
-        i, n = read_instance(data, i, _ID_LIMIT, indices_out, values_out, start)
+        i, n = read_instance(data, i, 1 << 31, indices_out, values_out, start)
         i = skip_blanks(data, i)
         if data[i] != END or n - start > features_max:
             return False

@@ -33,10 +33,10 @@ from service.features.ngram_counts import NgramCounts, NgramSums, counts_of
 from service.features.parameters import TfidfParameters
 from service.features.rows import NORM_CODES, tidied, weigh_counts, weighted_rows
 from service.features.tables import NAMES, take_feature_names, take_idf
-from service.features.text_featurizer import TextFeaturizer, text_rows_by
+from service.features.text_featurizer import TextFeaturizer, TextRows
 from service.features.vocabulary import rows_meant
-from service.features.word_forms import WordForms, fit_forms, load_forms
-from service.features.words import NgramSpans, Words, ngram_spans, ngrams_a_word, split, split_words
+from service.features.word_forms import WordForms, fit_forms, load_forms, words_of
+from service.features.words import NgramSpans, Words, ngram_spans, ngrams_a_word, split
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
 
 IDF = "features/idf"
@@ -81,21 +81,20 @@ class TfidfFeaturizer(TextFeaturizer):
     def __init__(
         self, parameters: TfidfParameters, names: NameTable, idf: F32, forms: WordForms | None = None
     ) -> None:
-        super().__init__(parameters, names.n_names)
+        super().__init__(parameters, names.n_names, forms)
         self.names = names
         self.idf = idf
-        self.forms = forms
         features = ngrams_a_word(parameters.ngram_min, parameters.ngram_max)
-        self.text_rows = text_rows_by(word_rows, word_table(names, idf, parameters), features)
+        self.text_rows = TextRows(word_rows, word_table(names, idf, parameters), features)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
         weights = {IDF: self.idf} if self.parameters.use_idf else {}
-        stops = self.forms.arrays() if self.forms else {}
-        return group_of(NAMES, self.names) | weights | stops
+        return group_of(NAMES, self.names) | weights | super().arrays()
 
-    def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:
-        return rows_of_words(*words, self.text_rows.table)
+    def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
+        """Return the rows of texts with these words."""
+        return SparseRows(*rows_of_words(*words, self.text_rows.table), self.n_features)
 
 
 @kernel
@@ -158,8 +157,7 @@ class _CountWords:
     def run(self, texts: Sequence[str], forms: WordForms | None, stop: U8) -> _WordCounts:
         """Return the result of an item."""
         chosen = self.parameters
-        words = split_words(texts, chosen.reading)
-        words = words if forms is None else forms.of(words)
+        words = words_of(texts, chosen, forms)
         spans = NgramSpans(*ngram_spans(*words[1:], chosen.ngram_min, chosen.ngram_max))
         ngrams, ids = counts_of(words.utf8, spans)
         kept = ids >= 0
@@ -187,31 +185,21 @@ def fit_tfidf(
         parts.append(counts.rows._replace(indices=ids[counts.rows.indices]))
     if not sums.vocabulary.n:
         raise BadData("expected texts with a word of two characters, found none")
-    names, idf, old = _choose(sums, len(texts), parameters)
-    featurizer = TfidfFeaturizer(parameters, names, idf, forms)
-    rows = _renumbered(SparseRows.join(parts), sums.vocabulary.n, old)
-    weigh_counts(rows.indices, rows.values, idf, int(parameters.sublinear_tf))
-    return featurizer, featurizer.normalised(rows)
-
-
-def _choose(sums: NgramSums, n_texts: int, parameters: TfidfParameters) -> tuple[NameTable, F32, I64]:
-    """Return the names that stay, their weights, and the old id of each."""
-    low, high = (rows_meant(bound, n_texts) for bound in (parameters.min_df, parameters.max_df))
+    low, high = (rows_meant(bound, len(texts)) for bound in (parameters.min_df, parameters.max_df))
     kept = (sums.frequency >= low) & (sums.frequency <= high)
     if not kept.any():
         raise BadParameter(
             f"features.min_df, features.max_df: expected bounds with an n-gram in {low:g} to {high:g} of the "
-            f"{n_texts} texts, found none"
+            f"{len(texts)} texts, found none"
         )
-    return sums.choose(kept, parameters.max_features, n_texts, parameters)
-
-
-def _renumbered(counts: SparseRows, n: int, old: I64) -> SparseRows:
-    """Return the counts of those of n features that stay, under their new ids: feature i was old[i]."""
-    ids = inverse(old, n)[counts.indices]
+    names, idf, old = sums.choose(kept, parameters.max_features, len(texts), parameters)
+    featurizer = TfidfFeaturizer(parameters, names, idf, forms)
+    counted = SparseRows.join(parts)
+    ids = inverse(old, sums.vocabulary.n)[counted.indices]  # feature i was old[i]; -1: it does not stay
     kept = ids >= 0
-    indptr = offsets(kept)[counts.indptr]
-    return tidied(indptr, ids[kept], counts.values[kept], len(old))
+    rows = tidied(offsets(kept)[counted.indptr], ids[kept], counted.values[kept], len(old))
+    weigh_counts(rows.indices, rows.values, idf, int(parameters.sublinear_tf))
+    return featurizer, featurizer.normalised(rows)
 
 
 def load_tfidf(

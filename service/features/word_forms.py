@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from model_store.arrays import group_of
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import I64, U8
-from model_store.names import NameTable, build_names
+from model_store.names import NameTable, all_names, build_names
 from service.base.errors import BadData
 from service.features.languages import lemmas_of, stemmer_of, stop_list
 from service.features.parameters import WordParameters
@@ -53,8 +52,7 @@ class WordForms:
     ) -> None:
         self.stops = stops
         self.items_a_character = items_a_character
-        data, offsets = stops.utf8.tobytes(), stops.offsets.tolist()
-        self._stops = frozenset(data[a:b] for a, b in pairwise(offsets))
+        self._stops = frozenset(name.encode() for name in all_names(stops))
         self._reform = reform
         self._lock = threading.Lock()
         self._known = functools.lru_cache(FORMS_MAX)(self._form)
@@ -110,6 +108,12 @@ def _replaced(word_ptr: I64, start: I64, end: I64, joined: U8, sizes: I64) -> tu
             n += 1
         ptr[text + 1] = n
     return utf8[:at], ptr, starts[:n], ends[:n]
+
+
+def words_of(texts: Sequence[str], parameters: WordParameters, forms: WordForms | None) -> Words:
+    """Return the words of texts, with their forms where there are any."""
+    words = split_words(texts, parameters.reading)
+    return words if forms is None else forms.of(words)
 
 
 def fit_forms(parameters: WordParameters) -> WordForms | None:

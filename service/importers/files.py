@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,7 @@ from typing import Any
 import orjson
 
 from service.base.errors import BadModel
-
-SETTINGS_BYTES_MAX = 1 << 20
-"""The largest file of settings."""
+from service.base.faults import what_is
 
 
 class ModelFile:
@@ -32,6 +29,15 @@ class ModelFile:
         if not holds:
             raise self.fault(expected, found)
 
+    def json_object(self, text: bytes, place: str = "") -> dict[str, Any]:
+        """Return the JSON object that a text of the file is; `place` says which text. Raises BadModel."""
+        try:
+            found = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise self.fault(f"JSON{place}", f"other text: {error}") from error
+        self.expect(type(found) is dict, f"a JSON object{place}", what_is(found))
+        return dict(found)
+
 
 class ModelFiles:
     """What a user names as a model: a directory, or a file.
@@ -48,10 +54,6 @@ class ModelFiles:
     def sha256(self) -> str:
         """Return the digest, in hexadecimal, of the files in the order in which they were read."""
         return self._digest.hexdigest()
-
-    def names(self, pattern: str) -> list[str]:
-        """Return the names in the directory that match a glob pattern, sorted."""
-        return sorted(path.name for path in self.path.glob(pattern))
 
     def read(self, name: str, bytes_max: int | None = None) -> ModelFile:
         """Return the file `name` of the directory; "" is the path itself.
@@ -76,13 +78,8 @@ class ModelFiles:
 
     def read_settings(self, name: str) -> SavedSettings:
         """Return the JSON object in a file. Raises BadModel."""
-        file = self.read(name, SETTINGS_BYTES_MAX)
-        try:
-            found = orjson.loads(file.data)
-        except orjson.JSONDecodeError as error:
-            raise file.fault("JSON", f"other text: {error}") from error
-        file.expect(type(found) is dict, "a JSON object", f"a {type(found).__name__}")
-        return SavedSettings(file, found)
+        file = self.read(name, bytes_max=1 << 20)
+        return SavedSettings(file, file.json_object(file.data))
 
 
 class SavedSettings:
@@ -90,34 +87,30 @@ class SavedSettings:
 
     def __init__(self, file: ModelFile, fields: dict[str, Any]) -> None:
         self.file = file
-        self._fields = fields
+        self.fields = fields
 
     def integer(self, name: str, low: int, high: int) -> int:
         """Return an integer field; raise BadModel unless it is there and within the range."""
-        found = self._fields.get(name)
+        found = self.fields.get(name)
         fits = type(found) is int and low <= found <= high
         self.file.expect(fits, f"{name} to be an integer from {low} to {high}", found)
-        return int(self._fields[name])
+        return int(self.fields[name])
 
     def number(self, name: str) -> float:
         """Return a number; raise BadModel for another value."""
-        found = self._fields.get(name)
-        is_number = type(found) in (int, float) and math.isfinite(self._fields[name])
+        found = self.fields.get(name)
+        is_number = type(found) in (int, float)
         self.file.expect(is_number, f"{name} to be a finite number", found)
-        return float(self._fields[name])
+        return float(self.fields[name])
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         """Return a text field; raise BadModel unless it is one of `choices`."""
-        found = self._fields.get(name)
+        found = self.fields.get(name)
         self.file.expect(found in choices, f"{name} to be one of {', '.join(choices)}", found)
         return str(found)
 
-    def refuse(self, name: str, value: object, hint: str) -> None:
-        """Raise BadModel when a field has a value that cannot be imported."""
-        self.file.expect(self._fields.get(name) != value, f"{name} not to be {value}: {hint}", value)
-
     def inner(self, name: str) -> SavedSettings:
         """Return the object that is a field. Raises BadModel for another value."""
-        found = self._fields.get(name)
+        found = self.fields.get(name)
         self.file.expect(type(found) is dict, f"{name} to be an object", found)
-        return SavedSettings(self.file, self._fields[name])
+        return SavedSettings(self.file, self.fields[name])

@@ -4,7 +4,7 @@ Source: files of libmultilabel 0.10, and its libmultilabel/linear/tree.py. The p
 `service.importers.pickled`: no name in it is ever imported.
 """
 
-from collections.abc import Iterator
+import re
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,6 @@ from service.importers.foreign import (
 )
 from service.importers.pickled import Noted, read_pickle, shown
 
-PIPELINE = "linear_pipeline.pickle"
-"""What libmultilabel calls the file in the directory that it is told."""
-
 SLOPE = 3.0
 """libmultilabel's probability of a margin m is 1 / (1 + exp(-SLOPE * m)): its default `prob_A`."""
 
@@ -45,7 +42,7 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
     Rows are taken as they are; libmultilabel averages the probabilities of an ensemble's trees. Its features
     of texts are not imported: rows are ids and values, as its vectorizer gives them.
     """
-    file = files.read(PIPELINE if files.path.is_dir() else "")
+    file = files.read("linear_pipeline.pickle" if files.path.is_dir() else "")
     pipeline = read_pickle(file)
     is_pipeline = type(pipeline) is dict and pipeline.keys() == {"preprocessor", "model"}
     file.expect(is_pipeline, "a dict of preprocessor and model", type(pipeline).__name__)
@@ -55,7 +52,15 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
         models = _state(file, model, model.name, ("tree_models",))["tree_models"]
         fits = type(models) is list and 0 < len(models) <= TREES_MAX
         file.expect(fits, f"a list of 1 to {TREES_MAX} tree models", type(models).__name__)
-    trees, n_features, n_labels = zip(*_read_trees(file, models), strict=True)
+    found, n_bytes = [], 0
+    for item in models:
+        tree_model = _state(file, item, f"{_MODULE}.tree.TreeModel", ("root", "flat_model", "node_ptr"))
+        columns, n_known = _read_weights(file, tree_model["flat_model"])
+        n_bytes += columns.weights.nbytes + columns.bias.nbytes
+        # no library writes trees that share their arrays: a small file could hold any number
+        file.expect(n_bytes <= len(file.data), "arrays of its own for each tree", "shared ones")
+        found.append(_read_tree(file, tree_model, columns, n_known))
+    trees, n_features, n_labels = zip(*found, strict=True)
     alike = len(set(n_features)) == 1 and len(set(n_labels)) == 1
     file.expect(alike, "trees of the same features and labels", "others")
     settings: dict[str, Setting] = {"trees": len(trees), "prob_A": SLOPE}
@@ -70,20 +75,6 @@ def _state(file: ModelFile, item: Any, name: str, keys: tuple[str, ...] = ()) ->
     file.expect(not missing, f"{name} to have {', '.join(keys)}", f"no {', '.join(missing)}")
     state: dict[str, Any] = item.state
     return state
-
-
-def _read_trees(file: ModelFile, items: list[Any]) -> Iterator[tuple[Tree, int, int]]:
-    """Yield trees, with their numbers of features and labels.
-
-    Trees that share their arrays, which no library writes, are refused: a small file could hold any number.
-    """
-    n_bytes = 0
-    for item in items:
-        model = _state(file, item, f"{_MODULE}.tree.TreeModel", ("root", "flat_model", "node_ptr"))
-        columns, n_features = _read_weights(file, model["flat_model"])
-        n_bytes += columns.weights.nbytes + columns.bias.nbytes
-        file.expect(n_bytes <= len(file.data), "arrays of its own for each tree", "shared ones")
-        yield _read_tree(file, model, columns, n_features)
 
 
 def _read_tree(
@@ -108,14 +99,13 @@ class _Collector(Nested):
 
     def __init__(self, file: ModelFile, starts: I64) -> None:
         super().__init__(file)
-        self.columns: list[int] = []
+        self.columns = [-1]
         self._starts = starts
         self._seen: set[int] = set()
 
     def add_all(self, root: Any) -> int:
         """Add the root and all below it; return the root's number of labels."""
-        self._new(-1, -1)
-        waiting = [(root, 0)]
+        waiting = [(root, self.new(-1))]
         n_labels = len(self._labels_of(root))
         while waiting:
             item, node = waiting.pop()
@@ -133,8 +123,8 @@ class _Collector(Nested):
         first, last = int(self._starts[index]), int(self._starts[index + 1])
         labels = [-1] * len(children) if children else self._labels_of(item).tolist()
         self.file.expect(len(labels) == last - first, f"{len(labels)} columns of a node", last - first)
-        below = [self._new(label, first + i) for i, label in enumerate(labels)]
-        self.children[node] = below
+        self.children[node] = below = [self.new(label) for label in labels]
+        self.columns += range(first, last)
         return list(zip(children, below, strict=True)) if children else []
 
     def _labels_of(self, item: Any) -> NDArray[Any]:
@@ -146,10 +136,6 @@ class _Collector(Nested):
     def _node(self, item: Any) -> dict[str, Any]:
         return _state(self.file, item, f"{_MODULE}.tree.Node", ("index", "children", "label_map"))
 
-    def _new(self, label: int, column: int) -> int:
-        self.columns.append(column)
-        return self.new(label)
-
 
 def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
     """Return the scorers of all nodes, their margins times SLOPE, and the number of features."""
@@ -160,13 +146,12 @@ def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
     thresholds = flat["thresholds"]
     file.expect(type(thresholds) is int and thresholds == 0, "thresholds of 0", shown(thresholds))
     weights = flat["weights"]
-    named = type(weights) is Noted and weights.name.startswith("scipy.sparse.")
-    name = weights.name if named and weights.name.endswith(".csc_matrix") else "scipy.sparse.csc_matrix"
+    named = type(weights) is Noted and re.fullmatch(r"scipy\.sparse\..*\.csc_matrix", weights.name)
+    name = weights.name if named else "scipy.sparse.csc_matrix"
     matrix = _state(file, weights, name, ("_shape", "indptr", "indices", "data"))
     shape = matrix["_shape"]
-    two = type(shape) is tuple and len(shape) == 2
-    fits = two and all(type(size) is int and 0 < size < IDS_MAX for size in shape)
-    file.expect(fits, f"a matrix of two sizes below {IDS_MAX}", "others")
+    fits = type(shape) is tuple and all(type(size) is int and 0 < size < IDS_MAX for size in shape)
+    file.expect(fits and len(shape) == 2, f"a matrix of two sizes below {IDS_MAX}", "others")
     n_rows, n_columns = shape
     indptr, indices = _array(file, matrix["indptr"], "i"), _array(file, matrix["indices"], "i")
     values = _array(file, matrix["data"], "f")

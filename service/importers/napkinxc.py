@@ -11,7 +11,7 @@ src/vector.cpp, src/args.cpp and src/models/label_tree.cpp.
 
 import math
 import struct
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from model_store.compiled.handles import F32, I64
 from model_store.ensemble import Link
 from service.base.rows import offsets
-from service.features.parameters import Norm
 from service.importers.files import ModelFile, ModelFiles
 from service.importers.foreign import (
     IDS_MAX,
@@ -40,29 +39,9 @@ LINKS: tuple[Link, ...] = ("logistic", "hinge2")
 CONSTANT = 10.0
 """The margin, up or down, of a node whose training rows were all of one class."""
 
-_PLT = 3
 _BIAS_INDEX = 1
 _FIRST_INDEX = 2
 _PAIR = np.dtype([("index", "<i4"), ("weight", "<f4")])
-
-
-class _Settings(NamedTuple):
-    version: str
-    bias: float
-    norm: bool
-
-
-class _Scorers(NamedTuple):
-    """The scorers of all nodes.
-
-    columns     of the nodes' weights
-    link        of those that have weights
-    n_features  the least number of features that they are of
-    """
-
-    columns: ForeignColumns
-    link: Link
-    n_features: int
 
 
 def read_napkinxc(files: ModelFiles) -> Imported:
@@ -72,20 +51,20 @@ def read_napkinxc(files: ModelFiles) -> Imported:
     out where it is the constant that it is when every training row has a label (0.99995). Labels without any
     training row may be in no tree: the files do not say how many labels there are.
     """
-    settings = _read_settings(files.read("args.bin"))
+    version, bias, has_norm = _read_settings(files.read("args.bin"))
     tree_file = files.read("tree.bin")
     branches = _read_tree(tree_file)
     weights_file = files.read("weights.bin")
-    scorers = _read_scorers(weights_file, len(branches.label), settings.bias)
-    if not _is_certain(scorers.columns, branches.root):
-        branches = _with_root_above(branches)
-    tree = plant(
-        tree_file, branches, lambda _, children: chunk_of_columns(weights_file, scorers.columns, children)
-    )
+    columns, link, n_features = _read_scorers(weights_file, len(branches.label), bias)
+    root = branches.root
+    if columns.indptr[root] < columns.indptr[root + 1] or columns.bias[root] != CONSTANT:
+        child_ptr = np.append(branches.child_ptr, len(branches.child) + 1)
+        child, label = np.append(branches.child, root), np.append(branches.label, -1)
+        branches = Branches(child_ptr, child, label, len(branches.label))
+    tree = plant(tree_file, branches, lambda _, children: chunk_of_columns(weights_file, columns, children))
     n_labels = 1 + int(branches.label.max())
-    facts: dict[str, Setting] = {"version": settings.version, "bias": settings.bias, "norm": settings.norm}
-    norm: Norm = "l2" if settings.norm else "none"
-    return Imported([tree], scorers.link, n_labels, False, scorers.n_features, norm, facts)
+    facts: dict[str, Setting] = {"version": version, "bias": bias, "norm": has_norm}
+    return Imported([tree], link, n_labels, False, n_features, "l2" if has_norm else "none", facts)
 
 
 class _Reader:
@@ -111,9 +90,7 @@ class _Reader:
     def text(self) -> str:
         """Return a text; bytes that are not ASCII become others."""
         (size,) = self.take("<Q")
-        self._check_left(int(size))
-        self.at += int(size)
-        return self.file.data[self.at - int(size) : self.at].decode("ascii", "replace")
+        return self.array("u1", int(size)).tobytes().decode("ascii", "replace")
 
     def array(self, dtype: np.dtype[Any] | str, count: int) -> NDArray[Any]:
         """Return an array, a view of the file's bytes."""
@@ -132,7 +109,8 @@ class _Reader:
         self.file.expect(n_bytes <= left, f"{n_bytes} bytes behind byte {self.at}", left)
 
 
-def _read_settings(file: ModelFile) -> _Settings:
+def _read_settings(file: ModelFile) -> tuple[str, float, bool]:
+    """Return the version, the bias, and whether rows are scaled to length 1."""
     reader = _Reader(file)
     version = reader.text()
     file.expect(version in VERSIONS, f"a model of napkinXC {' or '.join(VERSIONS)}", f"{version!r:.40}")
@@ -143,11 +121,11 @@ def _read_settings(file: ModelFile) -> _Settings:
     file.expect(threshold == 0, "features without a threshold", f"features_threshold {threshold}")
     (kind,) = reader.take("<i")
     name = reader.text()
-    file.expect((kind, name) == (_PLT, "plt"), "a model of type plt", f"{name!r:.40}")
+    file.expect((kind, name) == (3, "plt"), "a model of type plt", f"{name!r:.40}")
     (n_trees,) = reader.take("<i")
     file.expect(n_trees in (0, 1), "a single tree", f"an ensemble of {n_trees}")
     reader.done()
-    return _Settings(version, float(bias), norm == 1)
+    return version, float(bias), norm == 1
 
 
 def _read_tree(file: ModelFile) -> Branches:
@@ -171,21 +149,8 @@ def _read_tree(file: ModelFile) -> Branches:
     return Branches(child_ptr, child, labels, root)
 
 
-def _with_root_above(branches: Branches) -> Branches:
-    """Return the tree with one more node, whose only child is the root."""
-    n_nodes = len(branches.label)
-    child_ptr = np.append(branches.child_ptr, len(branches.child) + 1)
-    child = np.append(branches.child, branches.root)
-    return Branches(child_ptr, child, np.append(branches.label, -1), n_nodes)
-
-
-def _is_certain(columns: ForeignColumns, node: int) -> bool:
-    """Return whether a node's scorer is the constant of a node that was always right."""
-    return bool(columns.indptr[node] == columns.indptr[node + 1] and columns.bias[node] == CONSTANT)
-
-
-def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> _Scorers:
-    """Return the scorers of all nodes, the bias's weights times the bias."""
+def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> tuple[ForeignColumns, Link, int]:
+    """Return the scorers of all nodes, the bias's weights times the bias; their link and least features."""
     reader = _Reader(file)
     n_scorers = reader.integer(0, IDS_MAX, "nodes")
     file.expect(n_scorers == n_nodes, f"{n_nodes} nodes, as tree.bin", n_scorers)
@@ -217,7 +182,7 @@ def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> _Scorers:
     file.expect(len(feature) == 0 or feature.min() >= 0, "no weight of index 0", "one")
     columns = split_bias(file, (indptr, feature, weight), n_features, bias)
     link = LINKS[losses.pop()] if losses else LINKS[0]
-    return _Scorers(columns._replace(bias=columns.bias + constant), link, n_features)
+    return columns._replace(bias=columns.bias + constant), link, n_features
 
 
 def _read_vector(reader: _Reader) -> tuple[I64, F32, int]:

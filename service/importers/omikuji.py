@@ -16,16 +16,9 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32, I64, U8
-from model_store.ensemble import Chunk, Link, Tree
+from model_store.ensemble import Chunk, Link
 from service.importers.files import ModelFile, ModelFiles
-from service.importers.foreign import (
-    IDS_MAX,
-    Imported,
-    Nested,
-    Setting,
-    finite_weights,
-    plant,
-)
+from service.importers.foreign import IDS_MAX, Imported, Nested, Setting, finite_weights, plant
 
 NESTED_MAX = 300
 """How deep arrays and maps may stand in each other."""
@@ -138,11 +131,10 @@ class _Reader:
     def _floats(self, n: int) -> F32:
         """Return floats of 16 or 32 bits: a writer shortens those that lose nothing by it."""
         bits, sizes = self._arguments(n)
-        short, fits = sizes == 2, (sizes == 2) | (sizes == 4)
-        self._file.expect(bool(fits.all()), "floats of 16 or 32 bits", f"others before byte {self.at}")
-        return np.where(
-            short, bits.astype(np.uint16).view(np.float16), bits.astype(np.uint32).view(np.float32)
-        ).astype(np.float32)
+        fits = np.isin(sizes, (2, 4)).all()
+        self._file.expect(bool(fits), "floats of 16 or 32 bits", f"others before byte {self.at}")
+        short, long = bits.astype(np.uint16).view(np.float16), bits.astype(np.uint32).view(np.float32)
+        return np.where(sizes == 2, short, long).astype(np.float32)
 
 
 LINKS: dict[str, Link] = {"Hinge": "hinge2", "Log": "logistic"}
@@ -159,21 +151,20 @@ def read_omikuji(files: ModelFiles) -> Imported:
     settings = files.read_settings("settings.json")
     n_features = settings.integer("n_features", 1, IDS_MAX)
     loss = settings.choice("classifier_loss_type", tuple(LINKS))
-    numbers = sorted(int(name[4:-5]) for name in files.names("tree*.cbor") if name[4:-5].isdecimal())
+    names = [path.name for path in files.path.glob("tree*.cbor")]
+    numbers = sorted(int(name[4:-5]) for name in names if name[4:-5].isdecimal())
     n_trees = len(numbers)
     whole = n_trees > 0 and numbers == list(range(n_trees))
     settings.file.expect(whole, "tree0.cbor and all that follow beside it", f"trees {numbers}")
-    trees = [_read_tree(files.read(f"tree{i}.cbor"), n_features) for i in range(n_trees)]
+    trees = []
+    for i in range(n_trees):
+        file = files.read(f"tree{i}.cbor")
+        collector = _Collector(file, n_features)
+        collector.add(read_cbor(file))
+        trees.append(plant(file, collector.branches, collector.chunk_of))
     n_labels = 1 + max(int(tree.node_label.max()) for tree in trees)
     facts: dict[str, Setting] = {"trees": n_trees, "loss": loss}
     return Imported(trees, LINKS[loss], n_labels, False, n_features, "l2", facts)
-
-
-def _read_tree(file: ModelFile, n_features: int) -> Tree:
-    """Return the tree in a file."""
-    collector = _Collector(file, n_features)
-    collector.add(read_cbor(file))
-    return plant(file, collector.branches, collector.chunk_of)
 
 
 class _Collector(Nested):
@@ -208,7 +199,6 @@ class _Collector(Nested):
 
 
 def _only_pair(file: ModelFile, item: Any, names: tuple[str, ...]) -> tuple[str, Any]:
-    """Return the only key of a map, one of `names`, and its value."""
     is_one = type(item) is dict and len(item) == 1 and next(iter(item)) in names
     file.expect(is_one, f"a map of one key, {' or '.join(names)}", f"{item!r:.80}")
     name: str = next(iter(item))
@@ -232,7 +222,6 @@ def _array(file: ModelFile, item: Any, dtype: type[np.generic]) -> NDArray[Any]:
 
 
 def _chunk(file: ModelFile, item: Any, n_features: int, n_children: int) -> Chunk:
-    """Return the chunk in a matrix of weights, its last row the bias."""
     kind, fields = _only_pair(file, item, ("Dense", "Sparse"))
     if kind == "Dense":
         version, sizes, data = _fields(file, fields, ("v", "dim", "data"))

@@ -16,7 +16,7 @@ from model_store.compiled.handles import I64
 from model_store.ensemble import Chunk, Link
 from service.base.errors import BadModel
 from service.base.rows import offsets
-from service.importers.files import ModelFile, ModelFiles, SavedSettings
+from service.importers.files import ModelFile, ModelFiles
 from service.importers.foreign import (
     IDS_MAX,
     Branches,
@@ -58,8 +58,14 @@ def read_pecos(files: ModelFiles) -> Imported:
     top.choice("model", ("HierarchicalMLModel",))
     depth = top.integer("depth", 1, LEVELS_MAX)
     levels = [_read_level(files, f"ranker/{i}.model") for i in range(depth)]
-    _check_levels(top, levels)
-    last = levels[-1]
+    first, last, above = levels[0], levels[-1], 1
+    for i, level in enumerate(levels):
+        where = f"ranker/{i}.model"
+        top.file.expect(level.n_above == above, f"{where} below {above} nodes", level.n_above)
+        alike = (level.n_features, level.post_processor) == (first.n_features, first.post_processor)
+        fault = "one number of features and one post_processor for all levels"
+        top.file.expect(alike, fault, f"another in {where}")
+        above = len(level.above)
     n_labels = len(last.above)
     starts = np.cumsum([1] + [len(level.above) for level in levels])
     labels = np.full(starts[-1], -1)
@@ -69,16 +75,19 @@ def read_pecos(files: ModelFiles) -> Imported:
         level = int(np.searchsorted(starts, node, "right"))
         return chunk_of_columns(levels[level].file, levels[level].columns, children - starts[level])
 
-    tree = plant(last.file, Branches(*_children(levels, starts), labels, 0), chunk_of)
+    parent = np.concatenate([level.above + (starts[i - 1] if i else 0) for i, level in enumerate(levels)])
+    child_ptr = offsets(np.bincount(parent, minlength=starts[-1]))
+    branches = Branches(child_ptr, np.argsort(parent, kind="stable") + 1, labels, 0)
+    tree = plant(last.file, branches, chunk_of)
     settings: dict[str, Setting] = {"levels": depth, "bias": last.bias, "post_processor": last.post_processor}
     return Imported([tree], LINKS[last.post_processor], n_labels, True, last.n_features, "none", settings)
 
 
 def _read_level(files: ModelFiles, folder: str) -> _Level:
-    """Read one level's folder."""
     settings = files.read_settings(f"{folder}/param.json")
     settings.choice("model", ("MLModel",))
-    settings.refuse("is_mmap", True, "import the folder that it was compiled from")
+    compiled = settings.fields.get("is_mmap") is True
+    settings.file.expect(not compiled, "the folder that it was compiled from", "is_mmap true")
     post_processor = settings.inner("pred_kwargs").choice("post_processor", tuple(LINKS))
     bias = settings.number("bias")
     n_nodes, n_above = settings.integer("nr_labels", 1, IDS_MAX), settings.integer("nr_codes", 1, IDS_MAX)
@@ -118,24 +127,3 @@ def _load(file: ModelFile) -> Any:
         raise
     except Exception as error:  # zipfile, numpy and scipy have no common base for "damaged"
         raise file.fault("a matrix saved by scipy.sparse.save_npz", f"damage: {error}") from error
-
-
-def _check_levels(top: SavedSettings, levels: list[_Level]) -> None:
-    """Raise BadModel unless every level hangs below the one before, and all score alike."""
-    above = 1
-    for i, level in enumerate(levels):
-        where = f"ranker/{i}.model"
-        top.file.expect(level.n_above == above, f"{where} below {above} nodes", level.n_above)
-        first = levels[0]
-        alike = (level.n_features, level.post_processor) == (first.n_features, first.post_processor)
-        fault = "one number of features and one post_processor for all levels"
-        top.file.expect(alike, fault, f"another in {where}")
-        above = len(level.above)
-
-
-def _children(levels: list[_Level], starts: I64) -> tuple[I64, I64]:
-    """Return child_ptr and child for nodes numbered level by level, the root being 0."""
-    parents = [level.above + (starts[i - 1] if i else 0) for i, level in enumerate(levels)]
-    parent = np.concatenate(parents)
-    counts = np.bincount(parent, minlength=starts[-1])
-    return offsets(counts), np.argsort(parent, kind="stable") + 1

@@ -9,6 +9,7 @@ file's size. What is read may be a maze of shared items: never compare or print 
 
 import pickletools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from service.importers.files import ModelFile
@@ -17,6 +18,7 @@ NAME_MAX = 200
 """The longest name of a module or of something in it."""
 
 
+@dataclass(slots=True, eq=False)
 class Noted:
     """A name that the pickle would import, or what it would make with one.
 
@@ -24,13 +26,10 @@ class Noted:
     made   whether something would be made of it: then args are the arguments, and state what it is given
     """
 
-    __slots__ = ("args", "made", "name", "state")
-
-    def __init__(self, name: str, made: bool = False, args: object = ()) -> None:
-        self.name = name
-        self.made = made
-        self.args = args
-        self.state: object = None
+    name: str
+    made: bool = False
+    args: object = ()
+    state: object = None
 
     def __repr__(self) -> str:
         return f"{'an instance of ' if self.made else ''}{self.name}"
@@ -59,7 +58,7 @@ class _Machine:
     def __init__(self, file: ModelFile) -> None:
         self._file = file
         self._at = 0
-        self._stack: list[Any] = []
+        self.stack: list[Any] = []
         self._memo: list[Any] = []
 
     def run(self) -> Any:
@@ -71,7 +70,7 @@ class _Machine:
         for operation, argument, place in operations:
             self._at = place or 0
             if operation.name in _ARGUMENTS:
-                self._stack.append(argument)
+                self.stack.append(argument)
             elif operation.name in _OPERATIONS:
                 _OPERATIONS[operation.name](self, argument)
             elif operation.name != "STOP":
@@ -83,7 +82,7 @@ class _Machine:
         return f" at byte {self._at}"
 
     def _pop(self) -> Any:
-        item = self._stack.pop() if self._stack else _MARK
+        item = self.stack.pop() if self.stack else _MARK
         self._file.expect(item is not _MARK, "an item on the stack", f"none{self._place()}")
         return item
 
@@ -94,31 +93,27 @@ class _Machine:
     def group(self) -> list[Any]:
         """Return the items down to the last mark, and take them and the mark away."""
         items: list[Any] = []
-        while self._stack and self._stack[-1] is not _MARK:
-            items.append(self._stack.pop())
-        self._file.expect(bool(self._stack), "a mark on the stack", f"none{self._place()}")
-        self._stack.pop()
+        while self.stack and self.stack[-1] is not _MARK:
+            items.append(self.stack.pop())
+        self._file.expect(bool(self.stack), "a mark on the stack", f"none{self._place()}")
+        self.stack.pop()
         return items[::-1]
 
     def _top(self, kind: type) -> Any:
         """Return the item on top, which stays there."""
-        item = self._stack[-1] if self._stack else None
+        item = self.stack[-1] if self.stack else None
         self._file.expect(type(item) is kind, f"a {kind.__name__}", f"{type(item).__name__}{self._place()}")
         return item
 
-    def push(self, item: Any) -> None:
-        """Put an item on the stack."""
-        self._stack.append(item)
-
     def memoise(self) -> None:
         """Keep the item on top in the memo."""
-        self._file.expect(bool(self._stack), "an item on the stack", f"none{self._place()}")
-        self._memo.append(self._stack[-1])
+        self._file.expect(bool(self.stack), "an item on the stack", f"none{self._place()}")
+        self._memo.append(self.stack[-1])
 
     def recall(self, number: int) -> None:
         """Push an item of the memo."""
         self._file.expect(number < len(self._memo), "an item of the memo", f"number {number}{self._place()}")
-        self.push(self._memo[number])
+        self.stack.append(self._memo[number])
 
     def extend(self, items: list[Any]) -> None:
         """Append items to a list."""
@@ -136,14 +131,14 @@ class _Machine:
         module, name = self.last(2)
         is_text = type(name) is str and type(module) is str and len(name) + len(module) <= NAME_MAX
         self._file.expect(is_text, "a name to import", f"{type(name).__name__}{self._place()}")
-        self.push(Noted(f"{module}.{name}"))
+        self.stack.append(Noted(f"{module}.{name}"))
 
     def note_made(self) -> None:
         """Note what would be made by a call."""
         name, args = self.last(2)
         is_name = type(name) is Noted and not name.made
         self._file.expect(is_name, "a name to call", f"{type(name).__name__}{self._place()}")
-        self.push(Noted(name.name, True, args))
+        self.stack.append(Noted(name.name, True, args))
 
     def note_state(self) -> None:
         """Note the state that something made would be given."""
@@ -162,22 +157,22 @@ _ARGUMENTS = frozenset(
 
 _OPERATIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "FRAME": lambda machine, _: None,
-    "MARK": lambda machine, _: machine.push(_MARK),
+    "MARK": lambda machine, _: machine.stack.append(_MARK),
     "MEMOIZE": lambda machine, _: machine.memoise(),
     "BINGET": _Machine.recall,
     "LONG_BINGET": _Machine.recall,
-    "NONE": lambda machine, _: machine.push(None),
-    "NEWTRUE": lambda machine, _: machine.push(True),
-    "NEWFALSE": lambda machine, _: machine.push(False),
-    "EMPTY_TUPLE": lambda machine, _: machine.push(()),
-    "TUPLE1": lambda machine, _: machine.push(tuple(machine.last(1))),
-    "TUPLE2": lambda machine, _: machine.push(tuple(machine.last(2))),
-    "TUPLE3": lambda machine, _: machine.push(tuple(machine.last(3))),
-    "TUPLE": lambda machine, _: machine.push(tuple(machine.group())),
-    "EMPTY_LIST": lambda machine, _: machine.push([]),
+    "NONE": lambda machine, _: machine.stack.append(None),
+    "NEWTRUE": lambda machine, _: machine.stack.append(True),
+    "NEWFALSE": lambda machine, _: machine.stack.append(False),
+    "EMPTY_TUPLE": lambda machine, _: machine.stack.append(()),
+    "TUPLE1": lambda machine, _: machine.stack.append(tuple(machine.last(1))),
+    "TUPLE2": lambda machine, _: machine.stack.append(tuple(machine.last(2))),
+    "TUPLE3": lambda machine, _: machine.stack.append(tuple(machine.last(3))),
+    "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.group())),
+    "EMPTY_LIST": lambda machine, _: machine.stack.append([]),
     "APPEND": lambda machine, _: machine.extend(machine.last(1)),
     "APPENDS": lambda machine, _: machine.extend(machine.group()),
-    "EMPTY_DICT": lambda machine, _: machine.push({}),
+    "EMPTY_DICT": lambda machine, _: machine.stack.append({}),
     "SETITEM": lambda machine, _: machine.update(machine.last(2)),
     "SETITEMS": lambda machine, _: machine.update(machine.group()),
     "STACK_GLOBAL": lambda machine, _: machine.note_name(),

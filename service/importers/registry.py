@@ -23,7 +23,7 @@ from model_store.version import Draft, Model, draft_of
 from service.base.errors import BadData, BadModel, BadParameter
 from service.datasets.sparse_text import read_label_names
 from service.features import Featurizer
-from service.features.chars import CharsFeaturizer, WeightedNames, no_names
+from service.features.chars import CharsFeaturizer, WeightedNames
 from service.features.parameters import (
     N_FEATURES_MAX,
     CharsParameters,
@@ -97,7 +97,13 @@ def import_model(
             fault = f"expected {found.n_features}, which {path} has, to {N_FEATURES_MAX}"
             raise BadParameter(f"--features: {fault}, found {n_features}")
         found = found._replace(n_features=n_features)
-    _check_size(found, files)
+    n_chunks = sum(chunk is not None for tree in found.trees for chunk in tree.chunks)
+    n_bytes = 8 * n_chunks * n_groups(found.n_features) + _LABEL_BYTES * len(found.trees) * found.n_labels
+    if n_bytes > max(MODEL_BYTES_LEAST, GROWTH_MAX * files.n_bytes):  # each id costs what it counts to
+        raise BadModel(
+            f"{path}: expected ids that fit {files.n_bytes} bytes of files, "
+            f"found {found.n_labels} labels and {found.n_features} features in {n_chunks} nodes"
+        )
     labels = _label_table(found, path, label_names)
     draft = Draft(
         kind="label-tree",
@@ -115,20 +121,7 @@ def import_model(
     return store.publish(name, draft)
 
 
-def _check_size(found: Imported, files: ModelFiles) -> None:
-    """Raise BadModel when the ids in small files would make a large model: each costs what it counts to."""
-    n_chunks = sum(chunk is not None for tree in found.trees for chunk in tree.chunks)
-    n_bytes = 8 * n_chunks * n_groups(found.n_features) + _LABEL_BYTES * len(found.trees) * found.n_labels
-    limit = max(MODEL_BYTES_LEAST, GROWTH_MAX * files.n_bytes)
-    if n_bytes > limit:
-        raise BadModel(
-            f"{files.path}: expected ids that fit {files.n_bytes} bytes of files, "
-            f"found {found.n_labels} labels and {found.n_features} features in {n_chunks} nodes"
-        )
-
-
 def _label_table(found: Imported, path: Path, label_names: Path | None) -> NameTable:
-    """Return the names in the file, or decimal ids."""
     if label_names is None:
         return build_names(map(str, range(found.n_labels)))
     names = read_label_names(label_names)
@@ -139,10 +132,6 @@ def _label_table(found: Imported, path: Path, label_names: Path | None) -> NameT
             f"found {len(names)}"
         )
     return build_names(names)
-
-
-STOP_WORDS = "scikit-learn.txt"
-"""What the manifest calls a vectorizer's stop words; the version has them."""
 
 
 def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
@@ -180,10 +169,10 @@ def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer
     config = vectorizer.parameters.model_dump()
     norm = config["norm"] if trained_norm == "none" else trained_norm
     if vectorizer.stop_words:
-        config["stop_words"] = STOP_WORDS
+        config["stop_words"] = "scikit-learn.txt"  # as the manifest calls them: the version has them
     parameters = parameters_of({"kind": vectorizer.parameters.kind, **config, "norm": norm})
     if isinstance(parameters, CharsParameters):
-        return CharsFeaturizer(parameters, no_names(), WeightedNames(vectorizer.names, vectorizer.idf))
+        return CharsFeaturizer(parameters, WeightedNames(vectorizer.names, vectorizer.idf))
     assert isinstance(parameters, TfidfParameters)
     forms = forms_of_list(parameters, vectorizer.stop_words) if vectorizer.stop_words else None
     return TfidfFeaturizer(parameters, vectorizer.names, vectorizer.idf, forms)

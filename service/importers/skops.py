@@ -1,7 +1,7 @@
 """A vectorizer in a file of skops: a zip archive of schema.json, a tree of typed nodes, and .npy files.
 
 skops itself imports the classes that a file names. Here nodes are read as data: those of the kinds and types
-in _TYPES, and no other; no name is imported, nothing is called.
+in _NODES, and no other; no name is imported, nothing is called.
 """
 
 import io
@@ -28,21 +28,19 @@ MEMBERS_MAX = 1 << 24
 PROTOCOLS = range(3)
 """The versions of the format that are known: of skops 0.2 to 0.16."""
 
-_MAGIC = b"PK\x03\x04"
 _SCHEMA = "schema.json"
-_SKLEARN = "sklearn.feature_extraction.text"
 
-_TYPES = {
-    "JsonNode": ("builtins.str",),
-    "ListNode": ("builtins.list",),
-    "TupleNode": ("builtins.tuple",),
-    "DictNode": ("builtins.dict",),
-    "NdArrayNode": ("numpy.ndarray", "numpy.int32", "numpy.int64"),
-    "ObjectNode": tuple(
-        f"{_SKLEARN}.{name}" for name in ("TfidfVectorizer", "CountVectorizer", "TfidfTransformer")
-    ),
+_VECTORIZERS = ("TfidfVectorizer", "CountVectorizer", "TfidfTransformer")
+
+_NODES: dict[str, tuple[type, list[str]]] = {
+    "JsonNode": (str, ["builtins.str"]),
+    "ListNode": (list, ["builtins.list"]),
+    "TupleNode": (list, ["builtins.tuple"]),
+    "DictNode": (dict, ["builtins.dict"]),
+    "NdArrayNode": (str, ["numpy.ndarray", "numpy.int32", "numpy.int64"]),
+    "ObjectNode": (dict, [f"sklearn.feature_extraction.text.{name}" for name in _VECTORIZERS]),
 }
-"""The kinds of nodes that are read, and the types that each may name."""
+"""The kinds of nodes that are read: what each holds in JSON, and the types that it may name."""
 
 _OPTIONS = (
     *("analyzer", "binary", "lowercase", "ngram_range", "preprocessor", "strip_accents", "token_pattern"),
@@ -51,15 +49,10 @@ _OPTIONS = (
 """Options that decide what texts become; others say how files were read, or what the vocabulary says."""
 
 
-def is_skops(file: ModelFile) -> bool:
-    """Return whether a file is a zip archive, as those of skops are."""
-    return file.data.startswith(_MAGIC)
-
-
 def read_skops(file: ModelFile) -> dict[str, Any]:
     """Return the vectorizer in a file of skops, as the fields of the JSON of docs/importing.md.
 
-    Raises BadModel for an archive or node that is not as skops writes it, a type that is not in _TYPES, and
+    Raises BadModel for an archive or node that is not as skops writes it, a type that is not in _NODES, and
     stop words of scikit-learn's own list where the vocabulary does not say what they leave out.
     """
     try:
@@ -82,7 +75,11 @@ class _Skops:
         """Return the fields of the vectorizer that is the archive's root."""
         n_members = len(self._archive.infolist())
         self._file.expect(n_members <= MEMBERS_MAX, f"at most {MEMBERS_MAX} files in it", n_members)
-        root = self._schema()
+        root = self._file.json_object(self._member(_SCHEMA, MEMBER_BYTES_MAX), f" in {_SCHEMA}")
+        protocol = root.get("protocol")
+        is_known = type(protocol) is int and protocol in PROTOCOLS
+        expected = f"a protocol from 0 to {PROTOCOLS[-1]}, which this release knows"
+        self._file.expect(is_known, expected, what_is(protocol))
         fields = self._fields(root, "the root")
         params = {name: self._value(fields[name], name) for name in _OPTIONS if name in fields}
         self._file.expect("vocabulary_" in fields, "a vectorizer that was fitted", "no vocabulary_")
@@ -95,22 +92,6 @@ class _Skops:
             "idf": self._idf(fields) if params.get("use_idf") is True else [],
         }
 
-    def _schema(self) -> dict[str, Any]:
-        """Return the root of the tree."""
-        try:
-            root = orjson.loads(self._member(_SCHEMA, MEMBER_BYTES_MAX))
-        except orjson.JSONDecodeError as error:
-            raise self._file.fault(f"JSON in {_SCHEMA}", f"other text: {error}") from error
-        self._file.expect(type(root) is dict, f"an object in {_SCHEMA}", what_is(root))
-        protocol = root.get("protocol")
-        known = type(protocol) is int and protocol in PROTOCOLS
-        newest = PROTOCOLS[-1]
-        self._file.expect(
-            known, f"a protocol from 0 to {newest}, which this release knows", what_is(protocol)
-        )
-        assert isinstance(root, dict)
-        return root
-
     def _member(self, name: str, bytes_max: int) -> bytes:
         """Return a file of the archive, its checksum checked."""
         try:
@@ -122,27 +103,22 @@ class _Skops:
         self._file.expect(packed, f"{name} to be stored or deflated", f"method {info.compress_type}")
         return self._archive.read(info)
 
-    def _content(self, node: object, place: str, *loaders: str) -> Any:
+    def _content(self, node: Any, place: str, *loaders: str) -> Any:
         """Return what a node holds; raise BadModel unless it is of one of these kinds, and its type is known.
 
         Of an array it is the name of its file.
         """
         self._file.expect(type(node) is dict, f"{place} to be a node", what_is(node))
-        assert isinstance(node, dict)
         loader, named = node.get("__loader__"), f"{node.get('__module__')}.{node.get('__class__')}"
-        fits = loader in loaders and named in _TYPES[loader]
-        self._file.expect(
-            fits, f"{place} to be {' or '.join(loaders)} of a type that is read", f"{loader} of {named}"
-        )
-        key, kind = {"JsonNode": ("content", str), "NdArrayNode": ("file", str)}.get(
-            str(loader), ("content", dict if loader in ("DictNode", "ObjectNode") else list)
-        )
+        kind, types = _NODES[loader if loader in loaders else loaders[0]]
+        expected = f"{place} to be {' or '.join(loaders)} of a type that is read"
+        self._file.expect(loader in loaders and named in types, expected, f"{loader} of {named}")
+        key = "file" if loader == "NdArrayNode" else "content"
         found = node.get(key)
         self._file.expect(type(found) is kind, f"{key} of {place} to be a {kind.__name__}", what_is(found))
         return found
 
     def _fields(self, node: object, place: str) -> dict[str, Any]:
-        """Return the nodes of an object's fields."""
         held = self._content(node, place, "ObjectNode")
         fields: dict[str, Any] = self._content(held, f"the fields of {place}", "DictNode")
         return fields

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 
 from model_store.compiled.handles import F32
 from model_store.errors import BadNames
@@ -17,12 +16,9 @@ from model_store.manifest import CLEAN, UNICODE
 from model_store.names import NameTable, build_names
 from service.base.errors import BadModel, BadParameter
 from service.base.faults import what_is
-from service.features.parameters import CharsParameters, TfidfParameters, parameters_of
+from service.features.parameters import CharsParameters, TfidfParameters
 from service.importers.files import ModelFile, ModelFiles
-from service.importers.skops import is_skops, read_skops
-
-FILE_BYTES_MAX = 1 << 30
-"""The largest file."""
+from service.importers.skops import read_skops
 
 CLASSES = ("TfidfVectorizer", "CountVectorizer")
 
@@ -32,19 +28,13 @@ _WORDS = r"(?u)\b\w\w+\b"
 _SAME_WORDS = (_WORDS, r"\b\w\w+\b", r"\w\w+", r"\w{2,}", r"\b\w{2,}\b", r"(?u)\w\w+", r"(?u)\b\w{2,}\b")
 """Patterns that find the words of two characters or more, as our kernel does."""
 
-_WORD = re.compile(r"\w\w+")
-
-_REFUSED: dict[str, object] = {
-    "strip_accents": None,
-    "preprocessor": None,
-    "tokenizer": None,
-    "binary": False,
-}
+_REFUSED = {"strip_accents": None, "preprocessor": None, "tokenizer": None, "binary": False}
 """Options that we do not have, and the value with which they do nothing."""
 
-_FILE_OPTIONS = {"input", "encoding", "decode_error", "dtype"}
-_VOCABULARY_OPTIONS = {"min_df", "max_df", "max_features", "vocabulary", "stop_words"}
-_PASSED_OVER = _FILE_OPTIONS | _VOCABULARY_OPTIONS
+_PASSED_OVER = {
+    *("input", "encoding", "decode_error", "dtype"),
+    *("min_df", "max_df", "max_features", "vocabulary", "stop_words"),
+}
 """Options that say how files were read, or what is in the file by itself: vocabulary and stop words."""
 
 _TFIDF_OPTIONS = {"use_idf": False, "smooth_idf": True, "sublinear_tf": False, "norm": None}
@@ -72,15 +62,24 @@ class SavedVectorizer(NamedTuple):
 def read_vectorizer(path: Path) -> SavedVectorizer:
     """Return the vectorizer in a file. Raises BadModel, which says what was expected and found."""
     files = ModelFiles(path)
-    file = files.read("", FILE_BYTES_MAX)
-    found = read_skops(file) if is_skops(file) else _read_json(file)
-    file.expect(
-        found["class"] in CLASSES, f"class to be one of {', '.join(CLASSES)}", what_is(found["class"])
-    )
+    file = files.read("", bytes_max=1 << 30)
+    is_skops = file.data.startswith(b"PK\x03\x04")  # a zip archive
+    found = read_skops(file) if is_skops else file.json_object(file.data)
+    missing = [name for name in _FIELDS if name not in found]
+    file.expect(not missing, f"the fields {', '.join(_FIELDS)}", f"no {', '.join(missing)}")
+    is_known = found["class"] in CLASSES
+    file.expect(is_known, f"class to be one of {', '.join(CLASSES)}", what_is(found["class"]))
     file.expect(type(found["params"]) is dict, "params to be an object", what_is(found["params"]))
     parameters = _parameters(file, found["class"], found["params"])
     terms = _terms(file, found["vocabulary"])
-    stop_words = _stop_words(file, parameters, found["stop_words"], found["vocabulary"])
+    words = found["stop_words"]
+    is_list = isinstance(words, list) and all(type(word) is str for word in words)
+    file.expect(is_list, "stop_words to be an array of words, empty if there are none", what_is(words))
+    # they are left out where they part n-grams, or are terms; with char_wb scikit-learn passes them over
+    are_used = isinstance(parameters, TfidfParameters) and (
+        parameters.ngram_max > 1 or any(word in found["vocabulary"] for word in words)
+    )
+    stop_words = sorted({word for word in words if re.fullmatch(r"\w\w+", word)}) if are_used else []
     try:
         names = build_names(terms)
     except BadNames as error:
@@ -89,26 +88,13 @@ def read_vectorizer(path: Path) -> SavedVectorizer:
     return SavedVectorizer(parameters, names, idf, stop_words, (path.resolve().name, files.sha256))
 
 
-def _read_json(file: ModelFile) -> dict[str, Any]:
-    """Return the JSON object in a file, which has all _FIELDS. Raises BadModel."""
-    try:
-        found = orjson.loads(file.data)
-    except orjson.JSONDecodeError as error:
-        raise file.fault("JSON, or a file of skops", f"other text: {error}") from error
-    file.expect(type(found) is dict, "a JSON object", what_is(found))
-    assert isinstance(found, dict)
-    missing = [name for name in _FIELDS if name not in found]
-    file.expect(not missing, f"the fields {', '.join(_FIELDS)}", f"no {', '.join(missing)}")
-    return found
-
-
 def _parameters(file: ModelFile, name: str, given: Mapping[str, Any]) -> TfidfParameters | CharsParameters:
     """Return the features' parameters that do as the options say. Raises BadModel for one we do not have."""
     options = {**(_TFIDF_OPTIONS if name == "CountVectorizer" else {}), **given}
-    known = _OPTIONS | _TFIDF_OPTIONS.keys() | _REFUSED.keys() | _PASSED_OVER
-    other = sorted(options.keys() - known)
+    needed = _OPTIONS | _TFIDF_OPTIONS.keys() | _REFUSED.keys()
+    other = sorted(options.keys() - needed - _PASSED_OVER)
     file.expect(not other, "options of scikit-learn's that this release knows", ", ".join(other))
-    missing = sorted((_OPTIONS | _TFIDF_OPTIONS.keys() | _REFUSED.keys()) - options.keys())
+    missing = sorted(needed - options.keys())
     file.expect(not missing, f"params.{', params.'.join(missing)}", "none")
     for option, value in _REFUSED.items():
         fits = options[option] is value
@@ -119,26 +105,20 @@ def _parameters(file: ModelFile, name: str, given: Mapping[str, Any]) -> TfidfPa
     file.expect(is_pair, "params.ngram_range to be two integers", what_is(ngrams))
     shared = {key: options[key] for key in ("lowercase", "use_idf", "smooth_idf", "sublinear_tf")}
     shared |= {UNICODE: False, CLEAN: False, "norm": "none" if options["norm"] is None else options["norm"]}
-    kind: dict[str, Any]
-    if analyzer == "word":
+    try:
+        if analyzer == "char_wb":
+            return CharsParameters(char_min=ngrams[0], char_max=ngrams[1], **shared)
         pattern = options["token_pattern"]
         file.expect(pattern in _SAME_WORDS, f"params.token_pattern to be {_WORDS}", what_is(pattern))
-        kind = {"kind": "tfidf", "ngram_min": ngrams[0], "ngram_max": ngrams[1]}
-    else:
-        kind = {"kind": "chars", "char_min": ngrams[0], "char_max": ngrams[1]}
-    try:
-        found = parameters_of({**kind, **shared})
+        return TfidfParameters(ngram_min=ngrams[0], ngram_max=ngrams[1], **shared)
     except BadParameter as error:
         raise BadModel(f"{file.path}: {error}") from error
-    assert isinstance(found, TfidfParameters | CharsParameters)
-    return found
 
 
-def _terms(file: ModelFile, vocabulary: object) -> list[str]:
+def _terms(file: ModelFile, vocabulary: Any) -> list[str]:
     """Return the terms by their columns, which must be 0 to n - 1, each once."""
     is_filled = isinstance(vocabulary, dict) and len(vocabulary) > 0
     file.expect(is_filled, "vocabulary to be an object of terms", what_is(vocabulary))
-    assert isinstance(vocabulary, dict)
     terms: list[str | None] = [None] * len(vocabulary)
     for term, column in vocabulary.items():
         fits = type(column) is int and 0 <= column < len(terms)
@@ -148,30 +128,12 @@ def _terms(file: ModelFile, vocabulary: object) -> list[str]:
     return [term for term in terms if term is not None]
 
 
-def _stop_words(
-    file: ModelFile,
-    parameters: TfidfParameters | CharsParameters,
-    words: object,
-    vocabulary: Mapping[str, Any],
-) -> list[str]:
-    """Return the words that must be left out: they part n-grams, or are terms. Raises BadModel."""
-    is_list = isinstance(words, list) and all(type(word) is str for word in words)
-    file.expect(is_list, "stop_words to be an array of words, empty if there are none", what_is(words))
-    assert isinstance(words, list)
-    if isinstance(parameters, CharsParameters):  # where scikit-learn passes them over
-        return []
-    if parameters.ngram_max == 1 and not any(word in vocabulary for word in words):
-        return []
-    return sorted({word for word in words if _WORD.fullmatch(word)})
-
-
-def _idf(file: ModelFile, found: object, n_terms: int) -> F32:
+def _idf(file: ModelFile, found: Any, n_terms: int) -> F32:
     """Return the weights of the terms; none are looked at where n_terms is 0."""
     if n_terms == 0:
         return np.empty(0, np.float32)
     fits = type(found) is list and len(found) == n_terms
     file.expect(fits, f"idf to be {n_terms} numbers, one for each term", what_is(found))
-    assert isinstance(found, list)
     numbers = all(type(value) in (int, float) for value in found)
     file.expect(numbers, "idf to be numbers", "another value")
     weights = np.array(found, np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,38 +16,26 @@ NONE = np.iinfo(np.int32).max
 """What stands behind the last word of a sequence that is shorter than others."""
 
 
-class Names(NamedTuple):
-    """n names, of which a trie is made.
+def build_trie(
+    words: I32, concepts: I32, kinds: U8, is_qualified: U8, n_words: int
+) -> tuple[dict[str, NDArray[Any]], I64]:
+    """Return the arrays of the trie of n names, by their fields, and which of them it has, in its order.
 
-    words         int32[n, L]  ids, the rarest words have the smallest; NONE behind the last one
-    concepts      int32[n]
-    kinds         uint8[n]
-    is_qualified  uint8[n]
-    """
-
-    words: I32
-    concepts: I32
-    kinds: U8
-    is_qualified: U8
-
-    def take(self, chosen: NDArray[Any]) -> Names:
-        """Return some of the names."""
-        return Names(*(array[chosen] for array in self))
-
-
-def build_trie(names: Names, n_words: int) -> tuple[dict[str, NDArray[Any]], I64]:
-    """Return the arrays of the trie by their fields' names, and which of the names it has, in its order.
+    words  int32[n, L]  of each name: ids, the rarest words have the smallest; NONE behind the last one
+    concepts, kinds, is_qualified  int32[n], uint8[n], uint8[n]  of each name
 
     Of names of a concept that are the same sequence it has the one that its kind puts first, the shorter one
     of two; of sequences that more than CONCEPTS_A_NAME_MAX concepts share none.
     """
-    sets = _sets(names.words)
-    keys = [names.is_qualified, names.kinds, names.concepts, *names.words.T[::-1], *sets.T[::-1]]
+    sets = np.sort(words, axis=1)  # the distinct words of each name, ascending
+    sets[:, 1:][sets[:, 1:] == sets[:, :-1]] = NONE
+    sets.sort(axis=1)
+    keys = [is_qualified, kinds, concepts, *words.T[::-1], *sets.T[::-1]]
     order = np.lexsort(keys)
     nodes, leaf = _nodes(sets[order], n_words)
     by_leaf = np.argsort(leaf, kind="stable")
     order, leaf = order[by_leaf], leaf[by_leaf]
-    words, concepts = names.words[order], names.concepts[order]
+    words, concepts = words[order], concepts[order]
     is_new = np.ones(len(order), bool)
     is_new[1:] = (words[1:] != words[:-1]).any(axis=1)  # of another node are other words
     is_other = is_new.copy()
@@ -74,17 +62,10 @@ def build_trie(names: Names, n_words: int) -> tuple[dict[str, NDArray[Any]], I64
         "sequence_words": lists[lists != NONE],
         "name_ptr": offsets(np.bincount(sequence, minlength=len(lists))),
         "concepts": concepts,
-        "kinds": names.kinds[order],
-        "is_qualified": names.is_qualified[order],
+        "kinds": kinds[order],
+        "is_qualified": is_qualified[order],
     }
     return arrays, order
-
-
-def _sets(words: I32) -> I32:
-    """Return the distinct words of each name, ascending, NONE behind the last one."""
-    found = np.sort(words, axis=1)
-    found[:, 1:][found[:, 1:] == found[:, :-1]] = NONE
-    return np.sort(found, axis=1)
 
 
 def _nodes(sets: I32, n_words: int) -> tuple[dict[str, NDArray[Any]], I64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,63 +29,40 @@ from service.vocabulary.search import (
 from service.vocabulary.text_words import TextWords, empty_slots, local_word, number_words, slot_of
 from service.vocabulary.trie import NameTrie
 
+NameFeatures = namedtuple(
+    "NameFeatures",
+    "preferred alternative hidden names words closeness adjacent occurrences share first last spread "
+    "idf_mean idf_max inside qualified qualifier concepts broader narrower related parts part text_words",
+)
+"""What is said of a concept of which a text has names, as its row says it; finite, none is negative.
 
-class NameFeatures(NamedTuple):
-    """What is said of a concept of which a text has names, as its row says it; finite, none is negative.
+A concept is one of a text by a name whose words it has, with FAR_GAP others between them at most; or by a
+name of one word that begins a longer word of the text, which is no name (compounds): then the first nine
+are 0, but for other names.
 
-    A concept is one of a text by a name whose words it has, with FAR_GAP others between them at most; or by a
-    name of one word that begins a longer word of the text, which is no name (compounds): then the first nine
-    are 0, but for other names.
+preferred, alternative, hidden  closeness of the closest name of this kind, 0: none of it stands there
+names        ln(1 + names of the concept that the text has)
+words        distinct words of the best name: the one with most words times closeness, of those as good
+             the one whose kind comes first
+closeness    of the best name: its distinct words / words of the text from its first to its last one
+adjacent     ln(1 + how often names stand there as they are, their words one after the other)
+occurrences  ln(1 + how often words of a name are near each other)
+share        of the words of the text that those are, 1 at most
+first, last, spread  places of the first and the last of them or of the parts, from 0 to 1; the difference
+idf_mean, idf_max  inverse document frequency of the best name's words
+inside       share of the best name's places that are inside a longer name which stands there as it is
+qualified    1: words in brackets are behind the best name
+qualifier    share of these that the text has
+concepts     ln(how many concepts have the best name's words)
+broader, narrower, related  ln(1 + how many such neighbours the text has names of)
+parts        ln(1 + words of the text that names begin, each the longest one that does)
+part         what the longest of these parts has of its word, in bytes, to thousandths
+text_words   ln(1 + words of the text)
+"""
 
-    preferred, alternative, hidden  closeness of the closest name of this kind, 0: none of it stands there
-    names        ln(1 + names of the concept that the text has)
-    words        distinct words of the best name: the one with most words times closeness, of those as good
-                 the one whose kind comes first
-    closeness    of the best name: its distinct words / words of the text from its first to its last one
-    adjacent     ln(1 + how often names stand there as they are, their words one after the other)
-    occurrences  ln(1 + how often words of a name are near each other)
-    share        of the words of the text that those are, 1 at most
-    first, last, spread  places of the first and the last of them or of the parts, from 0 to 1; the difference
-    idf_mean, idf_max  inverse document frequency of the best name's words
-    inside       share of the best name's places that are inside a longer name which stands there as it is
-    qualified    1: words in brackets are behind the best name
-    qualifier    share of these that the text has
-    concepts     ln(how many concepts have the best name's words)
-    broader, narrower, related  ln(1 + how many such neighbours the text has names of)
-    parts        ln(1 + words of the text that names begin, each the longest one that does)
-    part         what the longest of these parts has of its word, in bytes, to thousandths
-    text_words   ln(1 + words of the text)
-    """
-
-    preferred: int
-    alternative: int
-    hidden: int
-    names: int
-    words: int
-    closeness: int
-    adjacent: int
-    occurrences: int
-    share: int
-    first: int
-    last: int
-    spread: int
-    idf_mean: int
-    idf_max: int
-    inside: int
-    qualified: int
-    qualifier: int
-    concepts: int
-    broader: int
-    narrower: int
-    related: int
-    parts: int
-    part: int
-    text_words: int
-
-
-_F = NameFeatures(*range(24))
 NAME_FEATURES = NameFeatures._fields
 _N = len(NAME_FEATURES)
+_F = NameFeatures(*range(_N))
 
 
 class _Candidates(NamedTuple):

@@ -97,10 +97,13 @@ def concepts_of(subjects: Sequence[Subject], language: str | None = None, by: st
     texts: list[str] = []
     owners, kinds = array("i"), array("B")
     for i, (_, one) in enumerate(current):
-        for kind, text in _names_of(one, language):
-            texts.append(text)
-            owners.append(i)
-            kinds.append(kind)
+        named = [(tag, PREFERRED, name) for tag, name in one.names.items()]
+        named += [(tag, HIDDEN if is_hidden else ALTERNATIVE, name) for tag, is_hidden, name in one.others]
+        for tag, kind, name in named:
+            if language is None or tag in (language, UNDETERMINED):
+                texts.append(name)
+                owners.append(i)
+                kinds.append(kind)
     if not texts:
         tags = sorted({tag for _, one in current for tag in one.names})
         raise ValueError(f"expected names in {language}, found {', '.join(tags[:10]) or 'none'}")
@@ -110,8 +113,8 @@ def concepts_of(subjects: Sequence[Subject], language: str | None = None, by: st
         texts,
         np.frombuffer(owners, np.int32).copy(),
         np.frombuffer(kinds, np.uint8).copy(),
-        _links(((place[uri] for uri in one.broader if uri in place) for _, one in current)),
-        _links(((place[uri] for uri in one.related if uri in place) for _, one in current)),
+        _links((place[uri] for uri in one.broader if uri in place) for _, one in current),
+        _links((place[uri] for uri in one.related if uri in place) for _, one in current),
         frozenset(_key(one, by) for one in subjects if one.deprecated) - seen,
     )
 
@@ -122,17 +125,6 @@ def _key(subject: Subject, by: str) -> str:
     if by == NOTATION:
         return subject.notation or ""
     return subject.names.get(by.removeprefix(NAME), "")
-
-
-def _names_of(subject: Subject, language: str | None) -> Iterable[tuple[int, str]]:
-    """Yield the kind and the text of each name in the language."""
-    wanted = None if language is None else (language, UNDETERMINED)
-    for tag, name in subject.names.items():
-        if wanted is None or tag in wanted:
-            yield PREFERRED, name
-    for tag, is_hidden, name in subject.others:
-        if wanted is None or tag in wanted:
-            yield HIDDEN if is_hidden else ALTERNATIVE, name
 
 
 def _links(of_each: Iterable[Iterable[int]]) -> Lists:

@@ -14,12 +14,12 @@ from model_store.compiled.handles import handle_of
 from service.base.rows import SparseRows
 from service.features.tables import take_names
 from service.features.word_forms import STOPS as FEATURE_STOPS
-from service.features.word_forms import load_forms
+from service.features.word_forms import load_forms, words_of
 from service.features.words import Words, split_words, texts_between
 from service.vocabulary.building import check_trie
 from service.vocabulary.candidates import NAME_FEATURES, name_rows
 from service.vocabulary.trie import NameTrie
-from service.vocabulary.words import GROUP, STOPS, WORDS, NameParameters, words_of
+from service.vocabulary.words import GROUP, STOPS, WORDS, NameParameters
 
 
 class MatchedName(NamedTuple):
@@ -49,25 +49,18 @@ class NameMatcher:
     def __init__(self, arrays: Mapping[str, NDArray[Any]], parameters: NameParameters) -> None:
         """Take what `build_names` returned, or a version's arrays. Raises Corrupt and BadParameter."""
         self.parameters = parameters
-        stops = {
-            name.replace(STOPS, FEATURE_STOPS): array
-            for name, array in arrays.items()
-            if name.startswith(STOPS)
-        }
+        found = [name for name in arrays if name.startswith(STOPS)]
+        stops = {name.replace(STOPS, FEATURE_STOPS): arrays[name] for name in found}
         self.forms = load_forms(parameters, stops)
         table = group_of(GROUP, take_names(arrays, WORDS))
         self._trie = take_group({**arrays, **table}, GROUP, NameTrie)
         check_trie(self._trie)
         self._handle = handle_of(self._trie)
         self.n_concepts = len(self._trie.broader_ptr) - 1
+        self.n_features = self.n_concepts * len(NAME_FEATURES)
         n_names = len(self._trie.concepts)
         self._text_ptr = take(arrays, f"{GROUP}/text_ptr", "int64", (n_names + 1,))
         self._texts = take(arrays, f"{GROUP}/texts", "uint8", (int(self._text_ptr[-1]),))
-
-    @property
-    def n_features(self) -> int:
-        """Return the number of columns: so many for each concept as there are NAME_FEATURES."""
-        return self.n_concepts * len(NAME_FEATURES)
 
     def words(self, texts: Sequence[str]) -> Words:
         """Return the words of texts, as features of words with the same parameters have them."""
@@ -93,9 +86,12 @@ class NameMatcher:
         for i, (first, last) in enumerate(pairwise(forms.word_ptr.tolist())):
             for form in form_texts[first:last]:
                 of_form.setdefault(form, []).append(i)
-        found, begun = [], []
-        for name in np.flatnonzero(self._trie.concepts == concept).tolist():
-            words = self._words_of(name)
+        found, begun, trie = [], [], self._trie
+        for name in np.flatnonzero(trie.concepts == concept).tolist():
+            sequence = int(np.searchsorted(trie.name_ptr, name, side="right")) - 1
+            first, last = trie.sequence_words_ptr[sequence : sequence + 2]
+            ids = trie.sequence_words[first:last]
+            words = texts_between(trie.utf8, trie.offsets[ids], trie.offsets[ids + 1])
             places = {place for word in words for place in of_form.get(word, ())}
             if all(word in of_form for word in words):
                 found.append(self._matched(name, places, each))
@@ -109,10 +105,3 @@ class NameMatcher:
         used = list(dict.fromkeys(words[place] for place in sorted(places)))
         text = self._texts[self._text_ptr[name] : self._text_ptr[name + 1]].tobytes().decode()
         return MatchedName(text, int(self._trie.kinds[name]), used)
-
-    def _words_of(self, name: int) -> list[str]:
-        """Return the forms of a name's words."""
-        trie = self._trie
-        sequence = int(np.searchsorted(trie.name_ptr, name, side="right")) - 1
-        ids = trie.sequence_words[trie.sequence_words_ptr[sequence] : trie.sequence_words_ptr[sequence + 1]]
-        return texts_between(trie.utf8, trie.offsets[ids], trie.offsets[ids + 1])

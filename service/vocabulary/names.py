@@ -15,7 +15,7 @@ from service.features.ngram_counts import count_ids
 from service.features.rows import idf_of
 from service.features.vocabulary import Vocabulary
 from service.features.word_forms import fit_forms
-from service.vocabulary.building import NONE, Names, build_trie
+from service.vocabulary.building import NONE, build_trie
 from service.vocabulary.concepts import Concepts
 from service.vocabulary.trie import NAME_WORDS_MAX, Lists
 from service.vocabulary.words import GROUP, STOPS, WORDS, NameParameters, WordFrequencies, numbered
@@ -55,9 +55,8 @@ def build_names(
     )
     sequences[rows, columns] = new_ids[_taken(names, kept).ids]
     is_qualified = np.array([bool(words) for _, words in divided], np.uint8)[kept]
-    arrays, order = build_trie(
-        Names(sequences, concepts.owners[kept], concepts.kinds[kept], is_qualified), len(words)
-    )
+    of_each = sequences, concepts.owners[kept], concepts.kinds[kept], is_qualified
+    arrays, order = build_trie(*of_each, len(words))
     chosen = kept[order]
     brackets = _taken(brackets, chosen)
     texts = [concepts.texts[i].encode(errors="replace") for i in chosen.tolist()]

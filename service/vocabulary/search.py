@@ -170,47 +170,40 @@ def _measure(text: TextWords, path: I32, k: int, match_out: I32) -> None:
 
 
 @reading
-def _anchor_of(trie: NameTrie, text: TextWords, sequence: int) -> tuple[int, int]:
-    """Return the word of a sequence that stands in the text least often: (which one, its local number)."""
-    begin, stop = trie.sequence_words_ptr[sequence], trie.sequence_words_ptr[sequence + 1]
+def _anchor_of(trie: NameTrie, text: TextWords, sequence: int) -> tuple[int, int, int, int]:
+    """Return (words of a sequence, which stands in the text least often, the bounds of its places)."""
+    first, last = trie.sequence_words_ptr[sequence], trie.sequence_words_ptr[sequence + 1]
     at, anchor = 0, -1
-    for i in range(begin, stop):
+    for i in range(first, last):
         local = local_word(text, trie.sequence_words[i])
         if anchor < 0 or n_places(text, local) < n_places(text, anchor):
-            at, anchor = i - begin, local
-    return at, anchor
+            at, anchor = i - first, local
+    return last - first, at, text.places_ptr[anchor], text.places_ptr[anchor + 1]
 
 
 @reading
-def stands_at(trie: NameTrie, text: TextWords, sequence: int, place: int) -> bool:
+def _stands_at(trie: NameTrie, text: TextWords, sequence: int, place: int) -> bool:
     """Return whether a text has the words of a sequence one after the other from a place on."""
-    begin, length = trie.sequence_words_ptr[sequence], sequence_length(trie, sequence)
+    begin = trie.sequence_words_ptr[sequence]
+    length = trie.sequence_words_ptr[sequence + 1] - begin
     if place < 0 or place + length > len(text.ids):
         return False
     i = 0
     while i < length and text.ids[place + i] == trie.sequence_words[begin + i]:
         i += 1
-    return i == length
-
-
-@reading
-def sequence_length(trie: NameTrie, sequence: int) -> int:
-    """Return how many words a sequence has."""
-    return int(trie.sequence_words_ptr[sequence + 1] - trie.sequence_words_ptr[sequence])
+    return bool(i == length)
 
 
 @reading
 def _count_adjacent(trie: NameTrie, text: TextWords, sequence: int, cover: I32) -> int:
     """Return how often the sequence stands in the text; note where, if it has two words or more."""
-    length = sequence_length(trie, sequence)
-    at, anchor = _anchor_of(trie, text, sequence)
-    begin, stop = text.places_ptr[anchor], text.places_ptr[anchor + 1]
+    length, at, begin, stop = _anchor_of(trie, text, sequence)
     if length == 1:
         return int(stop - begin)
     count = 0
     for i in range(begin, min(stop, begin + PLACES_MAX)):
         place = text.places[i] - at
-        if stands_at(trie, text, sequence, place):
+        if _stands_at(trie, text, sequence, place):
             count += 1
             for j in range(place, place + length):
                 cover[j] = max(cover[j], length)
@@ -220,13 +213,11 @@ def _count_adjacent(trie: NameTrie, text: TextWords, sequence: int, cover: I32) 
 @reading
 def count_inside(trie: NameTrie, text: TextWords, sequence: int, cover: I32) -> tuple[int, int]:
     """Return how many of the places of a sequence are inside a longer one, and how many were looked at."""
-    length = sequence_length(trie, sequence)
-    at, anchor = _anchor_of(trie, text, sequence)
-    begin, stop = text.places_ptr[anchor], text.places_ptr[anchor + 1]
+    length, at, begin, stop = _anchor_of(trie, text, sequence)
     inside, n = 0, 0
     for i in range(begin, min(stop, begin + PLACES_MAX)):
         place = text.places[i] - at
-        if length == 1 or stands_at(trie, text, sequence, place):
+        if length == 1 or _stands_at(trie, text, sequence, place):
             n += 1
             inside += int(cover[place] > length)
     return inside, n

@@ -14,8 +14,8 @@ from service.features.characters import in_blocks
 from service.features.ngram_counts import count_ids
 from service.features.parameters import WordParameters
 from service.features.vocabulary import Vocabulary
-from service.features.word_forms import WordForms, fit_forms
-from service.features.words import Words, split_words, texts_between
+from service.features.word_forms import WordForms, fit_forms, words_of
+from service.features.words import texts_between
 from service.vocabulary.trie import Lists
 
 GROUP = "names"
@@ -40,12 +40,6 @@ class WordFrequencies(NamedTuple):
     words: list[str]
     counts: I64
     n_texts: int
-
-
-def words_of(texts: Sequence[str], parameters: NameParameters, forms: WordForms | None) -> Words:
-    """Return the words of texts, as features of words have them."""
-    words = split_words(texts, parameters.reading)
-    return words if forms is None else forms.of(words)
 
 
 def numbered(

@@ -74,24 +74,16 @@ def check_rows(rows: SparseRows) -> None:
     assert np.isfinite(values).all()
 
 
-def reader_of(featurizer: Featurizer, forms: BodyForms) -> Read:
-    """Return what reads bodies of predict."""
-    bodies = RequestBodies(forms, featurizer)
+def reader_of(featurizer: Featurizer, forms: BodyForms, *, are_tensors: bool = False) -> Read:
+    """Return what reads bodies of predict, or tensors."""
+    bodies = TensorBodies(forms, featurizer) if are_tensors else RequestBodies(forms, featurizer)
 
     def read(body: Body) -> None:
-        found = bodies.rows_read(bodies.read(b"before" + body.data, len(b"before")))
-        if found is not None:
-            check_rows(found[0])
-
-    return read
-
-
-def tensors_of(featurizer: Featurizer, forms: BodyForms) -> Read:
-    """Return what reads tensors."""
-    bodies = TensorBodies(forms, featurizer)
-
-    def read(body: Body) -> None:
-        found = bodies.rows_read(bodies.read_infer(body.data, (0, body.n_json)))
+        if isinstance(bodies, TensorBodies):
+            asked = bodies.read_infer(body.data, (0, body.n_json))
+        else:
+            asked = bodies.read(b"before" + body.data, len(b"before"))
+        found = bodies.rows_read(asked)
         if found is not None:
             check_rows(found[0])
 
@@ -167,8 +159,8 @@ def readers() -> dict[str, tuple[Read, list[Body]]]:
     text = [tensor("text", [one["text"] for one in WORDS])]
     found = {
         "sparse": (reader_of(raw(), FORMS), predict_seeds(INSTANCES)),
-        "tensors": (tensors_of(raw(), FORMS), tensor_seeds(csr(INSTANCES))),
-        "text tensors": (tensors_of(words("words"), TEXT_FORMS), tensor_seeds(text)),
+        "tensors": (reader_of(raw(), FORMS, are_tensors=True), tensor_seeds(csr(INSTANCES))),
+        "text tensors": (reader_of(words("words"), TEXT_FORMS, are_tensors=True), tensor_seeds(text)),
         "lines": (sparse_lines, line_seeds(INSTANCES)),
         "text lines": (text_lines, line_seeds(WORDS)),
     }

@@ -49,10 +49,7 @@ ODD_TEXTS = [
     *(b"NaN", b"1e400", b"-", b"1" * 400, b"{}", b"[" * 1500),
     *(b'"\\ud800"', b'"\\u12"', b"\xff", b"\x00"),
 ]
-METHODS = [
-    *["POST"] * 4,
-    *("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "BREW"),
-]
+METHODS = [*["POST"] * 4, *("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "BREW")]
 PATHS = [
     "/v1/models/{m}/predict", "/v1/models/{m}/versions/{r}/predict", "/v1/models/{m}/aliases/{r}/predict",
     "/v1/models/{m}/batch", "/v1/models/{m}/versions/{r}/batch", "/v1/models/{m}", "/v1/models", "/readyz",

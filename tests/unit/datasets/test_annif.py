@@ -165,10 +165,10 @@ def test_lines_of_json_with_subjects(tmp_path: Path) -> None:
     found = read(path, "\n".join(map(json.dumps, lines)))
     assert names_of(found) == [["dogs", A], [], ["x"]]
     for subjects, fault in (
-        ("x", "expected an array as `subjects`, found a string"),
-        (["x"], "expected objects with `uri` or `label` in `subjects`, found a string"),
+        ("x", 'expected an array as `subjects`, found "x"'),
+        (["x"], 'expected objects with `uri` or `label` in `subjects`, found "x"'),
         ([{}], "expected objects with `uri` or `label` in `subjects`, found an object"),
-        ([{"uri": 3}], "expected strings in `labels`, found a number"),
+        ([{"uri": 3}], "expected strings in `labels`, found 3"),
     ):
         with pytest.raises(BadData, match=f"a.jsonl:1: {fault}"):
             read(path, json.dumps({"text": "a", "subjects": subjects}))

@@ -75,7 +75,7 @@ def test_columns_weights_and_separators(tmp_path: Path) -> None:
         ("text,labels\nx,y\n".encode("utf-16"), 1, "expected UTF-8, found a byte order mark of UTF-16"),
         ("text,labels\nx,y\n".encode("utf-16-be"), 1, "expected text, found NUL, byte 1 of the line"),
         ("text,labels\nx,y\nab\xe9,y\n".encode("cp1252"), 3, "found byte 0xe9, byte 3 of the line: perhaps"),
-        (b"text,labels\nx,y\n\x81,y\n", 3, "found byte 0x81, byte 1 of the line: perhaps another 8-bit"),
+        (b"text,labels\nx,y\n\x81,y\n", 3, "found byte 0x81, byte 1 of the line: perhaps it is Windows-1252"),
         (b"text,labels\nx,\x01\n", 2, "label: expected no control characters, found one"),
         (b"text,labels\nx," + b"y" * 4097 + b"\n", 2, "label: expected at most 4096 bytes"),
     ],

@@ -32,10 +32,10 @@ from service.features.characters import BLOCK_TEXTS
 from service.features.chars import CharsFeaturizer, fit_chars
 from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
 from service.features.tfidf import fit_tfidf
-from tests.datasets_helpers import check_sparse
+from tests.datasets_helpers import assert_same_rows, check_sparse
 from tests.oracles.text_tokens import char_ngrams
 from tests.real_texts import TEXTS, TEXTS_UNSEEN
-from tests.unit.features.test_tfidf import NASTY, assert_same
+from tests.unit.features.test_tfidf import NASTY
 
 RAW: dict[str, Any] = {"sublinear_tf": False, "use_idf": False, "norm": "none", "char_min_df": 1}
 
@@ -83,8 +83,8 @@ def test_real_texts_as_scikit_learn(chosen: dict[str, Any]) -> None:
     expected = vectorizer.fit_transform(TEXTS)
     featurizer, rows = fitted(TEXTS, p)
     assert names_of(featurizer) == vectorizer.get_feature_names_out().tolist()
-    assert_same(rows, expected)
-    assert_same(featurizer.transform_texts(TEXTS_UNSEEN), vectorizer.transform(TEXTS_UNSEEN))
+    assert_same_rows(rows, expected)
+    assert_same_rows(featurizer.transform_texts(TEXTS_UNSEEN), vectorizer.transform(TEXTS_UNSEEN))
 
 
 @settings(max_examples=150)

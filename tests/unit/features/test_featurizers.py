@@ -26,15 +26,11 @@ from tests.datasets_helpers import check_sparse
 from tests.oracles.text_tokens import slow_hash
 from tests.real_texts import TEXTS
 
+WORDS = '{"text": "one two", "labels": ["a"]}\n{"text": "two three", "labels": ["b"]}\n'
+NAMES = '{"features": {"x": 3, "y": 4.0}, "labels": ["a"]}\n{"features": {"b": 1}, "labels": []}\n'
 FILES = {
-    "tfidf": ("a.jsonl", '{"text": "one two", "labels": ["a"]}\n{"text": "two three", "labels": ["b"]}\n'),
-    "chars": ("a.jsonl", '{"text": "one two", "labels": ["a"]}\n{"text": "two three", "labels": ["b"]}\n'),
-    "words+chars": ("a.jsonl", '{"text": "one two", "labels": ["a"]}\n{"text": "two", "labels": ["b"]}\n'),
-    "hashing": ("a.jsonl", '{"text": "one two", "labels": ["a"]}\n'),
-    "named": (
-        "a.jsonl",
-        '{"features": {"x": 3, "y": 4.0}, "labels": ["a"]}\n{"features": {"b": 1}, "labels": []}\n',
-    ),
+    **dict.fromkeys(("tfidf", "chars", "words+chars", "hashing"), ("a.jsonl", WORDS)),
+    "named": ("a.jsonl", NAMES),
     "raw": ("a.svm", "0 0:3 1:4\n1 2:5\n"),
 }
 
@@ -223,9 +219,8 @@ def test_hashing_is_its_definition(words: list[str], signed: bool) -> None:
     given = {"n_features": 256, "signed": signed, "norm": "none", "ngram_max": 2}
     featurizer = load_featurizer(vars_of("hashing", given), {}, 256)
     bigrams = [f"{a} {b}" for a, b in zip(words, words[1:])]  # noqa: B905, RUF007
-    assert as_dicts(featurizer.transform_texts([" ".join(words)])) == [
-        slow_hashed(words + bigrams, 256, signed)
-    ]
+    rows = featurizer.transform_texts([" ".join(words)])
+    assert as_dicts(rows) == [slow_hashed(words + bigrams, 256, signed)]
 
 
 def vars_of(kind: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -311,11 +306,7 @@ def test_parameters_for_other_data_are_refused(data: str, kind: str, tmp_path: P
         ({}, 3, "features.kind: expected one of"),
         ({"kind": "raw"}, 3, "manifest: expected features.norm, found none"),
         ({"kind": "raw", "norm": "l3"}, 3, "features.norm: expected one of l2, l1, none"),
-        (
-            {"kind": "raw", "norm": "l2", "more": 1},
-            3,
-            "features.more: expected only norm, found another parameter",
-        ),
+        ({"kind": "raw", "norm": "l2", "more": 1}, 3, "features.more: expected only norm, found another"),
         ({"kind": ["raw"], "norm": "l2"}, 3, "features.kind: expected one of"),
         ({"kind": "named", "norm": "l2"}, 3, "expected an array features/names/offsets"),
         (vars_of("hashing", {}), 3, "features.n_features to be 3, found 1048576"),

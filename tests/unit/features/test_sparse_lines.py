@@ -13,6 +13,9 @@ from service.base.settings import Limits
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.serving.parse import parse_line
 from service.serving.schemas.predict import SparseLine, TextLine
+from tests.datasets_helpers import assert_same_bits
+from tests.oip_requests import changed
+from tests.unit.features.test_sparse_bodies import numbers
 from tests.unit.features.test_text_bodies import BYTES_MAX, KINDS, NO_TEXTS, featurizer_of, fitted, texts
 
 LIMITS = Limits()
@@ -46,12 +49,7 @@ def assert_the_same(lines: list[bytes], features_max: int = LIMITS.features_max)
     return True
 
 
-numbers = st.one_of(
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.floats(width=32, allow_nan=False, allow_infinity=False).map(lambda x: float(str(np.float32(x)))),
-    st.integers(-(2**70), 2**70),
-)
-pairs = st.lists(st.tuples(st.integers(0, 2**31 - 1), numbers), max_size=8)
+pairs = st.lists(st.tuples(st.integers(0, 2**31 - 1), numbers | st.integers(-(2**70), 2**70)), max_size=8)
 
 
 def written(pairs: list[tuple[int, float]], **style: object) -> bytes:
@@ -69,12 +67,7 @@ def test_instances_are_read_as_the_parser_reads_them(
 
 @given(pairs, st.data())
 def test_changed_lines_are_never_taken_for_others(row: list[tuple[int, float]], data: st.DataObject) -> None:
-    line = written(row)
-    alphabet = st.sampled_from([bytes([c]) for c in b'0123456789.,-+eE[]{}" :\tx\xff\x00'])
-    for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(line)))
-        cut = data.draw(st.integers(0, 2))
-        line = line[:at] + data.draw(alphabet) + line[at + cut :]
+    line, _ = changed(data, written(row), None, b'0123456789.,-+eE[]{}" :\tx\xff\x00')
     assert_the_same([PLAIN, line, PLAIN])
 
 
@@ -158,9 +151,7 @@ def is_the_same(lines: list[bytes], kind: str = "words") -> bool:
     read = [text_of(line) for line in lines]
     assert None not in read, lines
     expected = featurizer_of(kind).transform_texts(read)  # type: ignore[arg-type]
-    for mine, theirs in zip(found[:3], expected[:3], strict=True):
-        assert mine.dtype == theirs.dtype
-        assert mine.tobytes() == theirs.tobytes()
+    assert_same_bits(found, expected)
     return True
 
 
@@ -177,11 +168,8 @@ def test_texts_become_the_rows_of_the_general_way(
 @settings(max_examples=300)
 @given(st.data())
 def test_changed_texts_are_never_taken_for_others(data: st.DataObject) -> None:
-    line = PLAIN_TEXT
-    alphabet = b'0d8D\\"u{}[]:, \x00\x1f\x7f\x80\xbf\xc0\xc3\xe0\xed\xa0\xf0\xf4\x90\xff'
-    for _ in range(data.draw(st.integers(1, 4))):
-        at, more = data.draw(st.integers(0, len(line))), data.draw(st.sampled_from(alphabet))
-        line = line[:at] + bytes([more]) + line[at + data.draw(st.integers(0, 2)) :]
+    letters = b'0d8D\\"u{}[]:, \x00\x1f\x7f\x80\xbf\xc0\xc3\xe0\xed\xa0\xf0\xf4\x90\xff'
+    line, _ = changed(data, PLAIN_TEXT, None, letters)
     is_the_same([PLAIN_TEXT, line, PLAIN_TEXT])
 
 

@@ -9,28 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.base.errors import BadInput
-from service.base.settings import Limits
-from service.features import Featurizer, load_featurizer
-from service.features.request_bodies import BodyForms
 from service.features.tensor_request import TensorBodies
 from service.inference.prediction_json import form_of
 from service.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
 from service.kernels.text.tensors import FIRST_OUTPUT, IDENTITY, IDENTITY_END, N_OUTPUTS, PLACES
 from service.serving.oip import parse_infer
 from service.serving.schemas.predict import Options
-from tests.oip_requests import HEADER, binary_body, csr
+from tests.datasets_helpers import assert_same_bits
+from tests.oip_requests import HEADER, binary_body, changed, csr
+from tests.unit.features.test_sparse_bodies import (
+    FORMS,
+    LIMITS,
+    featurizer_of,
+    instances,
+)
 
-ANY = 1_000_000_000
-LIMITS = Limits(top_r_max=ANY, beam_width_max=ANY, answer_labels_max=ANY)
-N_FEATURES = 40
-ROWS_MAX, FEATURES_MAX = 4, 20
-FORMS = BodyForms(ROWS_MAX, FEATURES_MAX, 0, 0, Options().top_r, Options().beam_width)
 ROWS = [{"indices": [3, 17], "values": [0.5, 1]}, {"indices": [], "values": []}]
 BEFORE = b"before"
-
-
-def featurizer_of(norm: str = "none") -> Featurizer:
-    return load_featurizer({"kind": "raw", "norm": norm}, {}, N_FEATURES)
 
 
 def assert_the_same(body: bytes, n_json: int | None = None, norm: str = "none") -> bool:
@@ -47,9 +42,7 @@ def assert_the_same(body: bytes, n_json: int | None = None, norm: str = "none") 
     rows, asked, number = found
     query = parse_infer(body, None if n_json is None else str(n_json), LIMITS)
     assert query.csr is not None
-    for mine, expected in zip(rows[:3], featurizer_of(norm).transform_csr(*query.csr)[:3], strict=True):
-        assert mine.dtype == expected.dtype
-        assert mine.tobytes() == expected.tobytes()
+    assert_same_bits(rows, featurizer_of(norm).transform_csr(*query.csr))
     options = query.options
     assert (asked.n_rows, asked.top_r, asked.beam_width) == (query.n_rows, options.top_r, options.beam_width)
     assert bool(asked.is_exact) == options.exact
@@ -69,14 +62,6 @@ def assert_the_same(body: bytes, n_json: int | None = None, norm: str = "none") 
     return True
 
 
-numbers = st.one_of(
-    st.floats(width=32, allow_nan=False, allow_infinity=False).map(lambda x: float(str(np.float32(x)))),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.integers(-100, 100),
-)
-instances = st.lists(st.tuples(st.integers(0, N_FEATURES), numbers), max_size=8).map(
-    lambda pairs: {"indices": [i for i, _ in pairs], "values": [v for _, v in pairs]}
-)
 binary_or_not = st.fixed_dictionaries({}, optional={"binary_data": st.sampled_from([True, False, None])})
 outputs = st.lists(
     st.fixed_dictionaries(
@@ -154,15 +139,7 @@ def test_changed_bodies_are_never_taken_for_others(data: st.DataObject) -> None:
     n_json: int | None = int(headers[HEADER])
     if data.draw(st.booleans()):
         body, n_json = json.dumps(request, separators=(",", ":")).encode(), None
-    alphabet = st.sampled_from([bytes([c]) for c in b'0123456789.,-+eE[]{}" :\n\tx\xff\x00tbif'])
-    for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(body)))
-        cut = data.draw(st.integers(0, 2))
-        letter = data.draw(alphabet)
-        changed = body[:at] + letter + body[at + cut :]
-        if n_json is not None and at < n_json:
-            n_json = max(0, n_json + len(changed) - len(body))
-        body = changed
+    body, n_json = changed(data, body, n_json, b'0123456789.,-+eE[]{}" :\n\tx\xff\x00tbif')
     try:
         parse_infer(body, None if n_json is None else str(n_json), LIMITS)
     except BadInput:

@@ -11,21 +11,14 @@ from hypothesis import strategies as st
 
 from service.base.errors import BadInput
 from service.base.settings import Limits
-from service.features import Featurizer, load_featurizer, parameters_of
-from service.features.chars import fit_chars
-from service.features.hashing import HashingFeaturizer
-from service.features.parameters import (
-    CharsParameters,
-    HashingParameters,
-    TfidfParameters,
-    WordsCharsParameters,
-)
+from service.features import Featurizer, fit_featurizer, load_featurizer, parameters_of
 from service.features.request_bodies import BodyForms, RequestBodies
-from service.features.tfidf import fit_tfidf
 from service.kernels.text.texts import TEXTS
 from service.serving.parse import parse_body
 from service.serving.rows import to_rows
 from service.serving.schemas.predict import Options, PredictRequest
+from tests.datasets_helpers import assert_same_bits, texts_alone
+from tests.oip_requests import changed
 from tests.real_texts import TEXTS as REAL_TEXTS
 
 BYTES_MAX, CHARACTERS_MAX = 60, 90
@@ -55,13 +48,7 @@ def fitted(config: dict[str, Any]) -> Featurizer:
         "Äpfel Straße ΌΣΟΣ 北京大学 naïve café éléphant déjà vu 😀 emoji",
         "İstanbul e\u0301t debug",
     ]
-    parameters = parameters_of(config)
-    if isinstance(parameters, HashingParameters):
-        return HashingFeaturizer(parameters)
-    if isinstance(parameters, CharsParameters | WordsCharsParameters):
-        return fit_chars(texts, parameters)
-    assert isinstance(parameters, TfidfParameters)
-    return fit_tfidf(texts, parameters)[0]
+    return fit_featurizer(texts_alone(texts), parameters_of(config))[0]
 
 
 def is_the_same(body: bytes, kind: str, before: bytes = b"before") -> bool:
@@ -76,11 +63,8 @@ def is_the_same(body: bytes, kind: str, before: bytes = b"before") -> bool:
         query = parse_body(body, PredictRequest, LIMITS)
     except BadInput as error:
         raise AssertionError(f"{body!r} was taken") from error
-    assert (asked.top_r, asked.beam_width, bool(asked.is_exact)) == (
-        query.top_r,
-        query.beam_width,
-        query.exact,
-    )
+    options = query.top_r, query.beam_width, query.exact
+    assert (asked.top_r, asked.beam_width, bool(asked.is_exact)) == options
     if asked.n_values != TEXTS:
         return True
     expected = to_rows(query.instances, featurizer)
@@ -90,9 +74,7 @@ def is_the_same(body: bytes, kind: str, before: bytes = b"before") -> bool:
         return False
     rows, finally_asked, _ = found
     assert finally_asked.n_values == len(expected.indices)
-    for mine, theirs in zip(rows[:3], expected[:3], strict=True):
-        assert mine.dtype == theirs.dtype
-        assert mine.tobytes() == theirs.tobytes()
+    assert_same_bits(rows, expected)
     return True
 
 
@@ -128,13 +110,8 @@ PLAIN = '{"instances":[{"text":"Caf\\u00e9 \\"editor\\" é😀"},{"text":"debug\
 @settings(max_examples=400)
 @given(st.data())
 def test_changed_bodies_are_never_taken_for_others(data: st.DataObject) -> None:
-    body = PLAIN
-    alphabet = st.sampled_from(
-        [bytes([c]) for c in b'0d8D\\"u{}[]:, \n\x00\x1f\x7f\x80\xbf\xc0\xc3\xe0\xed\xa0\xf0\xf4\x90\xff']
-    )
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(body)))
-        body = body[:at] + data.draw(alphabet) + body[at + data.draw(st.integers(0, 2)) :]
+    letters = b'0d8D\\"u{}[]:, \n\x00\x1f\x7f\x80\xbf\xc0\xc3\xe0\xed\xa0\xf0\xf4\x90\xff'
+    body, _ = changed(data, PLAIN, None, letters)
     is_the_same(body, data.draw(st.sampled_from(["words", "chars"])))
 
 

@@ -11,12 +11,11 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from model_store.names import NAME_BYTES_MAX, name_of
 from service.base.errors import BadData, BadParameter
-from service.base.rows import SparseRows
 from service.features import load_featurizer
 from service.features.characters import BLOCK_TEXTS
 from service.features.parameters import TfidfParameters
 from service.features.tfidf import TfidfFeaturizer, fit_tfidf
-from tests.datasets_helpers import check_sparse
+from tests.datasets_helpers import assert_same_rows
 from tests.real_texts import TEXTS, TEXTS_UNSEEN
 
 NASTY = [
@@ -54,22 +53,13 @@ def oracle(parameters: TfidfParameters, texts: Sequence[str]) -> tuple[TfidfVect
     return vectorizer, vectorizer.fit_transform(texts)
 
 
-def assert_same(rows: SparseRows, expected: Any) -> None:
-    check_sparse(rows)
-    expected.sort_indices()
-    assert expected.shape == (rows.n_rows, rows.n_features)
-    assert np.array_equal(rows.indptr, expected.indptr)
-    assert np.array_equal(rows.indices, expected.indices)
-    np.testing.assert_allclose(rows.values, expected.data, rtol=1e-6)
-
-
 def check(parameters: TfidfParameters, texts: Sequence[str], unseen: Sequence[str]) -> TfidfFeaturizer:
     vectorizer, expected = oracle(parameters, texts)
     featurizer, rows = fit_tfidf(texts, parameters)
-    assert_same(rows, expected)
+    assert_same_rows(rows, expected)
     names = [name_of(featurizer.names, i) for i in range(featurizer.n_features)]
     assert names == vectorizer.get_feature_names_out().tolist()
-    assert_same(featurizer.transform_texts(unseen), vectorizer.transform(unseen))
+    assert_same_rows(featurizer.transform_texts(unseen), vectorizer.transform(unseen))
     again = featurizer.transform_texts(texts)
     assert all(np.array_equal(a, b) for a, b in zip(again[:3], rows[:3], strict=True))
     return featurizer

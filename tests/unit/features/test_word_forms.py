@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from model_store.errors import Corrupt
 from model_store.names import name_of
 from service.base.errors import BadData, BadParameter
-from service.base.rows import Dataset, LabelRows
+from service.base.rows import SparseRows
 from service.features import fit_featurizer, load_featurizer, parameters_of
 from service.features.characters import TextReading
 from service.features.languages import LEMMAS, STEMMERS, STOP_LISTS
@@ -22,6 +22,7 @@ from service.features.parameters import TfidfParameters
 from service.features.word_forms import WORD_BYTES_MAX, WordForms, forms_of_list
 from service.features.words import split_words
 from tests.conftest import together
+from tests.datasets_helpers import assert_same_rows, texts_alone
 from tests.oracles.text_tokens import word_runs
 from tests.real_texts import TEXTS, TEXTS_UNSEEN
 
@@ -33,22 +34,17 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def dataset(texts: list[str]) -> Dataset:
-    labels = LabelRows(np.zeros(len(texts) + 1, np.int64), np.empty(0, np.int32), 1)
-    return Dataset("texts", "0" * 64, len(texts), labels, np.zeros(len(texts), np.int32), texts=texts)
+def fitted(texts: list[str], kind: str = "tfidf", **given: Any) -> tuple[Any, SparseRows]:
+    return fit_featurizer(texts_alone(texts), parameters_of({"kind": kind, **given}))
 
 
-def words_of(forms: WordForms, text: str, unicode: bool = True) -> list[tuple[str, bool]]:
+def words_of(forms: WordForms, text: str) -> list[tuple[str, bool]]:
     """The forms of a text's words, and whether each touches the one before."""
-    words = forms.of(split_words([text], TextReading(True, unicode, False)))
-    data = words.utf8.tobytes().decode()
-    assert data.encode() == words.utf8.tobytes()
-    starts, ends = words.start.tolist(), words.end.tolist()
-    raw = words.utf8.tobytes()
-    return [
-        (raw[a:b].decode(), i > 0 and a == ends[i - 1])
-        for i, (a, b) in enumerate(zip(starts, ends, strict=True))
-    ]
+    words = forms.of(split_words([text], TextReading(True, True, False)))
+    raw, starts, ends = words.utf8.tobytes(), words.start.tolist(), words.end.tolist()
+    assert raw.decode().encode() == raw
+    touches = [i > 0 and start == ends[i - 1] for i, start in enumerate(starts)]
+    return [(raw[a:b].decode(), near) for a, b, near in zip(starts, ends, touches, strict=True)]
 
 
 ALPHABET = ["the", "cats", "running", "a", "ja", "北京", "大", "ไม่", "ดี", "café", "x1", "of"]
@@ -97,33 +93,17 @@ def test_stop_words_are_left_out_as_scikit_learn_does(ngrams: tuple[int, int], t
     stops = ["the", "of", "and", "library", "for"]
     file = tmp_path / "stops.txt"
     file.write_text("\n".join(stops))
-    parameters = parameters_of(
-        {
-            "kind": "tfidf",
-            "stop_words": str(file),
-            "unicode": False,
-            "clean": False,
-            "ngram_min": ngrams[0],
-            "ngram_max": ngrams[1],
-        }
-    )
     vectorizer = TfidfVectorizer(stop_words=stops, ngram_range=ngrams, sublinear_tf=True)
-    expected = vectorizer.fit_transform(TEXTS[:300])
-    featurizer, rows = fit_featurizer(dataset(TEXTS[:300]), parameters)
-    for found, wanted in (
-        (rows, expected),
-        (featurizer.transform_texts(TEXTS_UNSEEN), vectorizer.transform(TEXTS_UNSEEN)),
-    ):
-        wanted.sort_indices()
-        assert np.array_equal(found.indptr, wanted.indptr) and np.array_equal(found.indices, wanted.indices)
-        np.testing.assert_allclose(found.values, wanted.data, rtol=2e-6)
+    chosen = {"unicode": False, "clean": False, "ngram_min": ngrams[0], "ngram_max": ngrams[1]}
+    featurizer, rows = fitted(TEXTS[:300], stop_words=str(file), **chosen)
+    assert_same_rows(rows, vectorizer.fit_transform(TEXTS[:300]), 2e-6)
+    unseen = featurizer.transform_texts(TEXTS_UNSEEN)
+    assert_same_rows(unseen, vectorizer.transform(TEXTS_UNSEEN), 2e-6)
     config = featurizer.config()
     assert config["stop_words"] == "stops.txt"
     file.unlink()  # the version has the words
     loaded = load_featurizer(config, featurizer.arrays(), featurizer.n_features)
-    assert np.array_equal(
-        loaded.transform_texts(TEXTS_UNSEEN).values, featurizer.transform_texts(TEXTS_UNSEEN).values
-    )
+    assert np.array_equal(loaded.transform_texts(TEXTS_UNSEEN).values, unseen.values)
 
 
 def libraries() -> None:
@@ -136,8 +116,8 @@ def libraries() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_loaded_version_reads_texts_as_training_did(kind: str, chosen: dict[str, str]) -> None:
     libraries()
-    parameters = parameters_of({"kind": kind, **KINDS[kind], **chosen, "ngram_max": 2})
-    featurizer, rows = fit_featurizer(dataset(TEXTS[:200]), parameters)
+    given = {**KINDS[kind], "ngram_max": 2}
+    featurizer, rows = fitted(TEXTS[:200], kind, **given, **chosen)
     config, arrays = featurizer.config(), featurizer.arrays()
     loaded = load_featurizer(config, arrays, featurizer.n_features)
     for texts, expected in (
@@ -149,9 +129,7 @@ def test_a_loaded_version_reads_texts_as_training_did(kind: str, chosen: dict[st
         assert all(np.array_equal(a, b) for a, b in zip(again[:3], expected[:3], strict=True))
         assert np.array_equal(np.concatenate([row.indices for row in one_by_one]), again.indices)
         assert np.array_equal(np.concatenate([row.values for row in one_by_one]), again.values)
-    plain, _ = fit_featurizer(
-        dataset(TEXTS[:200]), parameters_of({"kind": kind, **KINDS[kind], "ngram_max": 2})
-    )
+    plain, _ = fitted(TEXTS[:200], kind, **given)
     assert not np.array_equal(plain.transform_texts(TEXTS[:200]).indices, rows.indices)
 
 
@@ -162,17 +140,14 @@ def test_inflected_words_are_one_feature() -> None:
         ({"lemmas": "de"}, ["Häuser", "des Hauses"], "haus"),
         ({"stem": "en"}, ["libraries", "a library"], "librari"),
     ):
-        featurizer, rows = fit_featurizer(
-            dataset(texts), parameters_of({"kind": "tfidf", "stop_words": "de", **chosen})
-        )
-        names = [name_of(featurizer.names, i) for i in range(featurizer.n_features)]  # type: ignore[attr-defined]
-        assert names == [word]
+        featurizer, rows = fitted(texts, stop_words="de", **chosen)
+        assert [name_of(featurizer.names, i) for i in range(featurizer.n_features)] == [word]
         assert rows.indices.tolist() == [0, 0]
 
 
 def test_many_threads_read_the_same() -> None:
     libraries()
-    featurizer, _ = fit_featurizer(dataset(TEXTS[:200]), parameters_of({"kind": "tfidf", "stem": "de"}))
+    featurizer, _ = fitted(TEXTS[:200], stem="de")
     expected = [featurizer.transform_texts([text]).indices for text in TEXTS_UNSEEN]
     fresh = load_featurizer(featurizer.config(), featurizer.arrays(), featurizer.n_features)
 
@@ -219,15 +194,13 @@ def test_a_language_that_is_not_there_is_refused(chosen: dict[str, Any], words: 
 )
 def test_without_the_library_it_is_named(monkeypatch: pytest.MonkeyPatch, option: str, module: str) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    words = (
-        rf"features\.{option}: expected {module.replace('_', '-')} to be installed, found none: pip install"
-    )
-    with pytest.raises(BadParameter, match=words):
-        fit_featurizer(dataset(["some text"]), parameters_of({"kind": "tfidf", option: "en"}))
+    expected = rf"features\.{option}: expected {module.replace('_', '-')} to be installed"
+    with pytest.raises(BadParameter, match=f"{expected}, found none: pip install"):
+        fitted(["some text"], **{option: "en"})
 
 
 def test_a_version_is_not_opened_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    featurizer, _ = fit_featurizer(dataset(["some text"]), parameters_of({"kind": "tfidf"}))
+    featurizer, _ = fitted(["some text"])
     config = {**featurizer.config(), "stem": "en"}
     monkeypatch.setitem(sys.modules, "snowballstemmer", None)
     with pytest.raises(BadParameter, match=r"features\.stem: expected snowballstemmer to be installed"):
@@ -235,7 +208,7 @@ def test_a_version_is_not_opened_without_its_library(monkeypatch: pytest.MonkeyP
 
 
 def test_a_version_without_its_stop_words_is_corrupt() -> None:
-    featurizer, _ = fit_featurizer(dataset(["some text"]), parameters_of({"kind": "tfidf"}))
+    featurizer, _ = fitted(["some text"])
     config = {**featurizer.config(), "stop_words": "en"}
     with pytest.raises(Corrupt, match="features/stops"):
         load_featurizer(config, featurizer.arrays(), featurizer.n_features)
@@ -255,4 +228,4 @@ def test_a_file_that_is_no_list_is_refused(tmp_path: Path, content: bytes | None
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(BadData, match=words):
-        fit_featurizer(dataset(["some text"]), parameters_of({"kind": "tfidf", "stop_words": str(file)}))
+        fitted(["some text"], stop_words=str(file))

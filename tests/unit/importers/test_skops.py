@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from service.base.errors import BadModel
 from service.importers import skops
 from service.importers.registry import featurizer_of
 from service.importers.vectorizer import read_vectorizer
-from tests.datasets_helpers import check_sparse
+from tests.datasets_helpers import assert_same_rows
 from tests.skops_files import FOLDER, REFUSED, TAKEN, TEXTS
 
 UNSEEN = ["", "the coins and the ships of the league", "Stamps! a port, STAMPS naïve", "nothing known"]
@@ -28,13 +27,8 @@ UNSEEN = ["", "the coins and the ships of the league", "Stamps! a port, STAMPS n
 def test_the_same_texts_make_the_same_rows(name: str) -> None:
     vectorizer = TAKEN[name]().fit(TEXTS)
     featurizer = featurizer_of(read_vectorizer(FOLDER / f"{name}.skops"), "none")
-    rows = featurizer.transform_texts([*TEXTS, *UNSEEN])
-    expected = sp.csr_matrix(vectorizer.transform([*TEXTS, *UNSEEN]))
-    expected.sort_indices()
-    check_sparse(rows)
-    assert rows.n_features == expected.shape[1]
-    assert np.array_equal(rows.indptr, expected.indptr) and np.array_equal(rows.indices, expected.indices)
-    np.testing.assert_allclose(rows.values, expected.data, rtol=2e-6)
+    texts = [*TEXTS, *UNSEEN]
+    assert_same_rows(featurizer.transform_texts(texts), vectorizer.transform(texts), 2e-6)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -43,6 +37,9 @@ def test_vectorizers_that_we_do_not_have_are_refused(name: str) -> None:
     with pytest.raises(BadModel, match=re.escape(REFUSED[name][1])) as told:
         read_vectorizer(file)
     assert str(told.value).startswith(str(file))
+
+
+Change = Callable[[dict[str, Any]], Any]
 
 
 def members_of(name: str) -> dict[str, bytes]:
@@ -57,9 +54,9 @@ def packed(path: Path, members: dict[str, bytes]) -> Path:
     return path
 
 
-def changed(path: Path, change: Callable[[dict[str, Any]], None], name: str = "plain") -> Path:
+def changed(path: Path, change: Change) -> Path:
     """Write a file of skops whose schema was changed."""
-    members = members_of(name)
+    members = members_of("plain")
     schema = json.loads(members["schema.json"])
     change(schema)
     return packed(path, {**members, "schema.json": json.dumps(schema).encode()})
@@ -75,51 +72,53 @@ def called(module: str, name: str) -> dict[str, Any]:
     return {"__class__": name, "__module__": module, "__loader__": "ConstructorFromReduceNode", "content": []}
 
 
-CHANGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+def root(**new: Any) -> Change:
+    return lambda schema: schema.update(new)
+
+
+def field(name: str, **new: Any) -> Change:
+    return lambda schema: fields(schema)[name].update(new)
+
+
+def idf(change: Callable[[dict[str, Any]], Any]) -> Change:
+    """A change of the fields of the transformer."""
+    return lambda schema: change(fields(schema)["_tfidf"]["content"]["content"])
+
+
+CALL = called("antigravity", "fly")
+HASHING = "found ObjectNode of sklearn.feature_extraction.text.HashingVectorizer"
+CHANGES: dict[str, tuple[Change, str]] = {
     "another class": (
-        lambda schema: schema.update({"__class__": "HashingVectorizer"}),
-        "the root to be ObjectNode of a type that is read, found ObjectNode of "
-        "sklearn.feature_extraction.text.HashingVectorizer",
+        root(__class__="HashingVectorizer"),
+        f"the root to be ObjectNode of a type that is read, {HASHING}",
     ),
     "a transformer": (
-        lambda schema: schema.update(
-            {"__class__": "TfidfTransformer", "content": fields(schema)["_tfidf"]["content"]}
-        ),
+        lambda schema: schema.update(fields(schema)["_tfidf"]),
         "a vectorizer that was fitted, found no vocabulary_",
     ),
     "a module of another": (
-        lambda schema: schema.update({"__module__": "antigravity"}),
+        root(__module__="antigravity"),
         "found ObjectNode of antigravity.TfidfVectorizer",
     ),
     "a call": (
-        lambda schema: fields(schema).update({"analyzer": called("antigravity", "fly")}),
+        lambda schema: fields(schema).update({"analyzer": CALL}),
         "analyzer to be JsonNode of a type that is read, found ConstructorFromReduceNode of antigravity.fly",
     ),
     "a call in the vocabulary": (
-        lambda schema: fields(schema)["vocabulary_"]["content"].update(
-            {"coins": called("antigravity", "fly")}
-        ),
+        lambda schema: fields(schema)["vocabulary_"]["content"].update({"coins": CALL}),
         "vocabulary_ to be JsonNode",
     ),
-    "a later protocol": (lambda schema: schema.update({"protocol": 3}), "a protocol from 0 to 2"),
+    "a later protocol": (root(protocol=3), "a protocol from 0 to 2"),
     "no protocol": (lambda schema: schema.pop("protocol"), "a protocol from 0 to 2"),
     "no vocabulary": (lambda schema: fields(schema).pop("vocabulary_"), "no vocabulary_"),
-    "no fields": (
-        lambda schema: schema.update({"content": []}),
-        "content of the root to be a dict, found an array of 0",
-    ),
+    "no fields": (root(content=[]), "content of the root to be a dict, found an array of 0"),
     "a file elsewhere": (
-        lambda schema: fields(schema)["_tfidf"]["content"]["content"]["idf_"].update(
-            {"file": "../../etc/passwd"}
-        ),
+        idf(lambda inner: inner["idf_"].update({"file": "../../etc/passwd"})),
         "../../etc/passwd in the archive, found none",
     ),
-    "no file": (
-        lambda schema: fields(schema)["_tfidf"]["content"]["content"]["idf_"].pop("file"),
-        "file of idf_ to be a str",
-    ),
+    "no file": (idf(lambda inner: inner["idf_"].pop("file")), "file of idf_ to be a str"),
     "weights of another release": (
-        lambda schema: fields(schema)["_tfidf"]["content"]["content"].pop("idf_"),
+        idf(lambda inner: inner.pop("idf_")),
         "idf_, as scikit-learn 1.5 and newer write it",
     ),
     "no transformer": (lambda schema: fields(schema).pop("_tfidf"), "_tfidf to be a node, found null"),
@@ -129,18 +128,9 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
         ),
         "stop_words to be JsonNode",
     ),
-    "text that is no JSON": (
-        lambda schema: fields(schema)["norm"].update({"content": "l2"}),
-        "norm to be JSON",
-    ),
-    "JSON within JSON": (
-        lambda schema: fields(schema)["norm"].update({"content": '["l2"]'}),
-        "norm to be a text, number, truth value or null",
-    ),
-    "an option of another value": (
-        lambda schema: fields(schema)["binary"].update({"content": "true"}),
-        "params.binary to be false, found true",
-    ),
+    "text that is no JSON": (field("norm", content="l2"), "norm to be JSON"),
+    "JSON within JSON": (field("norm", content='["l2"]'), "norm to be a text, number, truth value or null"),
+    "an option of another value": (field("binary", content="true"), "params.binary to be false, found true"),
 }
 
 

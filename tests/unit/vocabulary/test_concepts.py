@@ -39,11 +39,8 @@ def links_of(concepts: Concepts, kind: str) -> dict[str, list[str]]:
     ptr, ids = getattr(concepts, kind)
     names = [uri.removeprefix("http://x/") for uri in concepts.keys]
     assert len(ptr) == len(names) + 1
-    return {
-        name: [names[other] for other in ids[ptr[i] : ptr[i + 1]]]
-        for i, name in enumerate(names)
-        if ptr[i] < ptr[i + 1]
-    }
+    found = {name: [names[other] for other in ids[ptr[i] : ptr[i + 1]]] for i, name in enumerate(names)}
+    return {name: others for name, others in found.items() if others}
 
 
 def test_names_of_a_language_are_read_by_their_kinds_and_deprecated_concepts_are_left_out(
@@ -53,16 +50,9 @@ def test_names_of_a_language_are_read_by_their_kinds_and_deprecated_concepts_are
     concepts = read(tmp_path, TURTLE, language="fi")
     assert sorted(uri.removeprefix("http://x/") for uri in concepts.keys) == ["animal", "cat", "dog", "kept"]
     assert concepts.retired == {"http://x/old"}
-    assert names_of(concepts) == [
-        ("animal", 0, "eläin"),
-        ("animal", 1, "elukka"),
-        ("animal", 2, "elain"),
-        ("cat", 0, "kissa"),
-        ("cat", 1, "mirri"),
-        ("dog", 0, "koira"),
-        ("dog", 1, "hurtta"),
-        ("dog", 2, "koirra"),
-    ]
+    expected = [("animal", 0, "eläin"), ("animal", 1, "elukka"), ("animal", 2, "elain"), ("cat", 0, "kissa")]
+    expected += [("cat", 1, "mirri"), ("dog", 0, "koira"), ("dog", 1, "hurtta"), ("dog", 2, "koirra")]
+    assert names_of(concepts) == expected
     assert links_of(concepts, "broader") == {"dog": ["animal"], "animal": ["dog"]}
     assert links_of(concepts, "related") == {"animal": ["cat"], "cat": ["animal"]}
     assert ("dog", 1, "hound") in names_of(read(tmp_path, TURTLE))

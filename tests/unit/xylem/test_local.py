@@ -129,7 +129,7 @@ MATRIX = scipy.sparse.csr_matrix(np.eye(2))
         (["a\ud800"], [["x"]], "row 0: expected text that UTF-8 has bytes for, found a lone surrogate"),
         ([{"a": float("nan")}], [["x"]], "row 0: expected a value that is finite .*, found nan"),
         ([{"a": 10**400}], [["x"]], "row 0: expected a value that is finite"),
-        ([{"a": True}], [["x"]], "row 0: expected a number for feature 'a', found a boolean"),
+        ([{"a": True}], [["x"]], "row 0: expected a number for feature 'a', found true"),
         (["a"], "x", "labels: expected a list of labels for each instance, .* found str"),
         (["a"], ["x"], "labels: row 0: expected a list of strings, found str 'x'"),
         (["a"], [[""]], "row 0: label: expected a name of at least one byte"),
