@@ -151,9 +151,9 @@ def create_app(
     document = functools.partial(openapi_document, app, settings.limits, root_path)
     app.openapi = functools.lru_cache(1)(document)  # type: ignore[method-assign]
     app.state.draining, app.state.metrics, app.state.services = draining, parts.metrics, parts
-    routes = [route for router in ROUTERS for route in router.routes]
-    app.router.routes.extend(routes)  # routers that are included try each route twice: 10 to 20 us a request
-    install_handlers(app, routes)
+    for router in ROUTERS:  # routers that are included try each route twice: 10 to 20 us a request
+        app.router.routes.extend(router.routes)
+    install_handlers(app)
     admission = Admission(settings.limits, STREAMS, UPLOADS, draining.is_set)
     if (cors := cors_options(settings)) is not None:
         app.add_middleware(Cors, **cors)

@@ -99,24 +99,12 @@ async def read_body(request: Request, limits: Limits, media: frozenset[bytes] = 
     """
     check_media(request.scope, media)
     if BODY_IS_HERE in request.scope.get("extensions", ()):
-        return await _receive_all(request)  # a timer costs more than to receive what does not wait
+        return await request.body()  # a timer costs more than to receive what does not wait
     try:
         async with asyncio.timeout(limits.body_seconds_max):
-            return await _receive_all(request)
+            return await request.body()
     except TimeoutError:
         raise BodyTimeout(f"expected the whole body within {limits.body_seconds_max:g} seconds") from None
-
-
-async def _receive_all(request: Request) -> bytes:
-    parts = []
-    more = True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(parts)
 
 
 PIECE_BYTES = 1 << 20

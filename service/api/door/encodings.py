@@ -33,21 +33,14 @@ def codings_of(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bool]:
     """
     is_packed = takes = False
     for name, value in headers:
-        if name == b"content-encoding":
-            is_packed = _is_gzip(value, is_packed)
+        if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            if is_packed or value.strip().lower() not in (b"gzip", b"x-gzip"):
+                found = "several" if is_packed else ascii(value.decode("latin-1"))[:100]
+                raise UnsupportedEncoding(f"Content-Encoding: expected gzip or none, found {found}")
+            is_packed = True
         elif name == b"accept-encoding":
             takes = takes or takes_gzip(value)
     return is_packed, takes
-
-
-def _is_gzip(value: bytes, is_packed: bool) -> bool:
-    coding = value.strip().lower()
-    if coding in (b"", b"identity"):
-        return is_packed
-    if coding not in (b"gzip", b"x-gzip") or is_packed:
-        found = ascii(value.decode("latin-1"))[:100] if not is_packed else "several"
-        raise UnsupportedEncoding(f"Content-Encoding: expected gzip or none, found {found}")
-    return True
 
 
 def takes_gzip(value: bytes) -> bool:

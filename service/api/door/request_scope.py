@@ -98,7 +98,6 @@ class RequestScope:
             self._record(method, scope, guard.status, started)
 
     def _record(self, method: str, scope: Scope, status: int, started: int) -> None:
-        """Note an answered request: its figures, its log line, its span."""
         route, code = getattr(scope.get("route"), "path", "none"), scope.get("error_code")
         principal = scope.get("state", {}).get("principal")
         key = None if principal is None else principal.key_id or None
@@ -147,7 +146,9 @@ class BodyGuard:
         self._bytes_max = bytes_max
         self._closing = closing
         self._bytes = 0
-        self._declared = _declared_bytes(scope)
+        headers = dict(scope["headers"])
+        # None: it is left open
+        self._declared = None if b"transfer-encoding" in headers else int(headers.get(b"content-length", 0))
         self._unread = self._declared != 0
         self._linger = False
         self.status = 0
@@ -209,20 +210,6 @@ class BodyGuard:
             pass
 
 
-def _declared_bytes(scope: Scope) -> int | None:
-    """Return the length that the headers say the body has, None when they leave it open."""
-    chunked = False
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            return int(value)
-        chunked = chunked or name == b"transfer-encoding"
-    return None if chunked else 0
-
-
-PATH_CHARACTERS_MAX = 256
-"""Of a target that was read, if any, the problem names so much."""
-
-
 class UnparsedRequests:
     """Makes the last answer of a connection whose bytes are no HTTP, or the head of which is too long."""
 
@@ -240,22 +227,17 @@ class UnparsedRequests:
         n_head_bytes  how long the head was found to be; 0: not too long
         fault         the parser's
         """
-        path = target.partition(b"?")[0][:PATH_CHARACTERS_MAX].decode("latin-1")
+        path = target.partition(b"?")[0][:256].decode("latin-1")
         root_path, request_id = self._root_path, new_request_id()
         scope: Scope = {"path": inner_path(path, root_path), "root_path": root_path, "request_id": request_id}
-        answer = error_response(scope, self._error(n_head_bytes, fault))
-        ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])
-        outcome = self._requests.outcome(ended, is_traced=False)
-        self._requests.record(scope["request_id"], outcome, perf_counter_ns())
-        named = [*answer.raw_headers, (b"x-request-id", scope["request_id"].encode())]
-        return answer.status_code, b"".join([b"%b: %b\r\n" % header for header in named]), bytes(answer.body)
-
-    def _error(self, n_head_bytes: int, fault: BaseException | None) -> BadHead:
         if n_head_bytes:
-            most = self._head_bytes_max
-            return HeadTooLong(
-                f"head: expected at most {most} bytes of a request's target and headers, "
-                f"found {n_head_bytes} or more"
-            )
-        found = f"found: {fault}" if fault is not None else "found bytes that are none"
-        return BadHead(f"expected a request of HTTP/1.1, {found}")
+            expected = f"expected at most {self._head_bytes_max} bytes of a request's target and headers"
+            error: BadHead = HeadTooLong(f"head: {expected}, found {n_head_bytes} or more")
+        else:
+            found = "found bytes that are none" if fault is None else f"found: {fault}"
+            error = BadHead(f"expected a request of HTTP/1.1, {found}")
+        answer = error_response(scope, error)
+        ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])
+        self._requests.end(request_id, ended, perf_counter_ns(), None, StageTimings())
+        named = [*answer.raw_headers, (b"x-request-id", request_id.encode())]
+        return answer.status_code, b"".join([b"%b: %b\r\n" % header for header in named]), bytes(answer.body)
