@@ -160,9 +160,8 @@ def create_app(
     app.add_middleware(RequestScope, admission=admission, requests=requests, cors=cors, root_path=root_path)
     app.state.unparsed_requests = UnparsedRequests(requests, settings.limits.head_bytes_max, root_path)
     dialects: dict[Any, Dialect[Any]] = {predict.predict: PREDICT, oip.infer: TENSORS, predict.score: SCORES}
-    routes = [route for part in (predict, oip) for route in part.router.routes]
-    ends = [(dialects.get(getattr(route, "endpoint", None)), route) for route in routes]
-    short = [(dialect, route) for dialect, route in ends if dialect is not None]
+    routes: list[Any] = [*predict.router.routes, *oip.router.routes]
+    short = [(dialects[route.endpoint], route) for route in routes if route.endpoint in dialects]
     app.state.whole_requests = WholeRequests(short, parts.answering, admission, root_path)
     return app
 
