@@ -246,8 +246,7 @@ class Settings(BaseSettings):
         None, "the directory of data files for jobs and `/v1/admin`; none: they read no files"
     )
     ray_address: str | None = _field(
-        None,
-        "the Ray cluster for trainings with the executor `ray`, `auto` or `HOST:PORT`; not set: none",
+        None, "the Ray cluster for trainings with the executor `ray`, `auto` or `HOST:PORT`; not set: none"
     )
     token_key: SigningKeys | None = _field(
         None, "the key that signs prediction ids, or several, separated by commas"

@@ -47,13 +47,6 @@ Stretch = tuple[tuple[str, ...], Sequence[int]]
 each ended. One that took no time is none."""
 
 
-def _spans(times: NDArray[np.int64]) -> list[Noted]:
-    """Return (stage, began, ended) of each stage of a kernel's call."""
-    at = times.tolist()
-    found = zip((READ, FEATURES, SEARCH, WRITE), at, at[1:], strict=False)
-    return [(stage, began, ended) for stage, began, ended in found if ended > began or stage >= SEARCH]
-
-
 class StageTimings:
     """When the stages of a request began and ended. One thread at a time.
 
@@ -133,7 +126,10 @@ class StageTimes:
 
     def count_times(self, times: NDArray[np.int64]) -> None:
         """Count the stages of a call whose times these are; [N_TIMES]."""
-        self.count_all(_spans(times))
+        at = times.tolist()
+        for stage, began, ended in zip((READ, FEATURES, SEARCH, WRITE), at, at[1:], strict=False):
+            if ended > began or stage >= SEARCH:
+                self.count_one(stage, ended - began)
 
     def figures(self) -> list[tuple[str, list[int], int]]:
         """Return each stage, its counts by bucket, and its nanoseconds, whoever counted them."""

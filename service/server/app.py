@@ -213,12 +213,12 @@ def _services(settings: Settings, requests: RequestLog, draining: threading.Even
         "thresholds": services.threshold_work,
         "admin": services.admin_work,
     }
-    streams, report = {"batch": services.batches, "feedback": services.feeds}, metrics.report
-    report(functools.partial(read_live, live.status, lambda: services.ready))
-    report(functools.partial(read_thresholds, learning.follower))
-    report(functools.partial(read_rows, learning.rows))
-    report(functools.partial(read_streams, streams))
-    report(functools.partial(read_queues, {name: pool.waiting for name, pool in queues.items()}))
+    report = metrics.report
+    report(read_live, live.status, lambda: services.ready)
+    report(read_thresholds, learning.follower)
+    report(read_rows, learning.rows)
+    report(read_streams, {"batch": services.batches, "feedback": services.feeds})
+    report(read_queues, queues)
     return services
 
 

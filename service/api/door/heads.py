@@ -91,9 +91,7 @@ class OwnHeader(NamedTuple):
 
 OWN_HEADERS: dict[bytes, OwnHeader] = {
     b"x-request-id": OwnHeader(
-        rb"[Xx]-[Rr]equest-[Ii][Dd]",
-        _REQUEST_ID,
-        lambda ids: next(filter(_IS_REQUEST_ID, ids), None),
+        rb"[Xx]-[Rr]equest-[Ii][Dd]", _REQUEST_ID, lambda ids: next(filter(_IS_REQUEST_ID, ids), None)
     ),
     b"traceparent": OwnHeader(
         rb"[Tt]raceparent",
@@ -107,9 +105,7 @@ OWN_HEADERS: dict[bytes, OwnHeader] = {
         lambda states: b",".join(states)[: TRACESTATE_MAX + 1],
     ),
     KEY_HEADER.encode(): OwnHeader(
-        rb"(?i:%b)" % KEY_HEADER.encode(),
-        rb"[!-~]{1,256}",
-        lambda keys: keys[0].strip() or None,
+        rb"(?i:%b)" % KEY_HEADER.encode(), rb"[!-~]{1,256}", lambda keys: keys[0].strip() or None
     ),
 }
 """By their names in small letters, in the order of RequestHeaders: a new one is added here."""

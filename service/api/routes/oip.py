@@ -66,15 +66,7 @@ async def infer(request: Request, services: Wired) -> Response:
     return await reply_in(TENSORS, request, services)
 
 
-@of_version(
-    about_router,
-    "GET",
-    "",
-    "Tensors of",
-    {},
-    root="/v2",
-    response_model=ModelMetadata,
-)
+@of_version(about_router, "GET", "", "Tensors of", {}, root="/v2", response_model=ModelMetadata)
 async def model_metadata(request: Request, services: Wired) -> Response:
     """The tensors that a model takes (text, or the three of sparse rows), and those of its answer's."""
     served = await find_served(request, services.live)
@@ -97,15 +89,7 @@ def _tensor(name: str, datatype: str, n_dimensions: int) -> TensorMetadata:
     return {"name": name, "datatype": datatype, "shape": [-1] * n_dimensions}
 
 
-@of_version(
-    about_router,
-    "GET",
-    "ready",
-    "Readiness of",
-    {},
-    root="/v2",
-    response_model=ModelReady,
-)
+@of_version(about_router, "GET", "ready", "Readiness of", {}, root="/v2", response_model=ModelReady)
 async def model_ready(request: Request, services: Wired) -> Response:
     """Opens the version if it is not open. A problem says why it cannot answer."""
     served = await find_served(request, services.live)
