@@ -72,15 +72,6 @@ STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedb
 UPLOADS = re.compile(r"/v1/admin/(data/.+|models/[^/]+/archive)")
 """Paths whose bodies go to the disk as they come: they have limits of their own."""
 
-THRESHOLD_THREADS = 2
-"""Threads that wait for the database to show or change thresholds."""
-
-ADMIN_THREADS = 4
-"""Threads that wait for the database or the store for admins."""
-
-ARCHIVE_THREADS = 2
-"""Threads that read archives and write them, piece by piece."""
-
 ROUTERS = (
     *(part.router for part in (predict, feedback, oip, annif, thresholds, labels, models, health)),
     pages.docs_router,
@@ -167,7 +158,6 @@ def create_app(
 
 
 def _services(settings: Settings, requests: RequestLog, draining: threading.Event) -> Services:
-    """Return the parts of an app."""
     limits, metrics = settings.limits, requests.metrics
     store, learning = Store(settings.store), OnlineLearning(settings)
     database = learning.database
@@ -198,10 +188,10 @@ def _services(settings: Settings, requests: RequestLog, draining: threading.Even
         shadows,
         Answering(live, ring, shadows, requests, limits),
         pool(limits.threads_max),
-        pool(THRESHOLD_THREADS, calls="calls about thresholds"),
-        pool(ADMIN_THREADS, calls="calls of admins"),
+        pool(2, calls="calls about thresholds"),
+        pool(4, calls="calls of admins"),
         ThreadPoolExecutor(limits.threads_max, thread_name_prefix="xylem-batch"),
-        ThreadPoolExecutor(ARCHIVE_THREADS, thread_name_prefix="xylem-archives"),
+        ThreadPoolExecutor(2, thread_name_prefix="xylem-archives"),
         asyncio.Semaphore(limits.event_streams_max),
         Streams(limits),
         Streams(limits),

@@ -36,7 +36,6 @@ from service.registry.remote import RemoteStore
 from service.server.app import create_app
 from service.traces.switch import are_on
 
-BACKLOG = 2048
 RESTART_SECONDS = 1.0
 """A worker that died is started again after this pause, so that one that cannot live costs little."""
 
@@ -69,7 +68,7 @@ def run(settings: Settings) -> None:
     host, port = settings.host, settings.port
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        listener = socket.create_server(address[:2], family=family, backlog=2048)
     except OSError as error:
         raise Unavailable(f"{host}:{port}: expected an address to listen on, found: {error}") from None
     shown, port = listener.getsockname()[:2]

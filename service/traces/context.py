@@ -20,9 +20,6 @@ TRACE_ID, SPAN_ID = slice(3, 35), slice(36, 52)
 """Where a right `traceparent` has the hexadecimal digits of the ids."""
 
 ID_BITS = 64
-ID_DIGITS = ID_BITS // 4
-"""Hexadecimal digits of a span's id. A trace's has twice as many."""
-
 _ALWAYS = 1 << ID_BITS
 _SAMPLERS = {
     "always_on": (_ALWAYS, False),
@@ -65,7 +62,7 @@ class Sampling(NamedTuple):
 
     def samples(self, parent: str) -> bool:
         """Return whether a trace is sampled that another process has begun, with this `traceparent`."""
-        return is_sampled(parent) if self.follows else int(parent[TRACE_ID][ID_DIGITS:], 16) < self.bound
+        return is_sampled(parent) if self.follows else int(parent[TRACE_ID][-ID_BITS // 4 :], 16) < self.bound
 
 
 def new_id() -> int:

@@ -139,19 +139,16 @@ class OtlpSender:
 
 def queue_limits(environment: Mapping[str, str]) -> QueueLimits:
     """Return what OTEL_BSP_... say of the queue. Raises BadParameter."""
-    size, milliseconds, batch = (
-        _whole(environment, f"OTEL_BSP_{name}", default)
-        for name, default in (
-            ("MAX_QUEUE_SIZE", 2048),
-            ("SCHEDULE_DELAY", 5000),
-            ("MAX_EXPORT_BATCH_SIZE", 512),
-        )
-    )
+    found = []
+    for name, default in (
+        ("MAX_QUEUE_SIZE", "2048"),
+        ("SCHEDULE_DELAY", "5000"),
+        ("MAX_EXPORT_BATCH_SIZE", "512"),
+    ):
+        said = environment.get(f"OTEL_BSP_{name}", "").strip() or default
+        if not said.isascii() or not said.isdigit() or not 0 < int(said[:10]) <= WHOLE_MAX:
+            expected = f"expected a whole number from 1 to {WHOLE_MAX}"
+            raise BadParameter(f"OTEL_BSP_{name}: {expected}, found {said[:100]!r}")
+        found.append(int(said[:10]))
+    size, milliseconds, batch = found
     return QueueLimits(size, milliseconds / 1000, min(batch, size))
-
-
-def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
-    said = environment.get(name, "").strip() or str(default)
-    if not said.isascii() or not said.isdigit() or not 0 < int(said[:10]) <= WHOLE_MAX:
-        raise BadParameter(f"{name}: expected a whole number from 1 to {WHOLE_MAX}, found {said[:100]!r}")
-    return int(said[:10])

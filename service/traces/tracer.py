@@ -104,19 +104,14 @@ class Tracer:
                 return Trace(unsampled[TRACE_ID], 0, unsampled)
             parent = parse_traceparent(traceparent)
             if parent is not None:
-                return self._continue(parent, tracestate)
+                if not self._sampling.samples(parent):
+                    return Trace(parent[TRACE_ID], 0, parent)
+                state = b"" if tracestate is None or len(tracestate) > TRACESTATE_MAX else tracestate
+                return Trace(parent[TRACE_ID], new_id(), parent, state.decode("latin-1"))
         if random() >= self._share:
             return None
         low = getrandbits(ID_BITS) * self._sampling.bound >> ID_BITS
         return Trace(f"{new_id():016x}{low:016x}", new_id())
-
-    def _continue(self, parent: str, tracestate: bytes | None) -> Trace:
-        trace_id = parent[TRACE_ID]
-        if not self._sampling.samples(parent):
-            return Trace(trace_id, 0, parent)
-        if tracestate is None or len(tracestate) > TRACESTATE_MAX:
-            return Trace(trace_id, new_id(), parent)
-        return Trace(trace_id, new_id(), parent, tracestate.decode("latin-1"))
 
     def end(self, trace: Trace, shape: SpanShape, began: int, stretches: Sequence[Stretch]) -> None:
         """Hand on a span that ends now, with its parts, if it is sampled; as `EndedTrace` has it."""

@@ -46,9 +46,6 @@ from service.serving.served import LiveServed, ServedVersion
 from service.serving.shadows import ShadowCopy, Shadows
 from service.serving.split import ChosenVersion, LiveSplit
 
-HEADS_KEPT = 4096
-"""Heads that are remembered. Those of one client differ by their content-length."""
-
 _SHORT_BYTES = 8 * SHORT_ITEMS
 """Bytes of a body up to which it is read here: what is longer hardly takes short."""
 
@@ -148,7 +145,7 @@ class WholeRequests:
         if template is None or head is None:
             return
         n_bytes = len(message) - message.index(HEAD_END) - len(HEAD_END)
-        if len(self._heads) >= HEADS_KEPT:
+        if len(self._heads) >= 4096:  # those of one client differ by their content-length
             self._heads.clear()
             self._live.heads.clear()
         key = None if self._is_open else self._answering.ring.key_id(template.authorization)

@@ -80,11 +80,6 @@ def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
     yield labelled(CounterMetricFamily, "xylem_feedback_rows_dropped", says, labels, rows.dropped.items())
 
 
-def read_worker() -> Iterator[Metric]:
-    """Yield that this worker answers: of one that does not, those that do say so."""
-    yield GaugeMetricFamily("xylem_worker_up", "Whether a worker answered this scrape.", value=1)
-
-
 _VERSION = ("model", "version")
 
 disable_created_metrics()  # type: ignore[no-untyped-call]

@@ -22,9 +22,6 @@ _GZIP = 16 + zlib.MAX_WBITS
 PIECE_BYTES = 1 << 16
 """A body is unpacked in pieces of so many bytes at most; others are answered between two."""
 
-_THREAD_BYTES = 1 << 16
-"""A piece of a route's answer that is longer is packed in a thread."""
-
 
 def codings_of(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bool]:
     """Return whether a request's body is packed, and whether its answer may be, as its headers say.
@@ -108,7 +105,7 @@ class PackedAnswer(GZipResponder):
     """An app whose answers from PACKED_FROM bytes on are packed; streams piece by piece, as they are sent."""
 
     def __init__(self, app: ASGIApp) -> None:
-        super().__init__(app, PACKED_FROM, _LEVEL, thread_minimum_size=_THREAD_BYTES)
+        super().__init__(app, PACKED_FROM, _LEVEL, thread_minimum_size=1 << 16)
         self._has_parts = False
 
     async def send_with_compression(self, message: Message) -> None:

@@ -12,7 +12,7 @@ from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     Exemplar,
@@ -28,7 +28,7 @@ from prometheus_client.utils import floatToGoString
 
 from model_store.alias import PARTS
 from model_store.version import code_version
-from service.api.door.collectors import Reading, ShadowFigures, labelled, read_stages, read_worker
+from service.api.door.collectors import Reading, ShadowFigures, labelled, read_stages
 from service.api.door.work import WorkPool
 from service.base.stages import StageTimes
 from service.serving.split import LiveStatus, roles_of
@@ -88,7 +88,8 @@ class Metrics:
             collector(registry=self.process)
         self.report(_read_requests, self)
         self.report(read_stages, self.stages)
-        self.report(read_worker)
+        # of a worker that does not answer, those that do say so
+        Gauge("xylem_worker_up", "Whether a worker answered this scrape.", registry=self.registry).set(1)
         self.shadows = ShadowFigures(self.registry, SECONDS)
         self.settle: Callable[[], None] = lambda: None
         """Counts what waits to be counted."""

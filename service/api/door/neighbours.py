@@ -20,7 +20,6 @@ SECONDS_MAX = 1.0
 PAGE_BYTES_MAX = 32 << 20
 """The most bytes of a worker's figures."""
 
-_BACKLOG = 16
 _PLAIN, _OPENMETRICS = b"p", b"o"
 _CREDENTIALS = struct.Struct("3i")
 _LENGTH = struct.Struct(">Q")
@@ -58,7 +57,7 @@ class Neighbours:
         """Answer the others from now on. Without a socket, which is logged, they find it silent."""
         name = self._place.socket_name(self._place.number)
         try:
-            self._server = await asyncio.start_unix_server(self._tell, name, backlog=_BACKLOG)
+            self._server = await asyncio.start_unix_server(self._tell, name, backlog=16)
         except OSError as error:  # no figure is worth a worker
             log(logging.ERROR, "figures_not_shared", error=error)
 

@@ -16,11 +16,6 @@ from service.api.door.request_timings import trace_id_of
 from service.base.errors import AccessRefused, BadInput, XylemError
 from service.serving.problems import PROBLEMS, code_of, describe_error, log_untold
 
-RETRY_AFTER_SECONDS = 1
-
-_OPEN_INFERENCE = "/v2/"
-"""What the paths of the Open Inference Protocol begin with: its clients read the member `error`."""
-
 
 class BodyTooLarge(BadInput, code="body-too-large"):
     """A body of more bytes than the limit."""
@@ -73,9 +68,9 @@ def problem_response(
         "request_id": scope.get("request_id"),
         **more,
     }
-    if scope["path"].startswith(_OPEN_INFERENCE):
+    if scope["path"].startswith("/v2/"):  # clients of the Open Inference Protocol read it there
         body["error"] = detail
-    headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    headers = {"retry-after": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
     if challenge is not None:
         headers["www-authenticate"] = challenge
     return Response(orjson.dumps(body), status, headers, media_type="application/problem+json")

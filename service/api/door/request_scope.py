@@ -33,9 +33,6 @@ from service.base.errors import XylemError
 from service.base.logs import log
 from service.base.stages import StageTimings
 
-CLIENT_GONE = 499
-"""The status logged for a request whose client left before the answer."""
-
 
 class RequestScope:
     """ASGI middleware around everything else.
@@ -88,7 +85,7 @@ class RequestScope:
             app = PackedAnswer(self._app) if takes_gzip else self._app
             await app(scope, receive, guard.send)
         except ClientDisconnect:
-            guard.status = CLIENT_GONE
+            guard.status = 499  # as others log that the client left before the answer
         except Exception as error:
             await self._answer_error(scope, guard, error)
         finally:

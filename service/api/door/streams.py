@@ -61,7 +61,11 @@ class LineReader:
                     self._changed.notify_all()
                     await self._changed.wait_for(self._has_room)
         except TimeoutError as slow:
-            self.fault = self._too_slow(*slow.args)
+            least, seconds = self._limits.batch_bytes_min, self._limits.body_seconds_max
+            self.fault = BodyTimeout(
+                f"expected {least} bytes of the body (limit batch_bytes_min), or its end, within {seconds:g} "
+                f"seconds, found {slow.args[0]}"
+            )
         except BadInput as fault:
             self.fault = fault
         async with self._changed:
@@ -79,13 +83,6 @@ class LineReader:
         block = LineBlock(self._taken + 1, lines)
         self._taken += len(lines)
         return block
-
-    def _too_slow(self, n_bytes: int) -> BodyTimeout:
-        least, seconds = self._limits.batch_bytes_min, self._limits.body_seconds_max
-        return BodyTimeout(
-            f"expected {least} bytes of the body (limit batch_bytes_min), or its end, within {seconds:g} "
-            f"seconds, found {n_bytes}"
-        )
 
     def _has_room(self) -> bool:
         return self._bytes < self._limits.block_bytes_max and len(self._waiting) < self._rows_max
@@ -127,10 +124,6 @@ class LineReader:
 
 def _size(line: bytes | None) -> int:
     return len(line or b"") + 1
-
-
-BLOCKS_QUEUED = 1
-"""Blocks of a stream that wait for the one before to be written; with it and the next, three are in work."""
 
 
 Begin = Callable[[LineBlock], Awaitable[Awaitable[Answered]]]
@@ -198,11 +191,11 @@ class Streams:
         receive: Receive,
         send: Send,
     ) -> None:
-        """Read, answer and write until the body ends."""
         if self.open >= self._limits.batches_max:
             raise Overloaded(f"expected at most {self._limits.batches_max} batches at a time, found more")
         reader = LineReader(receive, self._limits, rows_max)
-        answers: asyncio.Queue[Awaitable[Answered] | None] = asyncio.Queue(BLOCKS_QUEUED)
+        # one waits for that before to be written; with it and the next, three blocks are in work
+        answers: asyncio.Queue[Awaitable[Answered] | None] = asyncio.Queue(1)
         fault: Exception | None = None
         progress = _Progress()
         self._open.add(progress)

@@ -76,7 +76,6 @@ class RawRoute(APIRoute):
         self.app = self._answer
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request: as an ASGI app."""
         request = Request(scope, receive, send)
         for check in self._checks:
             await check(request)

@@ -9,9 +9,6 @@ from service.serving.schemas.instances import RequestModel
 from service.serving.schemas.predict import InfoQuery
 from service.serving.schemas.predictions import DescribedLabel, Float32
 
-THRESHOLDS_MAX = 10_000
-"""Labels of one answer, at most."""
-
 INTEGER_MAX = (1 << 31) - 1
 
 VersionNumber: TypeAlias = Annotated[int, Field(ge=1, le=INTEGER_MAX)]
@@ -31,7 +28,7 @@ class ThresholdQuery(RequestModel):
 
     offset: _Offset = 0
     limit: int = Field(
-        default=100, ge=0, le=THRESHOLDS_MAX, description="labels to show; 0: none, and no page follows"
+        default=100, ge=0, le=10_000, description="labels to show; 0: none, and no page follows"
     )
     marks_below: _MarksBelow = 0
 
@@ -134,15 +131,8 @@ class TuneAnswer(TunedFacts):
     methods: list[TunedFacts]
 
 
-LABELS_MAX = 1000
-"""Labels of one answer, at most."""
-
-SEARCH_CHARACTERS_MAX = 200
-
 FEATURES_MAX = 100
 """Features of one answer, at most."""
-
-LABEL_CHARACTERS_MAX = 4096
 
 LabelOrder = Literal["id", "label", "training_rows", "threshold", "marks", "hits"]
 
@@ -152,7 +142,7 @@ class LabelsQuery(InfoQuery):
 
     search: str = Field(
         default="",
-        max_length=SEARCH_CHARACTERS_MAX,
+        max_length=200,
         description="only labels with this part, or with one of it in the names that are asked for, in "
         "capitals or not; a number stands in quotes",
     )
@@ -160,7 +150,7 @@ class LabelsQuery(InfoQuery):
     descending: bool = Field(default=False, description="the largest first")
     marks_below: _MarksBelow = 0
     offset: _Offset = 0
-    limit: int = Field(default=100, ge=1, le=LABELS_MAX, description="labels to show")
+    limit: int = Field(default=100, ge=1, le=1000, description="labels to show")
 
 
 class LabelQuery(RequestModel):
@@ -170,7 +160,7 @@ class LabelQuery(RequestModel):
     label: str | None = Field(
         default=None,
         min_length=1,
-        max_length=LABEL_CHARACTERS_MAX,
+        max_length=4096,
         description="the label's name, instead of its id; a number stands in quotes",
     )
 
