@@ -19,8 +19,6 @@ events of feedback until they are durable."""
 
 READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
 
-_ALONE = tuple((stage,) for stage in STAGES)
-
 BEGAN, HAS_READ, MADE, SEARCHED, WRITTEN = range(5)
 """Places of a kernel's times: when it began, had read, had made rows of texts, had searched, had written.
 
@@ -33,8 +31,6 @@ STAGE_SECONDS = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-
 """The bounds of the histogram's buckets."""
 
 _BOUNDS_NS = [round(1e9 * bound) for bound in STAGE_SECONDS]
-
-_OF_KERNELS = STAGES[: N_TIMES - 1]
 
 TIMINGS_MAX = 256
 """Notes of a request's stages that a trace tells of: a stream may have any number."""
@@ -75,7 +71,7 @@ class StageTimings:
 
     def add_kernel_times(self, times: NDArray[np.int64]) -> None:
         """Let a trace tell what a kernel has counted, whose times these are; [N_TIMES]."""
-        self.told.append((_OF_KERNELS, array("q", times.tobytes())))
+        self.told.append((STAGES[: N_TIMES - 1], array("q", times.tobytes())))
 
     def drain_stages(self) -> list[Stretch]:
         """Return what a trace is to tell, and forget it."""
@@ -111,7 +107,7 @@ class StageTimes:
         """Count what was noted, which is forgotten but where it is traced."""
         self.count_all(timings.noted)
         if timings.is_traced:
-            timings.told += ((_ALONE[stage], (began, ended)) for stage, began, ended in timings.noted)
+            timings.told += (((STAGES[stage],), (began, ended)) for stage, began, ended in timings.noted)
         timings.noted = []
 
     def count_all(self, noted: Sequence[Noted]) -> None:

@@ -53,8 +53,6 @@ _OPENING_SECONDS = 30
 
 _TICKS_A_SECOND = 10  # of uvicorn's
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
 
 def run(settings: Settings) -> None:
     """Serve as the settings say until told to stop.
@@ -218,7 +216,7 @@ class _Supervisor:
         arrivals, wake = socket.socketpair()
         wake.setblocking(False)
         signal.set_wakeup_fd(wake.fileno())
-        for number in _SIGNALS:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)  # its number is written to the descriptor
         arrived = b""
         while not {signal.SIGTERM, signal.SIGINT} & set(arrived):

@@ -17,9 +17,6 @@ from service.traces.context import (
     parse_traceparent,
 )
 
-Attributes = tuple[tuple[str, str | int], ...]
-"""Names and values. Each name once."""
-
 REQUEST_ID = "xylem.request_id"
 """The attribute that says which request a span is of."""
 
@@ -55,7 +52,7 @@ class SpanShape(NamedTuple):
 
     name: str
     kind: Literal["server", "consumer"]
-    attributes: Attributes
+    attributes: tuple[tuple[str, str | int], ...]
     fault: str | None = None
 
 

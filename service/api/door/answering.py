@@ -58,11 +58,7 @@ Header = tuple[bytes, bytes]
 
 
 class Answering:
-    """What requests are answered by, and what is done with each answer. Event loop only.
-
-    shadows   what answers copies of requests, where an alias has a shadow
-    requests  where what is answered is counted
-    """
+    """What requests are answered by, and what is done with each answer. Event loop only."""
 
     def __init__(
         self, live: LiveServed, ring: KeyRing, shadows: Shadows, requests: RequestLog, limits: Limits
@@ -110,11 +106,7 @@ class _Target(NamedTuple):
 
 
 class WholeRequests:
-    """Answers requests from their bytes. Event loop only.
-
-    routes     with the dialect of each
-    root_path  the prefix under which a proxy shows the service
-    """
+    """Answers requests from their bytes. Event loop only."""
 
     def __init__(
         self,

@@ -87,10 +87,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class ShadowFigures:
-    """Counts outcomes, which any thread may record, in figures of a registry.
-
-    bounds  of the histogram of seconds
-    """
+    """Counts outcomes, which any thread may record, in figures of a registry."""
 
     def __init__(self, registry: CollectorRegistry, bounds: tuple[float, ...]) -> None:
         says = "Copies of requests for a shadow version, by what became of them."

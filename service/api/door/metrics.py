@@ -101,7 +101,6 @@ class Metrics:
         self.errors: Counter[str] = Counter()
         self.events: Counter[tuple[str, str, str]] = Counter()
         self.timings: dict[Series, Timing] = {}
-        """The requests of each series."""
         self._timings_max = TIMINGS_BEGUN
         self.open_versions: Callable[[], Collection[tuple[str, int]]] | None = None
         """Returns the models and versions that are open; None: nobody knows."""

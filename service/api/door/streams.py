@@ -11,6 +11,7 @@ import functools
 import math
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -134,14 +135,12 @@ STALLED_SECONDS = 1.0
 """A stream has stalled that waits so long for its client to read."""
 
 
+@dataclass(slots=True, eq=False)
 class _Progress:
     """What a stream is at: its blocks that are begun and not sent, and since when one is being sent."""
 
-    __slots__ = ("blocks", "sends_since")
-
-    def __init__(self) -> None:
-        self.blocks = 0
-        self.sends_since = math.inf
+    blocks: int = 0
+    sends_since: float = math.inf
 
 
 class Streams:

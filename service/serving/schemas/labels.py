@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 from service.serving.schemas.instances import RequestModel
 from service.serving.schemas.predict import InfoQuery
-from service.serving.schemas.predictions import DescribedLabel, Float32
+from service.serving.schemas.predictions import DescribedLabel, Float32, VersionAnswer
 
 INTEGER_MAX = (1 << 31) - 1
 
@@ -64,11 +64,9 @@ class ThresholdCheckpoint(TypedDict):
     created_at: float
 
 
-class Thresholds(TypedDict):
+class Thresholds(VersionAnswer):
     """The thresholds of a version, some labels at a time."""
 
-    model: str
-    version: int
     threshold_epoch: int
     method: str
     start: dict[str, float]
@@ -187,11 +185,9 @@ class LabelSummary(DescribedLabel):
     ]
 
 
-class LabelPage(TypedDict):
+class LabelPage(VersionAnswer):
     """Some labels of a version; without thresholds its epoch is null."""
 
-    model: str
-    version: int
     threshold_epoch: int | None
     n_labels: Annotated[int, Field(description="labels of the version")]
     n_found: Annotated[int, Field(description="labels that the query selects")]
@@ -208,11 +204,9 @@ class WeighedFeature(TypedDict):
     weight: float
 
 
-class LabelFeatures(TypedDict):
+class LabelFeatures(VersionAnswer):
     """What a label's own classifiers weigh most: means over the trees that have the label."""
 
-    model: str
-    version: int
     label: str
     id: int
     n_trees: Annotated[int, Field(description="trees that have the label")]
@@ -228,11 +222,9 @@ class HistoryPoint(TypedDict):
     threshold: Float32
 
 
-class ThresholdHistory(TypedDict):
+class ThresholdHistory(VersionAnswer):
     """A label's threshold over time, as far as it is still known."""
 
-    model: str
-    version: int
     label: str
     id: int
     threshold_epoch: int

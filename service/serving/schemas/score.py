@@ -20,7 +20,7 @@ from service.serving.schemas.instances import (
 )
 from service.serving.schemas.limits import AtMost, check_limit
 from service.serving.schemas.predict import LabelList
-from service.serving.schemas.predictions import Float32
+from service.serving.schemas.predictions import Float32, VersionAnswer
 
 
 class _Named(RequestModel):
@@ -99,9 +99,7 @@ class InstanceScores(TypedDict):
     ]
 
 
-class ScoreAnswer(TypedDict):
+class ScoreAnswer(VersionAnswer):
     """The scores of each instance's labels."""
 
-    model: str
-    version: int
     scores: list[InstanceScores]
