@@ -83,11 +83,6 @@ class OtlpSender:
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
 
-    @property
-    def n_waiting(self) -> int:
-        """Return how many places of the queue are taken."""
-        return len(self._waiting)
-
     def send(self, ended: EndedTrace) -> None:
         """Take a span with its parts, to be sent soon, or drop it where too many wait."""
         waiting = self._waiting

@@ -131,7 +131,7 @@ _HELP, _END = b"# HELP ", b"# EOF\n"
 
 
 def join_pages(pages: list[bytes | None]) -> bytes:
-    """Return the figures of several workers as one page: each figure's lines together, as formats ask.
+    """Return the figures of several workers as one page: what is said of each, once, and all its lines.
 
     Of a worker that did not answer, `xylem_worker_up` says so.
     """
@@ -146,12 +146,9 @@ def join_pages(pages: list[bytes | None]) -> bytes:
             text = part.removeprefix(_HELP).removesuffix(b"\n")
             name = text.partition(b" ")[0]
             families.setdefault(name, []).append(_HELP + text + b"\n")
-    joined = [_joined(parts) for parts in families.values()]
+    joined: list[bytes] = []
+    for parts in families.values():
+        lines = b"".join(parts).splitlines(keepends=True)
+        joined += dict.fromkeys(line for line in lines if line.startswith(b"#"))
+        joined += (line for line in lines if not line.startswith(b"#"))
     return b"".join(joined) + (_END if is_openmetrics else b"")
-
-
-def _joined(parts: list[bytes]) -> bytes:
-    """Return what is said of a figure, once, and then each worker's lines."""
-    lines = [line for part in parts for line in part.splitlines(keepends=True)]
-    about = list(dict.fromkeys(line for line in lines if line.startswith(b"#")))
-    return b"".join([*about, *(line for line in lines if not line.startswith(b"#"))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
@@ -199,12 +200,10 @@ class BodyGuard:
 
     async def _read_on(self) -> None:
         """Read and forget for a while, until the body or the connection ends."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER_SECONDS):
                 while (await self._receive()).get("more_body", False):
                     pass
-        except TimeoutError:
-            pass
 
 
 class UnparsedRequests:
