@@ -6,7 +6,7 @@ import asyncio
 import platform
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version as version_of
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
@@ -36,8 +36,6 @@ from service.thresholds.live.follower import Follower
 from service.traces.tracer import Trace
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-
-_version_of = cache(version_of)  # it reads a file
 
 TIMINGS_BEGUN = 1024
 """Series that there may be before those of closed versions are looked for."""
@@ -96,6 +94,7 @@ class Metrics:
         self.in_flight = 0
         self.lines_bad = 0
         self.aborted = 0
+        self.runs = code_version(), platform.python_version(), version_of("numba"), np.__version__
         self.rows: Counter[str] = Counter()
         """Predicted instances, by model."""
         self.errors: Counter[str] = Counter()
@@ -196,9 +195,8 @@ def _read_requests(metrics: Metrics) -> Iterator[Metric]:
     says, event = "Events of feedback by version and result.", ("model", "version", "result")
     yield labelled(CounterMetricFamily, "xylem_feedback_events", says, event, metrics.events.items())
     yield GaugeMetricFamily("xylem_requests_in_flight", "Requests being answered.", value=metrics.in_flight)
-    runs = code_version(), platform.python_version(), _version_of("numba"), np.__version__
     parts = "version", "python", "numba", "numpy"
-    yield labelled(GaugeMetricFamily, "xylem_build_info", "1, by what runs.", parts, [(runs, 1)])
+    yield labelled(GaugeMetricFamily, "xylem_build_info", "1, by what runs.", parts, [(metrics.runs, 1)])
     yield CounterMetricFamily(
         "xylem_batch_lines_bad", "Lines of batches answered by an error.", value=metrics.lines_bad
     )

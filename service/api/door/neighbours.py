@@ -82,10 +82,7 @@ class Neighbours:
         return await asyncio.gather(*map(page, range(self._place.n_workers)))
 
     async def _ask(self, number: int, kind: bytes) -> bytes | None:
-        """Return a worker's figures; None: they are too many, or it is another user's.
-
-        Raises OSError, and EOFError for a page that breaks off.
-        """
+        """Return a worker's figures; None: too many, or another user's. Raises OSError and EOFError."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.setblocking(False)  # on one machine it is connected at once, or there is no room

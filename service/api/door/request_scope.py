@@ -75,11 +75,11 @@ class RequestScope:
         scope[TIMINGS] = StageTimings(is_traced=trace is not None and trace.span_id != 0)
         bytes_max = self._admission.bytes_max(scope)
         guard = BodyGuard(scope, receive, send, bytes_max, self._admission.draining())
-        admitted = self._admission.enter(scope)
+        refusal = self._admission.enter(scope)
         self._metrics.in_flight += 1
         try:
-            if not admitted:
-                raise self._admission.refusal()
+            if refusal is not None:
+                raise refusal
             guard.check_head()
             is_packed, takes_gzip = codings_of(scope["headers"])
             receive = Unpacking(guard.receive, bytes_max) if is_packed else guard.receive
@@ -90,7 +90,7 @@ class RequestScope:
         except Exception as error:
             await self._answer_error(scope, guard, error)
         finally:
-            if admitted:
+            if refusal is None:
                 self._admission.leave()
             self._metrics.in_flight -= 1
             self._record(method, scope, guard.status, started)
