@@ -62,11 +62,11 @@ def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
 def _alike(shape: SpanShape) -> Span:
     """Return what spans of a shape have in common."""
     attributes = [_attribute(*each) for each in shape.attributes]
-    if shape.fault is None:
-        return Span(name=shape.name, kind=_KINDS[shape.kind], attributes=attributes)
-    attributes.append(_attribute("error.type", shape.fault))
-    status = Status(code=Status.STATUS_CODE_ERROR)
-    return Span(name=shape.name, kind=_KINDS[shape.kind], attributes=attributes, status=status)
+    span = Span(name=shape.name, kind=_KINDS[shape.kind], attributes=attributes)
+    if shape.fault is not None:
+        span.attributes.append(_attribute("error.type", shape.fault))
+        span.status.code = Status.STATUS_CODE_ERROR
+    return span
 
 
 def _attribute(name: str, value: str | int) -> KeyValue:

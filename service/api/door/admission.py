@@ -67,10 +67,8 @@ class Admission:
 
 def is_json(scope: Scope) -> bool:
     """Return whether a request says that its body is JSON, and no stream of lines."""
-    for name, value in scope["headers"]:
-        if name == b"content-type" and (value in JSON or value.lower().partition(b";")[0].strip() in JSON):
-            return True
-    return False
+    value = dict(scope["headers"]).get(b"content-type", b"")
+    return value in JSON or value.lower().partition(b";")[0].strip() in JSON
 
 
 def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
@@ -96,12 +94,24 @@ async def read_body(request: Request, limits: Limits, media: frozenset[bytes] = 
     """
     check_media(request.scope, media)
     if BODY_IS_HERE in request.scope.get("extensions", ()):
-        return await request.body()  # a timer costs more than to receive what does not wait
+        return await _receive_all(request)  # a timer costs more than to receive what does not wait
     try:
         async with asyncio.timeout(limits.body_seconds_max):
-            return await request.body()
+            return await _receive_all(request)
     except TimeoutError:
         raise BodyTimeout(f"expected the whole body within {limits.body_seconds_max:g} seconds") from None
+
+
+async def _receive_all(request: Request) -> bytes:
+    """Return the whole body, as `request.body()` does at five times the cost. Raises ClientDisconnect."""
+    parts, more = [], True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
 
 
 PIECE_BYTES = 1 << 20

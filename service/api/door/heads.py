@@ -152,9 +152,8 @@ def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
 
 def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> HeadTemplate:
     """Return what the head of a request in a dialect says, to this version of a model."""
-    given = [value for name, value in scope["headers"] if name == b"authorization"]
     route, said = scope["route"].path, said_of(dialect, scope)
-    key, (_, gzip) = given[-1] if given else None, codings_of(scope["headers"])
+    key, (_, gzip) = dict(scope["headers"]).get(b"authorization"), codings_of(scope["headers"])
     return HeadTemplate(dialect, model, ref, route, scope["path"], said, key, gzip)
 
 

@@ -144,9 +144,12 @@ class BodyGuard:
         self._bytes_max = bytes_max
         self._closing = closing
         self._bytes = 0
-        headers = dict(scope["headers"])
-        # None: it is left open
-        self._declared = None if b"transfer-encoding" in headers else int(headers.get(b"content-length", 0))
+        self._declared: int | None = 0
+        for name, value in scope["headers"]:
+            if name == b"content-length":
+                self._declared = int(value)
+            elif name == b"transfer-encoding":
+                self._declared = None  # it is left open
         self._unread = self._declared != 0
         self._linger = False
         self.status = 0

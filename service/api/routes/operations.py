@@ -13,9 +13,7 @@ from service.serving.problems import PROBLEMS
 
 Endpoint: TypeAlias = Callable[..., Awaitable[Any]]
 
-_NAME = "^[a-z0-9][a-z0-9._-]{0,62}$"
-
-_STRING = {"type": "string", "pattern": _NAME}
+_STRING = {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,62}$"}
 
 ModelName: TypeAlias = Annotated[str, Path(description="the model's name"), WithJsonSchema(_STRING)]
 """A part of a path: any string. The store says whether it has such a model."""
