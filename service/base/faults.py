@@ -74,10 +74,7 @@ _ELSEWHERE = {
 
 
 def did_you_mean(name: str, known: Iterable[str], *, is_quoted: bool = False) -> str:
-    """Return "; did you mean ...?" with the name that is most alike; empty where none is.
-
-    is_quoted  for names that may be anything
-    """
+    """Return "; did you mean ...?" with the name that is most alike; empty where none is."""
     near = _nearest(name, tuple(known))
     if near is None:
         return ""

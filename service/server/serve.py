@@ -113,7 +113,6 @@ class _Server(uvicorn.Server):
     parent       the process without which this one stops too; None: it is on its own
     opens_first  whether it accepts connections only when it has opened the models: others accept them now
     jobs         the workers of jobs, if this process looks after them
-    place        which of a server's workers it is; None: it is the only one
     """
 
     def __init__(

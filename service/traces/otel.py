@@ -49,7 +49,6 @@ class OtlpSender:
     What a sampled request does here is to append to a queue: the SDK's own, with what is around it, took five
     times as long where one request in a hundred is sampled, and finds nothing of it in the caches.
 
-    part       which part of the service sends: serve, or jobs
     n_dropped  spans that found no room since it was logged last
     """
 

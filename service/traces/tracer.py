@@ -59,10 +59,8 @@ class SpanShape(NamedTuple):
 class EndedTrace(NamedTuple):
     """A sampled span that has ended, with its parts, as it waits to be sent: little is made of it before.
 
-    request_id  of a request; None: it is no request
     began       by `perf_counter_ns`, as when it ended
     since       what is added to such a time to have nanoseconds since 1970
-    stretches   its parts
     """
 
     trace: Trace

@@ -57,7 +57,6 @@ def packed(body: bytes) -> bytes:
 class Unpacking:
     """An ASGI receive that unpacks a request's body, in memory of a piece.
 
-    receive    gives the body as it was sent
     bytes_max  the most that it may have when it is unpacked; None: it is never held whole, and has no limit
     """
 

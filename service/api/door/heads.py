@@ -53,9 +53,7 @@ class HeadTemplate(NamedTuple):
     ref      the version's number or alias
     route    the route's pattern; path: what fits it
     said     what the dialect's header, or the query string, says of the body; None: nothing
-    gzip     whether the answer may be packed
     key      the id of the key that it brings, where one is needed
-    n_bytes  of the body
     """
 
     dialect: Dialect[Any]

@@ -43,10 +43,7 @@ class WorkerPlace(NamedTuple):
 
 
 class Neighbours:
-    """One worker, as the others ask it, and the others, as it asks them. Event loop only.
-
-    own_page   returns the worker's own figures, in OpenMetrics's format or not
-    """
+    """One worker, as the others ask it, and the others, as it asks them. Event loop only."""
 
     def __init__(self, place: WorkerPlace, own_page: Callable[[bool], Awaitable[bytes]]) -> None:
         self._place = place

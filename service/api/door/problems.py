@@ -52,10 +52,7 @@ class HeadTooLong(BadHead, code="head-too-long"):
 def problem_response(
     scope: Scope, code: str, detail: str, challenge: str | None = None, **more: Any
 ) -> Response:
-    """Return the answer for a fault: its row of the table, `detail`, and members of its own.
-
-    challenge  what the header WWW-Authenticate says
-    """
+    """Return the answer for a fault: its row of the table, `detail`, and members of its own."""
     status, title = PROBLEMS[code]
     root = scope.get("root_path", "")
     body = {

@@ -39,7 +39,6 @@ class RequestScope:
     """ASGI middleware around everything else.
 
     cors       the options of `Cors`, whose headers answers to errors have too; None: there is no CORS
-    root_path  the prefix under which a proxy shows the service
     """
 
     def __init__(
@@ -224,7 +223,6 @@ class UnparsedRequests:
 
         target        what has been read of the request's target
         n_head_bytes  how long the head was found to be; 0: not too long
-        fault         the parser's
         """
         path = target.partition(b"?")[0][:256].decode("latin-1")
         root_path, request_id = self._root_path, new_request_id()

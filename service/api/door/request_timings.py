@@ -62,7 +62,6 @@ ANSWERED_BY = "xylem.answered_by"
 class EndedRequest(NamedTuple):
     """What became of a request.
 
-    route  the route's pattern
     code   that of a problem; None: it had none
     by     the version that answered, or refused; None: the request named none
     key    the id of the key that let it pass; None: it needed none, or had none that does

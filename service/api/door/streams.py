@@ -177,7 +177,6 @@ class Streams:
         A body that is cut off, and a service that cannot go on, end it with a line that is an error.
 
         on_answer   called with each block's answer before it is sent
-        rows_max    lines of a block, at most
         """
         return _Stream(functools.partial(self._stream, begin, on_answer, rows_max, headers))
 

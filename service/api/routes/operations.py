@@ -79,7 +79,6 @@ def of_version(
 
     summary  ends with a preposition: what follows says which version
     root     or "/v2", that of the Open Inference Protocol, which knows no aliases
-    options  as FastAPI's decorators take them
     """
 
     def add(endpoint: Endpoint) -> Endpoint:
