@@ -32,9 +32,6 @@ STAGE_SECONDS = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-
 
 _BOUNDS_NS = [round(1e9 * bound) for bound in STAGE_SECONDS]
 
-TIMINGS_MAX = 256
-"""Notes of a request's stages that a trace tells of: a stream may have any number."""
-
 Noted = tuple[int, int, int]
 """A stage, when it began and when it ended."""
 
@@ -83,8 +80,8 @@ class StageTimings:
         self.noted, self.told = [], []
 
     def add(self, other: StageTimings) -> None:
-        """Let a trace tell what was counted of a part of the request, as far as there is room."""
-        self.told += other.told[: max(0, TIMINGS_MAX - len(self.told))]
+        """Let a trace tell what was counted of a part of the request: the first 256 notes of a stream."""
+        self.told += other.told[: max(0, 256 - len(self.told))]
 
 
 class StageTimes:
