@@ -73,11 +73,9 @@ def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
     """Yield the rows of feedback that are kept, and those that were removed."""
     says, kept = "Rows of feedback that are kept.", rows.kept.items()
     yield labelled(GaugeMetricFamily, "xylem_feedback_rows", says, ("model",), kept)
-    says, labels = (
-        "Rows of feedback removed because they were too many (rows) or too old (days).",
-        ("model", "bound"),
-    )
-    yield labelled(CounterMetricFamily, "xylem_feedback_rows_dropped", says, labels, rows.dropped.items())
+    says = "Rows of feedback removed because they were too many (rows) or too old (days)."
+    dropped = rows.dropped.items()
+    yield labelled(CounterMetricFamily, "xylem_feedback_rows_dropped", says, ("model", "bound"), dropped)
 
 
 _VERSION = ("model", "version")

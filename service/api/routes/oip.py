@@ -34,9 +34,7 @@ health_router = router_of("inference")
 
 _TENSOR = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a text editor"]}
 _BODY = content("application/json", InferRequest, {"inputs": [_TENSOR], "parameters": {"top_r": 3}})
-_BINARY_BODY: dict[str, Any] = {
-    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
-}
+_BINARY_BODY: Any = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _HEADER: dict[str, Any] = {
     "name": HEADER,
     "in": "header",
