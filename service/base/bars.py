@@ -38,8 +38,7 @@ def phase_bars(console: Console) -> Iterator[OnProgress]:
     The first line's clock runs to the end. What follows a comma in a phase's name, as which tree of how many,
     is told by the same bar.
     """
-    tasks: dict[str, TaskID] = {}
-    told: dict[str, str] = {}
+    tasks: dict[str, tuple[TaskID, str]] = {}
     columns = (
         TextColumn("{task.description:<28}"),
         BarColumn(20),
@@ -53,13 +52,11 @@ def phase_bars(console: Console) -> Iterator[OnProgress]:
 
         def show(phase: str, done: int, total: int) -> None:
             name = phase.partition(",")[0]
-            if name not in tasks:
-                tasks[name] = bars.add_task(phase)
-                told[name] = phase
-            if told[name] != phase:  # the next tree
-                bars.reset(tasks[name])
-                told[name] = phase
-            bars.update(tasks[name], description=phase, completed=done, total=total or None)
+            task, told = tasks.get(name) or (bars.add_task(phase), phase)
+            tasks[name] = task, phase
+            if told != phase:  # the next tree
+                bars.reset(task)
+            bars.update(task, description=phase, completed=done, total=total or None)
 
         yield show
 

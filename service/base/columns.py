@@ -78,12 +78,10 @@ def columns_of(
 
 
 def _text_column(text: str) -> TextColumn:
+    if not text:
+        raise BadParameter("text column: expected a name, found an empty one")
     weighed = _WEIGHED.fullmatch(text)
-    if weighed is None:
-        if not text:
-            raise BadParameter("text column: expected a name, found an empty one")
-        return TextColumn(text)
-    name, weight = weighed[1], int(weighed[2])
+    name, weight = (weighed[1], int(weighed[2])) if weighed else (text, 1)
     if not 1 <= weight <= WEIGHT_MAX:
         raise BadParameter(f"text column {name!r}: expected a weight from 1 to {WEIGHT_MAX}, found {weight}")
     return TextColumn(name, weight)

@@ -164,7 +164,6 @@ class JobFailed(XylemError):
     """A job that a request waited for has failed."""
 
     def __init__(self, message: str, code: str | None) -> None:
-        """Take why, and the code of the job's error."""
         super().__init__(message)
         if code is not None:
             self.code = code

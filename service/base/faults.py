@@ -59,8 +59,6 @@ def unknown(name: str, known: Collection[str], what: str) -> str:
     return f"expected {'only ' if known else 'none'}{', '.join(known)}, found another {what}{hint}"
 
 
-_KEPT = 256
-
 _ELSEWHERE = {
     "k": "top_r",
     "top_k": "top_r",
@@ -74,17 +72,14 @@ _ELSEWHERE = {
 
 
 def did_you_mean(name: str, known: Iterable[str], *, is_quoted: bool = False) -> str:
-    """Return "; did you mean ...?" with the name that is most alike; empty where none is.
-
-    is_quoted  for names that may be anything
-    """
+    """Return "; did you mean ...?" with the name that is most alike; empty where none is."""
     near = _nearest(name, tuple(known))
     if near is None:
         return ""
     return f"; did you mean {near!r:.80}?" if is_quoted else f"; did you mean {near}?"
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(256)
 def _nearest(name: str, known: tuple[str, ...]) -> str | None:
     """Return the name that is most alike; kept, as a client makes the same mistake in each request."""
     if (own := _ELSEWHERE.get(name)) in known:

@@ -18,7 +18,6 @@ PACKED = (".gz", ".zst")
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://.")
 _LOCAL = "file://"
-_PATTERN = re.compile(r"[*?[]")
 
 SECONDS: dict[str, dict[str, Any]] = {
     "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 1}}}
@@ -129,7 +128,7 @@ def plain_name(path: Path) -> str:
 
 def is_pattern(path: Path) -> bool:
     """Tell whether a path has `*`, `?` or `[`, which stand for many names."""
-    return _PATTERN.search(str(path)) is not None
+    return not set("*?[").isdisjoint(str(path))
 
 
 def is_directory(path: Path) -> bool:

@@ -62,20 +62,13 @@ def said_of(**fields: object) -> bytes:
     return orjson.dumps(fields)[1:-1]
 
 
-def describe_exception(error: BaseException) -> dict[str, Any]:
-    """Return the type of an error and where it came from; not its message, which may hold a payload."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return {
-        "exception": f"{type(error).__module__}.{type(error).__qualname__}",
-        "frames": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
-    }
-
-
 def _write(level: int, event: str, error: BaseException | None, fields: dict[str, Any]) -> None:
     now = datetime.datetime.now(datetime.UTC)  # which orjson writes six times as fast as isoformat
     line = {"time": now, "level": logging.getLevelName(level).lower(), "event": event, **fields}
-    if error is not None:
-        line |= describe_exception(error)
+    if error is not None:  # not its message, which may hold a payload
+        frames = traceback.extract_tb(error.__traceback__)
+        line["exception"] = f"{type(error).__module__}.{type(error).__qualname__}"
+        line["frames"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
     _put(orjson.dumps(line, default=str, option=orjson.OPT_APPEND_NEWLINE))
 
 

@@ -48,7 +48,6 @@ class Parameters(BaseModel):
     """What the names begin with where other parameters stand beside them."""
 
     def __init__(self, /, **values: Any) -> None:
-        """Check the values. Raises BadParameter."""
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -122,7 +121,6 @@ def expected_of(parameters: type[Parameters], name: str) -> str | None:
 
 
 def _words(schema: Mapping[str, Any]) -> str | None:
-    """Return what a JSON Schema of a scalar takes, in words."""
     if "anyOf" in schema:
         words_first = sorted(
             schema["anyOf"], key=lambda kind: "const" not in kind and kind.get("type") != "null"
@@ -165,7 +163,6 @@ def _faults(parameters: type[Parameters], error: ValidationError) -> list[Parame
 
 
 def _message(parameters: type[Parameters], name: str | None, found: Any) -> str:
-    """Return what one of pydantic's errors says of the parameter of that name."""
     if found["type"] == FAULT:
         return str(found["ctx"]["message"])
     if name is None:

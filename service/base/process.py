@@ -43,13 +43,12 @@ def are_used_up() -> bool:
     return False
 
 
-_SELDOM = (20_000, 10, 10)
 _USUAL = gc.get_threshold()
 
 
 def collect_seldom() -> None:
     """Let the collector begin after many objects: what a process begins with, or compiles, stays."""
-    gc.set_threshold(*_SELDOM)
+    gc.set_threshold(20_000, 10, 10)
 
 
 def settle() -> None:

@@ -10,15 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.base.errors import BadParameter
 from service.base.faults import did_you_mean
@@ -36,14 +29,8 @@ _CONFIG = SettingsConfigDict(
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
-Share = Annotated[float, Field(gt=0, le=1)]
 Pause = Annotated[float, Field(ge=0, le=86_400)]
-
-Workers = Annotated[int, Field(ge=1, le=256)]
-Jobs = Annotated[int, Field(ge=0, le=64)]
-Kept = Annotated[int, Field(ge=0, le=1000)]
-Nice = Annotated[int, Field(ge=0, le=19)]
-Connections = Annotated[int, Field(ge=2, le=1000)]
+Share = Annotated[float, Field(gt=0, le=1)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 50)]
 Duration = Annotated[float, Field(gt=0, le=100 * 86_400)]
 
@@ -57,14 +44,12 @@ _SERVICE_VARIABLE = re.compile(
 )
 """What Kubernetes puts into the environment of pods beside a service whose name begins with `xylem`."""
 
-
-def _pass_over_url(port: object) -> object:
-    """Return the port; the default where Kubernetes has put the URL of a service called `xylem`."""
-    is_url = isinstance(port, str) and _SERVICE_URL.fullmatch(port)
-    return _PORT if is_url else port
-
-
-Port = Annotated[int, Field(ge=0, le=65535), BeforeValidator(_pass_over_url)]
+Port = Annotated[
+    int,
+    Field(ge=0, le=65535),
+    # Kubernetes sets it to the URL of a service called `xylem`
+    BeforeValidator(lambda port: _PORT if _SERVICE_URL.fullmatch(str(port)) else port),
+]
 
 _SECRET = "secret"
 """The type of the errors of values that are not to be shown."""
@@ -78,7 +63,7 @@ def _check_signing_keys(keys: SecretStr) -> SecretStr:
 
 def _check_admin_key(key: SecretStr) -> SecretStr:
     kind, colon, digest = key.get_secret_value().partition(":")
-    if (kind, colon) == ("sha256", ":") and not re.fullmatch("[0-9a-fA-F]{64}", digest):
+    if kind + colon == "sha256:" and not re.fullmatch("[0-9a-fA-F]{64}", digest):
         found = f"found {len(digest)} characters"
         raise PydanticCustomError(_SECRET, f"expected sha256: and 64 hexadecimal digits, {found}")
     return key
@@ -87,21 +72,18 @@ def _check_admin_key(key: SecretStr) -> SecretStr:
 OPENABLE = ("predict", "feedback", "metrics")
 """The scopes that may need no key; `admin` always does."""
 
-_NONE = "none"
-
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
 
 
 def _parts(given: object) -> object:
-    """Return the parts of a text that commas divide; anything else as it is."""
     return [part.strip() for part in given.split(",")] if isinstance(given, str) else given
 
 
 def _check_scopes(scopes: tuple[str, ...]) -> tuple[str, ...]:
-    if scopes == (_NONE,):
+    if scopes == ("none",):
         return ()
     if not set(scopes) <= set(OPENABLE):
-        raise ValueError(f"expected {_NONE}, or some of {', '.join(OPENABLE)}, a comma between two")
+        raise ValueError(f"expected none, or some of {', '.join(OPENABLE)}, a comma between two")
     return tuple(name for name in OPENABLE if name in scopes)
 
 
@@ -113,7 +95,6 @@ def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(origins))
 
 
-OpenScopes = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts), AfterValidator(_check_scopes)]
 _OWN_PATHS = "v1|v2|console|docs|livez|readyz|metrics|openapi.json"
 _ROOT_PATH = re.compile(rf"(?!/({_OWN_PATHS})(/|\Z))(/(?!\.\.?(/|\Z))[A-Za-z0-9._~-]+)+")
 
@@ -128,20 +109,15 @@ def _check_root_path(path: str) -> str:
 
 
 RootPath = Annotated[str, AfterValidator(_check_root_path)]
-Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts), AfterValidator(_check_origins)]
-
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
+Origins = Annotated[Names, AfterValidator(_check_origins)]
+OpenScopes = Annotated[Names, AfterValidator(_check_scopes)]
 SigningKeys = Annotated[SecretStr, AfterValidator(_check_signing_keys)]
 AdminSecret = Annotated[SecretStr, AfterValidator(_check_admin_key)]
 
 
-def _count(default: int, says: str) -> int:
-    field: int = Field(default, description=says)
-    return field
-
-
-def _seconds(default: float, says: str) -> float:
-    field: float = Field(default, description=says)
-    return field
+def _field(default: object, says: str, **bounds: Any) -> Any:
+    return Field(default, description=says, **bounds)
 
 
 def memory_bytes() -> int:
@@ -153,8 +129,11 @@ def memory_bytes() -> int:
     return max(found, 2)
 
 
-class FixedLimits(BaseSettings):
-    """Limits that are the same everywhere: constants, which no variable changes."""
+class Limits(BaseSettings):
+    """How much one request, and all of them together, may ask for: the most, or the least.
+
+    Those that a comment describes are the same everywhere: `read_settings` takes no variable for them.
+    """
 
     model_config = _CONFIG
 
@@ -184,56 +163,37 @@ class FixedLimits(BaseSettings):
     job_attempts_max: Count = 3  # workers that may die of a job before it fails
     job_log_bytes_max: Bytes = 1 << 20  # bytes of a job's log; its beginning goes first
 
-
-class _OwnVariables(EnvSettingsSource):
-    """The variables of the environment that are limits."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return the value of a field, none for one that is fixed."""
-        if field_name in FixedLimits.model_fields:
-            return None, field_name, False
-        return super().get_field_value(field, field_name)
-
-
-class Limits(FixedLimits):
-    """How much one request, and all of them together, may ask for: the most, or the least."""
-
-    body_bytes_max: Count = _count(8 << 20, "bytes of a request's body (a batch's stream has no such limit)")
-    instances_max: Count = _count(1024, "instances of a predict request")
-    text_bytes_max: Count = _count(1 << 20, "bytes of an instance's text, as UTF-8")
-    top_r_max: Count = _count(1000, "labels of an answer, `top_r`")
-    line_bytes_max: Count = _count(1 << 20, "bytes of a batch's line")
-    batches_max: Count = _count(8, "batches answered at a time; one more is answered 503")
-    requests_max: Count = _count(1024, "requests in flight; one more is answered 503")
-    threads_max: Count = _count(
+    body_bytes_max: Count = _field(8 << 20, "bytes of a request's body (a batch's stream has no such limit)")
+    instances_max: Count = _field(1024, "instances of a predict request")
+    text_bytes_max: Count = _field(1 << 20, "bytes of an instance's text, as UTF-8")
+    top_r_max: Count = _field(1000, "labels of an answer, `top_r`")
+    line_bytes_max: Count = _field(1 << 20, "bytes of a batch's line")
+    batches_max: Count = _field(8, "batches answered at a time; one more is answered 503")
+    requests_max: Count = _field(1024, "requests in flight; one more is answered 503")
+    threads_max: Count = _field(
         len(os.sched_getaffinity(0)), "threads for predictions too long for the event loop"
     )
-    queue_max: Count = _count(64, "predictions that wait for a thread; one more is answered 503")
-    body_seconds_max: Seconds = _seconds(30.0, "seconds to receive headers, a body, or 1 KiB of a batch")
-    request_seconds_max: Seconds = _seconds(30.0, "seconds to answer a predict request once it is received")
-    archive_bytes_max: Bytes = _count(64 << 30, "bytes of a model's archive that is imported over HTTP")
-    data_bytes_max: Bytes = _count(16 << 30, "bytes of a file that is uploaded into the data directory")
-    feedback_rows_max: Count = _count(
+    queue_max: Count = _field(64, "predictions that wait for a thread; one more is answered 503")
+    body_seconds_max: Seconds = _field(30.0, "seconds to receive headers, a body, or 1 KiB of a batch")
+    request_seconds_max: Seconds = _field(30.0, "seconds to answer a predict request once it is received")
+    archive_bytes_max: Bytes = _field(64 << 30, "bytes of a model's archive that is imported over HTTP")
+    data_bytes_max: Bytes = _field(16 << 30, "bytes of a file that is uploaded into the data directory")
+    feedback_rows_max: Count = _field(
         100_000, "rows of feedback of a model that are stored (`XYLEM_FEEDBACK_ROWS`); the oldest go first"
     )
-    job_lease_seconds: Seconds = _seconds(
+    job_lease_seconds: Seconds = _field(
         30.0, "seconds without a sign of its worker after which another worker takes a job"
     )
-    job_threads_max: Count = _count(len(os.sched_getaffinity(0)), "threads of a job")
-    job_memory_bytes_max: Bytes = _count(
+    job_threads_max: Count = _field(len(os.sched_getaffinity(0)), "threads of a job")
+    job_memory_bytes_max: Bytes = _field(
         memory_bytes() // 2, "bytes of memory of a job, mapped files not counted"
     )
-    job_cpu_seconds_max: Duration = _seconds(86_400.0, "seconds of processor time of a job, over all threads")
-    job_seconds_max: Duration = _seconds(86_400.0, "seconds that a job may take")
-    job_file_bytes_max: Bytes = _count(64 << 30, "bytes of a file that a job writes")
-    job_nice: Nice = _count(19, "how much lower the priority of jobs is (nice): 0 no lower, 19 the lowest")
-
-    @classmethod
-    def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return where limits are taken from: arguments, then variables."""
-        return init_settings, _OwnVariables(settings_cls)
+    job_cpu_seconds_max: Duration = _field(86_400.0, "seconds of processor time of a job, over all threads")
+    job_seconds_max: Duration = _field(86_400.0, "seconds that a job may take")
+    job_file_bytes_max: Bytes = _field(64 << 30, "bytes of a file that a job writes")
+    job_nice: int = _field(
+        19, "how much lower the priority of jobs is (nice): 0 no lower, 19 the lowest", ge=0, le=19
+    )
 
 
 class Settings(BaseSettings):
@@ -241,78 +201,76 @@ class Settings(BaseSettings):
 
     model_config = _CONFIG
 
-    store: Path = Field(Path("store"), description="the directory of the models")
-    host: str = Field("127.0.0.1", description="the address that `xylem serve` listens on")
-    port: Port = Field(_PORT, description="the port that `xylem serve` listens on; 0: a free one")
-    workers: Workers = Field(1, description="processes of `xylem serve`; they share the mapped models")
-    jobs: Jobs = Field(
-        1, description="jobs that `xylem serve` runs at a time, in processes of their own; 0: none"
+    store: Path = _field(Path("store"), "the directory of the models")
+    host: str = _field("127.0.0.1", "the address that `xylem serve` listens on")
+    port: Port = _field(_PORT, "the port that `xylem serve` listens on; 0: a free one")
+    workers: int = _field(1, "processes of `xylem serve`; they share the mapped models", ge=1, le=256)
+    jobs: int = _field(
+        1, "jobs that `xylem serve` runs at a time, in processes of their own; 0: none", ge=0, le=64
     )
-    store_poll_seconds: Seconds = _seconds(0.5, "seconds between two looks at the store for new versions")
-    store_remote: str | None = Field(
+    store_poll_seconds: Seconds = _field(0.5, "seconds between two looks at the store for new versions")
+    store_remote: str | None = _field(
         None,
-        description="the object store, as `s3://bucket/prefix`, whose versions and aliases the store "
+        "the object store, as `s3://bucket/prefix`, whose versions and aliases the store "
         "follows; not set: none",
     )
-    store_remote_poll_seconds: Seconds = _seconds(1.0, "seconds between two looks at the object store")
-    store_remote_keep: Kept = Field(
-        2, description="versions of a model that stay in a store that follows, besides those aliases name"
+    store_remote_poll_seconds: Seconds = _field(1.0, "seconds between two looks at the object store")
+    store_remote_keep: int = _field(
+        2, "versions of a model that stay in a store that follows, besides those aliases name", ge=0, le=1000
     )
-    drain_seconds: Pause = _seconds(
+    drain_seconds: Pause = _field(
         1.0, "seconds after SIGTERM in which `/readyz` says no while requests are still accepted"
     )
-    shutdown_seconds: Seconds = _seconds(30.0, "seconds for requests in flight when the service ends")
-    keep_alive_seconds: Seconds = _seconds(75.0, "seconds an idle connection stays open")
-    database_url: str | None = Field(
-        None, description="the database of thresholds and feedback; none: SQLite beside the models"
+    shutdown_seconds: Seconds = _field(30.0, "seconds for requests in flight when the service ends")
+    keep_alive_seconds: Seconds = _field(75.0, "seconds an idle connection stays open")
+    database_url: str | None = _field(
+        None, "the database of thresholds and feedback; none: SQLite beside the models"
     )
-    database_connections: Connections = Field(
-        15, description="connections to the database that a process has at a time, at most"
+    database_connections: int = _field(
+        15, "connections to the database that a process has at a time, at most", ge=2, le=1000
     )
-    threshold_refresh_ms: Count = _count(
+    threshold_refresh_ms: Count = _field(
         1000, "milliseconds after which a change of thresholds by another process is served here too"
     )
-    feedback_days_max: Count = _count(
+    feedback_days_max: Count = _field(
         30, "days in which feedback to a prediction is accepted, and event ids are remembered"
     )
-    feedback_halve_events: Count | None = Field(
-        None, description="events after which a version's counters are halved; none: nothing is forgotten"
+    feedback_halve_events: Count | None = _field(
+        None, "events after which a version's counters are halved; none: nothing is forgotten"
     )
-    feedback_rows: bool = Field(
-        False, description="whether instances of feedback and their true labels are stored, to train on"
+    feedback_rows: bool = _field(
+        False, "whether instances of feedback and their true labels are stored, to train on"
     )
-    feedback_row_days_max: Count = _count(90, "days for which these rows are stored")
-    data_dir: Path | None = Field(
-        None, description="the directory of data files for jobs and `/v1/admin`; none: they read no files"
+    feedback_row_days_max: Count = _field(90, "days for which these rows are stored")
+    data_dir: Path | None = _field(
+        None, "the directory of data files for jobs and `/v1/admin`; none: they read no files"
     )
-    ray_address: str | None = Field(
+    ray_address: str | None = _field(
+        None, "the Ray cluster for trainings with the executor `ray`, `auto` or `HOST:PORT`; not set: none"
+    )
+    token_key: SigningKeys | None = _field(
+        None, "the key that signs prediction ids, or several, separated by commas"
+    )
+    admin_key: AdminSecret | None = _field(
+        None, "an admin key, or sha256: and its SHA-256 in hex; none: those of the database"
+    )
+    open_scopes: OpenScopes | None = _field(
         None,
-        description="the Ray cluster for trainings with the executor `ray`, `auto` or `HOST:PORT`; not set: "
-        "none",
-    )
-    token_key: SigningKeys | None = Field(
-        None, description="the key that signs prediction ids, or several, separated by commas"
-    )
-    admin_key: AdminSecret | None = Field(
-        None, description="an admin key, or sha256: and its SHA-256 in hex; none: those of the database"
-    )
-    open_scopes: OpenScopes | None = Field(
-        None,
-        description="scopes that need no key, of predict, feedback and metrics, or none; not set: all three "
+        "scopes that need no key, of predict, feedback and metrics, or none; not set: all three "
         "when `XYLEM_HOST` is a loopback address, else none",
     )
-    cors_origins: Origins | None = Field(
-        None, description="origins whose pages may call the service, or * for any; not set: no CORS"
+    cors_origins: Origins | None = _field(
+        None, "origins whose pages may call the service, or * for any; not set: no CORS"
     )
-    root_path: RootPath = Field(
-        "", description="the prefix under which a proxy shows the service, as `/xylem`; not set: none"
+    root_path: RootPath = _field(
+        "", "the prefix under which a proxy shows the service, as `/xylem`; not set: none"
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="the least severe events that are logged"
+    log_level: Literal["debug", "info", "warning", "error"] = _field(
+        "info", "the least severe events that are logged"
     )
-    access_log: bool = Field(True, description="whether each request is logged")
-    traces: bool = Field(
-        False, description="whether traces are sent, as the variables `OTEL_...` say (the extra `otel`)"
+    access_log: bool = _field(True, "whether each request is logged")
+    traces: bool = _field(
+        False, "whether traces are sent, as the variables `OTEL_...` say (the extra `otel`)"
     )
     limits: Limits = Field(default_factory=Limits)
 
@@ -320,9 +278,9 @@ class Settings(BaseSettings):
 def variables() -> dict[str, str]:
     """Return each variable of the environment that is a setting or a limit, and what it says."""
     fields = {**Settings.model_fields, **Limits.model_fields}
-    for name in ("limits", *FixedLimits.model_fields):
-        del fields[name]
-    return {f"{PREFIX}{name.upper()}": field.description or "" for name, field in fields.items()}
+    return {
+        f"{PREFIX}{name.upper()}": field.description for name, field in fields.items() if field.description
+    }
 
 
 def read_settings(**overrides: object) -> Settings:

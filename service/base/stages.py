@@ -19,8 +19,6 @@ events of feedback until they are durable."""
 
 READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
 
-_ALONE = tuple((stage,) for stage in STAGES)
-
 BEGAN, HAS_READ, MADE, SEARCHED, WRITTEN = range(5)
 """Places of a kernel's times: when it began, had read, had made rows of texts, had searched, had written.
 
@@ -34,24 +32,12 @@ STAGE_SECONDS = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-
 
 _BOUNDS_NS = [round(1e9 * bound) for bound in STAGE_SECONDS]
 
-_OF_KERNELS = STAGES[: N_TIMES - 1]
-
-TIMINGS_MAX = 256
-"""Notes of a request's stages that a trace tells of: a stream may have any number."""
-
 Noted = tuple[int, int, int]
 """A stage, when it began and when it ended."""
 
 Stretch = tuple[tuple[str, ...], Sequence[int]]
 """Stages, or phases of a job, that follow each other: what they are called, when the first began and when
 each ended. One that took no time is none."""
-
-
-def _spans(times: NDArray[np.int64]) -> list[Noted]:
-    """Return (stage, began, ended) of each stage of a kernel's call."""
-    at = times.tolist()
-    found = zip((READ, FEATURES, SEARCH, WRITE), at, at[1:], strict=False)
-    return [(stage, began, ended) for stage, began, ended in found if ended > began or stage >= SEARCH]
 
 
 class StageTimings:
@@ -82,7 +68,7 @@ class StageTimings:
 
     def add_kernel_times(self, times: NDArray[np.int64]) -> None:
         """Let a trace tell what a kernel has counted, whose times these are; [N_TIMES]."""
-        self.told.append((_OF_KERNELS, array("q", times.tobytes())))
+        self.told.append((STAGES[: N_TIMES - 1], array("q", times.tobytes())))
 
     def drain_stages(self) -> list[Stretch]:
         """Return what a trace is to tell, and forget it."""
@@ -94,8 +80,8 @@ class StageTimings:
         self.noted, self.told = [], []
 
     def add(self, other: StageTimings) -> None:
-        """Let a trace tell what was counted of a part of the request, as far as there is room."""
-        self.told += other.told[: max(0, TIMINGS_MAX - len(self.told))]
+        """Let a trace tell what was counted of a part of the request: the first 256 notes of a stream."""
+        self.told += other.told[: max(0, 256 - len(self.told))]
 
 
 class StageTimes:
@@ -118,7 +104,7 @@ class StageTimes:
         """Count what was noted, which is forgotten but where it is traced."""
         self.count_all(timings.noted)
         if timings.is_traced:
-            timings.told += ((_ALONE[stage], (began, ended)) for stage, began, ended in timings.noted)
+            timings.told += (((STAGES[stage],), (began, ended)) for stage, began, ended in timings.noted)
         timings.noted = []
 
     def count_all(self, noted: Sequence[Noted]) -> None:
@@ -133,7 +119,10 @@ class StageTimes:
 
     def count_times(self, times: NDArray[np.int64]) -> None:
         """Count the stages of a call whose times these are; [N_TIMES]."""
-        self.count_all(_spans(times))
+        at = times.tolist()
+        for stage, began, ended in zip((READ, FEATURES, SEARCH, WRITE), at, at[1:], strict=False):
+            if ended > began or stage >= SEARCH:
+                self.count_one(stage, ended - began)
 
     def figures(self) -> list[tuple[str, list[int], int]]:
         """Return each stage, its counts by bucket, and its nanoseconds, whoever counted them."""

@@ -72,15 +72,6 @@ STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedb
 UPLOADS = re.compile(r"/v1/admin/(data/.+|models/[^/]+/archive)")
 """Paths whose bodies go to the disk as they come: they have limits of their own."""
 
-THRESHOLD_THREADS = 2
-"""Threads that wait for the database to show or change thresholds."""
-
-ADMIN_THREADS = 4
-"""Threads that wait for the database or the store for admins."""
-
-ARCHIVE_THREADS = 2
-"""Threads that read archives and write them, piece by piece."""
-
 ROUTERS = (
     *(part.router for part in (predict, feedback, oip, annif, thresholds, labels, models, health)),
     pages.docs_router,
@@ -151,24 +142,22 @@ def create_app(
     document = functools.partial(openapi_document, app, settings.limits, root_path)
     app.openapi = functools.lru_cache(1)(document)  # type: ignore[method-assign]
     app.state.draining, app.state.metrics, app.state.services = draining, parts.metrics, parts
-    routes = [route for router in ROUTERS for route in router.routes]
-    app.router.routes.extend(routes)  # routers that are included try each route twice: 10 to 20 us a request
-    install_handlers(app, routes)
+    for router in ROUTERS:  # routers that are included try each route twice: 10 to 20 us a request
+        app.router.routes.extend(router.routes)
+    install_handlers(app)
     admission = Admission(settings.limits, STREAMS, UPLOADS, draining.is_set)
     if (cors := cors_options(settings)) is not None:
         app.add_middleware(Cors, **cors)
     app.add_middleware(RequestScope, admission=admission, requests=requests, cors=cors, root_path=root_path)
     app.state.unparsed_requests = UnparsedRequests(requests, settings.limits.head_bytes_max, root_path)
     dialects: dict[Any, Dialect[Any]] = {predict.predict: PREDICT, oip.infer: TENSORS, predict.score: SCORES}
-    routes = [route for part in (predict, oip) for route in part.router.routes]
-    ends = [(dialects.get(getattr(route, "endpoint", None)), route) for route in routes]
-    short = [(dialect, route) for dialect, route in ends if dialect is not None]
+    routes: list[Any] = [*predict.router.routes, *oip.router.routes]
+    short = [(dialects[route.endpoint], route) for route in routes if route.endpoint in dialects]
     app.state.whole_requests = WholeRequests(short, parts.answering, admission, root_path)
     return app
 
 
 def _services(settings: Settings, requests: RequestLog, draining: threading.Event) -> Services:
-    """Return the parts of an app."""
     limits, metrics = settings.limits, requests.metrics
     store, learning = Store(settings.store), OnlineLearning(settings)
     database = learning.database
@@ -199,10 +188,10 @@ def _services(settings: Settings, requests: RequestLog, draining: threading.Even
         shadows,
         Answering(live, ring, shadows, requests, limits),
         pool(limits.threads_max),
-        pool(THRESHOLD_THREADS, calls="calls about thresholds"),
-        pool(ADMIN_THREADS, calls="calls of admins"),
+        pool(2, calls="calls about thresholds"),
+        pool(4, calls="calls of admins"),
         ThreadPoolExecutor(limits.threads_max, thread_name_prefix="xylem-batch"),
-        ThreadPoolExecutor(ARCHIVE_THREADS, thread_name_prefix="xylem-archives"),
+        ThreadPoolExecutor(2, thread_name_prefix="xylem-archives"),
         asyncio.Semaphore(limits.event_streams_max),
         Streams(limits),
         Streams(limits),
@@ -214,12 +203,12 @@ def _services(settings: Settings, requests: RequestLog, draining: threading.Even
         "thresholds": services.threshold_work,
         "admin": services.admin_work,
     }
-    streams, report = {"batch": services.batches, "feedback": services.feeds}, metrics.report
-    report(functools.partial(read_live, live.status, lambda: services.ready))
-    report(functools.partial(read_thresholds, learning.follower))
-    report(functools.partial(read_rows, learning.rows))
-    report(functools.partial(read_streams, streams))
-    report(functools.partial(read_queues, {name: pool.waiting for name, pool in queues.items()}))
+    report = metrics.report
+    report(read_live, live.status, lambda: services.ready)
+    report(read_thresholds, learning.follower)
+    report(read_rows, learning.rows)
+    report(read_streams, {"batch": services.batches, "feedback": services.feeds})
+    report(read_queues, queues)
     return services
 
 

@@ -36,7 +36,6 @@ from service.registry.remote import RemoteStore
 from service.server.app import create_app
 from service.traces.switch import are_on
 
-BACKLOG = 2048
 RESTART_SECONDS = 1.0
 """A worker that died is started again after this pause, so that one that cannot live costs little."""
 
@@ -54,8 +53,6 @@ _OPENING_SECONDS = 30
 
 _TICKS_A_SECOND = 10  # of uvicorn's
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
 
 def run(settings: Settings) -> None:
     """Serve as the settings say until told to stop.
@@ -66,7 +63,12 @@ def run(settings: Settings) -> None:
     configure(settings.log_level)
     are_on(settings)  # what is wrong with traces is told once, and not by each worker that it ends
     raise_limit(settings.limits.requests_max)
-    listener = _listen(settings.host, settings.port)
+    host, port = settings.host, settings.port
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=2048)
+    except OSError as error:
+        raise Unavailable(f"{host}:{port}: expected an address to listen on, found: {error}") from None
     shown, port = listener.getsockname()[:2]
     url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
     log(logging.INFO, "access", **describe_access(settings))
@@ -105,22 +107,12 @@ def follow_remote(settings: Settings) -> RemoteFollower | None:
     return follower
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise Unavailable(f"{host}:{port}: expected an address to listen on, found: {error}") from None
-
-
 class _Server(uvicorn.Server):
     """uvicorn's server, which says that it is not ready before it stops to accept.
 
     parent       the process without which this one stops too; None: it is on its own
     opens_first  whether it accepts connections only when it has opened the models: others accept them now
     jobs         the workers of jobs, if this process looks after them
-    place        which of a server's workers it is; None: it is the only one
     """
 
     def __init__(
@@ -160,7 +152,8 @@ class _Server(uvicorn.Server):
         )
         logger = logging.getLogger("uvicorn.error")
         logger.setLevel(logging.WARNING)
-        logger.addFilter(_is_no_cancellation)
+        # a request that is given up at the end is nothing to tell of
+        logger.addFilter(lambda r: not (r.exc_info and isinstance(r.exc_info[1], asyncio.CancelledError)))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop; at the second signal, or SIGINT, stop accepting at once."""
@@ -180,7 +173,10 @@ class _Server(uvicorn.Server):
             self._drain()
         self.should_exit = self.should_exit or time.monotonic() >= self._stop_at
         if counter % _TICKS_A_SECOND == 0:
-            self._look_at_descriptors()
+            was_out, self._is_out = self._is_out, are_used_up()
+            if self._is_out and not was_out:  # the loop closes connections without a word
+                detail = "expected a file descriptor for the next connection, found none: raise ulimit -n"
+                log(logging.ERROR, "descriptors_used_up", detail=detail)
             if self._jobs is not None and self._may_work(counter // _TICKS_A_SECOND):
                 self._jobs.tend()
         return await super().on_tick(counter)
@@ -189,13 +185,6 @@ class _Server(uvicorn.Server):
         """Return whether jobs may be worked on after so many seconds: the models are opened first."""
         is_settled = self._app.state.services.ready or seconds >= _OPENING_SECONDS
         return is_settled and not self._app.state.draining.is_set()
-
-    def _look_at_descriptors(self) -> None:
-        """Log it when there is no descriptor left for a connection: the loop closes those without a word."""
-        was_out, self._is_out = self._is_out, are_used_up()
-        if self._is_out and not was_out:
-            detail = "expected a file descriptor for the next connection, found none: raise ulimit -n"
-            log(logging.ERROR, "descriptors_used_up", detail=detail)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop, at a second SIGINT without waiting for what is in flight, and let the app end."""
@@ -208,11 +197,6 @@ class _Server(uvicorn.Server):
         if self._jobs is not None:
             self._jobs.stop()
         self._stop_at = time.monotonic() + self._drain_seconds
-
-
-def _is_no_cancellation(record: logging.LogRecord) -> bool:
-    """Return whether a record of uvicorn tells more than that a request was given up at the end."""
-    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 class _Supervisor:
@@ -231,13 +215,16 @@ class _Supervisor:
         arrivals, wake = socket.socketpair()
         wake.setblocking(False)
         signal.set_wakeup_fd(wake.fileno())
-        for number in _SIGNALS:
-            signal.signal(number, _leave_to_the_loop)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)  # its number is written to the descriptor
         arrived = b""
         while not {signal.SIGTERM, signal.SIGINT} & set(arrived):
             if signal.SIGHUP in arrived:
                 self._send(signal.SIGHUP)
-            self._workers = {n: worker for n, worker in self._workers.items() if self._is_alive(worker)}
+            for place, worker in list(self._workers.items()):
+                if not worker.is_alive():
+                    log(logging.ERROR, "worker_died", pid=worker.pid, status=worker.exitcode)
+                    del self._workers[place]
             for place in range(self._settings.workers):
                 if place not in self._workers:
                     self._workers[place] = self._start(place)
@@ -266,12 +253,6 @@ class _Supervisor:
         log(logging.INFO, "worker_started", pid=worker.pid)
         return worker
 
-    def _is_alive(self, worker: BaseProcess) -> bool:
-        if worker.is_alive():
-            return True
-        log(logging.ERROR, "worker_died", pid=worker.pid, status=worker.exitcode)
-        return False
-
     def _stop(self) -> None:
         """End the workers, by force those that do not."""
         self._jobs.stop()
@@ -292,15 +273,11 @@ class _Supervisor:
                     os.kill(worker.pid, number)
 
 
-def _leave_to_the_loop(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the number is written to the wake-up descriptor."""
-
-
 def _work(
     settings: Settings, listener: socket.socket, parent: int, opens_first: bool, place: WorkerPlace
 ) -> None:
     """Serve in a worker process, started with SIGHUP blocked."""
-    signal.signal(signal.SIGHUP, _leave_to_the_loop)  # to ignore it would forget one that waits
+    signal.signal(signal.SIGHUP, lambda *_: None)  # to ignore it would forget one that waits
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     configure(settings.log_level)
     collect_seldom()

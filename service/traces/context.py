@@ -10,25 +10,16 @@ from service.base.errors import BadParameter
 TRACESTATE_MAX = 512
 """The most bytes of a `tracestate` that is kept; of a longer one nothing is."""
 
-TRACEPARENT_CHARACTERS = 55
-
 _TRACEPARENT = re.compile(
     rb"(?P<version>[0-9a-f]{2})-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?P<more>-.*)?"
 )
-_FORBIDDEN = b"ff"
-"""The version that none may have."""
-
 find_unsampled = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][02468ace]").fullmatch
 """Finds a right `traceparent` of version 00 that says not to sample; None: it is no such one."""
 
 TRACE_ID, SPAN_ID = slice(3, 35), slice(36, 52)
 """Where a right `traceparent` has the hexadecimal digits of the ids."""
 
-_ODD = frozenset("13579bdf")
 ID_BITS = 64
-ID_DIGITS = ID_BITS // 4
-"""Hexadecimal digits of a span's id. A trace's has twice as many."""
-
 _ALWAYS = 1 << ID_BITS
 _SAMPLERS = {
     "always_on": (_ALWAYS, False),
@@ -52,12 +43,12 @@ def parse_traceparent(value: bytes) -> str | None:
     version, more = found.groups()
     if version == b"00":
         return value.decode() if more is None else None
-    return None if version == _FORBIDDEN else f"00{value[2:TRACEPARENT_CHARACTERS].decode()}"
+    return None if version == b"ff" else f"00{value[2:55].decode()}"  # no version may be ff
 
 
 def is_sampled(parent: str) -> bool:
     """Return whether a right `traceparent` says to sample: the lowest bit of the flags behind the ids."""
-    return parent[-1] in _ODD
+    return parent[-1] in "13579bdf"
 
 
 class Sampling(NamedTuple):
@@ -71,7 +62,7 @@ class Sampling(NamedTuple):
 
     def samples(self, parent: str) -> bool:
         """Return whether a trace is sampled that another process has begun, with this `traceparent`."""
-        return is_sampled(parent) if self.follows else int(parent[TRACE_ID][ID_DIGITS:], 16) < self.bound
+        return is_sampled(parent) if self.follows else int(parent[TRACE_ID][-ID_BITS // 4 :], 16) < self.bound
 
 
 def new_id() -> int:
@@ -88,15 +79,14 @@ def sampling_of(environment: Mapping[str, str]) -> Sampling:
         )
     bound, follows = _SAMPLERS[name]
     if bound is None:
-        bound = round(_ratio(environment.get("OTEL_TRACES_SAMPLER_ARG") or "1") * _ALWAYS)
+        said = environment.get("OTEL_TRACES_SAMPLER_ARG") or "1"
+        try:
+            ratio = float(said)
+        except ValueError:
+            ratio = -1.0
+        if not 0 <= ratio <= 1:
+            raise BadParameter(
+                f"OTEL_TRACES_SAMPLER_ARG: expected a number from 0 to 1, found {said[:100]!r}"
+            )
+        bound = round(ratio * _ALWAYS)
     return Sampling(bound, follows)
-
-
-def _ratio(said: str) -> float:
-    try:
-        ratio = float(said)
-    except ValueError:
-        ratio = -1.0
-    if not 0 <= ratio <= 1:
-        raise BadParameter(f"OTEL_TRACES_SAMPLER_ARG: expected a number from 0 to 1, found {said[:100]!r}")
-    return ratio

@@ -8,8 +8,6 @@ from service.base.settings import Settings
 from service.traces.context import sampling_of
 from service.traces.tracer import Tracer
 
-_PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-
 
 def are_on(settings: Settings) -> bool:
     """Return whether traces are sent.
@@ -24,7 +22,11 @@ def are_on(settings: Settings) -> bool:
     if exporter != "otlp":
         raise BadParameter(f"OTEL_TRACES_EXPORTER: expected otlp or none, found {exporter[:100]!r}")
     sampling_of(os.environ)
-    if not all(map(_is_installed, _PACKAGES)):
+    try:
+        found = find_spec("opentelemetry.sdk"), find_spec("opentelemetry.exporter.otlp.proto.http")
+    except ModuleNotFoundError:  # nor is the package that one of them would be in
+        found = None, None
+    if None in found:
         raise BadParameter("XYLEM_TRACES: expected the packages of the extra otel, found none")
     return True
 
@@ -38,10 +40,3 @@ def open_tracer(settings: Settings, part: str) -> Tracer | None:
 
     sender = OtlpSender(part, os.environ)
     return Tracer(sampling_of(os.environ), sender.send, sender.close)
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:  # nor is the one that it would be in
-        return False

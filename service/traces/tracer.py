@@ -1,7 +1,6 @@
 """Spans: begun as two numbers, noted when what they tell of has ended, and handed on to be sent."""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from random import getrandbits, random
 from time import perf_counter_ns, time_ns
 from typing import Literal, NamedTuple
@@ -9,7 +8,6 @@ from typing import Literal, NamedTuple
 from service.base.stages import Stretch
 from service.traces.context import (
     ID_BITS,
-    SPAN_ID,
     TRACE_ID,
     TRACESTATE_MAX,
     Sampling,
@@ -18,13 +16,6 @@ from service.traces.context import (
     new_id,
     parse_traceparent,
 )
-
-Attributes = tuple[tuple[str, str | int], ...]
-"""Names and values. Each name once."""
-
-_BELOW = 1 << ID_BITS
-_IDS = _BELOW - 1
-"""So many ids of spans there are."""
 
 REQUEST_ID = "xylem.request_id"
 """The attribute that says which request a span is of."""
@@ -61,44 +52,15 @@ class SpanShape(NamedTuple):
 
     name: str
     kind: Literal["server", "consumer"]
-    attributes: Attributes
+    attributes: tuple[tuple[str, str | int], ...]
     fault: str | None = None
-
-    @property
-    def said(self) -> Attributes:
-        """Return the attributes, why they failed among them."""
-        return self.attributes if self.fault is None else (*self.attributes, ("error.type", self.fault))
-
-
-class EndedSpan(NamedTuple):
-    """A span that has ended, as it is sent. Times are nanoseconds since 1970.
-
-    parent_id  that of the span above it; 0: it has none
-    state      the `tracestate` of its trace
-    kind       server: of a request; consumer: of a job; internal: of a part of one of these
-    fault      why it failed, a code; None: it did not
-    """
-
-    trace_id: int
-    span_id: int
-    parent_id: int
-    is_parent_remote: bool
-    state: str
-    name: str
-    kind: Literal["server", "consumer", "internal"]
-    began: int
-    ended: int
-    attributes: Attributes
-    fault: str | None
 
 
 class EndedTrace(NamedTuple):
     """A sampled span that has ended, with its parts, as it waits to be sent: little is made of it before.
 
-    request_id  of a request; None: it is no request
     began       by `perf_counter_ns`, as when it ended
     since       what is added to such a time to have nanoseconds since 1970
-    stretches   its parts
     """
 
     trace: Trace
@@ -108,39 +70,6 @@ class EndedTrace(NamedTuple):
     ended: int
     since: int
     stretches: Sequence[Stretch]
-
-    def spans(self) -> list[EndedSpan]:
-        """Return the spans of the parts, and that of the whole, the last."""
-        trace, shape, since = self.trace, self.shape, self.since
-        trace_id, part_id = int(trace.id, 16), trace.span_id
-        own: Attributes = () if self.request_id is None else ((REQUEST_ID, self.request_id),)
-        spans = []
-        for names, at in self.stretches:
-            for name, (began, ended) in zip(names, pairwise(at), strict=True):
-                if ended != began:
-                    part_id = id_after(part_id)
-                    above = trace.span_id, False, trace.state
-                    times = began + since, ended + since
-                    spans.append(EndedSpan(trace_id, part_id, *above, name, "internal", *times, (), None))
-        whole = EndedSpan(
-            trace_id,
-            trace.span_id,
-            int(trace.parent[SPAN_ID] or "0", 16),
-            trace.parent != "",
-            trace.state,
-            shape.name,
-            shape.kind,
-            self.began + since,
-            self.ended + since,
-            (*shape.said, *own),
-            shape.fault,
-        )
-        return [*spans, whole]
-
-
-def id_after(span_id: int) -> int:
-    """Return the id of a span's next part: the first part's follows the span's own. 0 is none."""
-    return span_id % _IDS + 1
 
 
 class Tracer:
@@ -155,7 +84,7 @@ class Tracer:
     ) -> None:
         self._sampling = sampling
         self._follows = sampling.follows
-        self._share = sampling.bound / _BELOW
+        self._share = sampling.bound / (1 << ID_BITS)
         self.send = send
         self.close = close
 
@@ -170,19 +99,14 @@ class Tracer:
                 return Trace(unsampled[TRACE_ID], 0, unsampled)
             parent = parse_traceparent(traceparent)
             if parent is not None:
-                return self._continue(parent, tracestate)
+                if not self._sampling.samples(parent):
+                    return Trace(parent[TRACE_ID], 0, parent)
+                state = b"" if tracestate is None or len(tracestate) > TRACESTATE_MAX else tracestate
+                return Trace(parent[TRACE_ID], new_id(), parent, state.decode("latin-1"))
         if random() >= self._share:
             return None
         low = getrandbits(ID_BITS) * self._sampling.bound >> ID_BITS
         return Trace(f"{new_id():016x}{low:016x}", new_id())
-
-    def _continue(self, parent: str, tracestate: bytes | None) -> Trace:
-        trace_id = parent[TRACE_ID]
-        if not self._sampling.samples(parent):
-            return Trace(trace_id, 0, parent)
-        if tracestate is None or len(tracestate) > TRACESTATE_MAX:
-            return Trace(trace_id, new_id(), parent)
-        return Trace(trace_id, new_id(), parent, tracestate.decode("latin-1"))
 
     def end(self, trace: Trace, shape: SpanShape, began: int, stretches: Sequence[Stretch]) -> None:
         """Hand on a span that ends now, with its parts, if it is sampled; as `EndedTrace` has it."""

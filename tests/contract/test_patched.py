@@ -111,7 +111,7 @@ def test_the_frameworks_own_telemetry_can_be_switched_off() -> None:
 
 
 def test_the_exporter_of_spans_has_what_sends_bytes() -> None:
-    """Without it spans are encoded by the SDK, at several times the cost."""
+    """It is not public; the extra `otel` asks for the releases that are known to have it."""
     exporter = pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
     client = exporter.OTLPSpanExporter()._client
     assert list(inspect.signature(client.export).parameters) == ["data"]

@@ -46,9 +46,6 @@ from service.serving.served import LiveServed, ServedVersion
 from service.serving.shadows import ShadowCopy, Shadows
 from service.serving.split import ChosenVersion, LiveSplit
 
-HEADS_KEPT = 4096
-"""Heads that are remembered. Those of one client differ by their content-length."""
-
 _SHORT_BYTES = 8 * SHORT_ITEMS
 """Bytes of a body up to which it is read here: what is longer hardly takes short."""
 
@@ -61,11 +58,7 @@ Header = tuple[bytes, bytes]
 
 
 class Answering:
-    """What requests are answered by, and what is done with each answer. Event loop only.
-
-    shadows   what answers copies of requests, where an alias has a shadow
-    requests  where what is answered is counted
-    """
+    """What requests are answered by, and what is done with each answer. Event loop only."""
 
     def __init__(
         self, live: LiveServed, ring: KeyRing, shadows: Shadows, requests: RequestLog, limits: Limits
@@ -113,11 +106,7 @@ class _Target(NamedTuple):
 
 
 class WholeRequests:
-    """Answers requests from their bytes. Event loop only.
-
-    routes     with the dialect of each
-    root_path  the prefix under which a proxy shows the service
-    """
+    """Answers requests from their bytes. Event loop only."""
 
     def __init__(
         self,
@@ -148,7 +137,7 @@ class WholeRequests:
         if template is None or head is None:
             return
         n_bytes = len(message) - message.index(HEAD_END) - len(HEAD_END)
-        if len(self._heads) >= HEADS_KEPT:
+        if len(self._heads) >= 4096:  # those of one client differ by their content-length
             self._heads.clear()
             self._live.heads.clear()
         key = None if self._is_open else self._answering.ring.key_id(template.authorization)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -15,8 +15,6 @@ from service.serving.shadows import TOPS, ShadowOutcome
 from service.thresholds.store.feedback_rows import FeedbackRows
 
 AnyFamily = TypeVar("AnyFamily", GaugeMetricFamily, CounterMetricFamily)
-Labelled: TypeAlias = tuple[Any, ...]
-"""A value, and what the labels of its family say of it."""
 
 
 class Reading(Collector):
@@ -42,45 +40,42 @@ def read_stages(stages: StageTimes) -> Iterator[Metric]:
 
 
 def labelled(
-    kind: Callable[..., AnyFamily], name: str, says: str, labels: tuple[str, ...], found: Iterable[Labelled]
+    kind: Callable[..., AnyFamily],
+    name: str,
+    says: str,
+    labels: tuple[str, ...],
+    found: Iterable[tuple[Any, float]],
 ) -> AnyFamily:
-    """Return a family of figures: the values that were found, each with what its labels say."""
+    """Return a family of figures: what its labels say, or what its label says, and the value, of each."""
     made = kind(name, says, labels=labels)
-    for value, *named in found:
-        made.add_metric(list(map(str, named)), value)
+    for named, value in found:
+        made.add_metric(list(map(str, named if isinstance(named, tuple) else (named,))), value)
     return made
 
 
 def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
     """Yield the streams of lines: open, worked on, stalled, cut off."""
     labels, of_kinds = ("stream",), streams_of.items()
-    opened = ((streams.open, kind) for kind, streams in of_kinds)
+    opened = ((kind, streams.open) for kind, streams in of_kinds)
     yield labelled(GaugeMetricFamily, "xylem_streams_open", "Streams being answered.", labels, opened)
     says = "Blocks of streams being answered or waiting to be sent."
-    blocks = ((streams.blocks, kind) for kind, streams in of_kinds)
+    blocks = ((kind, streams.blocks) for kind, streams in of_kinds)
     yield labelled(GaugeMetricFamily, "xylem_stream_blocks", says, labels, blocks)
     says = "Streams that have waited for a second or longer for their client to read."
-    stalled = ((streams.stalled(), kind) for kind, streams in of_kinds)
+    stalled = ((kind, streams.stalled()) for kind, streams in of_kinds)
     yield labelled(GaugeMetricFamily, "xylem_streams_stalled", says, labels, stalled)
     says = "Streams ended because their client sent too little."
-    cut = ((streams.cut, kind) for kind, streams in of_kinds)
+    cut = ((kind, streams.cut) for kind, streams in of_kinds)
     yield labelled(CounterMetricFamily, "xylem_streams_cut", says, labels, cut)
 
 
 def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
     """Yield the rows of feedback that are kept, and those that were removed."""
-    kept = ((n, model) for model, n in rows.kept.items())
-    yield labelled(
-        GaugeMetricFamily, "xylem_feedback_rows", "Rows of feedback that are kept.", ("model",), kept
-    )
+    says, kept = "Rows of feedback that are kept.", rows.kept.items()
+    yield labelled(GaugeMetricFamily, "xylem_feedback_rows", says, ("model",), kept)
     says = "Rows of feedback removed because they were too many (rows) or too old (days)."
-    dropped = ((n, *key) for key, n in rows.dropped.items())
+    dropped = rows.dropped.items()
     yield labelled(CounterMetricFamily, "xylem_feedback_rows_dropped", says, ("model", "bound"), dropped)
-
-
-def read_worker() -> Iterator[Metric]:
-    """Yield that this worker answers: of one that does not, those that do say so."""
-    yield GaugeMetricFamily("xylem_worker_up", "Whether a worker answered this scrape.", value=1)
 
 
 _VERSION = ("model", "version")
@@ -90,10 +85,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class ShadowFigures:
-    """Counts outcomes, which any thread may record, in figures of a registry.
-
-    bounds  of the histogram of seconds
-    """
+    """Counts outcomes, which any thread may record, in figures of a registry."""
 
     def __init__(self, registry: CollectorRegistry, bounds: tuple[float, ...]) -> None:
         says = "Copies of requests for a shadow version, by what became of them."

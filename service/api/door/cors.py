@@ -39,7 +39,6 @@ _ANSWER_HEADERS = [
     "xylem-version",
     HEADER,
 ]
-_MAX_AGE_SECONDS = 600
 
 
 def cors_options(settings: Settings) -> dict[str, Any] | None:
@@ -56,7 +55,7 @@ def cors_options(settings: Settings) -> dict[str, Any] | None:
         "allow_methods": _METHODS,
         "allow_headers": _REQUEST_HEADERS,
         "expose_headers": _ANSWER_HEADERS,
-        "max_age": _MAX_AGE_SECONDS,
+        "max_age": 600,
     }
 
 

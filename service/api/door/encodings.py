@@ -22,9 +22,6 @@ _GZIP = 16 + zlib.MAX_WBITS
 PIECE_BYTES = 1 << 16
 """A body is unpacked in pieces of so many bytes at most; others are answered between two."""
 
-_THREAD_BYTES = 1 << 16
-"""A piece of a route's answer that is longer is packed in a thread."""
-
 
 def codings_of(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bool]:
     """Return whether a request's body is packed, and whether its answer may be, as its headers say.
@@ -33,21 +30,14 @@ def codings_of(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bool]:
     """
     is_packed = takes = False
     for name, value in headers:
-        if name == b"content-encoding":
-            is_packed = _is_gzip(value, is_packed)
+        if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            if is_packed or value.strip().lower() not in (b"gzip", b"x-gzip"):
+                found = "several" if is_packed else ascii(value.decode("latin-1"))[:100]
+                raise UnsupportedEncoding(f"Content-Encoding: expected gzip or none, found {found}")
+            is_packed = True
         elif name == b"accept-encoding":
             takes = takes or takes_gzip(value)
     return is_packed, takes
-
-
-def _is_gzip(value: bytes, is_packed: bool) -> bool:
-    coding = value.strip().lower()
-    if coding in (b"", b"identity"):
-        return is_packed
-    if coding not in (b"gzip", b"x-gzip") or is_packed:
-        found = ascii(value.decode("latin-1"))[:100] if not is_packed else "several"
-        raise UnsupportedEncoding(f"Content-Encoding: expected gzip or none, found {found}")
-    return True
 
 
 def takes_gzip(value: bytes) -> bool:
@@ -67,7 +57,6 @@ def packed(body: bytes) -> bytes:
 class Unpacking:
     """An ASGI receive that unpacks a request's body, in memory of a piece.
 
-    receive    gives the body as it was sent
     bytes_max  the most that it may have when it is unpacked; None: it is never held whole, and has no limit
     """
 
@@ -115,7 +104,7 @@ class PackedAnswer(GZipResponder):
     """An app whose answers from PACKED_FROM bytes on are packed; streams piece by piece, as they are sent."""
 
     def __init__(self, app: ASGIApp) -> None:
-        super().__init__(app, PACKED_FROM, _LEVEL, thread_minimum_size=_THREAD_BYTES)
+        super().__init__(app, PACKED_FROM, _LEVEL, thread_minimum_size=1 << 16)
         self._has_parts = False
 
     async def send_with_compression(self, message: Message) -> None:

@@ -53,9 +53,7 @@ class HeadTemplate(NamedTuple):
     ref      the version's number or alias
     route    the route's pattern; path: what fits it
     said     what the dialect's header, or the query string, says of the body; None: nothing
-    gzip     whether the answer may be packed
     key      the id of the key that it brings, where one is needed
-    n_bytes  of the body
     """
 
     dialect: Dialect[Any]
@@ -91,9 +89,7 @@ class OwnHeader(NamedTuple):
 
 OWN_HEADERS: dict[bytes, OwnHeader] = {
     b"x-request-id": OwnHeader(
-        rb"[Xx]-[Rr]equest-[Ii][Dd]",
-        _REQUEST_ID,
-        lambda ids: next(filter(_IS_REQUEST_ID, ids), None),
+        rb"[Xx]-[Rr]equest-[Ii][Dd]", _REQUEST_ID, lambda ids: next(filter(_IS_REQUEST_ID, ids), None)
     ),
     b"traceparent": OwnHeader(
         rb"[Tt]raceparent",
@@ -107,9 +103,7 @@ OWN_HEADERS: dict[bytes, OwnHeader] = {
         lambda states: b",".join(states)[: TRACESTATE_MAX + 1],
     ),
     KEY_HEADER.encode(): OwnHeader(
-        rb"(?i:%b)" % KEY_HEADER.encode(),
-        rb"[!-~]{1,256}",
-        lambda keys: keys[0].strip() or None,
+        rb"(?i:%b)" % KEY_HEADER.encode(), rb"[!-~]{1,256}", lambda keys: keys[0].strip() or None
     ),
 }
 """By their names in small letters, in the order of RequestHeaders: a new one is added here."""
@@ -156,9 +150,8 @@ def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
 
 def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> HeadTemplate:
     """Return what the head of a request in a dialect says, to this version of a model."""
-    given = [value for name, value in scope["headers"] if name == b"authorization"]
     route, said = scope["route"].path, said_of(dialect, scope)
-    key, (_, gzip) = given[-1] if given else None, codings_of(scope["headers"])
+    key, (_, gzip) = dict(scope["headers"]).get(b"authorization"), codings_of(scope["headers"])
     return HeadTemplate(dialect, model, ref, route, scope["path"], said, key, gzip)
 
 

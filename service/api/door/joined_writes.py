@@ -2,10 +2,6 @@
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-_CHUNKED = b"transfer-encoding: chunked\r\n"
-
 
 class JoinedWrites:
     """The transport of one answer, which keeps its head until the body comes: one system call, not two.
@@ -35,18 +31,16 @@ class JoinedWrites:
             if cycle.chunked_encoding is False and cycle.scope["method"] != "HEAD":
                 self._head = data
                 return
-            if cycle.chunked_encoding:
-                data = self._head_of_stream(data)
+            if cycle.chunked_encoding and self._knows_no_chunks():
+                data = data.replace(b"transfer-encoding: chunked\r\n", b"", 1)
+            elif cycle.chunked_encoding and self._is_awaited:
+                data = b"HTTP/1.1 100 Continue\r\n\r\n" + data
         elif cycle.chunked_encoding and self._knows_no_chunks():
-            data = _unframed(data)
+            size, _, rest = data.partition(b"\r\n")  # a chunk; the last one may be behind it
+            data = rest[: int(size, 16)] if size else b""
         if self._head:
             data, self._head = self._head + data, b""
         self._transport.write(data)
-
-    def _head_of_stream(self, head: bytes) -> bytes:
-        if self._knows_no_chunks():
-            return head.replace(_CHUNKED, b"", 1)
-        return _CONTINUE + head if self._is_awaited else head
 
     def _knows_no_chunks(self) -> bool:
         return self._cycle.scope["http_version"] == "1.0"
@@ -60,9 +54,3 @@ class JoinedWrites:
     def is_closing(self) -> bool:
         """Return whether the connection is being closed."""
         return self._transport.is_closing()
-
-
-def _unframed(data: bytes) -> bytes:
-    """Return what is in a chunk as uvicorn writes it, perhaps the last one behind it, or in the last one."""
-    size, _, rest = data.partition(b"\r\n")
-    return rest[: int(size, 16)] if size else b""

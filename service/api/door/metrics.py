@@ -6,13 +6,13 @@ import asyncio
 import platform
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version as version_of
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     Exemplar,
@@ -28,21 +28,14 @@ from prometheus_client.utils import floatToGoString
 
 from model_store.alias import PARTS
 from model_store.version import code_version
-from service.api.door.collectors import (
-    Reading,
-    ShadowFigures,
-    labelled,
-    read_stages,
-    read_worker,
-)
+from service.api.door.collectors import Reading, ShadowFigures, labelled, read_stages
+from service.api.door.work import WorkPool
 from service.base.stages import StageTimes
 from service.serving.split import LiveStatus, roles_of
 from service.thresholds.live.follower import Follower
 from service.traces.tracer import Trace
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-
-_version_of = cache(version_of)  # it reads a file
 
 TIMINGS_BEGUN = 1024
 """Series that there may be before those of closed versions are looked for."""
@@ -91,20 +84,22 @@ class Metrics:
         self.stages = StageTimes()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.process)
-        for read in (partial(_read_requests, self), partial(read_stages, self.stages), read_worker):
-            self.report(read)
+        self.report(_read_requests, self)
+        self.report(read_stages, self.stages)
+        # of a worker that does not answer, those that do say so
+        Gauge("xylem_worker_up", "Whether a worker answered this scrape.", registry=self.registry).set(1)
         self.shadows = ShadowFigures(self.registry, SECONDS)
         self.settle: Callable[[], None] = lambda: None
         """Counts what waits to be counted."""
         self.in_flight = 0
         self.lines_bad = 0
         self.aborted = 0
+        self.runs = code_version(), platform.python_version(), version_of("numba"), np.__version__
         self.rows: Counter[str] = Counter()
         """Predicted instances, by model."""
         self.errors: Counter[str] = Counter()
         self.events: Counter[tuple[str, str, str]] = Counter()
         self.timings: dict[Series, Timing] = {}
-        """The requests of each series."""
         self._timings_max = TIMINGS_BEGUN
         self.open_versions: Callable[[], Collection[tuple[str, int]]] | None = None
         """Returns the models and versions that are open; None: nobody knows."""
@@ -146,9 +141,9 @@ class Metrics:
         for result in results:
             self.events[model, "" if version is None else str(version), result] += 1
 
-    def report(self, read: Callable[[], Iterator[Metric]]) -> None:
-        """Report what a function reads, when the figures are."""
-        self.registry.register(Reading(read))
+    def report(self, read: Callable[..., Iterator[Metric]], *arguments: object) -> None:
+        """Report what a function reads of its arguments, when the figures are read."""
+        self.registry.register(Reading(partial(read, *arguments)))
 
     def collected(self) -> list[Metric]:
         """Return what the app has counted."""
@@ -178,15 +173,10 @@ def _labelled_by(worker: int | None, families: Iterable[Metric], more: Collector
 
 
 def _read_requests(metrics: Metrics) -> Iterator[Metric]:
-    """Yield what requests counted."""
     timings = metrics.timings.items()
-    yield labelled(
-        CounterMetricFamily,
-        "xylem_requests",
-        "Requests answered, by the version that answered.",
-        ("route", "status", "model", "version"),
-        ((sum(timing.counts), *series) for series, timing in timings),
-    )
+    says, labels = "Requests answered, by the version that answered.", ("route", "status", "model", "version")
+    counts = ((series, sum(timing.counts)) for series, timing in timings)
+    yield labelled(CounterMetricFamily, "xylem_requests", says, labels, counts)
     seconds = HistogramMetricFamily(
         "xylem_request_seconds",
         "Time from a request's headers to the end of its answer.",
@@ -195,22 +185,18 @@ def _read_requests(metrics: Metrics) -> Iterator[Metric]:
     whole: defaultdict[tuple[str, str, str], Timing] = defaultdict(Timing)
     for (route, _, model, version), timing in timings:
         whole[route, model, version].add(timing)
-    for labels, timing in whole.items():
-        seconds.add_metric(labels, _buckets(timing), timing.seconds)
+    for named, timing in whole.items():
+        seconds.add_metric(named, _buckets(timing), timing.seconds)
     yield seconds
-    errors = ((n, code) for code, n in metrics.errors.items())
-    yield labelled(
-        CounterMetricFamily, "xylem_errors", "Requests refused or failed, by code.", ("code",), errors
-    )
-    rows = ((n, model) for model, n in metrics.rows.items())
+    says, errors = "Requests refused or failed, by code.", metrics.errors.items()
+    yield labelled(CounterMetricFamily, "xylem_errors", says, ("code",), errors)
+    rows = metrics.rows.items()
     yield labelled(CounterMetricFamily, "xylem_rows", "Instances predicted.", ("model",), rows)
-    says, labels = "Events of feedback by version and result.", ("model", "version", "result")
-    events = ((n, *event) for event, n in metrics.events.items())
-    yield labelled(CounterMetricFamily, "xylem_feedback_events", says, labels, events)
+    says, event = "Events of feedback by version and result.", ("model", "version", "result")
+    yield labelled(CounterMetricFamily, "xylem_feedback_events", says, event, metrics.events.items())
     yield GaugeMetricFamily("xylem_requests_in_flight", "Requests being answered.", value=metrics.in_flight)
-    runs = (1, code_version(), platform.python_version(), _version_of("numba"), np.__version__)
     parts = "version", "python", "numba", "numpy"
-    yield labelled(GaugeMetricFamily, "xylem_build_info", "1, by what runs.", parts, [runs])
+    yield labelled(GaugeMetricFamily, "xylem_build_info", "1, by what runs.", parts, [(metrics.runs, 1)])
     yield CounterMetricFamily(
         "xylem_batch_lines_bad", "Lines of batches answered by an error.", value=metrics.lines_bad
     )
@@ -234,12 +220,10 @@ def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemp
     return found
 
 
-def read_queues(waiting: Mapping[str, Callable[[], int]]) -> Iterator[Metric]:
+def read_queues(pools: Mapping[str, WorkPool]) -> Iterator[Metric]:
     """Yield how much waits in each queue."""
-    depths = ((n_waiting(), name) for name, n_waiting in waiting.items())
-    yield labelled(
-        GaugeMetricFamily, "xylem_queue_depth", "Calls that wait for a thread.", ("queue",), depths
-    )
+    says, depths = "Calls that wait for a thread.", ((name, pool.waiting()) for name, pool in pools.items())
+    yield labelled(GaugeMetricFamily, "xylem_queue_depth", says, ("queue",), depths)
 
 
 def read_thresholds(follower: Follower) -> Iterator[Metric]:
@@ -285,17 +269,17 @@ def read_live(status_of: Callable[[], LiveStatus], ready: Callable[[], bool]) ->
     status = status_of()
     yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=ready())
     says, labels = "The version that an alias serves.", ("model", "alias")
-    aliases = ((alias.version, *key) for key, alias in status.aliases)
+    aliases = ((key, alias.version) for key, alias in status.aliases)
     yield labelled(GaugeMetricFamily, "xylem_model_version", says, labels, aliases)
     parts = [
-        (part / PARTS, *key, version, role)
+        ((*key, version, role), part / PARTS)
         for key, alias in status.aliases
         for role, version, part in roles_of(alias)
     ]
     says = "The part of the requests to an alias that a version answers, by its role."
     yield labelled(GaugeMetricFamily, "xylem_alias_part", says, (*labels, "version", "role"), parts)
-    says, failures = "Versions and aliases that cannot be served.", status.failures
-    failed = ((1, failure.model, failure.ref) for failure in failures)
+    says = "Versions and aliases that cannot be served."
+    failed = (((failure.model, failure.ref), 1) for failure in status.failures)
     yield labelled(GaugeMetricFamily, "xylem_model_failed", says, ("model", "ref"), failed)
     yield CounterMetricFamily("xylem_model_swaps", "Aliases moved since the start.", value=status.swaps)
     yield GaugeMetricFamily(

@@ -20,7 +20,6 @@ SECONDS_MAX = 1.0
 PAGE_BYTES_MAX = 32 << 20
 """The most bytes of a worker's figures."""
 
-_BACKLOG = 16
 _PLAIN, _OPENMETRICS = b"p", b"o"
 _CREDENTIALS = struct.Struct("3i")
 _LENGTH = struct.Struct(">Q")
@@ -44,10 +43,7 @@ class WorkerPlace(NamedTuple):
 
 
 class Neighbours:
-    """One worker, as the others ask it, and the others, as it asks them. Event loop only.
-
-    own_page   returns the worker's own figures, in OpenMetrics's format or not
-    """
+    """One worker, as the others ask it, and the others, as it asks them. Event loop only."""
 
     def __init__(self, place: WorkerPlace, own_page: Callable[[bool], Awaitable[bytes]]) -> None:
         self._place = place
@@ -58,7 +54,7 @@ class Neighbours:
         """Answer the others from now on. Without a socket, which is logged, they find it silent."""
         name = self._place.socket_name(self._place.number)
         try:
-            self._server = await asyncio.start_unix_server(self._tell, name, backlog=_BACKLOG)
+            self._server = await asyncio.start_unix_server(self._tell, name, backlog=16)
         except OSError as error:  # no figure is worth a worker
             log(logging.ERROR, "figures_not_shared", error=error)
 
@@ -83,10 +79,7 @@ class Neighbours:
         return await asyncio.gather(*map(page, range(self._place.n_workers)))
 
     async def _ask(self, number: int, kind: bytes) -> bytes | None:
-        """Return a worker's figures; None: they are too many, or it is another user's.
-
-        Raises OSError, and EOFError for a page that breaks off.
-        """
+        """Return a worker's figures; None: too many, or another user's. Raises OSError and EOFError."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.setblocking(False)  # on one machine it is connected at once, or there is no room
@@ -132,7 +125,7 @@ _HELP, _END = b"# HELP ", b"# EOF\n"
 
 
 def join_pages(pages: list[bytes | None]) -> bytes:
-    """Return the figures of several workers as one page: each figure's lines together, as formats ask.
+    """Return the figures of several workers as one page: what is said of each, once, and all its lines.
 
     Of a worker that did not answer, `xylem_worker_up` says so.
     """
@@ -147,12 +140,9 @@ def join_pages(pages: list[bytes | None]) -> bytes:
             text = part.removeprefix(_HELP).removesuffix(b"\n")
             name = text.partition(b" ")[0]
             families.setdefault(name, []).append(_HELP + text + b"\n")
-    joined = [_joined(parts) for parts in families.values()]
+    joined: list[bytes] = []
+    for parts in families.values():
+        lines = b"".join(parts).splitlines(keepends=True)
+        joined += dict.fromkeys(line for line in lines if line.startswith(b"#"))
+        joined += (line for line in lines if not line.startswith(b"#"))
     return b"".join(joined) + (_END if is_openmetrics else b"")
-
-
-def _joined(parts: list[bytes]) -> bytes:
-    """Return what is said of a figure, once, and then each worker's lines."""
-    lines = [line for part in parts for line in part.splitlines(keepends=True)]
-    about = list(dict.fromkeys(line for line in lines if line.startswith(b"#")))
-    return b"".join([*about, *(line for line in lines if not line.startswith(b"#"))])

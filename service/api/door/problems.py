@@ -1,28 +1,20 @@
 """Errors -> answers: RFC 9457 bodies. Every answer that is not 2xx is made here, also the framework's."""
 
-import functools
-from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
 import orjson
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match
+from starlette.routing import Match
 from starlette.types import Scope
 
 from model_store.errors import StoreError
 from service.api.door.request_timings import trace_id_of
 from service.base.errors import AccessRefused, BadInput, XylemError
 from service.serving.problems import PROBLEMS, code_of, describe_error, log_untold
-
-RETRY_AFTER_SECONDS = 1
-
-_OPEN_INFERENCE = "/v2/"
-"""What the paths of the Open Inference Protocol begin with: its clients read the member `error`."""
 
 
 class BodyTooLarge(BadInput, code="body-too-large"):
@@ -60,10 +52,7 @@ class HeadTooLong(BadHead, code="head-too-long"):
 def problem_response(
     scope: Scope, code: str, detail: str, challenge: str | None = None, **more: Any
 ) -> Response:
-    """Return the answer for a fault: its row of the table, `detail`, and members of its own.
-
-    challenge  what the header WWW-Authenticate says
-    """
+    """Return the answer for a fault: its row of the table, `detail`, and members of its own."""
     status, title = PROBLEMS[code]
     root = scope.get("root_path", "")
     body = {
@@ -76,9 +65,9 @@ def problem_response(
         "request_id": scope.get("request_id"),
         **more,
     }
-    if scope["path"].startswith(_OPEN_INFERENCE):
+    if scope["path"].startswith("/v2/"):  # clients of the Open Inference Protocol read it there
         body["error"] = detail
-    headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    headers = {"retry-after": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
     if challenge is not None:
         headers["www-authenticate"] = challenge
     return Response(orjson.dumps(body), status, headers, media_type="application/problem+json")
@@ -99,14 +88,15 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     return error_response(request.scope, error)
 
 
-async def _answer_http_error(routes: Sequence[BaseRoute], request: Request, error: Exception) -> Response:
+async def _answer_http_error(request: Request, error: Exception) -> Response:
     """Answer what the framework refuses: unknown routes and methods."""
     assert isinstance(error, HTTPException)
     code = _HTTP_CODES.get(error.status_code, "http-error")
     request.scope["error_code"] = code
     headers = dict(error.headers or {})
-    if "Allow" in headers:
-        headers["Allow"] = _methods_of(request, routes) or headers["Allow"]
+    if "Allow" in headers:  # of one route; each method has its own
+        fitting = [each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE]
+        headers["Allow"] = ", ".join(sorted({method for each in fitting for method in each.methods}))
     expected = headers.get("Allow") or "a route of /docs"
     if code not in _HTTP_CODES.values():
         expected = "a request that can be served"
@@ -116,32 +106,8 @@ async def _answer_http_error(routes: Sequence[BaseRoute], request: Request, erro
     return response
 
 
-def _methods_of(request: Request, routes: Sequence[BaseRoute]) -> str:
-    """Return the methods of a path: the framework names those of one route, and each method has its own."""
-    found: set[str] = set()
-    for route in routes:
-        match, _ = route.matches(request.scope)
-        if match is not Match.NONE:
-            found |= getattr(route, "methods", None) or set()
-    return ", ".join(sorted(found))
-
-
-async def _answer_invalid(request: Request, error: Exception) -> Response:
-    """Answer what the framework's own validation refuses."""
-    assert isinstance(error, RequestValidationError)
-    faults = [
-        {"path": ".".join(map(str, fault["loc"])), "detail": str(fault["msg"])} for fault in error.errors()
-    ]
-    request.scope["error_code"] = "bad-request"
-    return problem_response(request.scope, "bad-request", faults[0]["detail"], errors=faults)
-
-
-def install_handlers(app: FastAPI, routes: Sequence[BaseRoute] = ()) -> None:
-    """Answer every error of `app` with a problem; the request scope has what is left over.
-
-    routes  of the app: of a path's, 405 names all methods
-    """
+def install_handlers(app: FastAPI) -> None:
+    """Answer every error of `app` with a problem; the request scope has what is left over."""
     for kind in (XylemError, StoreError):
         app.add_exception_handler(kind, _answer_error)
-    app.add_exception_handler(HTTPException, functools.partial(_answer_http_error, routes))
-    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_exception_handler(HTTPException, _answer_http_error)

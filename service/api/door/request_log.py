@@ -33,7 +33,6 @@ new_request_id: Callable[[], str] = map(f"{os.urandom(8).hex()}%08x".__mod__, co
 class RequestOutcome(NamedTuple):
     """What is noted of requests that ended alike: where they count, what is logged.
 
-    level  of the log line
     shape  of the span; None: there is none
     """
 
@@ -47,7 +46,6 @@ class RequestOutcome(NamedTuple):
 class RequestLog:
     """Counts, logs and traces answered requests, several at once. Event loop only.
 
-    metrics     where they are counted
     access_log  whether each is logged; all are counted
     tracer      what sends the spans of those that are sampled; None: traces are off
     """

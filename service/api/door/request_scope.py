@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
@@ -33,15 +34,11 @@ from service.base.errors import XylemError
 from service.base.logs import log
 from service.base.stages import StageTimings
 
-CLIENT_GONE = 499
-"""The status logged for a request whose client left before the answer."""
-
 
 class RequestScope:
     """ASGI middleware around everything else.
 
     cors       the options of `Cors`, whose headers answers to errors have too; None: there is no CORS
-    root_path  the prefix under which a proxy shows the service
     """
 
     def __init__(
@@ -77,28 +74,27 @@ class RequestScope:
         scope[TIMINGS] = StageTimings(is_traced=trace is not None and trace.span_id != 0)
         bytes_max = self._admission.bytes_max(scope)
         guard = BodyGuard(scope, receive, send, bytes_max, self._admission.draining())
-        admitted = self._admission.enter(scope)
+        refusal = self._admission.enter(scope)
         self._metrics.in_flight += 1
         try:
-            if not admitted:
-                raise self._admission.refusal()
+            if refusal is not None:
+                raise refusal
             guard.check_head()
             is_packed, takes_gzip = codings_of(scope["headers"])
             receive = Unpacking(guard.receive, bytes_max) if is_packed else guard.receive
             app = PackedAnswer(self._app) if takes_gzip else self._app
             await app(scope, receive, guard.send)
         except ClientDisconnect:
-            guard.status = CLIENT_GONE
+            guard.status = 499  # as others log that the client left before the answer
         except Exception as error:
             await self._answer_error(scope, guard, error)
         finally:
-            if admitted:
+            if refusal is None:
                 self._admission.leave()
             self._metrics.in_flight -= 1
             self._record(method, scope, guard.status, started)
 
     def _record(self, method: str, scope: Scope, status: int, started: int) -> None:
-        """Note an answered request: its figures, its log line, its span."""
         route, code = getattr(scope.get("route"), "path", "none"), scope.get("error_code")
         principal = scope.get("state", {}).get("principal")
         key = None if principal is None else principal.key_id or None
@@ -147,7 +143,12 @@ class BodyGuard:
         self._bytes_max = bytes_max
         self._closing = closing
         self._bytes = 0
-        self._declared = _declared_bytes(scope)
+        self._declared: int | None = 0
+        for name, value in scope["headers"]:
+            if name == b"content-length":
+                self._declared = int(value)
+            elif name == b"transfer-encoding":
+                self._declared = None  # it is left open
         self._unread = self._declared != 0
         self._linger = False
         self.status = 0
@@ -201,26 +202,10 @@ class BodyGuard:
 
     async def _read_on(self) -> None:
         """Read and forget for a while, until the body or the connection ends."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER_SECONDS):
                 while (await self._receive()).get("more_body", False):
                     pass
-        except TimeoutError:
-            pass
-
-
-def _declared_bytes(scope: Scope) -> int | None:
-    """Return the length that the headers say the body has, None when they leave it open."""
-    chunked = False
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            return int(value)
-        chunked = chunked or name == b"transfer-encoding"
-    return None if chunked else 0
-
-
-PATH_CHARACTERS_MAX = 256
-"""Of a target that was read, if any, the problem names so much."""
 
 
 class UnparsedRequests:
@@ -238,24 +223,18 @@ class UnparsedRequests:
 
         target        what has been read of the request's target
         n_head_bytes  how long the head was found to be; 0: not too long
-        fault         the parser's
         """
-        path = target.partition(b"?")[0][:PATH_CHARACTERS_MAX].decode("latin-1")
+        path = target.partition(b"?")[0][:256].decode("latin-1")
         root_path, request_id = self._root_path, new_request_id()
         scope: Scope = {"path": inner_path(path, root_path), "root_path": root_path, "request_id": request_id}
-        answer = error_response(scope, self._error(n_head_bytes, fault))
-        ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])
-        outcome = self._requests.outcome(ended, is_traced=False)
-        self._requests.record(scope["request_id"], outcome, perf_counter_ns())
-        named = [*answer.raw_headers, (b"x-request-id", scope["request_id"].encode())]
-        return answer.status_code, b"".join([b"%b: %b\r\n" % header for header in named]), bytes(answer.body)
-
-    def _error(self, n_head_bytes: int, fault: BaseException | None) -> BadHead:
         if n_head_bytes:
-            most = self._head_bytes_max
-            return HeadTooLong(
-                f"head: expected at most {most} bytes of a request's target and headers, "
-                f"found {n_head_bytes} or more"
-            )
-        found = f"found: {fault}" if fault is not None else "found bytes that are none"
-        return BadHead(f"expected a request of HTTP/1.1, {found}")
+            expected = f"expected at most {self._head_bytes_max} bytes of a request's target and headers"
+            error: BadHead = HeadTooLong(f"head: {expected}, found {n_head_bytes} or more")
+        else:
+            found = "found bytes that are none" if fault is None else f"found: {fault}"
+            error = BadHead(f"expected a request of HTTP/1.1, {found}")
+        answer = error_response(scope, error)
+        ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])
+        self._requests.end(request_id, ended, perf_counter_ns(), None, StageTimings())
+        named = [*answer.raw_headers, (b"x-request-id", request_id.encode())]
+        return answer.status_code, b"".join([b"%b: %b\r\n" % header for header in named]), bytes(answer.body)

@@ -47,10 +47,6 @@ def span_of(scope: Scope) -> str | None:
     return None if trace is None else trace.traceparent
 
 
-_FAILED = 500
-"""The least status that is a fault of the service's, and so of its span (OpenTelemetry, HTTP spans)."""
-
-
 class AnsweredBy(NamedTuple):
     """Which version a request was answered by, and the alias that it was named by; None: by its number."""
 
@@ -66,7 +62,6 @@ ANSWERED_BY = "xylem.answered_by"
 class EndedRequest(NamedTuple):
     """What became of a request.
 
-    route  the route's pattern
     code   that of a problem; None: it had none
     by     the version that answered, or refused; None: the request named none
     key    the id of the key that let it pass; None: it needed none, or had none that does
@@ -96,5 +91,5 @@ def shape_of(ended: EndedRequest) -> SpanShape:
             attributes.append(("xylem.alias", by.alias))
     if code is not None:
         attributes.append(("xylem.code", code))
-    fault = code or str(status) if status >= _FAILED else None
+    fault = code or str(status) if status >= 500 else None  # OpenTelemetry, HTTP spans
     return SpanShape(f"{method} {route}", "server", tuple(attributes), fault)

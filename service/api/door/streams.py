@@ -11,6 +11,7 @@ import functools
 import math
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -61,7 +62,11 @@ class LineReader:
                     self._changed.notify_all()
                     await self._changed.wait_for(self._has_room)
         except TimeoutError as slow:
-            self.fault = self._too_slow(*slow.args)
+            least, seconds = self._limits.batch_bytes_min, self._limits.body_seconds_max
+            self.fault = BodyTimeout(
+                f"expected {least} bytes of the body (limit batch_bytes_min), or its end, within {seconds:g} "
+                f"seconds, found {slow.args[0]}"
+            )
         except BadInput as fault:
             self.fault = fault
         async with self._changed:
@@ -79,13 +84,6 @@ class LineReader:
         block = LineBlock(self._taken + 1, lines)
         self._taken += len(lines)
         return block
-
-    def _too_slow(self, n_bytes: int) -> BodyTimeout:
-        least, seconds = self._limits.batch_bytes_min, self._limits.body_seconds_max
-        return BodyTimeout(
-            f"expected {least} bytes of the body (limit batch_bytes_min), or its end, within {seconds:g} "
-            f"seconds, found {n_bytes}"
-        )
 
     def _has_room(self) -> bool:
         return self._bytes < self._limits.block_bytes_max and len(self._waiting) < self._rows_max
@@ -129,10 +127,6 @@ def _size(line: bytes | None) -> int:
     return len(line or b"") + 1
 
 
-BLOCKS_QUEUED = 1
-"""Blocks of a stream that wait for the one before to be written; with it and the next, three are in work."""
-
-
 Begin = Callable[[LineBlock], Awaitable[Awaitable[Answered]]]
 """Begins to answer a block, when those before have begun; what it returns is the answer, once it is there."""
 
@@ -141,14 +135,12 @@ STALLED_SECONDS = 1.0
 """A stream has stalled that waits so long for its client to read."""
 
 
+@dataclass(slots=True, eq=False)
 class _Progress:
     """What a stream is at: its blocks that are begun and not sent, and since when one is being sent."""
 
-    __slots__ = ("blocks", "sends_since")
-
-    def __init__(self) -> None:
-        self.blocks = 0
-        self.sends_since = math.inf
+    blocks: int = 0
+    sends_since: float = math.inf
 
 
 class Streams:
@@ -185,7 +177,6 @@ class Streams:
         A body that is cut off, and a service that cannot go on, end it with a line that is an error.
 
         on_answer   called with each block's answer before it is sent
-        rows_max    lines of a block, at most
         """
         return _Stream(functools.partial(self._stream, begin, on_answer, rows_max, headers))
 
@@ -198,11 +189,11 @@ class Streams:
         receive: Receive,
         send: Send,
     ) -> None:
-        """Read, answer and write until the body ends."""
         if self.open >= self._limits.batches_max:
             raise Overloaded(f"expected at most {self._limits.batches_max} batches at a time, found more")
         reader = LineReader(receive, self._limits, rows_max)
-        answers: asyncio.Queue[Awaitable[Answered] | None] = asyncio.Queue(BLOCKS_QUEUED)
+        # one waits for that before to be written; with it and the next, three blocks are in work
+        answers: asyncio.Queue[Awaitable[Answered] | None] = asyncio.Queue(1)
         fault: Exception | None = None
         progress = _Progress()
         self._open.add(progress)

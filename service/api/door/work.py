@@ -13,10 +13,7 @@ T = TypeVar("T")
 
 
 class WorkPool:
-    """Threads for blocking calls; what neither a thread nor a place in the queue is free for is refused.
-
-    calls  what the calls are, for the message of a refusal
-    """
+    """Threads for blocking calls; what neither a thread nor a place in the queue is free for is refused."""
 
     def __init__(self, threads: int, queue_max: int, seconds_max: float, calls: str = "predictions") -> None:
         self._calls = calls

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
-from model_store.errors import StoreError
 from service.access.ring import Principal
 from service.access.scopes import AccessScope
 from service.api.door.responses import etag_of, unless_known
@@ -76,7 +75,6 @@ class RawRoute(APIRoute):
         self.app = self._answer
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request: as an ASGI app."""
         request = Request(scope, receive, send)
         for check in self._checks:
             await check(request)
@@ -118,11 +116,8 @@ class AuditedRoute(APIRoute):
         async def audited(request: Request) -> Response:
             try:
                 response = await handle(request)
-            except (XylemError, StoreError) as error:
+            except Exception as error:
                 await self._note(request, code_of(error))
-                raise
-            except Exception:
-                await self._note(request, "internal-error")
                 raise
             await self._note(request, "done")
             return response

@@ -1,7 +1,7 @@
 """Annif's REST API: /v1/projects, whose clients have subjects suggested for texts (docs/annif.md)."""
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
 from typing import Any, NamedTuple
 
 from fastapi import Request, Response
@@ -62,14 +62,21 @@ class _Reference(NamedTuple):
 @router.get(_ROOT, summary="The models, as Annif's projects", response_model=Projects)
 async def list_projects(request: Request, services: Wired) -> Response:
     """A project for each alias: NAME for `latest` of a model, NAME@ALIAS for its others."""
-    refuse_before_first_look(services.live)
+    live = services.live
+    refuse_before_first_look(live)
     named = [
-        (_Reference(model, name), alias.version)
-        for (model, name), alias in sorted(services.live.aliases.items())
+        (_Reference(model, name), alias.version, live.resident(model, name))
+        for (model, name), alias in sorted(live.aliases.items())
     ]
-    served = [services.live.resident(reference.model, reference.ref) for reference, _ in named]
-    found = await asyncio.to_thread(_readable_projects, services.store, named, served)
-    return json_response(Projects(projects=found))
+
+    def projects() -> list[Project]:
+        found = []
+        for reference, version, served in named:
+            with contextlib.suppress(StoreError):  # /readyz tells of it
+                found.append(_project(services.store, reference, version, served))
+        return found
+
+    return json_response(Projects(projects=await asyncio.to_thread(projects)))
 
 
 @router.get(
@@ -132,19 +139,6 @@ def _reference(request: Request) -> _Reference:
     if at and not (is_alias(ref) or is_version(ref)):
         raise AliasNotFound(f"project: expected NAME, NAME@ALIAS or NAME@VERSION, found {ref[:80]!r}")
     return _Reference(model, ref or DEFAULT_ALIAS)
-
-
-def _readable_projects(
-    store: Store, named: Sequence[tuple[_Reference, int]], served: Sequence[ServedVersion | None]
-) -> list[Project]:
-    """Return the projects whose manifests can be read. Reads the disk."""
-    found = []
-    for (reference, version), one in zip(named, served, strict=True):
-        try:
-            found.append(_project(store, reference, version, one))
-        except StoreError:  # /readyz tells of it
-            continue
-    return found
 
 
 def _project(store: Store, reference: _Reference, version: int, served: ServedVersion | None) -> Project:

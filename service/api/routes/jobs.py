@@ -39,9 +39,6 @@ from service.serving.schemas.jobs import (
 
 router = router_of("jobs", "admin", AuditedRoute, "/v1/admin")
 
-HEARTBEAT_SECONDS = 5.0
-"""A stream of events says something at least so often: so a client that is gone is noticed."""
-
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "training": (
         "TrainingJob",
@@ -228,7 +225,7 @@ async def _events(
         if job is not None:
             spoke = now
             yield _event(job)
-        elif now - spoke >= HEARTBEAT_SECONDS:
+        elif now - spoke >= 5.0:  # so a client that is gone is noticed
             spoke = now
             yield b": \n\n"
         if services.draining():

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 from service.access.keys import AccessKeys
 from service.access.scopes import parse_scopes
@@ -20,8 +20,6 @@ from service.serving.schemas.registry import (
     NewKey,
     RotateKeyRequest,
 )
-
-T = TypeVar("T")
 
 router = router_of("keys", "admin", AuditedRoute, "/v1/admin")
 _CREATE = {"name": "shop", "scopes": ["predict", "feedback"]}
@@ -57,7 +55,7 @@ async def revoke_key(key: str, services: Wired) -> KeyFacts:
     return KeyFacts(**(await _change(services, AccessKeys.revoke, key)).facts())
 
 
-async def _change(services: Services, change: Callable[..., T], *arguments: object) -> T:
+async def _change(services: Services, change: Callable[..., Any], *arguments: object) -> Any:
     """Change the keys, and have that in force here at once; should that fail, it is soon."""
     found = await services.admin_work.run(change, AccessKeys(services.learning.database), *arguments)
     with contextlib.suppress(Unavailable):

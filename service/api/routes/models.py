@@ -28,9 +28,6 @@ from service.serving.served import LiveServed
 
 router = router_of("models", "predict", TaggedRoute)
 
-MANIFESTS_MAX = 1024
-"""Manifests kept in memory: a published version's never changes."""
-
 
 @router.get("/v1/models", summary="The models")
 async def list_models(services: Wired) -> ModelList:
@@ -82,9 +79,9 @@ def _describe_versions(store: Store, info: ModelInfo) -> list[VersionSummary | U
     return found
 
 
-@lru_cache(MANIFESTS_MAX)
+@lru_cache(1024)
 def kept_manifest(store: Store, name: str, version: int) -> Manifest:
-    """Return the manifest of a version, which is read once. Raises what the store does."""
+    """Return the manifest of a version, which never changes, and is read once. Raises what the store does."""
     return store.manifest(name, version)
 
 

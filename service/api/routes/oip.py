@@ -5,14 +5,14 @@ from typing import Any
 from fastapi import Request, Response
 
 from model_store.version import code_version
+from service.api.door.responses import json_response
 from service.api.routes.admins import RawRoute, router_of
-from service.api.routes.operations import OPEN_INFERENCE, content, of_version, problems, takes
+from service.api.routes.operations import content, of_version, problems, takes
 from service.api.routes.requests import find_served, reply_in
 from service.api.routes.services import Wired
 from service.base.errors import Unavailable
 from service.features import Featurizer
 from service.inference.prediction_json import OUTPUTS
-from service.serving.lines import dump
 from service.serving.oip import HEADER, TENSORS
 from service.serving.schemas.oip import (
     INPUTS,
@@ -25,7 +25,6 @@ from service.serving.schemas.oip import (
     ServerReady,
     TensorMetadata,
 )
-from service.serving.served import ServedVersion
 
 router = router_of("inference", "predict", RawRoute)
 
@@ -33,10 +32,9 @@ about_router = router_of("inference", "predict")
 
 health_router = router_of("inference")
 
-_BINARY = "application/octet-stream"
 _TENSOR = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a text editor"]}
 _BODY = content("application/json", InferRequest, {"inputs": [_TENSOR], "parameters": {"top_r": 3}})
-_BINARY_BODY: dict[str, Any] = {_BINARY: {"schema": {"type": "string", "format": "binary"}}}
+_BINARY_BODY: Any = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _HEADER: dict[str, Any] = {
     "name": HEADER,
     "in": "header",
@@ -58,7 +56,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     "infer",
     "Predict tensors with",
     {**takes(_BODY, _BINARY_BODY), "parameters": [_HEADER]},
-    family=OPEN_INFERENCE,
+    root="/v2",
     response_model=InferAnswer,
     responses={**_ANSWERS, **problems(409)},
 )
@@ -67,56 +65,34 @@ async def infer(request: Request, services: Wired) -> Response:
     return await reply_in(TENSORS, request, services)
 
 
-@of_version(
-    about_router,
-    "GET",
-    "",
-    "Tensors of",
-    {},
-    family=OPEN_INFERENCE,
-    response_model=ModelMetadata,
-)
+@of_version(about_router, "GET", "", "Tensors of", {}, root="/v2", response_model=ModelMetadata)
 async def model_metadata(request: Request, services: Wired) -> Response:
     """The tensors that a model takes (text, or the three of sparse rows), and those of its answer's."""
     served = await find_served(request, services.live)
     info = services.live.models.get(served.name)
     versions = sorted(info.versions) if info is not None else [served.version]
+    takes_texts = type(served.featurizer).transform_texts is not Featurizer.transform_texts
     found: ModelMetadata = {
         "name": served.name,
         "versions": [str(version) for version in versions],
         "platform": "xylem",
-        "inputs": [_tensor(name, datatype, 1) for name, datatype in INPUTS.items() if _takes(name, served)],
+        "inputs": [_tensor(name, kind, 1) for name, kind in INPUTS.items() if takes_texts or name != "text"],
         "outputs": [
-            _tensor(name, datatype, 1 if name in ("lengths", "exact") else 2)
-            for name, datatype in OUTPUTS.items()
+            _tensor(name, kind, 1 if name in ("lengths", "exact") else 2) for name, kind in OUTPUTS.items()
         ],
     }
-    return Response(dump(found), media_type="application/json")
-
-
-def _takes(name: str, served: ServedVersion) -> bool:
-    """Return whether a version takes a tensor: rows every one does, texts not every one."""
-    takes_texts = type(served.featurizer).transform_texts is not Featurizer.transform_texts
-    return name != "text" or takes_texts
+    return json_response(found)
 
 
 def _tensor(name: str, datatype: str, n_dimensions: int) -> TensorMetadata:
     return {"name": name, "datatype": datatype, "shape": [-1] * n_dimensions}
 
 
-@of_version(
-    about_router,
-    "GET",
-    "ready",
-    "Readiness of",
-    {},
-    family=OPEN_INFERENCE,
-    response_model=ModelReady,
-)
+@of_version(about_router, "GET", "ready", "Readiness of", {}, root="/v2", response_model=ModelReady)
 async def model_ready(request: Request, services: Wired) -> Response:
     """Opens the version if it is not open. A problem says why it cannot answer."""
     served = await find_served(request, services.live)
-    return Response(dump(ModelReady(name=served.name, ready=True)), media_type="application/json")
+    return json_response(ModelReady(name=served.name, ready=True))
 
 
 @about_router.get("/v2", summary="Name and version of the service")

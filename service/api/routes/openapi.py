@@ -91,8 +91,11 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
             responses |= _refusals(path, method, operation, needs_key=needs_key)
             if needs_key:
                 operation["security"] = [{"key": []}]
-    for schema in schemas.values():
-        _tell_defaults(schema)
+    for field in (field for schema in schemas.values() for field in schema.get("properties", {}).values()):
+        default = field.pop("default", None)
+        if default is not None:  # openapi-typescript would take it for a field that is always there
+            says = f"{field.get('description', '')} ({json.dumps(default)} if left out)"
+            field["description"] = says.strip()
     _fill_limits(document, limits)
     document["x-problems"] = {code: problem._asdict() for code, problem in PROBLEMS.items()}
     document["x-parameters"] = parameter_schemas()
@@ -111,18 +114,6 @@ def _refusals(path: str, method: str, operation: dict[str, Any], *, needs_key: b
     statuses += [422] if takes_body or takes_query or changes else []
     statuses += [409] if changes else []
     return {str(status): said for status, said in problems(*statuses).items()}
-
-
-def _tell_defaults(schema: dict[str, Any]) -> None:
-    """Put the defaults of a request's fields into their descriptions.
-
-    As `default` of a schema, openapi-typescript takes them for fields that are always there.
-    """
-    for said in schema.get("properties", {}).values():
-        default = said.pop("default", None)
-        if default is not None:
-            describes = said.get("description", "")
-            said["description"] = f"{describes} ({json.dumps(default)} if left out)".strip()
 
 
 def _fill_limits(value: Any, limits: Limits) -> None:

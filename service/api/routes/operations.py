@@ -13,9 +13,7 @@ from service.serving.problems import PROBLEMS
 
 Endpoint: TypeAlias = Callable[..., Awaitable[Any]]
 
-_NAME = "^[a-z0-9][a-z0-9._-]{0,62}$"
-
-_STRING = {"type": "string", "pattern": _NAME}
+_STRING = {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,62}$"}
 
 ModelName: TypeAlias = Annotated[str, Path(description="the model's name"), WithJsonSchema(_STRING)]
 """A part of a path: any string. The store says whether it has such a model."""
@@ -58,28 +56,10 @@ _WAYS = (
 )
 
 
-class RouteFamily(NamedTuple):
-    """A family of routes: what their paths begin with, and in how many of the ways they name a version."""
-
-    root: str
-    n_ways: int
-
-
-XYLEM = RouteFamily("/v1", 3)
-OPEN_INFERENCE = RouteFamily("/v2", 2)
-"""The Open Inference Protocol, which knows no aliases."""
-
-
 def operation_of(name: str) -> str:
     """Return the id of an operation, as the audit log has it, by the name of its function."""
     first, *others = re.split("[_-]", name)
     return first + "".join(map(str.capitalize, others))
-
-
-def paths_of(what: str, family: RouteFamily = XYLEM) -> list[str]:
-    """Return the paths under which a version does `what`; nothing: under which it is itself."""
-    paths = [f"{family.root}/models/{{model}}{way.path}/{what}" for way in _WAYS[: family.n_ways]]
-    return [path.removesuffix("/") for path in paths]
 
 
 def of_version(
@@ -89,22 +69,22 @@ def of_version(
     summary: str,
     openapi_extra: dict[str, Any],
     *,
-    family: RouteFamily = XYLEM,
+    root: str = "/v1",
     **options: Any,
 ) -> Callable[[Endpoint], Endpoint]:
-    """Return what adds an endpoint to a router under `paths_of(what, family)`.
+    """Return what adds an endpoint to a router under the paths of a version's `what`; empty: its own.
 
     The endpoint asks `find_served` for the version. The path's parts are no parameters of it: FastAPI would
     check each, and any string may stand there.
 
     summary  ends with a preposition: what follows says which version
-    options  as FastAPI's decorators take them
+    root     or "/v2", that of the Open Inference Protocol, which knows no aliases
     """
 
     def add(endpoint: Endpoint) -> Endpoint:
-        for path, way in zip(paths_of(what, family), _WAYS, strict=False):
+        for way in _WAYS if root == "/v1" else _WAYS[:2]:
             router.add_api_route(
-                path,
+                f"{root}/models/{{model}}{way.path}/{what}".removesuffix("/"),
                 endpoint,
                 methods=[method],
                 operation_id=f"{operation_of(endpoint.__name__)}{way.suffix and 'With'}{way.suffix}",

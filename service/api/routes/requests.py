@@ -12,11 +12,10 @@ from service.api.door.answering import headers_for
 from service.api.door.heads import OWN, reference_of, said_of
 from service.api.door.request_timings import ANSWERED_BY, AnsweredBy, timings_of
 from service.api.door.responses import RawResponse
-from service.api.door.work import WorkPool
 from service.api.routes.operations import OPENAPI, query_parameters, takes_json
 from service.api.routes.services import Services, Wired
 from service.base.stages import READ
-from service.serving.dialect import Body, Dialect, Longer, Reply
+from service.serving.dialect import Body, Dialect, Longer
 from service.serving.parse import LONG_BYTES, parse_body, parse_query
 from service.serving.schemas.instances import RequestModel
 from service.serving.served import LiveServed, ServedVersion
@@ -92,7 +91,8 @@ async def reply_in(
     model, ref   the model, and the version's number or alias; None: as the path says
     """
     body = Body(await read_body(request, services.limits, dialect.media), 0, said_of(dialect, request.scope))
-    began = asyncio.get_running_loop().time()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     if model is None:
         model, ref = reference_of(request.path_params)
     chosen = await choose_served(request, services.live, model, ref)
@@ -103,25 +103,16 @@ async def reply_in(
         reply = dialect.answer_read(query, chosen.served, services.limits, timings)
     else:
         reply = dialect.answer(body, chosen.served, services.limits, timings)
-    if isinstance(reply, Longer):
+    if isinstance(reply, Longer):  # a thread's search ends when nobody waits for it, or at its deadline
         timings.begin()
-        reply = await _in_thread(services.work, began, reply)
+        stop, strike = np.zeros(1, np.uint8), None
+        if reply.deadline_ms is not None:
+            strike = loop.call_at(began + reply.deadline_ms / 1000, stop.fill, 1)
+        try:
+            reply = await services.work.run(reply.answer, stop)
+        finally:
+            stop.fill(1)
+            if strike is not None:
+                strike.cancel()
     services.answering.finish(dialect, chosen, body, reply)
     return RawResponse(b"".join(reply.parts), headers_for(reply, chosen.served))
-
-
-async def _in_thread(work: WorkPool, began: float, longer: Longer) -> Reply:
-    """Return the answer from a thread, whose search ends when nobody waits for it, or at its deadline.
-
-    began   when the deadline begins to count, by the event loop's time
-    """
-    stop = np.zeros(1, np.uint8)
-    strike = None
-    if longer.deadline_ms is not None:
-        strike = asyncio.get_running_loop().call_at(began + longer.deadline_ms / 1000, stop.fill, 1)
-    try:
-        return await work.run(longer.answer, stop)
-    finally:
-        stop.fill(1)
-        if strike is not None:
-            strike.cancel()

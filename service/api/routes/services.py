@@ -41,11 +41,7 @@ class Services(NamedTuple):
     work               threads for predictions that are too long for the event loop
     threshold_work     threads that wait for the database: nothing else waits for them
     admin_work         threads for what admins ask, most of which waits for the database
-    batch_threads      threads for blocks of batches
-    archive_threads    threads that read and write archives
     followers          free places for those who follow a job
-    batches, feeds     the streams of batches, and of feedback
-    draining           whether the server is about to stop
     neighbours         the other workers of the server; None: there are none
     """
 

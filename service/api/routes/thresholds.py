@@ -71,15 +71,15 @@ async def restore_thresholds(model: ModelName, body: _Restore, services: Wired) 
 @admin_router.post("/switch", summary="Put the candidate's thresholds in force")
 async def switch_thresholds(model: ModelName, body: _Candidate, services: Wired) -> ThresholdChange:
     """Puts the candidate in force, with what it learnt."""
-    switch = partial(take_shadow, services.learning.database, switch=True)
-    return await _change(model, body, services, switch)
+    return await _change(model, body, services, partial(take_shadow, services.learning.database, switch=True))
 
 
 @admin_router.post("/drop", summary="Remove the candidate")
 async def drop_thresholds(model: ModelName, body: _Candidate, services: Wired) -> ThresholdChange:
     """Removes the candidate and its thresholds."""
-    drop = partial(take_shadow, services.learning.database, switch=False)
-    return await _change(model, body, services, drop)
+    return await _change(
+        model, body, services, partial(take_shadow, services.learning.database, switch=False)
+    )
 
 
 @admin_router.post(

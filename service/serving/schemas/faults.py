@@ -13,8 +13,6 @@ from service.serving.schemas.limits import LIMIT
 FAULTS_MAX = 100
 """Faults that are told of a request."""
 
-_SHAPE = 'one of {"text"}, {"indices", "values"} and {"features"}'
-
 
 def faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> BadInput:
     """Return what is wrong with a request: the first fault. `models` are those that it may have been."""
@@ -34,10 +32,19 @@ def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:
         path = f"{path}.{shortened(within)}" if path and within else path or within
         return (LimitExceeded if kind == LIMIT else BadRequest)(found["ctx"]["message"]).at(path)
     if kind == "extra_forbidden":
-        return _unknown(place, path, models)
-    if kind in ("union_tag_not_found", "union_tag_invalid"):
-        return _no_instance(value, path)
-    return BadRequest(sentence_of(found)).at(path)
+        tags = [step for step in place if step in TAGS]
+        may_be = [TAGS[tags[-1]]] if tags and len(place) > 2 else [_model_at(place[:-1], m) for m in models]
+        known = sorted({name for model in may_be for name in model.model_fields})
+        return BadRequest(unknown(str(place[-1]), known, "field")).at(path)
+    if kind not in ("union_tag_not_found", "union_tag_invalid"):
+        return BadRequest(sentence_of(found)).at(path)
+    if type(value) is not dict:
+        return BadRequest(f"expected an object, found {what_is(value)}").at(path)
+    if len(value) > FIELDS_MAX:
+        return BadRequest(too_many_fields(value)).at(path)
+    has = " and ".join(key for key in KINDS if key in value) or "none of them"
+    expected = 'one of {"text"}, {"indices", "values"} and {"features"}'
+    return BadRequest(f"expected {expected}, found {has}").at(path)
 
 
 def path_of(place: Sequence[str | int]) -> str:
@@ -49,14 +56,6 @@ def path_of(place: Sequence[str | int]) -> str:
         elif not step.startswith(HIDDEN):
             path += f".{shortened(step)}" if path else shortened(step)
     return path
-
-
-def _unknown(place: Sequence[str | int], path: str, models: Sequence[type[BaseModel]]) -> BadRequest:
-    """Return the fault of a field that is not known, and which one may have been meant."""
-    tags = [step for step in place if step in TAGS]
-    kinds = [TAGS[tags[-1]]] if tags and len(place) > 2 else [_model_at(place[:-1], each) for each in models]
-    known = sorted({name for kind in kinds for name in kind.model_fields})
-    return BadRequest(unknown(str(place[-1]), known, "field")).at(path)
 
 
 def _model_at(place: Sequence[str | int], model: type[BaseModel]) -> type[BaseModel]:
@@ -72,13 +71,3 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
-
-
-def _no_instance(value: Any, path: str) -> BadRequest:
-    """Return why a value is none of the kinds of instances."""
-    if type(value) is not dict:
-        return BadRequest(f"expected an object, found {what_is(value)}").at(path)
-    if len(value) > FIELDS_MAX:
-        return BadRequest(too_many_fields(value)).at(path)
-    has = [key for key in KINDS if key in value]
-    return BadRequest(f"expected {_SHAPE}, found {' and '.join(has) or 'none of them'}").at(path)

@@ -12,7 +12,7 @@ from service.base.faults import fault
 from service.serving.schemas.instances import AnyInstance, Instance, RequestModel
 from service.serving.schemas.limits import AtMost, utf8_length
 from service.serving.schemas.predict import LabelList
-from service.serving.schemas.predictions import LineError
+from service.serving.schemas.predictions import LineError, VersionAnswer
 from service.thresholds.live.events import Result
 
 
@@ -123,10 +123,8 @@ FeedbackLine: TypeAlias = FeedbackLineResult | FeedbackLineError
 """A line of the answer to a stream of events."""
 
 
-class FeedbackAnswer(TypedDict):
+class FeedbackAnswer(VersionAnswer):
     """The result of each event, in their order; `threshold_epoch` is null without tuned thresholds."""
 
-    model: str
-    version: int
     threshold_epoch: int | None
     results: list[FeedbackResult]

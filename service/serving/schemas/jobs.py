@@ -6,9 +6,6 @@ from pydantic import BaseModel, Field
 
 from service.serving.schemas.instances import RequestModel
 
-LIST_MAX = 1000
-"""Jobs of one answer, at most."""
-
 
 class KindQuery(RequestModel):
     """Which jobs of a kind to list."""
@@ -17,7 +14,7 @@ class KindQuery(RequestModel):
         default=None, description="queued, running, succeeded, failed or cancelled; all if left out"
     )
     model: str | None = Field(default=None, description="only those of a model")
-    limit: int = Field(default=100, ge=1, le=LIST_MAX, description="at most so many")
+    limit: int = Field(default=100, ge=1, le=1000, description="at most so many")
 
 
 class JobQuery(KindQuery):

@@ -7,10 +7,7 @@ from typing_extensions import TypedDict
 
 from service.serving.schemas.instances import RequestModel
 from service.serving.schemas.predict import InfoQuery
-from service.serving.schemas.predictions import DescribedLabel, Float32
-
-THRESHOLDS_MAX = 10_000
-"""Labels of one answer, at most."""
+from service.serving.schemas.predictions import DescribedLabel, Float32, VersionAnswer
 
 INTEGER_MAX = (1 << 31) - 1
 
@@ -31,7 +28,7 @@ class ThresholdQuery(RequestModel):
 
     offset: _Offset = 0
     limit: int = Field(
-        default=100, ge=0, le=THRESHOLDS_MAX, description="labels to show; 0: none, and no page follows"
+        default=100, ge=0, le=10_000, description="labels to show; 0: none, and no page follows"
     )
     marks_below: _MarksBelow = 0
 
@@ -67,11 +64,9 @@ class ThresholdCheckpoint(TypedDict):
     created_at: float
 
 
-class Thresholds(TypedDict):
+class Thresholds(VersionAnswer):
     """The thresholds of a version, some labels at a time."""
 
-    model: str
-    version: int
     threshold_epoch: int
     method: str
     start: dict[str, float]
@@ -134,15 +129,8 @@ class TuneAnswer(TunedFacts):
     methods: list[TunedFacts]
 
 
-LABELS_MAX = 1000
-"""Labels of one answer, at most."""
-
-SEARCH_CHARACTERS_MAX = 200
-
 FEATURES_MAX = 100
 """Features of one answer, at most."""
-
-LABEL_CHARACTERS_MAX = 4096
 
 LabelOrder = Literal["id", "label", "training_rows", "threshold", "marks", "hits"]
 
@@ -152,7 +140,7 @@ class LabelsQuery(InfoQuery):
 
     search: str = Field(
         default="",
-        max_length=SEARCH_CHARACTERS_MAX,
+        max_length=200,
         description="only labels with this part, or with one of it in the names that are asked for, in "
         "capitals or not; a number stands in quotes",
     )
@@ -160,7 +148,7 @@ class LabelsQuery(InfoQuery):
     descending: bool = Field(default=False, description="the largest first")
     marks_below: _MarksBelow = 0
     offset: _Offset = 0
-    limit: int = Field(default=100, ge=1, le=LABELS_MAX, description="labels to show")
+    limit: int = Field(default=100, ge=1, le=1000, description="labels to show")
 
 
 class LabelQuery(RequestModel):
@@ -170,7 +158,7 @@ class LabelQuery(RequestModel):
     label: str | None = Field(
         default=None,
         min_length=1,
-        max_length=LABEL_CHARACTERS_MAX,
+        max_length=4096,
         description="the label's name, instead of its id; a number stands in quotes",
     )
 
@@ -197,11 +185,9 @@ class LabelSummary(DescribedLabel):
     ]
 
 
-class LabelPage(TypedDict):
+class LabelPage(VersionAnswer):
     """Some labels of a version; without thresholds its epoch is null."""
 
-    model: str
-    version: int
     threshold_epoch: int | None
     n_labels: Annotated[int, Field(description="labels of the version")]
     n_found: Annotated[int, Field(description="labels that the query selects")]
@@ -218,11 +204,9 @@ class WeighedFeature(TypedDict):
     weight: float
 
 
-class LabelFeatures(TypedDict):
+class LabelFeatures(VersionAnswer):
     """What a label's own classifiers weigh most: means over the trees that have the label."""
 
-    model: str
-    version: int
     label: str
     id: int
     n_trees: Annotated[int, Field(description="trees that have the label")]
@@ -238,11 +222,9 @@ class HistoryPoint(TypedDict):
     threshold: Float32
 
 
-class ThresholdHistory(TypedDict):
+class ThresholdHistory(VersionAnswer):
     """A label's threshold over time, as far as it is still known."""
 
-    model: str
-    version: int
     label: str
     id: int
     threshold_epoch: int

@@ -9,9 +9,8 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from service.base.errors import LimitExceeded
 
-Validate = Callable[[Any], Any]
-
 _FIELDS_AT_ONCE = 4096
+"""Of a long object; between two parts other threads get the interpreter's lock."""
 
 LIMIT = "limit-exceeded"
 """The type of errors of our own where what was asked is too much; see service.base.faults."""
@@ -58,17 +57,6 @@ def check_limit(found: int, what: str, limit: str, info: ValidationInfo, path: s
         raise exceeded(fault, path)
 
 
-def _in_pieces(fields: dict[str, Any], validate: Validate) -> Any:
-    """Validate an object; a long one in pieces, between which other threads get the interpreter's lock."""
-    if len(fields) <= _FIELDS_AT_ONCE:
-        return validate(fields)
-    found: dict[str, Any] = {}
-    rest = iter(fields.items())
-    while some := dict(itertools.islice(rest, _FIELDS_AT_ONCE)):
-        found |= validate(some)
-    return found
-
-
 class AtMost(NamedTuple):
     """An annotation: the value, or its length, or what `measure` says, is at most the limit of that name.
 
@@ -82,7 +70,6 @@ class AtMost(NamedTuple):
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         """Check after the value itself; how many items it has, before."""
-
         limit, what, measure = self.limit, self.what, self.measure
 
         def check(value: Any, info: ValidationInfo) -> Any:
@@ -96,8 +83,14 @@ class AtMost(NamedTuple):
         def check_list(value: Any, info: ValidationInfo) -> Any:
             return check(value, info) if type(value) is list else value
 
-        def check_object(value: Any, validate: Validate, info: ValidationInfo) -> Any:
-            return _in_pieces(check(value, info), validate) if type(value) is dict else validate(value)
+        def check_object(value: Any, validate: Callable[[Any], Any], info: ValidationInfo) -> Any:
+            if type(value) is not dict or len(check(value, info)) <= _FIELDS_AT_ONCE:
+                return validate(value)
+            found: dict[str, Any] = {}
+            rest = iter(value.items())
+            while some := dict(itertools.islice(rest, _FIELDS_AT_ONCE)):
+                found |= validate(some)
+            return found
 
         schema = handler(source)
         first_fault: Any = {**schema, "fail_fast": True}

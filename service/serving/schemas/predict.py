@@ -183,16 +183,11 @@ class Options(InfoQuery):
     )
 
     @model_validator(mode="after")
-    def _check_together(self, _: ValidationInfo) -> Self:
-        self._check_chunks()
-        return self
-
-    def _check_chunks(self) -> None:
-        if self.chunk_characters is None:
-            return
-        for name in ("exact", "explain", "label_weights"):
+    def _check_chunks(self) -> Self:
+        for name in () if self.chunk_characters is None else ("exact", "explain", "label_weights"):
             if getattr(self, name):
                 raise fault(f"expected none where there is {name}: it is of one search", "chunk_characters")
+        return self
 
 
 class PredictRequest(Options):
@@ -204,9 +199,7 @@ class PredictRequest(Options):
     )
 
     @model_validator(mode="after")
-    def _check_together(self, info: ValidationInfo) -> Self:
-        if self.chunk_characters is not None:
-            self._check_chunks()
+    def _check_instances(self, info: ValidationInfo) -> Self:
         if not self.instances:
             raise fault("expected at least one instance, found none", "instances")
         n_labels = len(self.instances) * self.top_r

@@ -42,6 +42,13 @@ Float32: TypeAlias = Annotated[np.float32, GetPydanticSchema(lambda _, __: core_
 """A number that is written with as few digits as tell it from other float32."""
 
 
+class VersionAnswer(TypedDict):
+    """Which version answered."""
+
+    model: str
+    version: int
+
+
 class FeatureContribution(TypedDict):
     """What a feature added to a node's margin, or took away: its value times its weight."""
 
@@ -185,11 +192,9 @@ class Prediction(TypedDict):
     ]
 
 
-class PredictAnswer(TypedDict):
+class PredictAnswer(VersionAnswer):
     """A prediction for each instance, in their order."""
 
-    model: str
-    version: int
     threshold_epoch: Annotated[int | None, Field(description="null: no tuned thresholds")]
     predictions: list[Prediction]
 

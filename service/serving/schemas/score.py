@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, NotRequired, TypeAlias
 
-from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 from typing_extensions import TypedDict
 
 from service.base.faults import fault
@@ -20,7 +20,7 @@ from service.serving.schemas.instances import (
 )
 from service.serving.schemas.limits import AtMost, check_limit
 from service.serving.schemas.predict import LabelList
-from service.serving.schemas.predictions import Float32
+from service.serving.schemas.predictions import Float32, VersionAnswer
 
 
 class _Named(RequestModel):
@@ -71,15 +71,10 @@ class ScoreRequest(RequestModel):
         json_schema_extra={"minItems": 1},
     )
 
-    @field_validator("instances")
-    @classmethod
-    def _some(cls, instances: list[AnyScored]) -> list[AnyScored]:
-        if not instances:
-            raise fault("expected at least one instance, found none")
-        return instances
-
     @model_validator(mode="after")
-    def _limited(self, info: ValidationInfo) -> ScoreRequest:
+    def _check_instances(self, info: ValidationInfo) -> ScoreRequest:
+        if not self.instances:
+            raise fault("expected at least one instance, found none", "instances")
         n_labels = sum(len(instance.labels) for instance in self.instances)
         check_limit(n_labels, "labels to score", "answer_labels_max", info, "instances")
         return self
@@ -104,9 +99,7 @@ class InstanceScores(TypedDict):
     ]
 
 
-class ScoreAnswer(TypedDict):
+class ScoreAnswer(VersionAnswer):
     """The scores of each instance's labels."""
 
-    model: str
-    version: int
     scores: list[InstanceScores]

@@ -72,7 +72,7 @@ service.cli.entry.main()
 
 
 def test_what_there_is_stays() -> None:
-    subprocess.run([sys.executable, "-c", SCRIPT], check=True)
+    said(SCRIPT)
 
 
 @pytest.mark.parametrize(("command", "seldom"), [("serve", True), ("predict", True), ("tune", False)])
@@ -110,10 +110,9 @@ def test_an_exception_is_logged_without_its_message(capsys: pytest.CaptureFixtur
 
 
 def test_what_is_below_the_level_is_not_logged() -> None:
-    code = (
+    done = said(
         "import logging; from service.base.logs import configure, log; configure('warning');"
         "log(logging.INFO, 'quiet'); logging.getLogger('a').info('quiet');"
         "log(logging.WARNING, 'loud', n=1); logging.getLogger('a').error('loud')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert [json.loads(line)["level"] for line in done.stderr.splitlines()] == ["warning", "error"]

@@ -19,20 +19,12 @@ def test_it_calls_again_and_again_until_it_is_stopped(at_once: bool) -> None:
     assert not repeating.is_alive
 
 
-def test_at_once_is_before_the_first_pause() -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+def test_before_its_first_pause_is_over_it_calls_at_once_or_not_at_all(at_once: bool) -> None:
     calls = threading.Semaphore(0)
-    repeating = Repeating("repeats", calls.release, 3600.0, at_once=True)
+    repeating = Repeating("repeats", calls.release, 3600.0, at_once=at_once)
     repeating.start()
-    assert calls.acquire(timeout=60)
-    repeating.stop()
-    assert not repeating.is_alive
-    assert not calls.acquire(blocking=False)
-
-
-def test_stopped_before_its_first_pause_is_over_it_does_nothing() -> None:
-    calls = threading.Semaphore(0)
-    repeating = Repeating("repeats", calls.release, 3600.0, at_once=False)
-    repeating.start()
+    assert not at_once or calls.acquire(timeout=60)
     repeating.stop()
     assert not repeating.is_alive
     assert not calls.acquire(blocking=False)

@@ -1,75 +1,20 @@
-"""Spans as bytes: what the SDK's own encoder writes of them, and what waits in how much room."""
+"""Spans as a receiver gets them, and what waits in how much room."""
 
 import os
-from typing import Literal
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel are not installed")
 
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span, Status
 
 from service.base.errors import BadParameter
-from service.base.stages import Stretch
 from service.traces.context import Sampling
-from service.traces.otel import STRETCHES_A_PLACE, Exporter, OtlpSender, queue_limits
-from service.traces.otlp import encode_request
+from service.traces.otel import STRETCHES_A_PLACE, OtlpSender, queue_limits
+from service.traces.otlp import add_spans
 from service.traces.tracer import EndedTrace, SpanShape, Trace, Tracer
 from tests.otlp import Receiver
 from tests.servers import wait_for
-
-NANOSECONDS = st.integers(0, 1 << 62)
-IDS = st.integers(1, (1 << 64) - 1)
-VALUES = st.one_of(st.text(max_size=300), st.integers(-(1 << 63), (1 << 63) - 1))
-STATES = st.sampled_from(["", "a=1", "vendor=x,other=y z", "k=" + "v" * 200])
-
-
-@st.composite
-def traces(draw: st.DrawFn) -> EndedTrace:
-    """Ended traces, each attribute with a name of its own."""
-    names = draw(st.lists(st.text(min_size=1, max_size=20), max_size=6, unique=True))
-    attributes = tuple((name, draw(VALUES)) for name in names)
-    kind: Literal["server", "consumer"] = draw(st.sampled_from(("server", "consumer")))
-    fault = draw(st.none() | st.text(max_size=20))
-    shape = SpanShape(draw(st.text(max_size=200)), kind, attributes, fault)
-    trace_id = f"{draw(st.integers(1, (1 << 128) - 1)):032x}"
-    span_id, parent_id = draw(IDS), draw(st.none() | IDS)
-    assume(parent_id != span_id)
-    parent = "" if parent_id is None else f"00-{trace_id}-{parent_id:016x}-01"
-    trace = Trace(trace_id, span_id, parent, draw(STATES))
-    request_id = draw(st.none() | st.text(max_size=200))
-    times = draw(NANOSECONDS), draw(NANOSECONDS), draw(NANOSECONDS)
-    return EndedTrace(trace, shape, request_id, *times, draw(st.lists(stretches(), max_size=3)))
-
-
-@st.composite
-def stretches(draw: st.DrawFn) -> Stretch:
-    """Parts that follow each other; some take no time."""
-    names = draw(st.lists(st.text(max_size=200), max_size=4))
-    at = draw(st.lists(NANOSECONDS, min_size=len(names) + 1, max_size=len(names) + 1))
-    for i in draw(st.sets(st.integers(1, len(names)))) if names else ():
-        at[i] = at[i - 1]
-    return tuple(names), at
-
-
-@pytest.fixture(scope="module")
-def exporter() -> Exporter:
-    return Exporter(Resource({"service.name": "x", "process.pid": 7}))
-
-
-@settings(max_examples=50)
-@given(ended=st.lists(traces(), max_size=3))
-def test_they_are_what_the_sdk_writes(exporter: Exporter, ended: list[EndedTrace]) -> None:
-    ours = ExportTraceServiceRequest.FromString(encode_request(*exporter.encoded, ended))
-    theirs = encode_spans([exporter.readable(span, {}) for trace in ended for span in trace.spans()])
-    if ended:
-        assert ours == theirs
-    else:
-        assert [list(of.scope_spans[0].spans) for of in ours.resource_spans] == [[]]
 
 
 @pytest.mark.parametrize("span_id", [1, 7, (1 << 64) - 3, (1 << 64) - 1])
@@ -77,11 +22,31 @@ def test_the_parts_have_ids_of_their_own(span_id: int) -> None:
     """Those that follow the span's: the last is followed by 1, as 0 is none."""
     trace = Trace(f"{1:032x}", span_id)
     stretches = [(("read", "search"), (1, 2, 3)), (("write",), (3, 5))]
-    *parts, whole = EndedTrace(trace, SpanShape("GET /x", "server", ()), None, 0, 6, 0, stretches).spans()
-    ids = [part.span_id for part in parts]
-    assert whole.span_id == span_id
-    assert len({span_id, *ids}) == 4
-    assert all(0 < each < 1 << 64 for each in ids)
+    found = ScopeSpans()
+    add_spans(EndedTrace(trace, SpanShape("GET /x", "server", ()), None, 0, 6, 0, stretches), found)
+    *parts, whole = found.spans
+    assert whole.span_id == span_id.to_bytes(8, "big")
+    assert {part.parent_span_id for part in parts} == {whole.span_id}
+    ids = {span.span_id for span in found.spans}
+    assert len(ids) == 4
+    assert bytes(8) not in ids
+
+
+@pytest.mark.parametrize("is_continued", [True, False])
+def test_what_a_span_says(is_continued: bool) -> None:
+    """Flags: bit 8 says that it is known whether the parent is another process's, bit 9 that it is."""
+    trace = Trace(f"{5:032x}", 6, f"00-{5:032x}-{4:016x}-01" if is_continued else "")
+    shape = SpanShape("job training", "consumer", (("n", -1),))
+    found = ScopeSpans()
+    add_spans(EndedTrace(trace, shape, None, 5, 12, 1000, [(("read", "features"), (5, 7, 7))]), found)
+    part, whole = found.spans
+    assert (part.kind, whole.kind) == (Span.SPAN_KIND_INTERNAL, Span.SPAN_KIND_CONSUMER)
+    assert (part.flags, whole.flags) == (0x100, 0x300 if is_continued else 0x100)
+    assert whole.parent_span_id == ((4).to_bytes(8, "big") if is_continued else b"")
+    assert (part.start_time_unix_nano, part.end_time_unix_nano) == (1005, 1007)
+    assert (whole.start_time_unix_nano, whole.end_time_unix_nano) == (1005, 1012)
+    assert whole.status.code == Status.STATUS_CODE_UNSET
+    assert [(each.key, each.value.int_value) for each in whole.attributes] == [("n", -1)]
 
 
 @pytest.fixture
@@ -94,28 +59,23 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Receiver:
     return made
 
 
-@pytest.mark.parametrize("is_quick", [True, False])
 @pytest.mark.parametrize(("state", "sent"), [("a=1,c=3", "a=1,c=3"), ("a=1,b==,\u00e9=2", "")])
-def test_they_are_sent_by_an_exporter_that_takes_no_bytes_too(
-    receiver: Receiver, is_quick: bool, state: str, sent: str
-) -> None:
-    exporter = Exporter(Resource({"service.name": "x"}))
-    assert exporter.is_quick
-    exporter.is_quick = is_quick
+def test_spans_are_received_as_they_ended(receiver: Receiver, state: str, sent: str) -> None:
     shape = SpanShape("GET /x", "server", (("n", 1),), "overloaded")
     trace = Trace(f"{5:032x}", 6, f"00-{5:032x}-{4:016x}-01", state)
     stretch = ("read", "features"), (100, 150, 150)
-    ended = EndedTrace(trace, shape, "x", 100, 200, 1000, [stretch])
     with receiver:
-        exporter.export([ended])
-        exporter.export([])
-        assert receiver.n_requests == 1
+        sender = OtlpSender("serve", os.environ)
+        sender.send(EndedTrace(trace, shape, "x", 100, 200, 1000, [stretch]))
+        sender.close()
+    assert receiver.n_requests == 1
     read, whole = receiver.spans
     assert (read.name, read.began, read.ended, read.parent_id) == ("read", 1100, 1150, whole.span_id)
     assert (whole.name, whole.began, whole.ended, whole.is_failed) == ("GET /x", 1100, 1200, True)
     assert whole.attributes == {"n": 1, "xylem.request_id": "x", "error.type": "overloaded"}
     assert (whole.parent_id, whole.trace_id) == (f"{4:016x}", f"{5:032x}")
     assert read.state == whole.state == sent
+    assert whole.resource["service.name"] == "xylem"
 
 
 def end(tracer: Tracer, name: str, n_parts: int) -> None:
@@ -134,7 +94,7 @@ def test_a_long_stream_takes_several_places(receiver: Receiver, monkeypatch: pyt
     end(tracer, "long", 3 * STRETCHES_A_PLACE - 1)
     for _ in range(3):
         end(tracer, "short", 1)
-    assert sender.n_waiting == 4
+    assert len(sender._waiting) == 4
     assert sender.n_dropped == 2
 
 

@@ -13,11 +13,11 @@ from service.base.errors import BadParameter
 from service.traces import switch
 from service.traces.context import Sampling, is_sampled, new_id, parse_traceparent, sampling_of
 from service.traces.switch import are_on, open_tracer
-from service.traces.tracer import EndedSpan, EndedTrace, SpanShape, Tracer
+from service.traces.tracer import EndedTrace, SpanShape, Tracer
 from tests.conftest import settings_of
 
 GOOD = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
+TRACE_ID = 0x0AF7651916CD43DD8448EB211C80319C
 HEX = "0123456789abcdef"
 
 
@@ -70,23 +70,10 @@ def test_a_traceparent_is_read_as_the_standard_says(value: str) -> None:
         assert parse_traceparent(found.encode()) == found
 
 
-class Kept:
-    """Keeps the spans that it is handed."""
-
-    def __init__(self) -> None:
-        self.spans: list[EndedSpan] = []
-
-    def send(self, ended: EndedTrace) -> None:
-        self.spans += ended.spans()
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-def tracing(sampling: Sampling, kept: Kept | None = None) -> Tracer:
-    """Return what hands its spans to `kept`, or to nobody."""
-    kept = kept or Kept()
-    return Tracer(sampling, kept.send, kept.close)
+def tracing(sampling: Sampling, sent: list[EndedTrace] | None = None) -> Tracer:
+    """Return what hands ended spans to `sent`, or to nobody."""
+    sent = [] if sent is None else sent
+    return Tracer(sampling, sent.append, lambda: None)
 
 
 @given(st.one_of(ALMOST, st.text(st.characters(max_codepoint=255), max_size=80)))
@@ -170,29 +157,26 @@ def test_others_continue_a_parent_that_is_not_sampled_here() -> None:
 
 
 def test_a_span_that_is_not_sampled_is_not_handed_on() -> None:
-    kept = Kept()
-    tracer = tracing(Sampling(0, True), kept)
+    sent: list[EndedTrace] = []
+    tracer = tracing(Sampling(0, True), sent)
     assert tracer.begin() is None
     unsampled = tracer.begin(GOOD[:-1] + b"0")
     assert unsampled is not None
-    tracer.end(unsampled, SpanShape("GET /x", "server", ()), 0, [(("read",), (1, 2))])
-    assert kept.spans == []
+    stretches = [(("read", "search"), (5, 7, 10))]
+    tracer.end(unsampled, SpanShape("GET /x", "server", ()), 0, stretches)
+    assert sent == []
     sampled = tracer.begin(GOOD, b"a=1")
     assert sampled is not None
     shape = SpanShape("GET /x", "server", (("n", 1),), "overloaded")
-    tracer.end(sampled, shape, 5, [(("read", "features", "search"), (5, 7, 7, 10))])
-    part, search, whole = kept.spans
-    assert (search.name, search.began, search.ended - search.began) == ("search", part.ended, 3)
-    assert (whole.parent_id, whole.is_parent_remote, whole.state, whole.fault) == (
-        SPAN_ID,
-        True,
+    tracer.end(sampled, shape, 5, stretches)
+    [ended] = sent
+    assert (int(ended.trace.id, 16), ended.trace.parent, ended.trace.state) == (
+        TRACE_ID,
+        GOOD.decode(),
         "a=1",
-        "overloaded",
     )
-    assert (part.parent_id, part.is_parent_remote, part.name) == (whole.span_id, False, "read")
-    assert {span.trace_id for span in kept.spans} == {TRACE_ID}
-    assert part.ended - part.began == 2
-    assert part.began == whole.began
+    assert (ended.shape, ended.began, ended.stretches) == (shape, 5, stretches)
+    assert ended.ended > ended.began
 
 
 def test_a_long_tracestate_is_left_out() -> None:

@@ -1,6 +1,7 @@
 """A request and its answer on their way: bytes counted at the limit, heads completed, connections closed."""
 
 import asyncio
+import contextlib
 import logging
 from typing import Any
 
@@ -47,29 +48,18 @@ async def answer(of: BodyGuard, status: int) -> None:
     await of.send({"type": "http.response.body", "body": b"answer"})
 
 
+@pytest.mark.parametrize(
+    "header", [(b"content-length", b"10"), (b"transfer-encoding", b"chunked")], ids=["declared", "received"]
+)
 @pytest.mark.parametrize(("most", "fits"), [(10, True), (9, False), (None, True)])
-def test_declared_bytes_at_the_limit_and_one_more(most: int | None, fits: bool) -> None:
-    found = exchange(Wire(), (b"content-length", b"10"), most=most)
-    if fits:
+async def test_bytes_at_the_limit_and_one_more(
+    header: tuple[bytes, bytes], most: int | None, fits: bool
+) -> None:
+    found = exchange(Wire(b"abcde", b"fghij"), header, most=most)
+    with contextlib.nullcontext() if fits else pytest.raises(BodyTooLarge, match="at most 9 bytes"):
         found.check_head()
-    else:
-        with pytest.raises(BodyTooLarge, match="at most 9 bytes"):
-            found.check_head()
-
-
-@pytest.mark.parametrize(("most", "fits"), [(10, True), (9, False), (None, True)])
-def test_received_bytes_at_the_limit_and_one_more(most: int | None, fits: bool) -> None:
-    async def main() -> list[bytes]:
-        wire = Wire(b"abcde", b"fghij")
-        found = exchange(wire, (b"transfer-encoding", b"chunked"), most=most)
-        found.check_head()
-        return [(await found.receive())["body"] for _ in range(2)]
-
-    if fits:
-        assert asyncio.run(main()) == [b"abcde", b"fghij"]
-    else:
-        with pytest.raises(BodyTooLarge):
-            asyncio.run(main())
+        assert header[0] == b"transfer-encoding" or fits
+        assert [(await found.receive())["body"] for _ in range(2)] == [b"abcde", b"fghij"]
 
 
 @pytest.mark.parametrize("closing", [False, True])
@@ -191,13 +181,22 @@ def length(n: int) -> list[tuple[bytes, bytes]]:
     return [(b"content-length", b"%d" % n)]
 
 
-@pytest.mark.parametrize("body", [b"", b"body"])
-def test_a_body_that_follows_at_once_goes_with_its_head(body: bytes) -> None:
-    assert written(length(len(body)), [body]) == [HEAD % len(body) + body]
-
-
-def test_the_rest_of_a_body_goes_as_it_comes() -> None:
-    assert written(length(4), [b"bo", b"dy"]) == [HEAD % 4 + b"bo", b"dy"]
+@pytest.mark.parametrize(
+    ("bodies", "options", "calls"),
+    [
+        ([b""], {}, [HEAD % 0]),
+        ([b"body"], {}, [HEAD % 4 + b"body"]),
+        ([b"bo", b"dy"], {}, [HEAD % 4 + b"bo", b"dy"]),
+        ([b"body"], {"method": "HEAD"}, [HEAD % 4]),
+        ([b"body"], {"http_version": "1.0"}, [HEAD % 4 + b"body"]),
+        ([b"body"], {"method": "POST", "is_awaited": True}, [HEAD % 4 + b"body"]),
+    ],
+    ids=["empty", "at once", "the rest as it comes", "of HEAD", "of HTTP/1.0", "not read, and not asked for"],
+)
+def test_a_body_that_follows_at_once_goes_with_its_head(
+    bodies: list[bytes], options: dict[str, Any], calls: list[bytes]
+) -> None:
+    assert written(length(len(b"".join(bodies))), bodies, **options) == calls
 
 
 def test_the_head_of_a_stream_waits_for_nothing() -> None:
@@ -211,10 +210,6 @@ def test_an_answer_without_its_body_leaves_before_the_connection_closes() -> Non
     assert written(length(4), [b"body"], keep_alive=False)[1:] == [b"closed"]
 
 
-def test_the_answer_to_head_has_no_body() -> None:
-    assert written(length(4), [b"body"], method="HEAD") == [HEAD % 4]
-
-
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -225,13 +220,8 @@ def test_a_client_that_waits_to_send_its_body_is_told_to_before_a_stream_begins(
     assert (told, head[:12]) == (CONTINUE, b"HTTP/1.1 200")
 
 
-def test_a_client_that_waits_is_told_to_send_nothing_that_is_not_read() -> None:
-    assert written(length(2), [b"no"], method="POST", is_awaited=True) == [HEAD % 2 + b"no"]
-
-
 def test_a_stream_is_not_framed_for_a_client_that_does_not_know_chunks() -> None:
     pieces = [b"a" * 300, b"", b"0\r\n\r\n", b"z"]
     head, *rest = written([], pieces, method="POST", keep_alive=False, http_version="1.0")
     assert head == b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
     assert (b"".join(rest[:-1]), rest[-1]) == (b"".join(pieces), b"closed")
-    assert written(length(4), [b"body"], http_version="1.0") == [HEAD % 4 + b"body"]

@@ -89,20 +89,16 @@ async def test_every_header_of_an_answer_can_be_read_and_every_refusal(own_store
     body = {"instances": [{"indices": [1], "values": [1.0]}]}
     settings = settings_of(own_store.root, cors_origins=("https://shop.example",), requests_max=1)
     async with serving(settings) as (app, client):
+        client.headers.update(ORIGIN)
+        path, lines = "/v1/models/raw/predict", {"content-type": "application/x-ndjson"}
         answers = [
-            await client.get("/v1/models", headers=ORIGIN),
-            await client.post("/v1/models/raw/predict", json=body, headers=ORIGIN),
-            await client.post("/v1/models/raw/predict", content=b"x", headers=ORIGIN),
-            await client.post(
-                "/v1/models/raw/predict", content=b"x", headers={**ORIGIN, "content-encoding": "br"}
-            ),
-            await client.post(
-                "/v1/models/raw/batch",
-                content=b"{}\n",
-                headers={**ORIGIN, "content-type": "application/x-ndjson"},
-            ),
-            await client.get("/v1/models/raw/predict", headers=ORIGIN),
-            await client.get("/v1/admin/jobs", headers=ORIGIN),
+            await client.get("/v1/models"),
+            await client.post(path, json=body),
+            await client.post(path, content=b"x"),
+            await client.post(path, content=b"x", headers={"content-encoding": "br"}),
+            await client.post("/v1/models/raw/batch", content=b"{}\n", headers=lines),
+            await client.get(path),
+            await client.get("/v1/admin/jobs"),
         ]
         app.state.services.metrics.settle()
         statuses = [answer.status_code for answer in answers]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from service.api.door import admission
 from service.api.door.streams import LineReader
@@ -46,6 +47,17 @@ def read_all(chunks: Iterable[bytes], limits: Limits, rows_max: int = 10) -> lis
         return blocks
 
     return asyncio.run(main())
+
+
+def read_to_the_end(clock: LeapingClock, receive: Receive, **limits: Any) -> LineReader:
+    """Return a reader whose body has ended."""
+
+    async def main() -> LineReader:
+        reader = LineReader(receive, limited(**limits), 10)
+        await reader.read()
+        return reader
+
+    return clock.run(main)
 
 
 def lines_of(blocks: list[LineBlock]) -> list[bytes | None]:
@@ -100,13 +112,9 @@ def test_a_stalled_body_ends_with_a_fault(clock: LeapingClock) -> None:
     async def receive() -> Any:
         await asyncio.sleep(60)
 
-    async def main() -> LineReader:
-        reader = LineReader(receive, limited(body_seconds_max=10), 10)
-        await reader.read()
-        assert (await reader.take()).lines == []
-        return reader
-
-    fault = clock.run(main).fault
+    reader = read_to_the_end(clock, receive, body_seconds_max=10)
+    assert asyncio.run(reader.take()).lines == []
+    fault = reader.fault
     assert fault is not None
     assert fault.code == "body-timeout"
     assert clock.monotonic() == pytest.approx(10)
@@ -124,12 +132,7 @@ def test_a_body_that_trickles_below_the_least_rate_is_cut_off(
         n_sent += 1
         return {"type": "http.request", "body": b"x", "more_body": n_sent < 8}
 
-    async def main() -> LineReader:
-        reader = LineReader(receive, limited(body_seconds_max=10, batch_bytes_min=least), 10)
-        await reader.read()
-        return reader
-
-    fault = clock.run(main).fault
+    fault = read_to_the_end(clock, receive, body_seconds_max=10, batch_bytes_min=least).fault
     assert (fault is not None) == (n_read < 8)
     assert n_sent == n_read
 

@@ -153,13 +153,9 @@ async def test_a_page_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPat
         assert await asking.pages(is_openmetrics=False) == [b"ours", None]
 
 
-def test_a_worker_that_is_not_there_is_told_as_down() -> None:
-    async def main() -> list[bytes | None]:
-        return await Neighbours(WorkerPlace(secrets.token_hex(16), 0, 2), returning(PAGE)).pages(
-            is_openmetrics=False
-        )
-
-    pages = asyncio.run(main())
+async def test_a_worker_that_is_not_there_is_told_as_down() -> None:
+    alone = Neighbours(WorkerPlace(secrets.token_hex(16), 0, 2), returning(PAGE))
+    pages = await alone.pages(is_openmetrics=False)
     assert pages == [PAGE, None]
     assert b'xylem_worker_up{worker="1"} 0.0\n' in join_pages(pages)
 
@@ -180,18 +176,10 @@ REFUSED = EndedRequest("POST", ROUTE, "/v1/models/tags/predict", 422, "bad-reque
 MILLISECOND = 1_000_000
 
 
-class Kept:
-    """Keeps what is handed on to be sent."""
-
-    def __init__(self) -> None:
-        self.traces: list[EndedTrace] = []
-
-    def send(self, ended: EndedTrace) -> None:
-        """Take a span."""
-        self.traces.append(ended)
-
-    def close(self) -> None:
-        """Do nothing."""
+def logging_to(sent: list[EndedTrace]) -> tuple[Metrics, Tracer, RequestLog]:
+    """Return what notes requests, with the figures that it counts in, and spans that are handed to `sent`."""
+    metrics, tracer = Metrics(), Tracer(Sampling(0, True), sent.append, lambda: None)
+    return metrics, tracer, RequestLog(metrics, access_log=True, tracer=tracer)
 
 
 def sampled(tracer: Tracer) -> Trace:
@@ -204,9 +192,8 @@ def sampled(tracer: Tracer) -> Trace:
 def test_requests_are_counted_logged_and_traced_when_they_are_settled(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    kept, metrics = Kept(), Metrics()
-    tracer = Tracer(Sampling(0, True), kept.send, kept.close)
-    requests = RequestLog(metrics, access_log=True, tracer=tracer)
+    sent: list[EndedTrace] = []
+    metrics, tracer, requests = logging_to(sent)
     trace, stages = sampled(tracer), StageTimings(is_traced=True)
     stages.end(READ)
 
@@ -217,7 +204,7 @@ def test_requests_are_counted_logged_and_traced_when_they_are_settled(
         requests.record("second", outcome, before)
         after = time.perf_counter_ns()
         requests.record("third", requests.outcome(REFUSED, is_traced=False), before)
-        assert not kept.traces
+        assert not sent
         assert sum(metrics.timings[Series(ROUTE, 200, "tags", "2")].counts) == 0
         await asyncio.sleep(20 * SETTLE_SECONDS)
         return before, after
@@ -230,7 +217,7 @@ def test_requests_are_counted_logged_and_traced_when_they_are_settled(
     assert [line["request_id"] for line in lines] == ["first", "second", "third"]
     assert [line.get("trace_id") for line in lines] == [trace.id, None, None]
     assert lines[0]["ms"] >= 7
-    [span] = kept.traces
+    [span] = sent
     assert before <= span.ended <= after  # and not when it was settled
     assert span.ended - span.began == pytest.approx(1e6 * lines[0]["ms"], abs=1000)
     [(names, (began, ended))] = span.stretches
@@ -244,12 +231,11 @@ def test_requests_are_counted_logged_and_traced_when_they_are_settled(
 
 
 async def test_a_span_that_is_not_sampled_is_in_the_log_line_alone(capfd: pytest.CaptureFixture[str]) -> None:
-    kept, metrics = Kept(), Metrics()
-    tracer = Tracer(Sampling(0, True), kept.send, kept.close)
-    requests = RequestLog(metrics, access_log=True, tracer=tracer)
+    sent: list[EndedTrace] = []
+    metrics, tracer, requests = logging_to(sent)
     trace = tracer.begin(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")
     requests.record("first", requests.outcome(ENDED, is_traced=True), time.perf_counter_ns(), trace)
     requests.settle()
     assert orjson.loads(capfd.readouterr().err)["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
-    assert not kept.traces
+    assert not sent
     assert not metrics.timings[Series(ROUTE, 200, "tags", "2")].exemplars

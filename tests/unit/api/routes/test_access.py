@@ -84,11 +84,7 @@ async def test_every_route_with_every_key(own_store: Store) -> None:
                 expected = None if scope is None or scope in opens else 401 if not opens else 403
                 assert_refused(answer, scope, expected, None, f"{method} {path} {kind}")
                 seen.add((kind, answer.json()["code"] if expected else "let in"))
-        assert {
-            ("revoked", "key-revoked"),
-            ("expired", "key-expired"),
-            ("unknown", "unauthorized"),
-        } <= seen
+        assert {("revoked", "key-revoked"), ("expired", "key-expired"), ("unknown", "unauthorized")} <= seen
         assert {("predict", "scope-missing"), ("predict", "let in"), ("admin", "let in")} <= seen
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,12 @@ from tests.conftest import READY_SECONDS, InProcess, get, post, serving, setting
 from tests.served_models import TEXTS
 
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
+PATH = "/v1/models/raw/predict"
+
+
+def ask(*instances: Any, **options: Any) -> Callable[..., Any]:
+    """What has the model `raw` predict instances, RAW if there are none, for `in_process`."""
+    return post(PATH, {"instances": [*(instances or (RAW,))], **options})
 
 
 def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
@@ -93,7 +100,7 @@ def test_the_answer_is_the_engines(
 def test_options_reach_the_engine(
     in_process: InProcess, shared_store: Path, wire: dict[str, Any], engine: dict[str, Any]
 ) -> None:
-    response = in_process(post("/v1/models/raw/predict", {"instances": [RAW], "top_r": 11, **wire}))
+    response = in_process(ask(top_r=11, **wire))
     assert labels_of(response) == in_process_answer(shared_store, "raw", 2, 11, **engine)
 
 
@@ -126,22 +133,16 @@ def test_explanations(in_process: InProcess, model: str, instance: dict[str, Any
 
 
 def test_explained_labels_at_the_limit_and_one_more(in_process: InProcess) -> None:
-    def ask(n: int) -> httpx.Response:
-        body = {"instances": [RAW] * n, "top_r": 1, "explain": True}
-        return in_process(post("/v1/models/raw/predict", body), explained_labels_max=2)  # type: ignore[no-any-return]
-
-    assert len(ask(2).json()["predictions"]) == 2
-    assert_problem(ask(3), 422, "limit-exceeded")
+    two, three = (in_process(ask(*[RAW] * n, top_r=1, explain=True), explained_labels_max=2) for n in (2, 3))
+    assert len(two.json()["predictions"]) == 2
+    assert_problem(three, 422, "limit-exceeded")
 
 
 @pytest.mark.parametrize("options", [{}, {"exact": True}, {"threshold": 0.01}])
 def test_a_deadline_that_does_not_strike_changes_nothing(
     in_process: InProcess, options: dict[str, Any]
 ) -> None:
-    body = {"instances": [RAW] * 2, "top_r": 5, **options}
-    plain, timed = (
-        in_process(post("/v1/models/raw/predict", {**body, **more})) for more in ({}, {"deadline_ms": 30_000})
-    )
+    plain, timed = (in_process(ask(RAW, RAW, **options, **more)) for more in ({}, {"deadline_ms": 30_000}))
     assert labels_of(timed, 1) == labels_of(plain, 1)
     assert timed.json()["predictions"][0]["exact"] is plain.json()["predictions"][0]["exact"]
 
@@ -152,8 +153,7 @@ def test_a_deadline_that_has_struck_says_so(in_process: InProcess, monkeypatch: 
         return to_chunked_rows(*arguments)
 
     monkeypatch.setattr("service.serving.predict.to_chunked_rows", late)
-    body = {"instances": [RAW], "exact": True, "deadline_ms": 1}
-    (prediction,) = in_process(post("/v1/models/raw/predict", body)).json()["predictions"]
+    (prediction,) = in_process(ask(exact=True, deadline_ms=1)).json()["predictions"]
     assert (prediction["labels"], prediction["exact"]) == ([], False)
 
 
@@ -172,11 +172,11 @@ async def test_a_search_that_nobody_waits_for_is_stopped(
     limits = {"request_seconds_max": 0.1, "threads_max": 1}
     async with serving(settings_of(shared_store, **limits)) as (_, client):
         monkeypatch.setattr("service.serving.answer.SearchDialect.answer_fully", search)
-        ask = post("/v1/models/raw/predict", {"instances": [RAW] * 9, "explain": True})
-        answer = await ask(client)
+        explain = ask(*[RAW] * 9, explain=True)
+        answer = await explain(client)
         while not begun.is_set():  # its thread was slow to begin: it is dropped then, and not stopped
             assert_problem(answer, 503, "timed-out")
-            answer = await ask(client)
+            answer = await explain(client)
     assert_problem(answer, 503, "timed-out")
     assert stopped.wait(READY_SECONDS)
 
@@ -197,8 +197,7 @@ RAW_SMALL = {"indices": [2, 0], "values": [1.0, 1.0]}
 
 def test_allow_and_deny_lists(in_process: InProcess) -> None:
     def found(**lists: list[str]) -> set[str]:
-        body = {"instances": [RAW], "top_r": 11, "exact": True, **lists}
-        return {name for name, _, _ in labels_of(in_process(post("/v1/models/raw/predict", body)))}
+        return {name for name, _, _ in labels_of(in_process(ask(top_r=11, exact=True, **lists)))}
 
     assert found(allow_labels=["label::3", "label::4"]) == {"label::3", "label::4"}
     assert found(deny_labels=["label::3"]) == {f"label::{i}" for i in range(11) if i != 3}
@@ -209,14 +208,13 @@ def test_allow_and_deny_lists(in_process: InProcess) -> None:
 def test_prediction_ids_are_unique(in_process: InProcess) -> None:
     ids = set()
     for _ in range(3):
-        response = in_process(post("/v1/models/raw/predict", {"instances": [RAW] * 5}))
+        response = in_process(ask(*[RAW] * 5))
         ids |= {prediction["prediction_id"] for prediction in response.json()["predictions"]}
     assert len(ids) == 15
 
 
 def test_a_long_request_gives_the_same_answers_as_short_ones(in_process: InProcess) -> None:
-    one = in_process(post("/v1/models/raw/predict", {"instances": [RAW]}))
-    many = in_process(post("/v1/models/raw/predict", {"instances": [RAW] * 300}))
+    one, many = in_process(ask()), in_process(ask(*[RAW] * 300))
     assert len(many.json()["predictions"]) == 300
     assert labels_of(many, 299) == labels_of(one)
 
@@ -265,38 +263,29 @@ def test_refusals(in_process: InProcess, path: str, body: Any, status: int, code
 def test_an_instance_that_the_model_does_not_take_is_named(
     in_process: InProcess, instances: list[Any], path: str
 ) -> None:
-    body = assert_problem(
-        in_process(post("/v1/models/raw/predict", {"instances": instances})), 422, "bad-instance"
-    )
+    body = assert_problem(in_process(ask(*instances)), 422, "bad-instance")
     assert body["errors"][0]["path"].startswith(path)
 
 
 def test_an_unknown_label_is_named_and_untuned_thresholds_say_what_to_do(in_process: InProcess) -> None:
-    body = {"instances": [RAW], "allow_labels": ["label::1", "label::none"]}
-    assert "label::none" in in_process(post("/v1/models/raw/predict", body)).json()["detail"]
-    body = {"instances": [RAW], "threshold": "tuned"}
-    assert "ask for a number" in in_process(post("/v1/models/raw/predict", body)).json()["detail"]
+    assert "label::none" in in_process(ask(allow_labels=["label::1", "label::none"])).json()["detail"]
+    assert "ask for a number" in in_process(ask(threshold="tuned")).json()["detail"]
 
 
 @pytest.mark.parametrize(
-    ("headers", "code"),
+    ("value", "is_taken"),
     [
-        ({"content-type": "text/plain"}, "unsupported-media-type"),
-        ({"content-type": "application/x-www-form-urlencoded"}, "unsupported-media-type"),
-        ({"content-type": "application/json; charset=latin-1"}, "unsupported-media-type"),
-        ({"content-type": ""}, "unsupported-media-type"),
-        ({"content-encoding": "br"}, "unsupported-content-encoding"),
+        *((f"application/{kind}", False) for kind in ("x-www-form-urlencoded", "json; charset=latin-1")),
+        *((value, False) for value in ("text/plain", "")),
+        *((value, True) for value in ("application/json; charset=utf-8", "APPLICATION/JSON ; Charset=UTF-8")),
     ],
 )
-def test_media_types(in_process: InProcess, headers: dict[str, str], code: str) -> None:
-    response = in_process(post("/v1/models/raw/predict", {"instances": [RAW]}, **headers))
-    assert_problem(response, 415, code)
-
-
-@pytest.mark.parametrize("value", ["application/json; charset=utf-8", "APPLICATION/JSON ; Charset=UTF-8"])
-def test_media_types_that_are_taken(in_process: InProcess, value: str) -> None:
-    response = in_process(post("/v1/models/raw/predict", {"instances": [RAW]}, **{"content-type": value}))
-    assert response.status_code == 200
+def test_media_types(in_process: InProcess, value: str, is_taken: bool) -> None:
+    response = in_process(post(PATH, {"instances": [RAW]}, **{"content-type": value}))
+    if is_taken:
+        assert response.status_code == 200
+    else:
+        assert_problem(response, 415, "unsupported-media-type")
 
 
 def test_methods(in_process: InProcess) -> None:
@@ -326,13 +315,13 @@ def test_requests_in_flight_at_the_limit_and_one_more(in_process: InProcess, mos
             await gate.wait()
             yield json.dumps({"instances": [RAW]}).encode()
 
-        async def ask() -> httpx.Response:
+        async def held() -> httpx.Response:
             nonlocal seen
-            response = await post("/v1/models/raw/predict", chunks())(client)
+            response = await post(PATH, chunks())(client)
             seen += response.status_code != 200
             return response
 
-        tasks = [asyncio.create_task(ask()) for _ in range(3)]
+        tasks = [asyncio.create_task(held()) for _ in range(3)]
         while seen < len(tasks):  # each is held or refused
             await asyncio.sleep(0.001)
         alive = await client.get("/livez")
@@ -356,7 +345,7 @@ def test_what_nobody_foresaw_is_a_problem_too(in_process: InProcess, monkeypatch
 
 def test_health_and_metrics(in_process: InProcess) -> None:
     async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
-        await post("/v1/models/raw/predict", {"instances": [RAW] * 3})(client)
+        await ask(RAW, RAW, RAW)(client)
         await post("/v1/models/raw/predict", b"{")(client)
         await client.get("/nothing")
         return [await client.get(path) for path in ("/livez", "/readyz", "/metrics")]
@@ -377,6 +366,7 @@ def test_health_and_metrics(in_process: InProcess) -> None:
     assert 'xylem_rows_total{model="raw"} 3.0' in lines
     assert 'xylem_model_version{alias="latest",model="raw"} 2.0' in lines
     assert "xylem_ready 1.0" in lines
+    assert {"# TYPE xylem_model_swaps_total counter", "xylem_model_swaps_total 0.0"} <= set(lines)
     assert "xylem_requests_in_flight 1.0" in lines
 
 
@@ -384,7 +374,7 @@ async def test_draining_says_not_ready_and_closes_connections(shared_store: Path
     async with serving(settings_of(shared_store)) as (app, client):
         app.state.draining.set()
         ready = await client.get("/readyz")
-        predicted = await post("/v1/models/raw/predict", {"instances": [RAW]})(client)
+        predicted = await ask()(client)
     assert (ready.status_code, ready.json()["status"]) == (503, "draining")
     assert predicted.status_code == 200
     assert predicted.headers["connection"] == "close"
@@ -402,7 +392,7 @@ def test_models(in_process: InProcess) -> None:
 
 def test_an_empty_store_is_ready(in_process: InProcess, tmp_path: Path) -> None:
     assert in_process(get("/v1/models"), store=tmp_path).json() == {"models": []}
-    predicted = in_process(post("/v1/models/raw/predict", {"instances": [RAW]}), store=tmp_path)
+    predicted = in_process(ask(), store=tmp_path)
     assert_problem(predicted, 404, "model-not-found")
 
 
@@ -470,14 +460,11 @@ def test_many_names_of_many_labels_are_told_by_a_thread(shared_store: Path) -> N
 
 
 def test_weights_change_the_order_and_the_scores(in_process: InProcess) -> None:
-    path = "/v1/models/raw/predict"
-    plain = in_process(post(path, {"instances": [RAW]})).json()["predictions"][0]["labels"]
-    last = plain[-1]
-    body = {"instances": [RAW], "label_weights": {last["label"]: 1e6}}
-    first = in_process(post(path, body)).json()["predictions"][0]["labels"][0]
+    last = in_process(ask()).json()["predictions"][0]["labels"][-1]
+    first = in_process(ask(label_weights={last["label"]: 1e6})).json()["predictions"][0]["labels"][0]
     assert first["label"] == last["label"]
     assert first["score"] == pytest.approx(last["score"] * 1e6, rel=1e-4)
-    problem = in_process(post(path, {**body, "label_weights": {"nobody": 2}}))
+    problem = in_process(ask(label_weights={"nobody": 2}))
     assert "'nobody'" in assert_problem(problem, 422, "unknown-label")["detail"]
 
 
@@ -499,15 +486,13 @@ def test_propensities_favour_labels_that_are_rare(shared_store: Path, in_process
     expected = 1 / propensities(counts, 100_000)
     for label, score in zip(plain.labels.tolist(), plain.scores.tolist(), strict=True):
         assert found[label] == pytest.approx(score * expected[label], rel=1e-3, abs=1e-30)
-    body = {"instances": [RAW], "label_weights": "propensity"}
-    assert in_process(post("/v1/models/raw/predict", body)).status_code == 200
+    assert in_process(ask(label_weights="propensity")).status_code == 200
     with pytest.raises(UnsupportedOption, match="how often its labels occur"):
         LabelWeights(predictor, replace(counted, arrays={})).prepare("propensity")
 
 
 def test_statistics_are_told_when_asked_for(in_process: InProcess) -> None:
-    path = "/v1/models/raw/predict"
-    prediction = in_process(post(path, {"instances": [RAW], "statistics": True})).json()["predictions"][0]
+    prediction = in_process(ask(statistics=True)).json()["predictions"][0]
     assert prediction["statistics"]["nodes"] >= 1
     assert prediction["statistics"]["weight_bytes"] > 0
-    assert "statistics" not in in_process(post(path, {"instances": [RAW]})).json()["predictions"][0]
+    assert "statistics" not in in_process(ask()).json()["predictions"][0]

@@ -1,8 +1,6 @@
 """Labels of a version, what speaks for one, its threshold over time; and a version with its figures."""
 
-import asyncio
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,10 @@ from model_store.alias import Alias
 from model_store.label_info import Subject, build_label_info
 from model_store.origin import REPORT, json_array
 from model_store.store import ModelInfo, Store
-from service.api.door.metrics import Metrics, read_live
 from service.api.routes.models import summarize
 from service.db.engine import Database, default_url
 from service.db.tables import CHECKPOINTS
 from service.inference.label_weights import label_features
-from service.serving.split import LiveStatus
 from service.thresholds.store import label_history
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.train import TrainRequest, train_and_publish
@@ -301,12 +297,3 @@ async def test_a_refusal_of_one_request_too_many_reads_on_before_it_closes(share
     (refused,) = inner
     assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
     assert refused.headers["connection"] == "close"
-
-
-def test_swaps_are_a_counter() -> None:
-    metrics = Metrics()
-    metrics.open_versions = set
-    metrics.report(partial(read_live, lambda: LiveStatus([], [], 3, None), lambda: True))
-    text = asyncio.run(metrics.page()).decode()
-    assert "# TYPE xylem_model_swaps_total counter" in text
-    assert "xylem_model_swaps_total 3.0" in text
