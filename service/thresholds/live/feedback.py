@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
-from itertools import compress
+from itertools import compress, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -152,26 +152,19 @@ CLOSE_SECONDS = 10.0
 """For what waits when the service stops; nobody has been told that it was counted."""
 
 
-class FeedbackOutcome(NamedTuple):
-    """What became of the events of a block, in their order, and the epoch after it."""
-
-    results: list[Result]
-    epoch: int
-
-
 class _Block(NamedTuple):
     live: ServedThresholds
     events: Events
     allowed: U8
-    done: Future[FeedbackOutcome]
+    done: Future[list[Result]]
 
 
 class FeedbackWriter:
     """Takes blocks of events, and counts each event once.
 
-    An outcome is there once the events are committed. Blocks of one version that wait while a transaction is
-    under way share the next one. When a transaction fails, nothing of it was counted, in memory neither, and
-    its blocks fail with DatabaseUnavailable.
+    What became of a block's events, in their order, is there once they are committed. Blocks of one version
+    that wait while a transaction is under way share the next one. When a transaction fails, nothing of it was
+    counted, in memory neither, and its blocks fail with DatabaseUnavailable.
 
     queue_max   events that wait, at most
     days_max    days for which events are remembered
@@ -197,8 +190,8 @@ class FeedbackWriter:
 
     def submit(
         self, live: ServedThresholds, events: Events, *, may_wait: bool, allowed: U8 = ALL_COUNT
-    ) -> Future[FeedbackOutcome]:
-        """Hand over a block; its outcome comes when it is committed.
+    ) -> Future[list[Result]]:
+        """Hand over a block; what became of its events comes when they are committed.
 
         allowed    as `ThresholdCounters.count` takes it
         may_wait   whether the caller hands over one block after the other, so that a full queue is no reason
@@ -235,15 +228,15 @@ class FeedbackWriter:
             if not blocks:  # nobody waits for them any more
                 continue
             try:
-                outcomes = self._count_blocks(blocks)
+                results = iter(self._count(blocks))
             except Exception as error:
                 for block in blocks:
                     block.done.set_exception(error)
                 if not isinstance(error, XylemError):
                     log(logging.ERROR, "feedback_failed", error=error)
                 continue
-            for block, outcome in zip(blocks, outcomes, strict=True):
-                block.done.set_result(outcome)
+            for block in blocks:
+                block.done.set_result(list(islice(results, len(block.events.keys))))
             self._keep_house(blocks[0].live)
 
     def _take(self) -> list[_Block]:
@@ -255,51 +248,54 @@ class FeedbackWriter:
             self._changed.wait_for(lambda: self._blocks or self._closed)
             taken: list[_Block] = []
             n_events = 0
-            while self._blocks and (not taken or _are_alike(self._blocks[0], taken[0])):
-                n_events += len(self._blocks[0].events.keys)
-                if taken and n_events > GROUP_EVENTS_MAX:
+            while self._blocks:
+                block = self._blocks[0]
+                first = taken[0] if taken else block
+                n_events += len(block.events.keys)
+                is_alike = block.live is first.live and block.allowed is first.allowed
+                if not is_alike or (taken and n_events > GROUP_EVENTS_MAX):
                     break
                 taken.append(self._blocks.popleft())
             self._n_waiting -= sum(len(block.events.keys) for block in taken)
             return taken
 
-    def _count_blocks(self, blocks: list[_Block]) -> list[FeedbackOutcome]:
-        """Count the events of blocks of one version in one transaction."""
+    def _count(self, blocks: list[_Block]) -> list[Result]:
+        """Count the events of blocks of one version in one transaction; return what became of each."""
         live = blocks[0].live
         events = join([block.events for block in blocks])
-        with live.lock:
-            results, epoch = self._count(live, events, blocks[0].allowed)
-        ends = np.cumsum([len(block.events.keys) for block in blocks]).tolist()
-        starts = [0, *ends[:-1]]
-        return [FeedbackOutcome(results[start:end], epoch) for start, end in zip(starts, ends, strict=True)]
-
-    def _count(self, live: ServedThresholds, events: Events, allowed: U8) -> tuple[list[Result], int]:
         counting: FeedbackTransaction | None = None
-        was_empty = live.prepared is None
-        try:
-            with self._database.write() as connection:
-                head = _up_to_date(connection, live)
-                timely = (events.epochs < 0) | (events.epochs >= head.base_epoch)
-                keys = dict.fromkeys(compress(events.keys, timely))
-                new = add_events(connection, list(keys), int(time.time() // 86_400))
-                results = _results(events, timely, new)
-                counting = FeedbackTransaction(connection, live, head, self._halve_events)
-                applied = np.flatnonzero([result == "applied" for result in results])
-                counting.count(events, applied, allowed)
-                counting.log()
-                of_applied = zip(events.keys, events.lines, results, strict=True) if events.lines else ()
-                kept = [(key, line) for key, line, result in of_applied if line and result == "applied"]
-                add_rows(connection, live.model, kept)
-        except BaseException:
-            if counting is not None:
-                counting.undo()
-            if was_empty:
-                live.forget()
-            raise
-        counting.keep()
-        live.epoch = counting.head.epoch
+        with live.lock:
+            was_empty = live.prepared is None
+            try:
+                with self._database.write() as connection:
+                    head = lock_head(connection, live.model, live.version)
+                    if head.epoch == 0:
+                        tuned = live.start_state()
+                        head = replace_state(connection, head, STARTED, tuned)
+                        live.replace(tuned, head)
+                    else:
+                        live.refresh(connection, head)
+                    timely = (events.epochs < 0) | (events.epochs >= head.base_epoch)
+                    keys = dict.fromkeys(compress(events.keys, timely))
+                    new = add_events(connection, list(keys), int(time.time() // 86_400))
+                    results = _results(events, timely, new)
+                    counting = FeedbackTransaction(connection, live, head, self._halve_events)
+                    applied = np.flatnonzero([result == "applied" for result in results])
+                    counting.count(events, applied, blocks[0].allowed)
+                    counting.log()
+                    lines = zip(events.keys, events.lines, results, strict=False)  # which may have none
+                    kept = [(key, line) for key, line, result in lines if line and result == "applied"]
+                    add_rows(connection, live.model, kept)
+            except BaseException:
+                if counting is not None:
+                    counting.undo()
+                if was_empty:
+                    live.forget()
+                raise
+            counting.keep()
+            live.epoch = counting.head.epoch
         self._n_added += results.count("applied")
-        return results, live.epoch
+        return results
 
     def _keep_house(self, live: ServedThresholds) -> None:
         """Keep a checkpoint and forget old events now and then; a failure waits for the next time."""
@@ -336,23 +332,6 @@ class FeedbackWriter:
                     keep_shadow(connection, head, live.shadow.snapshot())
                 keep_state(connection, head, KEPT, live.snapshot())
         self._checkpoints[key] = live.epoch
-
-
-def _are_alike(one: _Block, other: _Block) -> bool:
-    """Return whether two blocks can be counted together."""
-    return one.live is other.live and one.allowed is other.allowed
-
-
-def _up_to_date(connection: Connection, live: ServedThresholds) -> Head:
-    """Lock the version's head, bring its thresholds up to it, begin them if there are none; return it."""
-    head = lock_head(connection, live.model, live.version)
-    if head.epoch == 0:
-        tuned = live.start_state()
-        head = replace_state(connection, head, STARTED, tuned)
-        live.replace(tuned, head)
-    else:
-        live.refresh(connection, head)
-    return head
 
 
 def _results(events: Events, timely: Bools, new: set[bytes]) -> list[Result]:

@@ -65,12 +65,10 @@ def generally(body: bytes, served: ServedVersion, are_lines: bool) -> tuple[list
         )
     except BadInput:
         return None
-    checked = [check_event(value, "m", TOKENS, LIMITS) for value in values]
-    if not all(isinstance(one, CheckedEvent) for one in checked):
-        return None
-    ids = [one.feedback.event_id for one in checked if isinstance(one, CheckedEvent)]
-    events, verdicts = to_events([one for one in checked if isinstance(one, CheckedEvent)], served)
-    return None if verdicts else (ids, events)
+    checked = dict(enumerate(check_event(value, "m", TOKENS, LIMITS) for value in values))
+    right = {place: one for place, one in checked.items() if isinstance(one, CheckedEvent)}
+    ids, events, _ = to_events(right, served)
+    return (list(ids.values()), events) if len(ids) == len(checked) else None
 
 
 def plainly(body: bytes, norm: str = "l2", are_lines: bool = False) -> tuple[list[str], Events] | None:

@@ -15,8 +15,8 @@ from service.db import EVENT_KEY_BYTES
 from service.thresholds.live import feedback
 from service.thresholds.live import follower as follower_module
 from service.thresholds.live import served as live_module
-from service.thresholds.live.events import event_keys, join
-from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
+from service.thresholds.live.events import Result, event_keys, join
+from service.thresholds.live.feedback import FeedbackWriter
 from service.thresholds.live.follower import Follower
 from service.thresholds.store.codec import DELTA_MAX
 from tests.conftest import together
@@ -47,8 +47,8 @@ def test_a_block_for_which_nobody_waits_any_more_is_left_out(replica: Replica) -
             pass
         gone = replica.writer.submit(replica.live, columns(token_event("b", [1], [])), may_wait=True)
         assert gone.cancel()
-    assert first.result(300).results == ["applied"]
-    assert replica.send(token_event("a", [1], []), token_event("b", [1], [])).results == [
+    assert first.result(300) == ["applied"]
+    assert replica.send(token_event("a", [1], []), token_event("b", [1], [])) == [
         "duplicate",
         "applied",
     ]
@@ -58,7 +58,7 @@ def test_a_block_for_which_nobody_waits_any_more_is_left_out(replica: Replica) -
 def test_the_queue_of_events_at_its_limit_and_one_more(replica: Replica) -> None:
     writer = FeedbackWriter(replica.database, queue_max=3, days_max=30)
 
-    def submit(*names: str, may_wait: bool = False) -> Future[FeedbackOutcome]:
+    def submit(*names: str, may_wait: bool = False) -> Future[list[Result]]:
         events = columns(*(token_event(name, [1], []) for name in names))
         return writer.submit(replica.live, events, may_wait=may_wait)
 
@@ -70,7 +70,7 @@ def test_the_queue_of_events_at_its_limit_and_one_more(replica: Replica) -> None
         with pytest.raises(Overloaded, match="at most 3 events"):
             submit("e")
         handed.append(submit("f", may_wait=True))  # a stream, which hands over one block after the other
-    assert [len(one.result(300).results) for one in handed] == [1, 2, 1, 1]
+    assert [len(one.result(300)) for one in handed] == [1, 2, 1, 1]
     writer.close()
 
 
@@ -78,7 +78,7 @@ def test_a_block_longer_than_the_queue_is_taken_when_nothing_waits(replica: Repl
     """Or it would be told to come again for ever."""
     writer = FeedbackWriter(replica.database, queue_max=3, days_max=30)
     events = columns(*(token_event(name, [1], []) for name in "abcdefgh"))
-    assert len(writer.submit(replica.live, events, may_wait=False).result(300).results) == 8
+    assert len(writer.submit(replica.live, events, may_wait=False).result(300)) == 8
     writer.close()
 
 
@@ -99,7 +99,7 @@ def test_a_block_that_adds_more_to_a_label_than_an_entry_of_the_log_has_room_for
     events = as_columns([Event(key, labels_of(1), None, labels_of(1), 0)], N_FEATURES, N_LABELS)
     keys = [i.to_bytes(EVENT_KEY_BYTES, "little") for i in range(n)]
     many = join([events._replace(keys=[key]) for key in keys])
-    assert one.writer.submit(one.live, many, may_wait=False).result(300).results == ["applied"] * n
+    assert one.writer.submit(one.live, many, may_wait=False).result(300) == ["applied"] * n
     if halve_events is None:
         assert one.live.snapshot().counters.marks[1] == 2 * n
     other = Replica(f"sqlite:///{tmp_path}/long.db")
@@ -118,7 +118,7 @@ def test_the_writer_goes_on_when_its_house_cannot_be_kept(
     monkeypatch.setattr(feedback, "forget_events", fail)
     for i in range(3):
         replica.writer._forget_at = 0.0
-        assert replica.send(token_event(f"e{i}", [1], [2])).results == ["applied"]
+        assert replica.send(token_event(f"e{i}", [1], [2])) == ["applied"]
 
 
 def test_thresholds_are_stale_while_the_database_neither_answers_nor_refuses(
@@ -193,7 +193,7 @@ def test_a_writer_is_closed_while_the_database_hangs(
         closing.join(120.0)
         assert not closing.is_alive(), "the service does not stop"
         assert not waiting.done()
-    assert waiting.result(300).results == ["applied"]
+    assert waiting.result(300) == ["applied"]
 
 
 def test_a_follower_goes_on_whatever_is_in_the_log(replica: Replica) -> None:
@@ -236,6 +236,6 @@ def test_thresholds_that_cannot_be_read_leave_the_others_alone(database_url: str
     assert follower.fault is None
     with pytest.raises(DatabaseUnavailable, match="expected an epoch that is kept"):
         lost.send(token_event("c", [1], []))
-    assert other.send(token_event("c", [1], [])).results == ["applied"]
+    assert other.send(token_event("c", [1], [])) == ["applied"]
     for replica in (one, other, third, lost):
         replica.close()
