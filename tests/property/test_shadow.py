@@ -125,9 +125,7 @@ def test_a_candidate_is_scored_and_switched_on(database_url: str, halve_events: 
     assert served.is_like(other.live.snapshot())
     assert candidate.is_like(shadow.candidate.snapshot())
     assert shadow.n_events == sum(event.row is not None for event in events[9:])
-    found = [
-        counters.tolist() for pair in (shadow.scores.served, shadow.scores.candidate) for counters in pair
-    ]
+    found = [counters.tolist() for pair in shadow.scores[::-1] for counters in pair]
     assert found == [scores[0].hits, scores[0].marks, scores[1].hits, scores[1].marks]
     assert shadow.macro_f() == tuple(
         Counters(np.array(s.hits), np.array(s.marks)).macro_f("zero") for s in scores[::-1]

@@ -71,20 +71,18 @@ class FeedbackTransaction:
         """
         while len(chosen):
             until_full = EVENTS_LOGGED_MAX - self._n_events
-            until_halved = self._until_halved()
+            until_halved = math.inf
+            if self._halve_events:
+                until_halved = self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
             n_next = min(until_full, until_halved, len(chosen))
             self._count(events, chosen[:n_next], allowed)
             if n_next in (until_full, until_halved):
                 self.log()
             if n_next == until_halved:
-                self._halve()
+                self.head = append(self._connection, self.head, HALVED)
+                for moving in self._all:
+                    moving.halve()
             chosen = chosen[n_next:]
-
-    def _until_halved(self) -> float:
-        """Return after how many further events the counters are to be halved."""
-        if not self._halve_events:
-            return math.inf
-        return self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
 
     def _count(self, events: Events, chosen: I64, allowed: U8) -> None:
         """Count the events chosen, for the thresholds that are served and for the candidate."""
@@ -101,7 +99,7 @@ class FeedbackTransaction:
         if not self._n_events:
             return
         deltas = self._served.deltas(self._begin)
-        kind, payload = FEEDBACK, b""
+        kind, payload = FEEDBACK, encode_deltas(deltas)
         if self._shadow is not None and self._n_scored:
             candidate = self._shadow.candidate.deltas(self._candidate_begin)
             scored = Scored(
@@ -109,9 +107,7 @@ class FeedbackTransaction:
             )
             self._logged.append(scored)
             kind, payload = SCORED, encode_scored(scored)
-        self.head = append(
-            self._connection, self.head, kind, payload or encode_deltas(deltas), self._n_events
-        )
+        self.head = append(self._connection, self.head, kind, payload, self._n_events)
         self._begin, self._n_events = self._served.journal_end, 0
         if self._shadow is not None:
             self._candidate_begin = self._shadow.candidate.journal_end
@@ -129,11 +125,6 @@ class FeedbackTransaction:
         """What was counted is not kept: leave memory as it was before."""
         for moving in self._all:
             moving.undo()
-
-    def _halve(self) -> None:
-        self.head = append(self._connection, self.head, HALVED)
-        for moving in self._all:
-            moving.halve()
 
 
 GROUP_EVENTS_MAX = 1024

@@ -33,8 +33,8 @@ from service.thresholds.store.codec import Tuned, decode_scored
 if TYPE_CHECKING:  # commands that predict do without a database
     from sqlalchemy import Connection
 
-    from service.thresholds.live.shadow import Shadow, ShadowState
-    from service.thresholds.store.state import Change, Head
+    from service.thresholds.live.shadow import Shadow
+    from service.thresholds.store.state import Head
 
 START = Start()
 """The start values of a version that was never tuned, from its first feedback on, if no others are given."""
@@ -113,26 +113,38 @@ class ServedThresholds:
         """Apply what the database has beyond the present epoch. Raises DatabaseUnavailable."""
         if head.epoch == self.epoch and head.base_epoch == self.base_epoch:
             return
-        from service.thresholds.live.shadow import read_shadow
-        from service.thresholds.store.state import DROPPED, MOVES, SHADOWED, changes_since, present_state
+        from service.thresholds.live.shadow import Shadow, read_shadow
+        from service.thresholds.store.state import (
+            FEEDBACK,
+            HALVED,
+            SCORED,
+            changes_since,
+            deltas_of,
+            present_state,
+        )
 
         changes = None
         if self._served is not None and head.epoch >= self.epoch and head.base_epoch == self.base_epoch:
             changes = changes_since(connection, head, self.epoch)
-        if changes is None or any(change.kind not in MOVES for change in changes):
-            tuned = present_state(connection, head)
-            shadow = self._shadow_of(read_shadow(connection, head))
+        if changes is None or any(change.kind not in (FEEDBACK, SCORED, HALVED) for change in changes):
+            tuned, state = present_state(connection, head), read_shadow(connection, head)
+            shadow = None if state is None else Shadow(state, self._moving(state.candidate))
             self.replace(tuned, head)
             self.shadow = shadow
             return
-        shadow = self.shadow
-        if any(change.kind in (SHADOWED, DROPPED) for change in changes):
-            shadow = self._shadow_of(read_shadow(connection, head))
-            self.shadow = None  # what it was scored on is in `shadow` already
         for change in changes:
-            self._apply(change)
+            deltas = deltas_of(change, self.n_labels)
+            if deltas is not None:
+                self.served.apply(deltas)
+            if change.kind == HALVED:
+                for moving in self.all_moving():
+                    moving.halve()
+                    moving.keep()
+            if change.kind == SCORED and self.shadow is not None:
+                scored = decode_scored(change.payload, self.n_labels)
+                self.shadow.candidate.apply(scored.candidate)
+                self.shadow.add(scored.n_events, scored.candidate, scored.shadowed)
             self.epoch = change.epoch
-        self.shadow = shadow
 
     def catch_up(self, connection: Connection) -> None:
         """Apply what the database has now; without thresholds in it, change nothing."""
@@ -157,30 +169,9 @@ class ServedThresholds:
         self.prepared, self.epoch, self.base_epoch, self._served = None, 0, 0, None
         self.shadow = None
 
-    def _apply(self, change: Change) -> None:
-        """Do what another replica logged, to the thresholds and to the candidate."""
-        from service.thresholds.store.state import HALVED, SCORED, deltas_of
-
-        deltas = deltas_of(change, self.n_labels)
-        if deltas is not None:
-            self.served.apply(deltas)
-        if change.kind == HALVED:
-            for moving in self.all_moving():
-                moving.halve()
-                moving.keep()
-        if change.kind == SCORED and self.shadow is not None:
-            scored = decode_scored(change.payload, self.n_labels)
-            self.shadow.candidate.apply(scored.candidate)
-            self.shadow.add(scored.n_events, scored.candidate, scored.shadowed)
-
     def all_moving(self) -> list[ThresholdCounters]:
         """Return the thresholds that events change: those in force, and the candidate if there is one."""
         return [self.served] if self.shadow is None else [self.served, self.shadow.candidate]
-
-    def _shadow_of(self, state: ShadowState | None) -> Shadow | None:
-        from service.thresholds.live.shadow import Shadow
-
-        return None if state is None else Shadow(state, self._moving(state.candidate))
 
     def _moving(self, tuned: Tuned) -> ThresholdCounters:
         if len(tuned.thresholds) != self.n_labels:

@@ -12,7 +12,7 @@ that all replicas have the same.
 import time
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from service.base.errors import DatabaseUnavailable, NotTuned
 from service.db.engine import Database
@@ -44,26 +44,20 @@ from service.thresholds.store.state import (
 )
 
 
-class Scores(NamedTuple):
-    """What the events that a candidate was scored on add up to, for it and for what was in force."""
-
-    candidate: Counters
-    served: Counters
-
-
 class ShadowState(NamedTuple):
     """A candidate as the database has it.
 
     since       the epoch it was put at
     created_at  seconds since 1970
     n_events    events it was scored on
+    scores      what these add up to, for it and for what was in force
     """
 
     since: int
     created_at: float
     n_events: int
     candidate: Tuned
-    scores: Scores
+    scores: tuple[Counters, Counters]
 
 
 class Shadow:
@@ -83,8 +77,9 @@ class Shadow:
 
     def macro_f(self) -> tuple[float, float]:
         """Return the macro-F, 0 to 1, of the candidate and of what was in force, on the same events. O(K)."""
+        candidate, served = self.scores
         empty = self.candidate.convention
-        return self.scores.candidate.macro_f(empty), self.scores.served.macro_f(empty)
+        return candidate.macro_f(empty), served.macro_f(empty)
 
     def snapshot(self) -> ShadowState:
         """Return its state; the scores are not copied."""
@@ -92,7 +87,7 @@ class Shadow:
         return ShadowState(self.since, self.created_at, self.n_events, candidate, self.scores)
 
 
-def add_scores(scores: Scores, candidate: Deltas, served: Deltas) -> None:
+def add_scores(scores: tuple[Counters, Counters], candidate: Deltas, served: Deltas) -> None:
     """Add what events did to the scores, in place."""
     for counters, deltas in zip(scores, (candidate, served), strict=True):
         counters.hits[deltas.labels] += deltas.hits
@@ -105,12 +100,9 @@ def put_shadow(connection: Connection, head: Head, tuned: Tuned) -> Head:
     Raises NotTuned where there are no thresholds in force.
     """
     if head.epoch == 0:
-        raise NotTuned(
-            f"{_place(head)}: expected thresholds in force beside which to score others, found none"
-        )
+        raise NotTuned(f"{head.place}: expected thresholds in force beside which to score others, found none")
     head = append(connection, head, SHADOWED)
-    n_labels = len(tuned.thresholds)
-    scores = Scores(no_counts(n_labels), no_counts(n_labels))
+    scores = no_counts(len(tuned.thresholds)), no_counts(len(tuned.thresholds))
     connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
     state = ShadowState(head.epoch, time.time(), 0, tuned, scores)
     connection.execute(insert(SHADOWS), {"version_id": head.id, **_row_of(head, state)})
@@ -131,7 +123,7 @@ def take_shadow(database: Database, model: str, version: int, *, switch: bool) -
         head = lock_head(connection, model, version)
         state = read_shadow(connection, head)
         if state is None:
-            raise NotTuned(f"{_place(head)}: expected candidate thresholds (in shadow mode), found none")
+            raise NotTuned(f"{head.place}: expected candidate thresholds (in shadow mode), found none")
         connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
         if switch:
             return replace_state(connection, head, SWITCHED, state.candidate).epoch
@@ -143,24 +135,21 @@ def read_shadow(connection: Connection, head: Head) -> ShadowState | None:
     row = connection.execute(select(SHADOWS).where(SHADOWS.c.version_id == head.id)).one_or_none()
     if row is None:
         return None
-    state = _state_of(row)
+    candidate = decode_state(row.state)
+    n_labels, n_events = len(candidate.thresholds), row.n_events
+    scores = decode_scores(row.scores, n_labels)
     changes = changes_since(connection, head, row.epoch)
     if changes is None:
-        raise DatabaseUnavailable(f"{_place(head)}: expected the log since epoch {row.epoch}, found less")
-    n_events = state.n_events
+        raise DatabaseUnavailable(f"{head.place}: expected the log since epoch {row.epoch}, found less")
     for change in changes:
         if change.kind == HALVED:
-            halve(state.candidate)
+            halve(candidate)
         if change.kind == SCORED:
-            scored = decode_scored(change.payload, len(state.candidate.thresholds))
-            add_deltas(state.candidate, scored.candidate)
-            add_scores(state.scores, scored.candidate, scored.shadowed)
+            scored = decode_scored(change.payload, n_labels)
+            add_deltas(candidate, scored.candidate)
+            add_scores(scores, scored.candidate, scored.shadowed)
             n_events += scored.n_events
-    return state._replace(n_events=n_events)
-
-
-def _place(head: Head) -> str:
-    return f"model {head.model} version {head.version}"
+    return ShadowState(row.since, row.created_at, n_events, candidate, scores)
 
 
 def _row_of(head: Head, state: ShadowState) -> dict[str, Any]:
@@ -172,9 +161,3 @@ def _row_of(head: Head, state: ShadowState) -> dict[str, Any]:
         "state": encode_state(state.candidate),
         "scores": encode_scores(state.scores),
     }
-
-
-def _state_of(row: Row[Any]) -> ShadowState:
-    candidate = decode_state(row.state)
-    scores = Scores(*decode_scores(row.scores, len(candidate.thresholds)))
-    return ShadowState(row.since, row.created_at, row.n_events, candidate, scores)

@@ -6,7 +6,7 @@ microseconds at a time, as one call an event did, starves the threads that wait 
 """
 
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numba import types
@@ -30,14 +30,7 @@ _search = caller(SEARCHES)
 COUNT_MAX = (1 << 31) - 3
 """A label whose marks are this many is not counted any further: counters in memory are int32."""
 
-Counted: TypeAlias = tuple[
-    I32,
-    I32,
-    F32,
-    tuple[float, float, float, float],
-    I64,
-    int,
-]
+Counted: TypeAlias = tuple[I32, I32, F32, tuple[float, float, float, float], I64, int]
 """hits, marks, thresholds, start, label_counts and n_rows, as `count_event` takes them."""
 
 Journal: TypeAlias = tuple[I32, F32]
@@ -172,14 +165,6 @@ class Traversal(Protocol):
         """Return the search for labels that reach their thresholds; a row has so many features at most."""
 
 
-class Halved(NamedTuple):
-    """Counters, int32[K] each, just before they were halved, and where the journal ended then."""
-
-    end: int
-    hits: I32
-    marks: I32
-
-
 class ThresholdCounters:
     """Counters as int32[K] and thresholds as float32[K]: 12 bytes a label, and 4 a node once prepared.
 
@@ -205,7 +190,8 @@ class ThresholdCounters:
         self._before = np.empty(_JOURNAL_MIN, np.float32)
         self.journal_end = 0
         """How many entries the journal has: a label of an event each."""
-        self._halved: list[Halved] = []
+        self._halved: tuple[int, I32, I32] | None = None
+        """Where the journal ended when counters were first halved, and the hits and marks just before."""
 
     def count(self, events: Events, chosen: I64, allowed: U8 = ALL_COUNT) -> I64:
         """Count the events chosen, one after the other: OFO, algorithm 2, lines 4 to 8. In memory only.
@@ -238,7 +224,7 @@ class ThresholdCounters:
 
     def halve(self) -> None:
         """Halve all counters, rounding down; a label's threshold follows at its next event."""
-        self._halved.append(Halved(self.journal_end, self._hits.copy(), self._marks.copy()))
+        self._halved = self._halved or (self.journal_end, self._hits.copy(), self._marks.copy())
         self._hits >>= 1
         self._marks >>= 1
 
@@ -262,12 +248,12 @@ class ThresholdCounters:
     def keep(self) -> None:
         """Forget the journal: what it says is there for good."""
         self.journal_end = 0
-        self._halved.clear()
+        self._halved = None
 
     def undo(self) -> None:
         """Take back all that the journal says, as if it had never been."""
         if self._halved:
-            end, self._hits, self._marks = self._halved[0]
+            end, self._hits, self._marks = self._halved
             last = self._counts[:, end : self.journal_end]
             last[1:] = 0  # after the copy that is back in place
         undo_events(self._hits, self._marks, self.thresholds, self._counts, self._before, self.journal_end)

@@ -138,7 +138,10 @@ def choose_kappa(
     """
     n_rows = len(estimates.ptr) - 1
     is_first = np.random.default_rng(seed).permutation(n_rows) % 2 == 0
-    halves = [_some_rows(estimates, truth, chosen) for chosen in map(np.flatnonzero, (is_first, ~is_first))]
+    halves = []
+    for chosen in map(np.flatnonzero, (is_first, ~is_first)):
+        rows = SparseRows(*estimates[:3], truth.n_labels).take(chosen)
+        halves.append((Estimates(*rows[:3], estimates.floor), truth.take(chosen)))
     best, best_f = 1 / C_GRID[0], -1.0
     for c in C_GRID:
         at_least = np.maximum(bounds, np.float32(1 / c))
@@ -148,9 +151,3 @@ def choose_kappa(
         if f > best_f:
             best, best_f = 1 / c, f
     return best
-
-
-def _some_rows(estimates: Estimates, truth: LabelRows, chosen: I64) -> tuple[Estimates, LabelRows]:
-    """Return the estimates and the true labels of the rows at these positions."""
-    rows = SparseRows(*estimates[:3], truth.n_labels).take(chosen)
-    return Estimates(*rows[:3], estimates.floor), truth.take(chosen)
