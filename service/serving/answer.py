@@ -55,8 +55,10 @@ def is_short(query: Query, served: ServedVersion) -> bool:
     if n_rows * served.predictor.children_scored(options.beam_width) > SHORT_CHILDREN:
         return False
     n_items = query.n_items(served.featurizer)
-    if options.label_info or options.language is not None:
-        n_items += _items_described(options, served) * n_rows * options.top_r
+    facts = served.info.current
+    if facts is not None and (options.label_info or options.language is not None):
+        n_names = len(facts.info.head.languages) if options.label_info else 0
+        n_items += (LABEL_INFO_ITEMS + LABEL_NAME_ITEMS * n_names) * n_rows * options.top_r
     if options.allow_labels is not None or options.deny_labels is not None:
         n_items += len(options.allow_labels or ()) + len(options.deny_labels or ())
         if not served.masks.keeps(options.allow_labels, options.deny_labels):
@@ -66,15 +68,6 @@ def is_short(query: Query, served: ServedVersion) -> bool:
         n_nodes = n_labels * served.predictor.nodes_explained
         return n_nodes <= SHORT_NODES and n_items * n_nodes <= SHORT_ITEMS
     return n_items <= SHORT_ITEMS
-
-
-def _items_described(options: Options, served: ServedVersion) -> int:
-    """Return how many items a label counts by what of its label info is described."""
-    facts = served.info.current
-    if facts is None:
-        return 0
-    n_names = len(facts.info.head.languages) if options.label_info else 0
-    return LABEL_INFO_ITEMS + LABEL_NAME_ITEMS * n_names
 
 
 def fast_forms(limits: Limits) -> FastForms:

@@ -15,7 +15,6 @@ from service.inference.answering import Predictions
 from service.inference.explain import (
     CombinedExplanation,
     Explanation,
-    FeatureShare,
     PathNode,
     RoutedExplanation,
     RoutedStep,
@@ -175,13 +174,9 @@ def _combined(
 def _path(nodes: Sequence[PathNode | RoutedStep], shown: ShownFeature) -> list[Any]:
     """Return the nodes of a path as JSON has them: its own fields each, and features by their names."""
     return [
-        dict(zip(node._fields, (*node[:-1], _contributions(node.features, shown)), strict=True))
+        node._asdict() | {"features": [{**shown(at), "contribution": added} for at, added in node.features]}
         for node in nodes
     ]
-
-
-def _contributions(shares: list[FeatureShare], shown: ShownFeature) -> list[Any]:
-    return [{**shown(feature), "contribution": added} for feature, added in shares]
 
 
 def _shown_by(names: FeatureNames | None) -> ShownFeature:

@@ -87,17 +87,12 @@ class LiveLabelInfo:
         """Serve this label info from now on. About 0.1 microseconds a label."""
         if info is None:
             self.current = None
-        else:
-            found = find_names(info.keys, self.labels.utf8, self.labels.offsets)
-            self.current = LabelFacts(info, found, _allowed(info.deprecated(), found))
-
-
-def _allowed(deprecated: NDArray[np.bool_] | None, subjects: NDArray[np.int32]) -> NDArray[np.uint8] | None:
-    """Return `LabelFacts.allowed` of labels' subjects, of which it is known whether each is deprecated."""
-    if deprecated is None:
-        return None
-    found = ~(deprecated[subjects] & (subjects >= 0))
-    return None if found.all() else found.view(np.uint8)
+            return
+        subjects = find_names(info.keys, self.labels.utf8, self.labels.offsets)
+        deprecated, allowed = info.deprecated(), None
+        if deprecated is not None and (deprecated[subjects] & (subjects >= 0)).any():
+            allowed = (~(deprecated[subjects] & (subjects >= 0))).view(np.uint8)
+        self.current = LabelFacts(info, subjects, allowed)
 
 
 class LabelInfos:
@@ -195,18 +190,11 @@ def check_language(facts: LabelFacts, language: str, error: type[BadInput]) -> N
         )
 
 
-class Languages(NamedTuple):
-    """Languages of names, and the one where a request does not say any."""
-
-    all_of_them: tuple[str, ...]
-    default: str
-
-
-def languages_of(facts: LabelFacts | None) -> Languages:
-    """Return the languages of a version's label info; without any the names are in no known language."""
+def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
+    """Return the languages of a version's names, and the one where a request does not say any."""
     if facts is None:
-        return Languages((), UNDETERMINED)
-    return Languages(facts.info.head.languages, facts.info.head.language or UNDETERMINED)
+        return (), UNDETERMINED
+    return facts.info.head.languages, facts.info.head.language or UNDETERMINED
 
 
 def members_of(asked: LabelInfoOptions, labels: NDArray[np.int32]) -> list[bytes]:
@@ -237,16 +225,12 @@ def labels_named(asked: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
     facts, info = asked.facts, asked.facts.info
     found = np.zeros(info.head.n_subjects, np.bool_)
     for language in info.head.languages if asked.all_of_it else (asked.language,):
-        found |= _with_part(info, f"{NAME}{language}", part)
-        if f"{OTHERS}{language}" in info.head.columns:
-            found |= _with_part(info, f"{OTHERS}{language}", part)
+        for column in (f"{NAME}{language}", f"{OTHERS}{language}"):
+            if column in info.head.columns:
+                found |= names_with(info.texts(column), info.utf8, part)
     if UNDETERMINED in info.head.languages and not asked.all_of_it:  # told where the language has none
         offsets = info.texts(f"{NAME}{asked.language}")
-        found |= _with_part(info, f"{NAME}{UNDETERMINED}", part) & (offsets[1:] == offsets[:-1])
+        undetermined = names_with(info.texts(f"{NAME}{UNDETERMINED}"), info.utf8, part)
+        found |= undetermined & (offsets[1:] == offsets[:-1])
     fits: NDArray[np.bool_] = np.append(found, False)[facts.subjects]
     return fits
-
-
-def _with_part(info: LabelInfo, column: str, part: str) -> NDArray[np.bool_]:
-    """Return bool[n]: the subjects whose text in a column has a part."""
-    return names_with(info.texts(column), info.utf8, part)

@@ -48,25 +48,23 @@ Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 class InferQuery(Query):
     """A request that has been read.
 
-    n_rows    its instances; n_elements: characters or features of all of them
     texts     the instances, or None: they are the compressed sparse rows `csr`
-    place     of the tensor of texts, for what is wrong with them
     outputs   those to answer with; each: whether as binary data
     identity  what the answer repeats
     """
 
     options: InferParameters
     n_rows: int
-    n_elements: int
     texts: list[str] | None
     csr: Arrays | None
-    place: str
     outputs: dict[str, bool]
     identity: str | None
 
     def n_items(self, featurizer: Featurizer) -> int:
         """Return the characters, as often as the featurizer counts them, or the features."""
-        return self.n_elements * (1 if self.texts is None else featurizer.items_a_character)
+        if self.csr is not None:
+            return len(self.csr[1])
+        return featurizer.items_a_character * sum(map(len, self.texts or ()))
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
         """Return the rows of the instances. Raises BadInstance for what the model does not take."""
@@ -77,7 +75,7 @@ class InferQuery(Query):
                 rows = featurizer.transform_csr(*self.csr)
         except BadInput as error:
             within = (error.path or "").replace("instances", "rows", 1)
-            raise error.at(within or self.place) from None
+            raise error.at(within or ("inputs[0]" if self.csr is None else "inputs")) from None
         return ChunkedRows(rows, None, [])
 
     def form(self) -> NDArray[np.int64]:
@@ -172,8 +170,7 @@ def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
         n_rows = check_kind(request.inputs[0], "inputs[0]")
         _check_counts(n_rows, options, limits)
         texts = texts_of(request.inputs[0], binaries[0], "inputs[0]", limits)
-        n_items = sum(map(len, texts))
-        return InferQuery(options, n_rows, n_items, texts, None, "inputs[0]", outputs, request.id)
+        return InferQuery(options, n_rows, texts, None, outputs, request.id)
     if tensors.keys() != _CSR:
         found = ", ".join(tensors)
         raise BadRequest(f"expected text, or indptr, indices and values, found {found}").at("inputs")
@@ -185,7 +182,7 @@ def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
     )
     csr = indptr, indices.astype(np.int64), values
     _check_rows(csr, tensors, limits)
-    return InferQuery(options, n_rows, len(indices), None, csr, "inputs", outputs, request.id)
+    return InferQuery(options, n_rows, None, csr, outputs, request.id)
 
 
 def _json_length(header: str, n_bytes: int) -> int:

@@ -18,7 +18,7 @@ from service.features.context import ContextFeaturizer
 from service.serving.denied import check_not_denied
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.lines import Answered, LineBlock, dump, dump_line, value_of
-from service.serving.parse import parse_body
+from service.serving.parse import parse_body, parse_json
 from service.serving.problems import describe_error
 from service.serving.rows import n_items_of, to_rows
 from service.serving.schemas.faults import faults_of
@@ -133,8 +133,8 @@ def is_short(query: ScoreRequest) -> bool:
 
 def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answered:
     """Return an answer line for each line of a block: the scores of its labels, or what is wrong with it."""
-    parsed = [_parse(line, limits) for line in block.lines]
-    good = [line for line in parsed if not isinstance(line, BadInput)]
+    parsed = [value_of(line, limits, _parse) for line in block.lines]
+    good: list[AnyScored] = [line for line in parsed if not isinstance(line, BadInput)]
     try:
         scores: Sequence[InstanceScores | BadInput] = score_instances(good, served, limits)
     except BadInput:
@@ -158,14 +158,11 @@ def _alone(instance: AnyScored, served: ServedVersion, limits: Limits) -> Instan
         return error.kept().without("instances[0]")
 
 
-def _parse(line: bytes | None, limits: Limits) -> AnyScored | BadInput:
-    value = value_of(line, limits)
-    if isinstance(value, BadInput):
-        return value
+def _parse(line: bytes, limits: Limits) -> AnyScored:
     try:
-        return _LINE.validate_python(value, context=limits)
+        return _LINE.validate_python(parse_json(line, limits), context=limits)
     except ValidationError as error:
-        return faults_of(error, [ScoredText])
+        raise faults_of(error, [ScoredText]) from None
 
 
 def _ids(instance: AnyScored, i: int, served: ServedVersion) -> list[int]:

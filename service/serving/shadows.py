@@ -138,23 +138,15 @@ class Shadows:
         if time.monotonic() > self._late_at:
             self._stop.fill(1)
         with self._lock:
-            has_room = self._n_bytes + copy.n_bytes <= BYTES_MAX
+            has_room = self._n_bytes + copy.n_bytes <= BYTES_MAX and not self._waiting.full()
             self._n_bytes += copy.n_bytes if has_room else 0
-        if has_room:
-            try:
-                self._waiting.put_nowait(copy)
-            except queue.Full:
-                self._let_go(copy)
-                has_room = False
         if not has_room:
             self._record(_outcome(copy, "dropped"))
-        elif self._thread is None:
+            return
+        self._waiting.put_nowait(copy)  # there is room: only the event loop puts
+        if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="xylem-shadow", daemon=True)
             self._thread.start()
-
-    def _let_go(self, copy: ShadowCopy) -> None:
-        with self._lock:
-            self._n_bytes -= copy.n_bytes
 
     def _work(self) -> None:
         """Answer what waits, and rest after each so that the share of time is kept."""
@@ -167,7 +159,8 @@ class Shadows:
             self._late_at = began + SECONDS_MAX
             self._record(self._answer(copy))
             self._late_at = float("inf")
-            self._let_go(copy)
+            with self._lock:
+                self._n_bytes -= copy.n_bytes
             self._closing.wait(rest * (time.monotonic() - began))
 
     def _answer(self, copy: ShadowCopy) -> ShadowOutcome:
