@@ -39,7 +39,6 @@ ShownFeature: TypeAlias = Callable[[int], dict[str, str]]
 KIND_BITS = 3
 _KINDS: tuple[Literal["preferred", "alternative", "hidden"], ...] = ("preferred", "alternative", "hidden")
 ANSWER_END = b"]}"
-_HEADS_KEPT = 1024
 _BEGIN, _END = b'{"labels":[', b'],"prediction_id":"'
 """What stands around the labels of a Prediction; in a name a quote would have a backslash."""
 
@@ -57,7 +56,9 @@ def write_predictions(
     epoch    that of the thresholds before the rows were predicted
     unknown  the rows of which the model knows nothing
     """
-    thresholds = served.ids.thresholds_for(options)
+    # scores that a predicted label's must reach: of an answer at tuned thresholds all of them do
+    is_tuned = isinstance(options.threshold, np.ndarray)
+    thresholds = np.empty(0, np.float32) if is_tuned else served.thresholds.thresholds
     present, _, serial = served.ids.sign(epoch, len(found.ptr) - 1)
     seal = present.seal_at(epoch)
     predictions = predictions_json(
@@ -75,7 +76,7 @@ def write_predictions(
     return predictions
 
 
-@functools.lru_cache(_HEADS_KEPT)
+@functools.lru_cache(1024)
 def answer_head(model: str, version: int, epoch: int) -> bytes:
     """Return what stands before the predictions of a PredictAnswer."""
     shown = b"%d" % epoch if epoch else b"null"

@@ -77,24 +77,20 @@ class LabelMasks:
                 self._kept.move_to_end(lists)
                 return kept
         mask = self._predictor.label_mask(*lists, self._among)
-        if mask is not None:
-            self._keep(lists, mask)
+        if mask is None:
+            return None
+        with self._lock:
+            if lists not in self._kept:
+                self._kept[lists] = mask
+                self._n_bytes += _bytes_of(lists, mask)
+            while self._n_bytes > KEPT_BYTES_MAX:  # those that were asked for longest ago go
+                self._n_bytes -= _bytes_of(*self._kept.popitem(last=False))
         return mask
 
     def keeps(self, allow: Sequence[str] | None, deny: Sequence[str] | None) -> bool:
         """Return whether the mask of these lists is kept now."""
         with self._lock:
             return _lists_of(allow, deny) in self._kept
-
-    def _keep(self, lists: _Lists, mask: NDArray[np.uint8]) -> None:
-        """Keep a mask, and let go of those that were asked for longest ago as far as there is no room."""
-        with self._lock:
-            if lists in self._kept:
-                return
-            self._kept[lists] = mask
-            self._n_bytes += _bytes_of(lists, mask)
-            while self._n_bytes > KEPT_BYTES_MAX:
-                self._n_bytes -= _bytes_of(*self._kept.popitem(last=False))
 
 
 def _lists_of(allow: Sequence[str] | None, deny: Sequence[str] | None) -> _Lists:

@@ -24,7 +24,7 @@ from service.serving.lines import dump
 from service.serving.parse import parse_json, validated
 from service.serving.rows import ChunkedRows
 from service.serving.schemas.limits import refuse_beyond
-from service.serving.schemas.oip import InferParameters, InferRequest, InferTensor
+from service.serving.schemas.oip import InferParameters, InferRequest
 from service.serving.schemas.predict import TUNED
 from service.serving.served import ServedVersion
 from service.serving.tensors import binary_texts, check_kind, divide_binary, numbers_of, texts_of
@@ -35,7 +35,6 @@ HEADER = "inference-header-content-length"
 NOT_TAKEN = ("explain", "statistics", "language", "label_info", "chunk_characters")
 """Options of predict whose answers are no tensors, or that only predict and batches have."""
 
-_HEADS_KEPT = 1024
 _ITEMS_MAX = 1 << 20
 """Elements of a tensor in a long body of JSON; more come as binary data."""
 
@@ -163,25 +162,32 @@ def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
         if getattr(options, name):
             fault = "expected an option of infer, found one that only predict has"
             raise UnsupportedOption(fault).at(f"parameters.{name}")
-    tensors = _by_name(request.inputs)
+    places: dict[str, int] = {}
+    for i, tensor in enumerate(request.inputs):
+        check_kind(tensor, f"inputs[{i}]")
+        if places.setdefault(tensor.name, i) != i:
+            fault = f"expected tensors of different names, found {tensor.name} twice"
+            raise BadRequest(fault).at(f"inputs[{i}].name")
     binaries = divide_binary(request.inputs, body[n_json:])
     outputs = _outputs(request)
-    if tensors.keys() == _TEXT:
-        n_rows = check_kind(request.inputs[0], "inputs[0]")
-        _check_counts(n_rows, options, limits)
+    if places.keys() not in (_TEXT, _CSR):
+        found = ", ".join(places)
+        raise BadRequest(f"expected text, or indptr, indices and values, found {found}").at("inputs")
+    n_rows = request.inputs[0].shape[0] if "text" in places else request.inputs[places["indptr"]].shape[0] - 1
+    if n_rows < 1:
+        raise BadRequest("expected at least one instance, found none").at("inputs")
+    refuse_beyond(n_rows, "instances", "instances_max", limits, "inputs")
+    n_labels = n_rows * options.top_r
+    refuse_beyond(n_labels, "labels asked for", "answer_labels_max", limits, "parameters.top_r")
+    if "text" in places:
         texts = texts_of(request.inputs[0], binaries[0], "inputs[0]", limits)
         return InferQuery(options, n_rows, texts, None, outputs, request.id)
-    if tensors.keys() != _CSR:
-        found = ", ".join(tensors)
-        raise BadRequest(f"expected text, or indptr, indices and values, found {found}").at("inputs")
-    n_rows = check_kind(request.inputs[tensors["indptr"]], f"inputs[{tensors['indptr']}]") - 1
-    _check_counts(n_rows, options, limits)
     indptr, indices, values = (
-        numbers_of(request.inputs[i], binaries[i], f"inputs[{i}]")
-        for i in (tensors["indptr"], tensors["indices"], tensors["values"])
+        numbers_of(request.inputs[places[name]], binaries[places[name]], f"inputs[{places[name]}]")
+        for name in ("indptr", "indices", "values")
     )
     csr = indptr, indices.astype(np.int64), values
-    _check_rows(csr, tensors, limits)
+    _check_rows(csr, places, limits)
     return InferQuery(options, n_rows, None, csr, outputs, request.id)
 
 
@@ -191,18 +197,6 @@ def _json_length(header: str, n_bytes: int) -> int:
         found = f"{header[:40]!r}"
         raise BadRequest(f"expected at most the {n_bytes} bytes of the body, found {found}").at(HEADER)
     return int(header)
-
-
-def _by_name(inputs: list[InferTensor]) -> dict[str, int]:
-    """Return the place of each tensor. Raises BadRequest for two of a name, and for an unknown one."""
-    places: dict[str, int] = {}
-    for i, tensor in enumerate(inputs):
-        check_kind(tensor, f"inputs[{i}]")
-        if places.setdefault(tensor.name, i) != i:
-            raise BadRequest(f"expected tensors of different names, found {tensor.name} twice").at(
-                f"inputs[{i}].name"
-            )
-    return places
 
 
 def _outputs(request: InferRequest) -> dict[str, bool]:
@@ -221,15 +215,6 @@ def _outputs(request: InferRequest) -> dict[str, bool]:
     return wanted
 
 
-def _check_counts(n_rows: int, options: InferParameters, limits: Limits) -> None:
-    """Raise BadRequest without an instance, and LimitExceeded for too many, or too many labels."""
-    if n_rows < 1:
-        raise BadRequest("expected at least one instance, found none").at("inputs")
-    refuse_beyond(n_rows, "instances", "instances_max", limits, "inputs")
-    n_labels = n_rows * options.top_r
-    refuse_beyond(n_labels, "labels asked for", "answer_labels_max", limits, "parameters.top_r")
-
-
 def _check_rows(csr: Arrays, places: Mapping[str, int], limits: Limits) -> None:
     """Raise BadRequest unless indptr divides the elements into rows, LimitExceeded for too long a one."""
     indptr, indices, values = csr
@@ -246,7 +231,7 @@ def _check_rows(csr: Arrays, places: Mapping[str, int], limits: Limits) -> None:
     refuse_beyond(int(sizes[longest]), "features", "features_max", limits, f"rows[{longest}]")
 
 
-@functools.lru_cache(_HEADS_KEPT)
+@functools.lru_cache(1024)
 def _head(model: str, version: int, epoch: int) -> bytes:
     """Return what stands before the outputs of an InferAnswer."""
     shown = b',"threshold_epoch":%d' % epoch if epoch else b""

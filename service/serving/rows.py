@@ -39,15 +39,6 @@ def to_rows(instances: Sequence[AnyInstance], featurizer: Featurizer) -> SparseR
         raise
 
 
-def fault_of(instance: AnyInstance, featurizer: Featurizer) -> BadInput | None:
-    """Return why an instance cannot be turned into a row, its path within the instance; None: it can."""
-    try:
-        transform([instance], featurizer)
-    except BadInput as error:
-        return error.kept().without("instances[0]")
-    return None
-
-
 def rows_and_faults(
     instances: Sequence[AnyInstance],
     featurizer: Featurizer,
@@ -57,7 +48,12 @@ def rows_and_faults(
     try:
         return make(instances, featurizer), [None] * len(instances)
     except BadInput:
-        faults = [fault_of(instance, featurizer) for instance in instances]
+        faults: list[BadInput | None] = [None] * len(instances)
+        for i, instance in enumerate(instances):
+            try:
+                transform([instance], featurizer)
+            except BadInput as error:
+                faults[i] = error.kept().without("instances[0]")
         good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
         return make(good, featurizer), faults
 

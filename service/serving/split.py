@@ -135,10 +135,9 @@ EARLY = object()
 class State(NamedTuple):
     """What one look at the store found; never changed, only replaced.
 
-    is_whole   whether all that was found has been tried; not yet: the first look goes on
+    generation  EARLY as long as the first look goes on
     """
 
-    is_whole: bool
     generation: object
     models: Mapping[str, ModelInfo]
     resident: Mapping[tuple[str, int], object]
@@ -157,8 +156,7 @@ def state_of(
     # some labels may be deprecated by now
     resident = {key: served.deny(opened, ()) for key, opened in resident.items()}
     served.open(lambda model, version: resident.get((model, version)))
-    models = {info.name: info for info in infos}
-    return State(generation is not EARLY, generation, models, {**resident}, served)
+    return State(generation, {info.name: info for info in infos}, resident, served)
 
 
 def _log_changes(before: Mapping[AliasKey, Alias], now: Mapping[AliasKey, Alias]) -> None:

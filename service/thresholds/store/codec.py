@@ -76,11 +76,7 @@ def encode_state(tuned: Tuned) -> bytes:
         **tuned.start._asdict(),
         "n_labels": len(tuned.thresholds),
     }
-    arrays = (
-        tuned.thresholds.astype("<f4"),
-        tuned.counters.hits.astype("<i8"),
-        tuned.counters.marks.astype("<i8"),
-    )
+    arrays = tuned.thresholds.astype("<f4"), *(counters.astype("<i8") for counters in tuned.counters)
     packed = zlib.compress(b"".join(array.tobytes() for array in arrays), 1)
     return b"\n".join((_FORMAT, json.dumps(head).encode(), packed))
 
