@@ -136,7 +136,7 @@ def suggest(
             uri = shown = notation = None
             if facts is not None:
                 uri, notation = facts.text(label, URI), facts.text(label, NOTATION)
-                shown = facts.any_name(label, language)
+                shown = facts.name(label, language) or next(iter(facts.names(label).values()), None)
             of_text.append({"uri": uri or name, "label": shown or name, "notation": notation, "score": score})
     timings.end(WRITE)
     return suggestions

@@ -111,18 +111,15 @@ class FeedbackDesk:
         timings   where it is noted when its stages end
         keep      as `count_body`
         """
-        parts = await self._read_lines(block, served, keep=keep)
-        timings.end(READ)
-        return asyncio.create_task(self._lines(block.first, parts, served, timings))
-
-    async def _read_lines(self, block: LineBlock, served: ServedVersion, *, keep: bool) -> list[_Part]:
         lines = [line for line in block.lines if line is not None]
+        parts = None
         if len(lines) == len(block.lines) and not keep:
             parts = await self._read_sparse(b"\n".join(lines), served, are_lines=True)
-            if parts is not None:
-                return parts
-        values = [value_of(line, self._limits) for line in block.lines]
-        return await self._read(values, served, is_long=True, keep=keep)
+        if parts is None:
+            values = [value_of(line, self._limits) for line in block.lines]
+            parts = await self._read(values, served, is_long=True, keep=keep)
+        timings.end(READ)
+        return asyncio.create_task(self._lines(block.first, parts, served, timings))
 
     async def _read_sparse(
         self, body: bytes, served: ServedVersion, *, are_lines: bool

@@ -31,14 +31,7 @@ class LabelFacts(NamedTuple):
 
     def name(self, label: int, language: str) -> str | None:
         """Return a label's name in a language; else the one of no language; None where it has neither."""
-        subject = int(self.subjects[label])
-        if subject < 0:
-            return None
-        return self.info.text(NAME + language, subject) or self.info.text(NAME + UNDETERMINED, subject)
-
-    def any_name(self, label: int, language: str) -> str | None:
-        """Return a label's name in a language, or else in the first one that has one; None: in none."""
-        return self.name(label, language) or next(iter(self.names(label).values()), None)
+        return self.text(label, NAME + language) or self.text(label, NAME + UNDETERMINED)
 
     def names(self, label: int) -> dict[str, str]:
         """Return a label's names by language."""

@@ -50,7 +50,6 @@ class OnlineLearning:
             live.catch_up(connection)
 
     def _find_key(self) -> None:
-        """Read the key that the database keeps for all replicas, unless there is one already."""
         if self.tokens is None:
             with self.database.write() as connection:
                 key = shared_secret(connection, "token-key", 32)

@@ -233,7 +233,6 @@ def _check_rows(csr: Arrays, places: Mapping[str, int], limits: Limits) -> None:
 
 @functools.lru_cache(1024)
 def _head(model: str, version: int, epoch: int) -> bytes:
-    """Return what stands before the outputs of an InferAnswer."""
     shown = b',"threshold_epoch":%d' % epoch if epoch else b""
     head = b'{"model_name":"%b","model_version":"%d","parameters":{"version":%d%b},"outputs":['
     return head % (model.encode(), version, version, shown)

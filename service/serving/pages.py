@@ -210,7 +210,6 @@ def describe_thresholds(served: ServedVersion, database: Database, query: Thresh
 
 
 def _describe_shadow(shadow: Shadow) -> ShadowSummary:
-    """Return what is known of a candidate."""
     macro_f, served_macro_f = shadow.macro_f()
     return {
         "since_epoch": shadow.since,

@@ -51,17 +51,6 @@ class ShadowCopy(NamedTuple):
         query = self.dialect.read(self.body, limits)
         return self.dialect.answer_fully(query.compared(), self.shadow, stop)
 
-    def first_labels(self, again: Reply) -> tuple[Labels, Labels]:
-        """Return the labels that were answered, and those of the shadow's answer.
-
-        None where the request asked for tensors that name no labels.
-        """
-        returned = self._first_of(self.answer, self.answered)
-        return returned, self._first_of(again, self.shadow) if returned else []
-
-    def _first_of(self, reply: Reply, served: ServedVersion) -> Labels:
-        return self.dialect.first_labels(b"".join(reply.parts), reply.n_json, max(TOPS), served)
-
 
 def compare(
     returned: Sequence[Sequence[str]], shadow: Sequence[Sequence[str]]
@@ -85,6 +74,9 @@ BYTES_MAX = 16 << 20
 """Of the bodies and answers that wait."""
 
 Result = Literal["answered", "failed", "slow", "dropped"]
+
+NOT_COMPARED = (0, 0), (0, 0)
+"""Of labels of TOPS, how many were compared, and how many agreed: tensors need not name any."""
 
 
 class ShadowOutcome(NamedTuple):
@@ -172,7 +164,11 @@ class Shadows:
             seconds = time.perf_counter() - began
             if self._stop[0]:
                 return _outcome(copy, "slow", seconds)
-            compared, agreed = compare(*copy.first_labels(again))
+            firsts: list[Labels] = []
+            for reply, served in ((copy.answer, copy.answered), (again, copy.shadow)):
+                json = b"".join(reply.parts)
+                firsts.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
+            compared, agreed = compare(*firsts) if firsts[0] else NOT_COMPARED
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
         except (XylemError, StoreError):  # it takes other instances, has no thresholds, knows a label not
             pass

@@ -43,27 +43,20 @@ class ChosenVersion(NamedTuple, Generic[T]):
     shadow: T | None = None
 
 
-class LiveSplit(NamedTuple, Generic[T]):
+class LiveSplit(Generic[T]):
     """What answers requests to an alias besides the version that it names: a canary, a shadow, or both."""
 
-    canary: T | None
-    shadow: T | None
-    canary_of: Chooser
-    shadow_of: Chooser
+    def __init__(self, model: str, alias: Alias, canary: T | None, shadow: T | None) -> None:
+        """Take what serves the canary and the shadow of an alias, each None where there is none."""
+        self.canary, self.shadow = canary, shadow
+        self._canary_of = Chooser("canary", model, *(alias.canary or Beside(0, 0)))
+        self._shadow_of = Chooser("shadow", model, *(alias.shadow or Beside(0, 0)))
 
     def choose(self, stable: T, key: bytes) -> ChosenVersion[T]:
         """Return what answers the requests of a key; `stable` is what the alias names."""
-        is_canary = self.canary is not None and self.canary_of.takes(key)
-        hears = self.shadow is not None and self.shadow_of.takes(key)
-        return ChosenVersion(
-            self.canary if is_canary and self.canary else stable, self.shadow if hears else None
-        )
-
-
-def live_split(model: str, alias: Alias, canary: T | None, shadow: T | None) -> LiveSplit[T]:
-    """Return what serves the canary and the shadow of an alias, each None where there is none."""
-    canary_of = Chooser("canary", model, *(alias.canary or Beside(0, 0)))
-    return LiveSplit(canary, shadow, canary_of, Chooser("shadow", model, *(alias.shadow or Beside(0, 0))))
+        served = self.canary if self.canary is not None and self._canary_of.takes(key) else stable
+        hears = self.shadow is not None and self._shadow_of.takes(key)
+        return ChosenVersion(served, self.shadow if hears else None)
 
 
 AliasKey = tuple[str, str]
@@ -108,7 +101,7 @@ class ServedAliases(Generic[T]):
                 for beside in (alias.canary, alias.shadow):
                     served = None if beside is None else opened(model, beside.version)
                     views.append(None if served is None else self.view(model, name, served))
-                self.splits[model, name] = live_split(model, alias, *views)
+                self.splits[model, name] = LiveSplit(model, alias, *views)
 
     def known(self, model: str, name: str, served: T) -> T | None:
         """Return what serves an alias by a version: that itself if it denies nothing; None: not made yet."""

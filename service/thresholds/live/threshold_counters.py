@@ -279,6 +279,5 @@ class ThresholdCounters:
         return float((2.0 * self._hits[used] / self._marks[used]).mean()) if len(used) else 0.0
 
     def _make_room(self) -> None:
-        """Let the journal take twice as many entries."""
         self._counts = np.concatenate([self._counts, np.empty_like(self._counts)], axis=1)
         self._before = np.concatenate([self._before, np.empty_like(self._before)])

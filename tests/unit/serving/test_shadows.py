@@ -23,7 +23,7 @@ from service.serving.opening import serve_model
 from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion
 from service.serving.shadows import ShadowCopy, ShadowOutcome, Shadows, compare
-from service.serving.split import Chooser, live_split
+from service.serving.split import Chooser, LiveSplit
 from tests.oip_requests import HEADER, binary_body, csr
 from tests.served_models import publish_model, reply_of
 from tests.servers import wait_for
@@ -143,7 +143,9 @@ def test_places_without_a_label_are_not_compared(
     assert any(len(row) < 5 for row in expected)
     copy = tensors_copy(versions[0], versions[0], [name], binary, threshold=0.5)
     again = copy.answer_again(Limits(), np.zeros(1, np.uint8))
-    assert copy.first_labels(again) == (expected, expected)
+    for reply in (copy.answer, again):
+        firsts = copy.dialect.first_labels(b"".join(reply.parts), reply.n_json, 5, versions[0])
+        assert firsts == expected
 
 
 def test_tensors_that_name_no_label_are_answered_and_not_compared(
@@ -307,9 +309,9 @@ def test_each_canary_has_other_users() -> None:
 
 def test_what_is_not_open_answers_nothing() -> None:
     alias = Alias(1, (), Beside(2, 9999), Beside(3, PARTS))
-    both = live_split("m", alias, "two", "three")
+    both = LiveSplit("m", alias, "two", "three")
     chosen = [both.choose("one", b"%d" % i) for i in range(100)]
     assert {served for served, _ in chosen} <= {"one", "two"}
     assert {shadow for _, shadow in chosen} == {"three"}
-    one = live_split("m", alias._replace(canary=None), None, "three")
+    one = LiveSplit("m", alias._replace(canary=None), None, "three")
     assert one.choose("one", b"any") == ("one", "three")
