@@ -1,7 +1,7 @@
 """The dialect of the Open Inference Protocol: tensors of texts or rows, tensors of labels and scores."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from service.serving.lines import dump
 from service.serving.parse import parse_json, validated
 from service.serving.rows import ChunkedRows
 from service.serving.schemas.limits import refuse_beyond
-from service.serving.schemas.oip import InferParameters, InferRequest
+from service.serving.schemas.oip import InferParameters, InferRequest, InferTensor, RequestedOutput
 from service.serving.schemas.predict import TUNED
 from service.serving.served import ServedVersion
 from service.serving.tensors import binary_texts, check_kind, divide_binary, numbers_of, texts_of
@@ -162,12 +162,9 @@ def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
         if getattr(options, name):
             fault = "expected an option of infer, found one that only predict has"
             raise UnsupportedOption(fault).at(f"parameters.{name}")
-    places: dict[str, int] = {}
     for i, tensor in enumerate(request.inputs):
         check_kind(tensor, f"inputs[{i}]")
-        if places.setdefault(tensor.name, i) != i:
-            fault = f"expected tensors of different names, found {tensor.name} twice"
-            raise BadRequest(fault).at(f"inputs[{i}].name")
+    places = _by_name(request.inputs, "tensors", "inputs")
     binaries = divide_binary(request.inputs, body[n_json:])
     outputs = _outputs(request)
     if places.keys() not in (_TEXT, _CSR):
@@ -199,20 +196,24 @@ def _json_length(header: str, n_bytes: int) -> int:
     return int(header)
 
 
+def _by_name(named: Sequence[InferTensor | RequestedOutput], what: str, place: str) -> dict[str, int]:
+    """Return the place of each name. Raises BadRequest for one that stands twice."""
+    places: dict[str, int] = {}
+    for i, one in enumerate(named):
+        if places.setdefault(one.name, i) != i:
+            fault = f"expected {what} of different names, found {one.name} twice"
+            raise BadRequest(fault).at(f"{place}[{i}].name")
+    return places
+
+
 def _outputs(request: InferRequest) -> dict[str, bool]:
     """Return the outputs to answer with, and whether each comes as binary data."""
     binary = request.parameters.binary_data_output
     if not request.outputs:
         return dict.fromkeys(OUTPUTS, binary)
-    wanted: dict[str, bool] = {}
-    for i, output in enumerate(request.outputs):
-        if output.name in wanted:
-            raise BadRequest(f"expected outputs of different names, found {output.name} twice").at(
-                f"outputs[{i}].name"
-            )
-        own = output.parameters.binary_data
-        wanted[output.name] = binary if own is None else own
-    return wanted
+    _by_name(request.outputs, "outputs", "outputs")
+    wanted = {output.name: output.parameters.binary_data for output in request.outputs}
+    return {name: binary if own is None else own for name, own in wanted.items()}
 
 
 def _check_rows(csr: Arrays, places: Mapping[str, int], limits: Limits) -> None:

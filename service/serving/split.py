@@ -81,27 +81,23 @@ class ServedAliases(Generic[T]):
         self.deny = deny
         self._views: dict[AliasKey, tuple[tuple[T, T], ...]] = {}
 
-    def followed_by(self, aliases: Mapping[AliasKey, Alias]) -> ServedAliases[T]:
-        """Return the aliases of the next look, whose views of the same labels are kept."""
+    def followed_by(
+        self, aliases: Mapping[AliasKey, Alias], resident: Mapping[tuple[str, int], T]
+    ) -> ServedAliases[T]:
+        """Return the aliases of the next look, with views of what is open; those of the same labels stay."""
         found = ServedAliases(self.deny, aliases)
-        for key, alias in aliases.items():
-            was = self.aliases.get(key)
+        for (model, name), alias in aliases.items():
+            was = self.aliases.get((model, name))
             if was is not None and was.denied == alias.denied:
-                found._views[key] = self._views.get(key, ())
+                found._views[model, name] = self._views.get((model, name), ())
+            views = []
+            for beside in (alias, alias.canary, alias.shadow):
+                served = None if beside is None else resident.get((model, beside.version))
+                views.append(None if served is None else found.view(model, name, served))
+            if alias.others:
+                found.splits[model, name] = LiveSplit(model, alias, *views[1:])
         _log_changes(self.aliases, aliases)
         return found
-
-    def open(self, opened: Callable[[str, int], T | None]) -> None:
-        """Make the views of what is open, and what serves canaries and shadows; `opened` returns that."""
-        for (model, name), alias in self.aliases.items():
-            if (served := opened(model, alias.version)) is not None:
-                self.view(model, name, served)
-            if alias.others:
-                views = []
-                for beside in (alias.canary, alias.shadow):
-                    served = None if beside is None else opened(model, beside.version)
-                    views.append(None if served is None else self.view(model, name, served))
-                self.splits[model, name] = LiveSplit(model, alias, *views)
 
     def known(self, model: str, name: str, served: T) -> T | None:
         """Return what serves an alias by a version: that itself if it denies nothing; None: not made yet."""
@@ -145,10 +141,9 @@ def state_of(
     before: State,
 ) -> State:
     """Return the state of these models and aliases, the views of denied labels made."""
-    served = before.served.followed_by(aliases)
     # some labels may be deprecated by now
-    resident = {key: served.deny(opened, ()) for key, opened in resident.items()}
-    served.open(lambda model, version: resident.get((model, version)))
+    resident = {key: before.served.deny(opened, ()) for key, opened in resident.items()}
+    served = before.served.followed_by(aliases, resident)
     return State(generation, {info.name: info for info in infos}, resident, served)
 
 

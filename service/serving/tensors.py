@@ -16,11 +16,7 @@ from service.base.settings import Limits
 from service.serving.schemas.limits import refuse_beyond, utf8_length
 from service.serving.schemas.oip import INPUTS, InferTensor
 
-_DTYPES: dict[str, np.dtype[Any]] = {
-    "INT64": np.dtype("<i8"),
-    "INT32": np.dtype("<i4"),
-    "FP32": np.dtype("<f4"),
-}
+_DTYPES = {name: np.dtype(kind) for name, kind in (("INT64", "<i8"), ("INT32", "<i4"), ("FP32", "<f4"))}
 _ELEMENTS: dict[str, tuple[frozenset[type], str]] = {
     "BYTES": (frozenset({str}), "a string"),
     "INT64": (frozenset({int}), "an integer"),
