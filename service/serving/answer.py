@@ -161,10 +161,7 @@ class SearchDialect(Dialect[Query]):
     def answer_fully(
         self, query: Query, served: ServedVersion, stop: U8 | None = None, timings: StageTimings | None = None
     ) -> Reply:
-        """Return the answer of any thread; once `stop` is set, what is sure.
-
-        timings   where it is noted when its stages end; the wait for this thread is the first
-        """
+        """Return the answer of any thread, for which it waits first; once `stop` is set, what is sure."""
         timings = timings or StageTimings()
         timings.end(QUEUE)
         chunked = query.to_rows(served.featurizer)

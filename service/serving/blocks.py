@@ -45,7 +45,6 @@ def answer_block(
 ) -> Answered:
     """Return an answer line for each line of a block: a prediction, or the line's error.
 
-    timings          where it is noted when its stages end; the wait for this thread is the first
     explain, info  what else is described of each label
     chunk_characters  of a chunk, into which longer texts are divided; None: they are not
     """

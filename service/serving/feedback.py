@@ -70,8 +70,7 @@ class FeedbackDesk:
     ) -> FeedbackAnswer:
         """Count the events of a body; each is durable when the answer says that it was applied.
 
-        timings   where it is noted when its stages end
-        keep      whether rows are kept of them
+        keep  whether rows are kept of them
 
         Raises BadInput for a body that holds no events, Overloaded, DatabaseUnavailable.
         """
@@ -96,8 +95,6 @@ class FeedbackDesk:
     ) -> list[FeedbackLineResult]:
         """Count events that are JSON values, or why a line has none, and return what became of each.
 
-        keep      as `count_body`; may_wait: as `FeedbackWriter.submit`
-
         Raises DatabaseUnavailable, and Overloaded where they may not wait.
         """
         parts = await self._read(values, served, is_long=True, keep=keep)
@@ -106,11 +103,7 @@ class FeedbackDesk:
     async def begin_block(
         self, block: LineBlock, served: ServedVersion, timings: StageTimings, *, keep: bool = False
     ) -> asyncio.Task[Answered]:
-        """Read the events of a block of lines; return the task that counts them, and ends with their answer.
-
-        timings   where it is noted when its stages end
-        keep      as `count_body`
-        """
+        """Read the events of a block of lines; return the task that counts them and gives their answer."""
         lines = [line for line in block.lines if line is not None]
         parts = None
         if len(lines) == len(block.lines) and not keep:

@@ -91,7 +91,6 @@ class LiveModels(Generic[T]):
         self._asked: OrderedDict[Key, T] = OrderedDict()
         self._opening: dict[Key, asyncio.Future[T]] = {}
         self._failures: dict[tuple[str, str], Failure] = {}
-        self._swaps = 0
         self._store_error: str | None = None
         self._woken = asyncio.Event()
         self.has_looked = asyncio.Event()
@@ -130,7 +129,7 @@ class LiveModels(Generic[T]):
     def status(self) -> LiveStatus:
         """Return what is served and what is not."""
         aliases, failures = sorted(self.aliases.items()), sorted(self._failures.copy().values())
-        return LiveStatus(aliases, failures, self._swaps, self._store_error)
+        return LiveStatus(aliases, failures, self._state.served.swaps, self._store_error)
 
     def version_of(self, model: str, ref: str) -> int:
         """Return the version that a number or an alias means now.
@@ -275,7 +274,6 @@ class LiveModels(Generic[T]):
                 self.heads = {}
         for key, alias in aliases.items():
             aliases[key] = self._with_split(key[0], alias, resident)
-        self._count_swaps(known, aliases)
         for model, detail in self._refresh().items():
             retry_at = time.monotonic() + RETRY_SECONDS
             self._failures[model, LABEL_INFO] = Failure(model, LABEL_INFO, detail, retry_at)
@@ -373,11 +371,3 @@ class LiveModels(Generic[T]):
             current = await loop.run_in_executor(self._opener, self._deny, opened, ())
             if key in self._asked:
                 self._asked[key] = current
-
-    def _count_swaps(self, before: Mapping[AliasKey, Alias], now: Mapping[AliasKey, Alias]) -> None:
-        """Count and log the aliases that were moved from one version to another."""
-        for (model, name), alias in now.items():
-            old, new = before.get((model, name), alias).version, alias.version
-            if old != new:
-                self._swaps += 1
-                log(logging.INFO, "model_swapped", model=model, alias=name, old=old, version=new)

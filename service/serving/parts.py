@@ -34,7 +34,6 @@ from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import Head
 
 Format = Literal["jsonl", "parquet"]
-FORMATS: tuple[Format, ...] = ("jsonl", "parquet")
 
 PART_BYTES = 1 << 26
 """A file of JSON lines that is not packed is divided into parts of so many bytes and a line, at least."""

@@ -73,10 +73,12 @@ class ServedAliases(Generic[T]):
     """The aliases as they are served from one look at the store to the next.
 
     aliases  each as it is served: its version, canary and shadow are open, or asked for later
+    swaps    how often one was moved from a version to another so far
     """
 
-    def __init__(self, deny: Deny[T], aliases: Mapping[AliasKey, Alias]) -> None:
+    def __init__(self, deny: Deny[T], aliases: Mapping[AliasKey, Alias], swaps: int = 0) -> None:
         self.aliases = aliases
+        self.swaps = swaps
         self.splits: dict[AliasKey, LiveSplit[T]] = {}
         self.deny = deny
         self._views: dict[AliasKey, tuple[tuple[T, T], ...]] = {}
@@ -85,7 +87,7 @@ class ServedAliases(Generic[T]):
         self, aliases: Mapping[AliasKey, Alias], resident: Mapping[tuple[str, int], T]
     ) -> ServedAliases[T]:
         """Return the aliases of the next look, with views of what is open; those of the same labels stay."""
-        found = ServedAliases(self.deny, aliases)
+        found = ServedAliases(self.deny, aliases, self.swaps)
         for (model, name), alias in aliases.items():
             was = self.aliases.get((model, name))
             if was is not None and was.denied == alias.denied:
@@ -96,7 +98,22 @@ class ServedAliases(Generic[T]):
                 views.append(None if served is None else found.view(model, name, served))
             if alias.others:
                 found.splits[model, name] = LiveSplit(model, alias, *views[1:])
-        _log_changes(self.aliases, aliases)
+        for model, name in sorted(self.aliases.keys() | aliases.keys()):
+            old, new = (each.get((model, name), Alias(0)) for each in (self.aliases, aliases))
+            if old.version != new.version and old.version and new.version:
+                found.swaps += 1
+                log(
+                    logging.INFO,
+                    "model_swapped",
+                    model=model,
+                    alias=name,
+                    old=old.version,
+                    version=new.version,
+                )
+            if old.split() != new.split():
+                log(logging.INFO, "model_split", model=model, alias=name, **new.split())
+            if old.denied != new.denied:
+                log(logging.INFO, "alias_denied", model=model, alias=name, labels=len(new.denied))
         return found
 
     def known(self, model: str, name: str, served: T) -> T | None:
@@ -145,16 +162,6 @@ def state_of(
     resident = {key: before.served.deny(opened, ()) for key, opened in resident.items()}
     served = before.served.followed_by(aliases, resident)
     return State(generation, {info.name: info for info in infos}, resident, served)
-
-
-def _log_changes(before: Mapping[AliasKey, Alias], now: Mapping[AliasKey, Alias]) -> None:
-    """Log the aliases whose canary, shadow or denied labels came, changed or went."""
-    for model, name in sorted(before.keys() | now.keys()):
-        old, new = before.get((model, name), Alias(0)), now.get((model, name), Alias(0))
-        if old.split() != new.split():
-            log(logging.INFO, "model_split", model=model, alias=name, **new.split())
-        if old.denied != new.denied:
-            log(logging.INFO, "alias_denied", model=model, alias=name, labels=len(new.denied))
 
 
 class Failure(NamedTuple):

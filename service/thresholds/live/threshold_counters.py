@@ -31,7 +31,8 @@ COUNT_MAX = (1 << 31) - 3
 """A label whose marks are this many is not counted any further: counters in memory are int32."""
 
 Counted: TypeAlias = tuple[I32, I32, F32, tuple[float, float, float, float], I64, int]
-"""hits, marks, thresholds, start, label_counts and n_rows, as `count_event` takes them."""
+"""hits and marks, int32[K], thresholds, float32[K], the fields of ofo.Start, and label_counts and n_rows as
+`ofo.lower_bounds` takes them; label_counts is int64[0] where nobody counted."""
 
 Journal: TypeAlias = tuple[I32, F32]
 """int32[3, ..], float32[..]: what events did. Of each touched label its id, what was added to its hits and
@@ -59,7 +60,6 @@ def count_events(
     thresholds move as in section 5.2.
 
     log_threshold  what the search's paths lead to, changed: what the search compares with
-    counters       what `count_event` takes first
     columns        of `events.Events`: indptr, indices, values of the rows, indptr, indices of the labels and
                    of those predicted, epochs: one below 0 is predicted here
     ends           int64[chosen + 1]: the i-th event's entries of the journal begin at ends[i], which is known
@@ -95,10 +95,7 @@ def count_event(
 ) -> int:
     """Count one row: Jasinska et al. 2016, algorithm 2, lines 5 to 8; return where the journal ends then.
 
-    hits, marks             int32[K], changed
-    thresholds              float32[K], changed: those of the touched labels, which are scores
-    start                   the fields of ofo.Start
-    label_counts, n_rows    as `ofo.lower_bounds` takes them; label_counts is int64[0] where nobody counted.
+    counters                changed: hits, marks, and the thresholds of the touched labels, which are scores.
                             Lower bounds are computed when needed: an array of them would be K floats more
     true_labels, predicted_labels  int32[..], ascending, without repeats, in [0, K); predicted under the
                             thresholds that hold before the event
