@@ -174,12 +174,12 @@ class SearchDialect(Dialect[Query]):
         timings.end(WRITE)
         return reply
 
-    @abstractmethod
     def span(self, body: Body) -> tuple[int, int] | None:
         """Return where in the message the JSON of a body begins and ends of which more is said.
 
-        None: it is not for the kernel.
+        None, as with a query string: it is not for the kernel.
         """
+        return None
 
     @abstractmethod
     def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:

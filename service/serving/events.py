@@ -136,6 +136,8 @@ def check_event(
     value: Any, model: str, tokens: Tokens | None, limits: Limits
 ) -> CheckedEvent | FeedbackLineResult:
     """Return an event and what its prediction_id says, or why it cannot be used."""
+    if isinstance(value, BadInput):  # of a line that is no JSON
+        return refused(None, value)
     try:
         feedback = validated(value, FeedbackEvent, limits)
     except BadInput as error:

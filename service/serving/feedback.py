@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from model_store.errors import VersionNotFound
-from service.base.errors import BadInput
 from service.base.settings import Limits
 from service.base.stages import COMMIT, READ, StageTimings
 from service.serving.denied import denying_as
@@ -18,7 +17,6 @@ from service.serving.events import (
     check_event,
     not_counted,
     read_sparse,
-    refused,
     to_events,
     verdict_on,
 )
@@ -159,12 +157,7 @@ class FeedbackDesk:
 
     def _check(self, values: Sequence[Any], served: ServedVersion) -> list[CheckedEvent | FeedbackLineResult]:
         tokens = self._learning.tokens
-        return [
-            refused(None, value)
-            if isinstance(value, BadInput)
-            else check_event(value, served.name, tokens, self._limits)
-            for value in values
-        ]
+        return [check_event(value, served.name, tokens, self._limits) for value in values]
 
     async def _count(
         self, parts: Sequence[_Part], served: ServedVersion, *, may_wait: bool

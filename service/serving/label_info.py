@@ -63,11 +63,6 @@ class LiveLabelInfo:
         self.current: LabelFacts | None = None
         self._by_uri: tuple[LabelFacts | None, dict[str, int]] = None, {}
 
-    @property
-    def allowed(self) -> NDArray[np.uint8] | None:
-        """Return what `LabelFacts.allowed` is now."""
-        return None if self.current is None else self.current.allowed
-
     def label_of_uri(self, uri: str) -> int | None:
         """Return the label that has a URI. The first call makes a table, 1 us a label."""
         facts = self.current

@@ -70,33 +70,22 @@ def score_instances(
     instances: Sequence[AnyScored], served: ServedVersion, limits: Limits
 ) -> list[InstanceScores]:
     """Return the scores of each instance's labels, or of its words. Raises as `ScoreDialect.answer_read`."""
-    found: list[InstanceScores | None] = [None] * len(instances)
-    named = []
+    found: dict[int, InstanceScores] = {}
+    named: dict[int, list[int]] = {}
     for i, instance in enumerate(instances):
         if isinstance(instance, ScoredText) and instance.sequence:
             found[i] = _score_sequence(instance.text, i, served, limits)
         else:
-            named.append(i)
-    for i, scores in zip(named, _score_named(instances, named, served), strict=True):
-        found[i] = scores
-    return [scores for scores in found if scores is not None]
-
-
-def _score_named(
-    instances: Sequence[AnyScored], places: Sequence[int], served: ServedVersion
-) -> list[InstanceScores]:
-    """Return the scores of the labels of the instances at some places."""
-    ids = [_ids(instances[i], i, served) for i in places]
-    rows = to_rows([instances[i] for i in places], served.featurizer)
-    label_ptr = offsets(map(len, ids))
-    flat = np.array(list(itertools.chain.from_iterable(ids)), np.int32)
-    found = served.predictor.score_labels(rows, label_ptr, flat)
-    return [
-        InstanceScores(
-            labels=_labels(instances[i].labels, of_row, found.scores[low:high], found.logs[low:high])
-        )
-        for i, of_row, (low, high) in zip(places, ids, itertools.pairwise(label_ptr.tolist()), strict=True)
-    ]
+            named[i] = _ids(instance, i, served)
+    rows = to_rows([instances[i] for i in named], served.featurizer)
+    label_ptr = offsets(map(len, named.values()))
+    flat = np.array(list(itertools.chain.from_iterable(named.values())), np.int32)
+    scored = served.predictor.score_labels(rows, label_ptr, flat)
+    spans = itertools.pairwise(label_ptr.tolist())
+    for (i, ids), (low, high) in zip(named.items(), spans, strict=True):
+        labels = _labels(instances[i].labels, ids, scored.scores[low:high], scored.logs[low:high])
+        found[i] = InstanceScores(labels=labels)
+    return [found[i] for i in range(len(instances))]
 
 
 def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) -> InstanceScores:
@@ -136,9 +125,14 @@ def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answ
     parsed = [value_of(line, limits, _parse) for line in block.lines]
     good: list[AnyScored] = [line for line in parsed if not isinstance(line, BadInput)]
     try:
-        scores: Sequence[InstanceScores | BadInput] = score_instances(good, served, limits)
+        scores: list[InstanceScores | BadInput] = [*score_instances(good, served, limits)]
     except BadInput:
-        scores = [_alone(instance, served, limits) for instance in good]
+        scores = []
+        for instance in good:
+            try:
+                scores += score_instances([instance], served, limits)
+            except BadInput as error:
+                scores.append(error.kept().without("instances[0]"))
     of_line = iter(scores)
     answers, n_bad = [], 0
     for number, line in zip(count(block.first), parsed, strict=False):
@@ -149,13 +143,6 @@ def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answ
         else:
             answers.append(dump_line(found))
     return Answered(b"".join(answers), len(parsed) - n_bad, n_bad)
-
-
-def _alone(instance: AnyScored, served: ServedVersion, limits: Limits) -> InstanceScores | BadInput:
-    try:
-        return score_instances([instance], served, limits)[0]
-    except BadInput as error:
-        return error.kept().without("instances[0]")
 
 
 def _parse(line: bytes, limits: Limits) -> AnyScored:

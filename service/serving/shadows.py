@@ -28,9 +28,6 @@ from service.serving.served import ServedVersion
 TOPS = (1, 5)
 """How many of the first labels are compared."""
 
-Labels = list[list[str]]
-"""The names of the first labels of each row, max(TOPS) at most."""
-
 
 class ShadowCopy(NamedTuple):
     """A request in a dialect, its answer, the version that gave it, and the shadow."""
@@ -164,7 +161,7 @@ class Shadows:
             seconds = time.perf_counter() - began
             if self._stop[0]:
                 return _outcome(copy, "slow", seconds)
-            firsts: list[Labels] = []
+            firsts: list[list[list[str]]] = []
             for reply, served in ((copy.answer, copy.answered), (again, copy.shadow)):
                 json = b"".join(reply.parts)
                 firsts.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
