@@ -86,8 +86,6 @@ def fast_forms(limits: Limits) -> FastForms:
     return FastForms(most, bodies)
 
 
-_NO_BODY = b"", (0, 0)
-
 _OF_KERNEL = frozenset({"instances", "top_r", "beam_width", "exact", "threshold", "binary_data_output"})
 """What requests may say besides defaults for the kernel to search their rows."""
 
@@ -139,7 +137,7 @@ class SearchDialect(Dialect[Query]):
         epoch = signed[1]
         read = None if chunked.unknown else _rows_read(query, chunked.rows)
         if read is not None:
-            written = served.fast.answer(*_NO_BODY, self.writer, signed, read)
+            written = served.fast.answer(b"", (0, 0), self.writer, signed, read)
             if written is not None:
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)

@@ -48,9 +48,6 @@ class LabelWeights:
 KEPT_BYTES_MAX = 16 << 20
 """Of the masks of a version that are kept, and of the names that they are known by."""
 
-_NAME_BYTES = 64
-"""What a name takes besides its characters."""
-
 _Lists: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
 
 
@@ -98,4 +95,5 @@ def _lists_of(allow: Sequence[str] | None, deny: Sequence[str] | None) -> _Lists
 
 
 def _bytes_of(lists: _Lists, mask: NDArray[np.uint8]) -> int:
-    return mask.nbytes + sum(_NAME_BYTES + len(name) for names in lists for name in names or ())
+    # a name takes some 64 bytes besides its characters
+    return mask.nbytes + sum(64 + len(name) for names in lists for name in names or ())

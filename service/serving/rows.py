@@ -82,10 +82,7 @@ def unknown_rows(instances: Sequence[AnyInstance], rows: SparseRows) -> list[int
     """Return the rows of texts and named features of which the model knows nothing."""
     if len(instances) == 1 and len(rows.indices):  # as in most requests
         return []
-    is_empty = rows.indptr[1:] == rows.indptr[:-1]
-    if not np.count_nonzero(is_empty):  # as in nearly all blocks
-        return []
-    empty = np.flatnonzero(is_empty).tolist()
+    empty = np.flatnonzero(rows.indptr[1:] == rows.indptr[:-1]).tolist()
     return [row for row in empty if not isinstance(instances[row], SparseInstance)]
 
 

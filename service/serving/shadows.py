@@ -72,9 +72,6 @@ BYTES_MAX = 16 << 20
 
 Result = Literal["answered", "failed", "slow", "dropped"]
 
-NOT_COMPARED = (0, 0), (0, 0)
-"""Of labels of TOPS, how many were compared, and how many agreed: tensors need not name any."""
-
 
 class ShadowOutcome(NamedTuple):
     """What became of a copy of a request.
@@ -165,7 +162,7 @@ class Shadows:
             for reply, served in ((copy.answer, copy.answered), (again, copy.shadow)):
                 json = b"".join(reply.parts)
                 firsts.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
-            compared, agreed = compare(*firsts) if firsts[0] else NOT_COMPARED
+            compared, agreed = compare(*firsts) if firsts[0] else ((0, 0), (0, 0))  # no labels asked for
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
         except (XylemError, StoreError):  # it takes other instances, has no thresholds, knows a label not
             pass

@@ -23,8 +23,6 @@ _ELEMENTS: dict[str, tuple[frozenset[type], str]] = {
     "INT32": (frozenset({int}), "an integer"),
     "FP32": (frozenset({int, float}), "a number"),
 }
-_LENGTH = 4
-"""Bytes before each element of BYTES, which say its length."""
 
 
 def divide_binary(tensors: Sequence[InferTensor], binary: bytes) -> list[bytes | None]:
@@ -122,7 +120,7 @@ def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
     texts: list[str] = []
     start, place = 0, f"{place}.data"
     while start < len(binary) and len(texts) < n:
-        begin = start + _LENGTH
+        begin = start + 4  # after its length
         start = begin + int.from_bytes(binary[start:begin], "little")
         if start > len(binary) or begin > len(binary):
             fault = f"expected {start - begin} bytes of element {len(texts)}, found {len(binary) - begin}"

@@ -64,11 +64,8 @@ class Shadow:
     """A candidate in memory. Under the lock of the version's `ServedThresholds`."""
 
     def __init__(self, state: ShadowState, candidate: ThresholdCounters) -> None:
-        self.since = state.since
-        self.created_at = state.created_at
-        self.n_events = state.n_events
+        self.since, self.created_at, self.n_events, _, self.scores = state
         self.candidate = candidate
-        self.scores = state.scores
 
     def add(self, n_events: int, candidate: Deltas, served: Deltas) -> None:
         """Add what events that are durable did to the scores."""
