@@ -162,7 +162,7 @@ class Shadows:
             for reply, served in ((copy.answer, copy.answered), (again, copy.shadow)):
                 json = b"".join(reply.parts)
                 firsts.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
-            compared, agreed = compare(*firsts) if firsts[0] else ((0, 0), (0, 0))  # no labels asked for
+            compared, agreed = compare(*firsts) if firsts[0] else ((0, 0), (0, 0))  # of tensors
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
         except (XylemError, StoreError):  # it takes other instances, has no thresholds, knows a label not
             pass
