@@ -187,10 +187,7 @@ def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
 
 def members_of(asked: LabelInfoOptions, labels: NDArray[np.int32]) -> list[bytes]:
     """Return the members of a NamedLabel for each of some labels: JSON without the braces around it."""
-    known: dict[int, bytes] = {}
-    for label in labels.tolist():
-        if label not in known:
-            known[label] = dump(told_of_label(asked, label))[1:-1]
+    known = {label: dump(told_of_label(asked, label))[1:-1] for label in set(labels.tolist())}
     return [known[label] for label in labels.tolist()]
 
 

@@ -296,12 +296,11 @@ class LiveModels(Generic[T]):
 
     def _with_split(self, model: str, alias: Alias, resident: dict[Key, object]) -> Alias:
         """Return an alias with those of its canary and shadow that can be opened, resident from now on."""
-        canary, shadow = (
-            beside
-            if beside is not None and self._open_for_alias((model, beside.version), resident) is not None
-            else None
-            for beside in (alias.canary, alias.shadow)
-        )
+        canary, shadow = alias.canary, alias.shadow
+        if canary is not None and self._open_for_alias((model, canary.version), resident) is None:
+            canary = None
+        if shadow is not None and self._open_for_alias((model, shadow.version), resident) is None:
+            shadow = None
         return alias._replace(canary=canary, shadow=shadow)
 
     def _open_for_alias(self, key: Key, resident: dict[Key, object]) -> object | None:

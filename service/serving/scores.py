@@ -113,8 +113,7 @@ def is_short(query: ScoreRequest) -> bool:
     """Return whether a thread would only delay the answer."""
     n_items = len(query.instances)
     for each in query.instances:
-        n_items += len(each.labels)
-        n_items += n_items_of(each, 1) // 32
+        n_items += len(each.labels) + n_items_of(each, 1) // 32
         if isinstance(each, ScoredText) and each.sequence:
             n_items += len(each.text)
     return n_items <= SHORT_LABELS

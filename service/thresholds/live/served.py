@@ -26,7 +26,7 @@ from service.base.errors import DatabaseUnavailable
 from service.base.rows import NO_ROWS, SparseRows
 from service.evaluation.fmeasure import USUAL_EMPTY
 from service.thresholds.live.events import instances_of, label_rows
-from service.thresholds.live.threshold_counters import ThresholdCounters, Traversal
+from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Tuned, decode_scored
 
@@ -36,9 +36,6 @@ if TYPE_CHECKING:  # commands that predict do without a database
     from service.thresholds.live.shadow import Shadow
     from service.thresholds.store.state import Head
 
-START = Start()
-"""The start values of a version that was never tuned, from its first feedback on, if no others are given."""
-
 
 class ServedThresholds:
     """The thresholds of one served version, and the candidate that is scored beside them, if there is one.
@@ -47,6 +44,7 @@ class ServedThresholds:
     `start_state` where the version has no thresholds (yet). All else happens under `lock`, which is taken
     before the version's row in the database.
 
+    traversal              as `ThresholdCounters` takes it
     label_counts, n_rows   as `ofo.lower_bounds` takes them
     start                  what it starts with at its first feedback if it was never tuned
     """
@@ -56,10 +54,10 @@ class ServedThresholds:
         model: str,
         version: int,
         n_labels: int,
-        traversal: Traversal,
+        traversal: Any,
         label_counts: NDArray[np.int64] | None = None,
         n_rows: int = 0,
-        start: Start = START,
+        start: Start | None = None,
     ) -> None:
         self.model = model
         self.version = version
@@ -72,7 +70,7 @@ class ServedThresholds:
         """When it begins to be doubtful, by the monotonic clock, that these are the newest thresholds."""
         self.is_known = False
         """Whether the database has answered since, so that no thresholds means that there are none."""
-        self.start = start
+        self.start = start or Start()
         self.shadow: Shadow | None = None
         self._traversal = traversal
         self._counts = np.empty(0, np.int64) if label_counts is None else label_counts

@@ -5,8 +5,7 @@ what they did, without the interpreter between them. A kernel that hands the int
 microseconds at a time, as one call an event did, starves the threads that wait for it.
 """
 
-from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import types
@@ -14,10 +13,9 @@ from numba import types
 from model_store.compiled.calls import caller
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, I32, I64, U8, write_struct
-from service.base.rows import SparseRows
 from service.kernels.search.calibrated import Knots
 from service.kernels.search.call import Rows
-from service.kernels.search.subtrees import Paths, RowSearch, move_thresholds
+from service.kernels.search.subtrees import Paths, move_thresholds
 from service.thresholds.live.events import ALL_COUNT, Events
 from service.thresholds.methods.ofo import Counters, lower_bound_at, threshold_at
 from service.thresholds.store.codec import Deltas, Tuned
@@ -146,22 +144,6 @@ _COUNT_TYPE_MAX = np.iinfo(np.int32).max
 _JOURNAL_MIN = 256
 
 
-class Traversal(Protocol):
-    """What predicts under thresholds; a `service.inference.searcher.Searcher`."""
-
-    def node_thresholds(self, thresholds: F32) -> Any:
-        """Return thresholds, float32[K], prepared for predictions."""
-
-    def move_thresholds(self, prepared: Any, labels: I32, thresholds: F32) -> None:
-        """Bring what `node_thresholds` returned up to date where thresholds[labels] changed."""
-
-    def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
-        """Return as many rows, of which those chosen are what the search takes."""
-
-    def row_search(self, prepared: Any, n_features: int) -> AbstractContextManager[RowSearch]:
-        """Return the search for labels that reach their thresholds; a row has so many features at most."""
-
-
 class ThresholdCounters:
     """Counters as int32[K] and thresholds as float32[K]: 12 bytes a label, and 4 a node once prepared.
 
@@ -169,10 +151,11 @@ class ThresholdCounters:
     `thresholds`, see `service.thresholds.live.served`.
 
     tuned                  the state to begin with; its thresholds are taken as they are, and will be changed
+    traversal              what predicts under thresholds: an `inference.searcher.Searcher`, of the same floor
     label_counts, n_rows   as `ofo.lower_bounds` takes them; int64[0] where nobody counted
     """
 
-    def __init__(self, tuned: Tuned, traversal: Traversal, label_counts: I64, n_rows: int) -> None:
+    def __init__(self, tuned: Tuned, traversal: Any, label_counts: I64, n_rows: int) -> None:
         self.method = tuned.method
         self.convention = tuned.convention
         self.start = tuned.start

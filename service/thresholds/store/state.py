@@ -32,7 +32,6 @@ FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED = "feedback", "scored", "halved", "s
 was scored on (`codec.Scored`); counters halved; a candidate put beside the state, or taken away."""
 
 MOVES = frozenset((FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED))
-"""The kinds of changes that leave the state in place."""
 
 CHECKPOINTS_MAX = 32
 """Checkpoints that are kept of a version: the oldest go first."""
