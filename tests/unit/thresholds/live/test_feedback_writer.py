@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,6 +37,14 @@ def replica(tmp_path: Path) -> Iterator[Replica]:
     made = Replica(f"sqlite:///{tmp_path}/xylem.db")
     yield made
     made.close()
+
+
+def ends(call: Callable[[], None]) -> bool:
+    """Whether a call comes to an end."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(120.0)
+    return not thread.is_alive()
 
 
 def test_a_block_for_which_nobody_waits_any_more_is_left_out(replica: Replica) -> None:
@@ -170,15 +178,9 @@ def test_versions_are_opened_and_the_service_stops_while_the_database_hangs(
     follower = Follower(replica.database, 0.01, gate.wait)
     follower.start()
     time.sleep(0.3)
-    adding = threading.Thread(target=follower.add, args=(replica.live,), daemon=True)
-    adding.start()
-    adding.join(120.0)
-    assert not adding.is_alive(), "a version waits for the database"
+    assert ends(lambda: follower.add(replica.live)), "a version waits for the database"
     assert replica.live in follower.followed
-    closing = threading.Thread(target=follower.close, daemon=True)
-    closing.start()
-    closing.join(120.0)
-    assert not closing.is_alive(), "the service does not stop"
+    assert ends(follower.close), "the service does not stop"
     gate.set()
 
 
@@ -186,12 +188,9 @@ def test_a_writer_is_closed_while_the_database_hangs(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feedback, "CLOSE_SECONDS", 0.1)
-    closing = threading.Thread(target=replica.writer.close, daemon=True)
     with replica.live.lock:  # the writer does not get on
         waiting = replica.writer.submit(replica.live, columns(token_event("a", [1], [])), may_wait=True)
-        closing.start()
-        closing.join(120.0)
-        assert not closing.is_alive(), "the service does not stop"
+        assert ends(replica.writer.close), "the service does not stop"
         assert not waiting.done()
     assert waiting.result(300) == ["applied"]
 
