@@ -247,8 +247,7 @@ def _begin(out: Path, settings: dict[str, Any], parts: Iterable[Part]) -> set[st
             file.write(json.dumps(plan).encode())
         return set()
     try:
-        with (out / PLAN).open("rb") as opened_plan:
-            before = json.loads(opened_plan.read())
+        before = json.loads((out / PLAN).read_bytes())
         unlike = [name for name, value in plan.items() if before.get(name) != value]
     except (ValueError, AttributeError, OSError):
         raise BadParameter(f"{out / PLAN}: expected a plan of xylem predict, found another file") from None
