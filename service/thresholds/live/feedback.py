@@ -19,22 +19,11 @@ from service.db.engine import Database
 from service.thresholds.live.events import ALL_COUNT, Events, Result, join
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import keep_shadow
+from service.thresholds.store import state
 from service.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
 from service.thresholds.store.feedback_rows import add_rows
 from service.thresholds.store.known_events import add_events, forget_events
-from service.thresholds.store.state import (
-    FEEDBACK,
-    HALVED,
-    KEPT,
-    SCORED,
-    STARTED,
-    Head,
-    append,
-    checkpoints,
-    keep_state,
-    lock_head,
-    replace_state,
-)
+from service.thresholds.store.state import Head
 
 EVENTS_LOGGED_MAX = DELTA_MAX // 2
 """Events of one entry of the log, at most: each adds up to 2 to a label's marks."""
@@ -79,7 +68,7 @@ class FeedbackTransaction:
             if n_next in (until_full, until_halved):
                 self.log()
             if n_next == until_halved:
-                self.head = append(self._connection, self.head, HALVED)
+                self.head = state.append(self._connection, self.head, state.HALVED)
                 for moving in self._all:
                     moving.halve()
             chosen = chosen[n_next:]
@@ -99,15 +88,15 @@ class FeedbackTransaction:
         if not self._n_events:
             return
         deltas = self._served.deltas(self._begin)
-        kind, payload = FEEDBACK, encode_deltas(deltas)
+        kind, payload = state.FEEDBACK, encode_deltas(deltas)
         if self._shadow is not None and self._n_scored:
             candidate = self._shadow.candidate.deltas(self._candidate_begin)
             scored = Scored(
                 self._n_scored, deltas, candidate, self._served.deltas_of(np.concatenate(self._scored))
             )
             self._logged.append(scored)
-            kind, payload = SCORED, encode_scored(scored)
-        self.head = append(self._connection, self.head, kind, payload, self._n_events)
+            kind, payload = state.SCORED, encode_scored(scored)
+        self.head = state.append(self._connection, self.head, kind, payload, self._n_events)
         self._begin, self._n_events = self._served.journal_end, 0
         if self._shadow is not None:
             self._candidate_begin = self._shadow.candidate.journal_end
@@ -259,10 +248,10 @@ class FeedbackWriter:
             was_empty = live.prepared is None
             try:
                 with self._database.write() as connection:
-                    head = lock_head(connection, live.model, live.version)
+                    head = state.lock_head(connection, live.model, live.version)
                     if head.epoch == 0:
                         tuned = live.start_state()
-                        head = replace_state(connection, head, STARTED, tuned)
+                        head = state.replace_state(connection, head, state.STARTED, tuned)
                         live.replace(tuned, head)
                     else:
                         live.refresh(connection, head)
@@ -315,13 +304,13 @@ class FeedbackWriter:
         if live.epoch - newest < CHECKPOINT_EPOCHS:
             return
         with live.lock, self._database.write() as connection:
-            head = lock_head(connection, *key)
+            head = state.lock_head(connection, *key)
             live.refresh(connection, head)
-            last = next((one.epoch for one in checkpoints(connection, head)), 0)
+            last = next((one.epoch for one in state.checkpoints(connection, head)), 0)
             if head.epoch - last >= CHECKPOINT_EPOCHS:
                 if live.shadow is not None:
                     keep_shadow(connection, head, live.shadow.snapshot())
-                keep_state(connection, head, KEPT, live.snapshot())
+                state.keep_state(connection, head, state.KEPT, live.snapshot())
         self._checkpoints[key] = live.epoch
 
 

@@ -112,33 +112,27 @@ class ServedThresholds:
         if head.epoch == self.epoch and head.base_epoch == self.base_epoch:
             return
         from service.thresholds.live.shadow import Shadow, read_shadow
-        from service.thresholds.store.state import (
-            FEEDBACK,
-            HALVED,
-            SCORED,
-            changes_since,
-            deltas_of,
-            present_state,
-        )
+        from service.thresholds.store import state
 
         changes = None
         if self._served is not None and head.epoch >= self.epoch and head.base_epoch == self.base_epoch:
-            changes = changes_since(connection, head, self.epoch)
-        if changes is None or any(change.kind not in (FEEDBACK, SCORED, HALVED) for change in changes):
-            tuned, state = present_state(connection, head), read_shadow(connection, head)
-            shadow = None if state is None else Shadow(state, self._moving(state.candidate))
+            changes = state.changes_since(connection, head, self.epoch)
+        kinds = {change.kind for change in changes or ()}
+        if changes is None or kinds - {state.FEEDBACK, state.SCORED, state.HALVED}:
+            tuned, saved = state.present_state(connection, head), read_shadow(connection, head)
+            shadow = None if saved is None else Shadow(saved, self._moving(saved.candidate))
             self.replace(tuned, head)
             self.shadow = shadow
             return
         for change in changes:
-            deltas = deltas_of(change, self.n_labels)
+            deltas = state.deltas_of(change, self.n_labels)
             if deltas is not None:
                 self.served.apply(deltas)
-            if change.kind == HALVED:
+            if change.kind == state.HALVED:
                 for moving in self.all_moving():
                     moving.halve()
                     moving.keep()
-            if change.kind == SCORED and self.shadow is not None:
+            if change.kind == state.SCORED and self.shadow is not None:
                 scored = decode_scored(change.payload, self.n_labels)
                 self.shadow.candidate.apply(scored.candidate)
                 self.shadow.add(scored.n_events, scored.candidate, scored.shadowed)

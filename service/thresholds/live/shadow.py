@@ -19,6 +19,7 @@ from service.db.engine import Database
 from service.db.tables import SHADOWS
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Counters, no_counts
+from service.thresholds.store import state
 from service.thresholds.store.codec import (
     Deltas,
     Tuned,
@@ -28,20 +29,7 @@ from service.thresholds.store.codec import (
     encode_scores,
     encode_state,
 )
-from service.thresholds.store.state import (
-    DROPPED,
-    HALVED,
-    SCORED,
-    SHADOWED,
-    SWITCHED,
-    Head,
-    add_deltas,
-    append,
-    changes_since,
-    halve,
-    lock_head,
-    replace_state,
-)
+from service.thresholds.store.state import Head
 
 
 class ShadowState(NamedTuple):
@@ -63,8 +51,8 @@ class ShadowState(NamedTuple):
 class Shadow:
     """A candidate in memory. Under the lock of the version's `ServedThresholds`."""
 
-    def __init__(self, state: ShadowState, candidate: ThresholdCounters) -> None:
-        self.since, self.created_at, self.n_events, _, self.scores = state
+    def __init__(self, saved: ShadowState, candidate: ThresholdCounters) -> None:
+        self.since, self.created_at, self.n_events, _, self.scores = saved
         self.candidate = candidate
 
     def add(self, n_events: int, candidate: Deltas, served: Deltas) -> None:
@@ -98,17 +86,17 @@ def put_shadow(connection: Connection, head: Head, tuned: Tuned) -> Head:
     """
     if head.epoch == 0:
         raise NotTuned(f"{head.place}: expected thresholds in force beside which to score others, found none")
-    head = append(connection, head, SHADOWED)
+    head = state.append(connection, head, state.SHADOWED)
     scores = no_counts(len(tuned.thresholds)), no_counts(len(tuned.thresholds))
     connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
-    state = ShadowState(head.epoch, time.time(), 0, tuned, scores)
-    connection.execute(insert(SHADOWS), {"version_id": head.id, **_row_of(head, state)})
+    saved = ShadowState(head.epoch, time.time(), 0, tuned, scores)
+    connection.execute(insert(SHADOWS), {"version_id": head.id, **_row_of(head, saved)})
     return head
 
 
-def keep_shadow(connection: Connection, head: Head, state: ShadowState) -> None:
+def keep_shadow(connection: Connection, head: Head, saved: ShadowState) -> None:
     """Keep the candidate as it is at the head's epoch, so that the log before it is not needed."""
-    connection.execute(update(SHADOWS).where(SHADOWS.c.version_id == head.id), _row_of(head, state))
+    connection.execute(update(SHADOWS).where(SHADOWS.c.version_id == head.id), _row_of(head, saved))
 
 
 def take_shadow(database: Database, model: str, version: int, *, switch: bool) -> int:
@@ -117,14 +105,14 @@ def take_shadow(database: Database, model: str, version: int, *, switch: bool) -
     Returns the new epoch. Raises NotTuned where there is none, and DatabaseUnavailable.
     """
     with database.write() as connection:
-        head = lock_head(connection, model, version)
-        state = read_shadow(connection, head)
-        if state is None:
+        head = state.lock_head(connection, model, version)
+        saved = read_shadow(connection, head)
+        if saved is None:
             raise NotTuned(f"{head.place}: expected candidate thresholds (in shadow mode), found none")
         connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
         if switch:
-            return replace_state(connection, head, SWITCHED, state.candidate).epoch
-        return append(connection, head, DROPPED).epoch
+            return state.replace_state(connection, head, state.SWITCHED, saved.candidate).epoch
+        return state.append(connection, head, state.DROPPED).epoch
 
 
 def read_shadow(connection: Connection, head: Head) -> ShadowState | None:
@@ -135,26 +123,26 @@ def read_shadow(connection: Connection, head: Head) -> ShadowState | None:
     candidate = decode_state(row.state)
     n_labels, n_events = len(candidate.thresholds), row.n_events
     scores = decode_scores(row.scores, n_labels)
-    changes = changes_since(connection, head, row.epoch)
+    changes = state.changes_since(connection, head, row.epoch)
     if changes is None:
         raise DatabaseUnavailable(f"{head.place}: expected the log since epoch {row.epoch}, found less")
     for change in changes:
-        if change.kind == HALVED:
-            halve(candidate)
-        if change.kind == SCORED:
+        if change.kind == state.HALVED:
+            state.halve(candidate)
+        if change.kind == state.SCORED:
             scored = decode_scored(change.payload, n_labels)
-            add_deltas(candidate, scored.candidate)
+            state.add_deltas(candidate, scored.candidate)
             add_scores(scores, scored.candidate, scored.shadowed)
             n_events += scored.n_events
     return ShadowState(row.since, row.created_at, n_events, candidate, scores)
 
 
-def _row_of(head: Head, state: ShadowState) -> dict[str, Any]:
+def _row_of(head: Head, saved: ShadowState) -> dict[str, Any]:
     return {
-        "since": state.since,
+        "since": saved.since,
         "epoch": head.epoch,
-        "created_at": state.created_at,
-        "n_events": state.n_events,
-        "state": encode_state(state.candidate),
-        "scores": encode_scores(state.scores),
+        "created_at": saved.created_at,
+        "n_events": saved.n_events,
+        "state": encode_state(saved.candidate),
+        "scores": encode_scores(saved.scores),
     }
