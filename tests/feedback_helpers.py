@@ -18,8 +18,8 @@ from service.base.rows import SparseRows
 from service.db.engine import Database
 from service.inference.prediction_json import Spans, predictions_json
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
-from service.thresholds.live.events import NO_EPOCH, NO_LABELS, Events, event_keys, label_rows
-from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
+from service.thresholds.live.events import NO_EPOCH, NO_LABELS, Events, Result, event_keys, label_rows
+from service.thresholds.live.feedback import FeedbackWriter
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import put_shadow
 from service.thresholds.live.tokens import Tokens, model_hash
@@ -80,7 +80,7 @@ class Replica:
         self.writer = FeedbackWriter(self.database, queue_max=10_000, days_max=30, halve_events=halve_events)
         self.live = ServedThresholds("m", 1, N_LABELS, predictor())
 
-    def send(self, *events: Event) -> FeedbackOutcome:
+    def send(self, *events: Event) -> list[Result]:
         """Count events, and wait until they are durable."""
         return self.writer.submit(self.live, columns(*events), may_wait=False).result(300)
 

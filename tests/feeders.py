@@ -33,7 +33,7 @@ def feed(url: str, first: int, acknowledged: int) -> None:
     while True:
         block = range(first, first + BLOCK)
         outcome = replica.send(*(token_event(f"e{i}", true_of(i), [i % N_LABELS]) for i in block))
-        assert set(outcome.results) <= {"applied", "duplicate"}
+        assert set(outcome) <= {"applied", "duplicate"}
         os.write(acknowledged, DONE)
         first += BLOCK
 
@@ -73,7 +73,7 @@ def run(url: str, rounds: int, seed: int) -> dict[str, Any]:
     replica.close()
     return {
         "acknowledged": first,
-        "lost": outcome.results[:first].count("applied"),
+        "lost": outcome[:first].count("applied"),
         "wrong": int((found != expected).sum()),
         "in_doubt": in_doubt,
     }

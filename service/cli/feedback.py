@@ -203,7 +203,7 @@ def _to_server(model: str, url: str, key: str | None, limits: Limits) -> Iterato
 
 def _fault_of(value: Any, limits: Limits) -> Mapping[str, Any] | None:
     """Return the verdict on what is no event with an id, by which it would count once; None: it is one."""
-    from service.serving.events import refused, verdict_line
+    from service.serving.events import refused
     from service.serving.parse import validated
     from service.serving.schemas.feedback import FeedbackEvent
 
@@ -214,7 +214,7 @@ def _fault_of(value: Any, limits: Limits) -> Mapping[str, Any] | None:
             raise value
         validated(value, FeedbackEvent, limits)
     except BadInput as error:
-        return verdict_line(refused(None, error))
+        return refused(None, error)
     return None
 
 

@@ -13,9 +13,8 @@ from model_store.names import find_all, name_of
 from service.base.errors import BadInstance, BadRequest, UnknownLabel
 from service.base.settings import Limits
 from service.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageTimings
-from service.inference.answering import Predictions
 from service.serving.dialect import Body, Dialect, Longer, Reply
-from service.serving.label_info import LabelFacts, check_language, languages_of
+from service.serving.label_info import check_language, languages_of
 from service.serving.lines import dump
 from service.serving.parse import parse_body, split_fields, validated
 from service.serving.rows import to_options, to_rows
@@ -86,11 +85,11 @@ class DocumentsDialect(_SuggestDialect):
         fields = split_fields((body.said or "").encode("latin-1"), "a query string", FIELDS_MAX)
         options = validated(fields, SuggestOptions, limits)
         documents = parse_body(body.content, SuggestBatchRequest, limits).documents
-        ids = [document.document_id for document in documents]
 
         def answer(found: list[list[Suggestion]]) -> object:
             return [
-                DocumentSuggestions(results=one, document_id=i) for one, i in zip(found, ids, strict=True)
+                DocumentSuggestions(results=one, document_id=document.document_id)
+                for one, document in zip(found, documents, strict=True)
             ]
 
         return _Query([document.text for document in documents], options, answer)
@@ -113,7 +112,13 @@ def suggest(
     label info does not have.
     """
     facts = served.info.current
-    language = _language(facts, options)
+    language = languages_of(facts)[1]
+    if options.language is not None:
+        if facts is None:
+            expected = "expected no language: the model has no label info"
+            raise BadRequest(f"{expected}, found {options.language[:40]!r}").at("language")
+        check_language(facts, options.language, BadRequest)
+        language = options.language.lower()
     n_labels = len(texts) * options.limit
     refuse_beyond(n_labels, "subjects asked for", "answer_labels_max", limits, "limit")
     if not texts or not options.limit:
@@ -124,10 +129,15 @@ def suggest(
     wanted = Options(top_r=options.limit, threshold=options.threshold or None)
     found = served.predictor.predict(rows, to_options(wanted, served, stop))
     timings.end(SEARCH)
-    suggestions = [
-        _suggestions(found, start, end, served, facts, language)
-        for start, end in pairwise(found.ptr.tolist())
-    ]
+    suggestions: list[list[Suggestion]] = [[] for _ in texts]
+    for of_text, (start, end) in zip(suggestions, pairwise(found.ptr.tolist()), strict=True):
+        for label, score in zip(found.labels[start:end].tolist(), found.scores[start:end], strict=True):
+            name = name_of(served.labels, label)
+            uri = shown = notation = None
+            if facts is not None:
+                uri, notation = facts.text(label, URI), facts.text(label, NOTATION)
+                shown = facts.name(label, language) or next(iter(facts.names(label).values()), None)
+            of_text.append({"uri": uri or name, "label": shown or name, "notation": notation, "score": score})
     timings.end(WRITE)
     return suggestions
 
@@ -166,31 +176,3 @@ def _label_of(subject: LearnSubject, served: ServedVersion, path: str) -> str:
     if known is None:
         raise UnknownLabel(f"expected subjects of the model, found {' '.join(given)[:80]!r}").at(path)
     return name_of(served.labels, known)
-
-
-def _language(facts: LabelFacts | None, options: SuggestOptions) -> str:
-    if options.language is None:
-        return languages_of(facts).default
-    if facts is None:
-        raise BadRequest(
-            f"expected no language: the model has no label info, found {options.language[:40]!r}"
-        ).at("language")
-    check_language(facts, options.language, BadRequest)
-    return options.language.lower()
-
-
-def _suggestions(
-    found: Predictions, start: int, end: int, served: ServedVersion, facts: LabelFacts | None, language: str
-) -> list[Suggestion]:
-    """Return the subjects of one row."""
-    suggestions: list[Suggestion] = []
-    for label, score in zip(found.labels[start:end].tolist(), found.scores[start:end], strict=True):
-        name = name_of(served.labels, label)
-        uri = name_told = notation = None
-        if facts is not None:
-            uri, notation = facts.text(label, URI), facts.text(label, NOTATION)
-            name_told = facts.any_name(label, language)
-        suggestions.append(
-            {"uri": uri or name, "label": name_told or name, "notation": notation, "score": score}
-        )
-    return suggestions

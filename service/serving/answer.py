@@ -55,8 +55,10 @@ def is_short(query: Query, served: ServedVersion) -> bool:
     if n_rows * served.predictor.children_scored(options.beam_width) > SHORT_CHILDREN:
         return False
     n_items = query.n_items(served.featurizer)
-    if options.label_info or options.language is not None:
-        n_items += _items_described(options, served) * n_rows * options.top_r
+    facts = served.info.current
+    if facts is not None and (options.label_info or options.language is not None):
+        n_names = len(facts.info.head.languages) if options.label_info else 0
+        n_items += (LABEL_INFO_ITEMS + LABEL_NAME_ITEMS * n_names) * n_rows * options.top_r
     if options.allow_labels is not None or options.deny_labels is not None:
         n_items += len(options.allow_labels or ()) + len(options.deny_labels or ())
         if not served.masks.keeps(options.allow_labels, options.deny_labels):
@@ -66,15 +68,6 @@ def is_short(query: Query, served: ServedVersion) -> bool:
         n_nodes = n_labels * served.predictor.nodes_explained
         return n_nodes <= SHORT_NODES and n_items * n_nodes <= SHORT_ITEMS
     return n_items <= SHORT_ITEMS
-
-
-def _items_described(options: Options, served: ServedVersion) -> int:
-    """Return how many items a label counts by what of its label info is described."""
-    facts = served.info.current
-    if facts is None:
-        return 0
-    n_names = len(facts.info.head.languages) if options.label_info else 0
-    return LABEL_INFO_ITEMS + LABEL_NAME_ITEMS * n_names
 
 
 def fast_forms(limits: Limits) -> FastForms:
@@ -92,8 +85,6 @@ def fast_forms(limits: Limits) -> FastForms:
     )
     return FastForms(most, bodies)
 
-
-_NO_BODY = b"", (0, 0)
 
 _OF_KERNEL = frozenset({"instances", "top_r", "beam_width", "exact", "threshold", "binary_data_output"})
 """What requests may say besides defaults for the kernel to search their rows."""
@@ -146,7 +137,7 @@ class SearchDialect(Dialect[Query]):
         epoch = signed[1]
         read = None if chunked.unknown else _rows_read(query, chunked.rows)
         if read is not None:
-            written = served.fast.answer(*_NO_BODY, self.writer, signed, read)
+            written = served.fast.answer(b"", (0, 0), self.writer, signed, read)
             if written is not None:
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)
@@ -168,10 +159,7 @@ class SearchDialect(Dialect[Query]):
     def answer_fully(
         self, query: Query, served: ServedVersion, stop: U8 | None = None, timings: StageTimings | None = None
     ) -> Reply:
-        """Return the answer of any thread; once `stop` is set, what is sure.
-
-        timings   where it is noted when its stages end; the wait for this thread is the first
-        """
+        """Return the answer of any thread, for which it waits first; once `stop` is set, what is sure."""
         timings = timings or StageTimings()
         timings.end(QUEUE)
         chunked = query.to_rows(served.featurizer)
@@ -184,12 +172,12 @@ class SearchDialect(Dialect[Query]):
         timings.end(WRITE)
         return reply
 
-    @abstractmethod
     def span(self, body: Body) -> tuple[int, int] | None:
         """Return where in the message the JSON of a body begins and ends of which more is said.
 
-        None: it is not for the kernel.
+        None, as with a query string: it is not for the kernel.
         """
+        return None
 
     @abstractmethod
     def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:

@@ -15,7 +15,6 @@ from service.inference.answering import Predictions
 from service.inference.explain import (
     CombinedExplanation,
     Explanation,
-    FeatureShare,
     PathNode,
     RoutedExplanation,
     RoutedStep,
@@ -40,7 +39,6 @@ ShownFeature: TypeAlias = Callable[[int], dict[str, str]]
 KIND_BITS = 3
 _KINDS: tuple[Literal["preferred", "alternative", "hidden"], ...] = ("preferred", "alternative", "hidden")
 ANSWER_END = b"]}"
-_HEADS_KEPT = 1024
 _BEGIN, _END = b'{"labels":[', b'],"prediction_id":"'
 """What stands around the labels of a Prediction; in a name a quote would have a backslash."""
 
@@ -58,7 +56,9 @@ def write_predictions(
     epoch    that of the thresholds before the rows were predicted
     unknown  the rows of which the model knows nothing
     """
-    thresholds = served.ids.thresholds_for(options)
+    # scores that a predicted label's must reach: of an answer at tuned thresholds all of them do
+    is_tuned = isinstance(options.threshold, np.ndarray)
+    thresholds = np.empty(0, np.float32) if is_tuned else served.thresholds.thresholds
     present, _, serial = served.ids.sign(epoch, len(found.ptr) - 1)
     seal = present.seal_at(epoch)
     predictions = predictions_json(
@@ -76,7 +76,7 @@ def write_predictions(
     return predictions
 
 
-@functools.lru_cache(_HEADS_KEPT)
+@functools.lru_cache(1024)
 def answer_head(model: str, version: int, epoch: int) -> bytes:
     """Return what stands before the predictions of a PredictAnswer."""
     shown = b"%d" % epoch if epoch else b"null"
@@ -175,13 +175,9 @@ def _combined(
 def _path(nodes: Sequence[PathNode | RoutedStep], shown: ShownFeature) -> list[Any]:
     """Return the nodes of a path as JSON has them: its own fields each, and features by their names."""
     return [
-        dict(zip(node._fields, (*node[:-1], _contributions(node.features, shown)), strict=True))
+        node._asdict() | {"features": [{**shown(at), "contribution": added} for at, added in node.features]}
         for node in nodes
     ]
-
-
-def _contributions(shares: list[FeatureShare], shown: ShownFeature) -> list[Any]:
-    return [{**shown(feature), "contribution": added} for feature, added in shares]
 
 
 def _shown_by(names: FeatureNames | None) -> ShownFeature:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 
@@ -45,7 +45,6 @@ def answer_block(
 ) -> Answered:
     """Return an answer line for each line of a block: a prediction, or the line's error.
 
-    timings          where it is noted when its stages end; the wait for this thread is the first
     explain, info  what else is described of each label
     chunk_characters  of a chunk, into which longer texts are divided; None: they are not
     """
@@ -101,9 +100,7 @@ def _read(
     lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits, chunk_characters: int | None
 ) -> tuple[ChunkedRows, list[_Said] | None]:
     """Return the rows of the lines that have one, and what each line says; None: all have, and no more."""
-    plain = None
-    if None not in lines:
-        plain = _plain_rows(cast(Sequence[bytes], lines), featurizer, limits, chunk_characters)
+    plain = _plain_rows(lines, featurizer, limits, chunk_characters)
     if plain is not None:
         return plain, None
     parsed: list[AnyLine | BadInput] = [value_of(line, limits, parse_line) for line in lines]
@@ -117,13 +114,16 @@ def _read(
 
 
 def _plain_rows(
-    lines: Sequence[bytes], featurizer: Featurizer, limits: Limits, chunk_characters: int | None
+    lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits, chunk_characters: int | None
 ) -> ChunkedRows | None:
     """Return the rows of lines that are all sparse instances, or all texts, nothing else and right.
 
     None if one is not, or if texts are to be divided.
     """
-    arrays = read_sparse_lines(lines, limits.features_max)
+    whole = [line for line in lines if line is not None]
+    if len(whole) < len(lines):
+        return None
+    arrays = read_sparse_lines(whole, limits.features_max)
     if arrays is not None:
         try:
             return ChunkedRows(featurizer.transform_csr(*arrays), None, [])
@@ -131,7 +131,7 @@ def _plain_rows(
             return None
     if chunk_characters is not None:
         return None
-    rows = text_rows_of_lines(lines, featurizer, limits.text_bytes_max)
+    rows = text_rows_of_lines(whole, featurizer, limits.text_bytes_max)
     if rows is None:
         return None
     return ChunkedRows(rows, None, np.flatnonzero(np.diff(rows.indptr) == 0).tolist())

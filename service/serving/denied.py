@@ -29,9 +29,11 @@ def with_denied(
     names           of labels to deny; the version need not have them
     limits, stages  as `serve_model` takes them
     """
-    if not names and served.info.allowed is (None if served.denied is None else served.denied.by_info):
+    facts = served.info.current
+    by_info = None if facts is None else facts.allowed
+    if not names and by_info is (None if served.denied is None else served.denied.by_info):
         return served
-    denying = _denying(served, names, served.info.allowed)
+    denying = _denying(served, names, by_info)
     mask = None if denying.denied is None else denying.denied.mask
     forms = fast_forms(limits or Limits())
     return denying._replace(

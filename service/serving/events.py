@@ -5,7 +5,7 @@ envelopes, which are declared here, and kernels the instances, as lines of a bat
 right, is left to the models of requests, which say what is wrong with it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from itertools import chain, count, islice
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import UNSET, Raw, Struct, UnsetType
 from numpy.typing import NDArray
 
-from model_store.names import NameTable, find_all
+from model_store.names import find_all
 from service.base.errors import BadInput, UnknownLabel
 from service.base.rows import LabelRows, SparseRows, offsets
 from service.base.settings import Limits
@@ -22,7 +22,7 @@ from service.features import Featurizer
 from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.serving.lines import dump
 from service.serving.parse import validated
-from service.serving.problems import describe_error
+from service.serving.problems import code_of
 from service.serving.rows import rows_and_faults, transform
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackLineResult
 from service.serving.schemas.limits import longest, utf8_length
@@ -125,29 +125,19 @@ def _rows_of(events: list[_Event], featurizer: Featurizer, limits: Limits) -> Sp
         return None
 
 
-class Verdict(NamedTuple):
-    """What became of an event; `reason` is a code, and there is one unless it was applied or a duplicate."""
-
-    event_id: str | None
-    result: Result
-    reason: str | None = None
-    detail: str | None = None
-
-
 class CheckedEvent(NamedTuple):
     """An event whose fields are right, and what its prediction_id says."""
 
     feedback: FeedbackEvent
     token: Token | None
 
-    @property
-    def event_id(self) -> str:
-        """Return its id."""
-        return self.feedback.event_id
 
-
-def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -> CheckedEvent | Verdict:
+def check_event(
+    value: Any, model: str, tokens: Tokens | None, limits: Limits
+) -> CheckedEvent | FeedbackLineResult:
     """Return an event and what its prediction_id says, or why it cannot be used."""
+    if isinstance(value, BadInput):  # of a line that is no JSON
+        return refused(None, value)
     try:
         feedback = validated(value, FeedbackEvent, limits)
     except BadInput as error:
@@ -162,103 +152,90 @@ def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -
         return CheckedEvent(feedback, tokens.read(text, model_hash(model)))
     except TokenFault as fault:
         result: Result = "late" if fault.reason == "expired" else "rejected"
-        return Verdict(feedback.event_id, result, f"prediction-{fault.reason}", str(fault))
+        return not_counted(feedback.event_id, result, f"prediction-{fault.reason}", str(fault))
 
 
 def to_events(
-    checked: Sequence[CheckedEvent], served: ServedVersion, *, keep: bool = False
-) -> tuple[Events, dict[int, Verdict]]:
-    """Return those events of one version that can be counted, and by place why others cannot.
+    checked: Mapping[int, CheckedEvent], served: ServedVersion, *, keep: bool = False
+) -> tuple[dict[int, str], Events, dict[int, FeedbackLineResult]]:
+    """Return the ids of those events of one version that can be counted, these events, and why others cannot.
 
-    keep  whether instances are kept as rows
+    checked  by place in the request, as what is returned
+    keep     whether instances are kept as rows
     """
-    instances = [one.feedback.given for one in checked if one.feedback.given is not None]
-    rows, faults = rows_and_faults(instances, served.featurizer, transform)
+    given = [one.feedback.given for one in checked.values() if one.feedback.given is not None]
+    rows, faults = rows_and_faults(given, served.featurizer, transform)
     no_row = SparseRows(np.zeros(2, np.int64), rows.indices[:0], rows.values[:0], rows.n_features)
     next_row, next_fault = count(1), iter(faults)
-    labels, verdicts = _label_ids(checked, served.labels)
-    places, epochs = np.zeros(len(checked), np.int64), np.full(len(checked), NO_EPOCH)
-    predicted = [NO_LABELS] * len(checked)
-    lines: list[bytes | None] = [None] * len(checked)
-    for i, (feedback, token) in enumerate(checked):
-        fault = None
-        if feedback.given is not None:
-            fault = next(next_fault)
-            places[i] = next(next_row) if fault is None else 0
-            if keep:
-                given = feedback.given.model_dump()
-                lines[i] = dump({"event_id": feedback.event_id, **given, "labels": feedback.labels})
-        if i in verdicts:
-            continue
-        if fault is not None:
-            verdicts[i] = refused(feedback.event_id, fault.within("instance"))
+    names = chain.from_iterable(one.feedback.labels for one in checked.values())
+    label_ids = iter(find_all(served.labels, names).tolist())
+    places: list[int] = []
+    true: list[NDArray[np.int32]] = []
+    predicted: list[NDArray[np.int32]] = []
+    epochs: list[int] = []
+    lines: list[bytes | None] = []
+    ids: dict[int, str] = {}
+    verdicts: dict[int, FeedbackLineResult] = {}
+    for place, (feedback, token) in checked.items():
+        own = list(islice(label_ids, len(feedback.labels)))
+        instance = feedback.given
+        fault = None if instance is None else next(next_fault)
+        at = next(next_row) if instance is not None and fault is None else 0
+        if -1 in own:
+            i = own.index(-1)
+            unknown = UnknownLabel(f"expected labels of the model, found {feedback.labels[i][:80]!r}")
+            verdicts[place] = refused(feedback.event_id, unknown.at(f"labels[{i}]"))
+        elif fault is not None:
+            verdicts[place] = refused(feedback.event_id, fault.within("instance"))
         elif token is not None and not _is_of(token, served):
-            expected = "expected a prediction of this version, found labels that it does not have"
-            verdicts[i] = Verdict(feedback.event_id, "rejected", "prediction-forged", expected)
-        elif token is not None:
-            places[i], predicted[i], epochs[i] = 0, token.labels, token.epoch
-    good, n_labels = [i for i in range(len(checked)) if i not in verdicts], served.labels.n_names
+            detail = "expected a prediction of this version, found labels that it does not have"
+            verdicts[place] = not_counted(feedback.event_id, "rejected", "prediction-forged", detail)
+        else:
+            ids[place] = feedback.event_id
+            places.append(at)
+            true.append(np.array(sorted(set(own)), np.int32))
+            predicted.append(NO_LABELS if token is None else token.labels)
+            epochs.append(NO_EPOCH if token is None else token.epoch)
+            line = None
+            if keep and instance is not None:
+                line = dump(
+                    {"event_id": feedback.event_id, **instance.model_dump(), "labels": feedback.labels}
+                )
+            lines.append(line)
     events = Events(
-        event_keys(served.name, [checked[i].feedback.event_id for i in good]),
-        SparseRows.join([no_row, rows]).take(places[good]),
-        label_rows([labels[i] for i in good], n_labels),
-        label_rows([predicted[i] for i in good], n_labels),
-        epochs[good],
-        [lines[i] for i in good],
+        event_keys(served.name, list(ids.values())),
+        SparseRows.join([no_row, rows]).take(np.array(places, np.int64)),
+        label_rows(true, served.labels.n_names),
+        label_rows(predicted, served.labels.n_names),
+        np.array(epochs, np.int64),
+        lines,
     )
-    return events, verdicts
+    return ids, events, verdicts
 
 
-def refused(event_id: str | None, error: BadInput) -> Verdict:
+def refused(event_id: str | None, error: BadInput) -> FeedbackLineResult:
     """Return the verdict on an event that is at fault."""
-    described = describe_error(error)
     place = f"{error.path}: " if error.path else ""
-    return Verdict(event_id, "rejected", described["code"], f"{place}{error}")
+    return not_counted(event_id, "rejected", code_of(error), f"{place}{error}")
 
 
-def verdict_on(event_id: str | None, result: Result) -> Verdict:
+def verdict_on(event_id: str, result: Result) -> FeedbackLineResult:
     """Return the verdict on an event that the writer has dealt with."""
     if result != "late":
-        return Verdict(event_id, result)
+        return {"event_id": event_id, "result": result}
     detail = "expected a prediction at thresholds in force, found one from before they were tuned or restored"
-    return Verdict(event_id, result, "thresholds-replaced", detail)
+    return not_counted(event_id, result, "thresholds-replaced", detail)
 
 
-def verdict_line(verdict: Verdict, line: int | None = None) -> FeedbackLineResult:
-    """Return what an answer says of an event; of one that was not counted also in which line it stands."""
-    said: FeedbackLineResult = {"event_id": verdict.event_id, "result": verdict.result}
-    if verdict.reason is None:
-        return said
-    if verdict.event_id is None:
-        del said["event_id"]
-    said["reason"] = verdict.reason
-    if verdict.detail is not None:
-        said["detail"] = verdict.detail
-    if line is not None:
-        said["line"] = line
-    return said
+def not_counted(event_id: str | None, result: Result, reason: str, detail: str) -> FeedbackLineResult:
+    """Return the verdict on an event that was rejected or came too late; the reason is a code."""
+    verdict = FeedbackLineResult(event_id=event_id, result=result, reason=reason, detail=detail)
+    if event_id is None:
+        del verdict["event_id"]
+    return verdict
 
 
 def _is_of(token: Token, served: ServedVersion) -> bool:
     """Return whether the version has the labels that a prediction says it had."""
     labels = token.labels
     return not len(labels) or bool(0 <= labels[0] <= labels[-1] < served.labels.n_names)
-
-
-def _label_ids(
-    checked: Sequence[CheckedEvent], table: NameTable
-) -> tuple[list[NDArray[np.int32]], dict[int, Verdict]]:
-    """Return the ids of the labels of each event, ascending, and verdicts on those with others."""
-    ids = find_all(table, chain.from_iterable(one.feedback.labels for one in checked)).tolist()
-    found: list[NDArray[np.int32]] = []
-    verdicts: dict[int, Verdict] = {}
-    end = 0
-    for event_id, some in ((one.feedback.event_id, one.feedback.labels) for one in checked):
-        start, end = end, end + len(some)
-        own = sorted(set(ids[start:end]))
-        if own and own[0] < 0:
-            i = ids.index(-1, start) - start
-            fault = UnknownLabel(f"expected labels of the model, found {some[i][:80]!r}")
-            verdicts[len(found)] = refused(event_id, fault.at(f"labels[{i}]"))
-        found.append(np.array(own, np.int32))
-    return found, verdicts

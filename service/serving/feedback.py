@@ -6,21 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from model_store.errors import VersionNotFound
-from service.base.errors import BadInput
 from service.base.settings import Limits
 from service.base.stages import COMMIT, READ, StageTimings
 from service.serving.denied import denying_as
 from service.serving.events import (
     CheckedEvent,
-    Verdict,
     check_event,
+    not_counted,
     read_sparse,
-    refused,
     to_events,
-    verdict_line,
     verdict_on,
 )
 from service.serving.learning import OnlineLearning
@@ -29,7 +26,6 @@ from service.serving.parse import parse_feedback
 from service.serving.schemas.feedback import FeedbackAnswer, FeedbackLineResult
 from service.serving.served import ServedVersion
 from service.thresholds.live.events import ALL_COUNT, Events
-from service.thresholds.live.feedback import FeedbackOutcome
 
 T = TypeVar("T")
 
@@ -72,8 +68,7 @@ class FeedbackDesk:
     ) -> FeedbackAnswer:
         """Count the events of a body; each is durable when the answer says that it was applied.
 
-        timings   where it is noted when its stages end
-        keep      whether rows are kept of them
+        keep  whether rows are kept of them
 
         Raises BadInput for a body that holds no events, Overloaded, DatabaseUnavailable.
         """
@@ -83,14 +78,14 @@ class FeedbackDesk:
             values = await self._off_loop(is_long, parse_feedback, body, self._limits)
             parts = await self._read(values, served, is_long=is_long, keep=keep)
         timings.end(READ)
-        verdicts = await self._finish(self._submit(parts, may_wait=False), served)
+        verdicts = await self._count(parts, served, may_wait=False)
         epoch = served.thresholds.epoch
         timings.end(COMMIT)
         return {
             "model": served.name,
             "version": served.version,
             "threshold_epoch": epoch or None,
-            "results": [verdict_line(verdict) for verdict in verdicts],
+            "results": [*verdicts],
         }
 
     async def count_values(
@@ -98,35 +93,24 @@ class FeedbackDesk:
     ) -> list[FeedbackLineResult]:
         """Count events that are JSON values, or why a line has none, and return what became of each.
 
-        keep      as `count_body`; may_wait: as `FeedbackWriter.submit`
-
         Raises DatabaseUnavailable, and Overloaded where they may not wait.
         """
         parts = await self._read(values, served, is_long=True, keep=keep)
-        verdicts = await self._finish(self._submit(parts, may_wait=may_wait), served)
-        return [verdict_line(verdict) for verdict in verdicts]
+        return await self._count(parts, served, may_wait=may_wait)
 
     async def begin_block(
         self, block: LineBlock, served: ServedVersion, timings: StageTimings, *, keep: bool = False
     ) -> asyncio.Task[Answered]:
-        """Hand the events of a block of lines to the writer; return the task that ends with their answer.
-
-        timings   where it is noted when its stages end
-        keep      as `count_body`
-        """
-        parts = await self._read_lines(block, served, keep=keep)
-        timings.end(READ)
-        submitted = self._submit(parts, may_wait=True)
-        return asyncio.create_task(self._lines(block.first, submitted, served, timings))
-
-    async def _read_lines(self, block: LineBlock, served: ServedVersion, *, keep: bool) -> list[_Part]:
+        """Read the events of a block of lines; return the task that counts them and gives their answer."""
         lines = [line for line in block.lines if line is not None]
+        parts = None
         if len(lines) == len(block.lines) and not keep:
             parts = await self._read_sparse(b"\n".join(lines), served, are_lines=True)
-            if parts is not None:
-                return parts
-        values = [value_of(line, self._limits) for line in block.lines]
-        return await self._read(values, served, is_long=True, keep=keep)
+        if parts is None:
+            values = [value_of(line, self._limits) for line in block.lines]
+            parts = await self._read(values, served, is_long=True, keep=keep)
+        timings.end(READ)
+        return asyncio.create_task(self._lines(block.first, parts, served, timings))
 
     async def _read_sparse(
         self, body: bytes, served: ServedVersion, *, are_lines: bool
@@ -149,113 +133,91 @@ class FeedbackDesk:
         """Read events of any kind, which may be of several versions."""
         is_long = is_long or len(values) > SHORT_EVENTS
         checked = await self._off_loop(is_long, self._check, values, served)
-        groups = await self._by_version(checked, served)
-        return await self._off_loop(is_long, _to_parts, groups, keep)
+        by_version: dict[int, dict[int, CheckedEvent | FeedbackLineResult]] = {}
+        for place, one in enumerate(checked):
+            token = one.token if isinstance(one, CheckedEvent) else None
+            by_version.setdefault(served.version if token is None else token.version, {})[place] = one
+        parts = []
+        for version, places in by_version.items():
+            own = served
+            try:
+                if version != served.version:
+                    own = denying_as(await self._find(served.name, str(version)), served)
+            except VersionNotFound as error:
+                late = partial(not_counted, result="late", reason="version-gone", detail=str(error))
+                gone = {
+                    i: late(one.feedback.event_id)
+                    for i, one in places.items()
+                    if isinstance(one, CheckedEvent)
+                }
+                parts.append(_Part(None, {}, gone))
+                continue
+            parts.append(await self._off_loop(is_long, _to_part, places, own, keep))
+        return parts
 
-    def _submit(self, parts: Sequence[_Part], *, may_wait: bool) -> list[_Part]:
-        """Hand what can be counted to the writer; return the parts with their outcomes. Raises Overloaded."""
-        submitted = []
+    def _check(self, values: Sequence[Any], served: ServedVersion) -> list[CheckedEvent | FeedbackLineResult]:
+        tokens = self._learning.tokens
+        return [check_event(value, served.name, tokens, self._limits) for value in values]
+
+    async def _count(
+        self, parts: Sequence[_Part], served: ServedVersion, *, may_wait: bool
+    ) -> list[FeedbackLineResult]:
+        """Hand the events to the writer; return what became of each, in their order, once that is durable.
+
+        Raises Overloaded.
+        """
+        writing = []
         for part in parts:
-            if part.events is not None and part.served is not None:
-                thresholds = part.served.thresholds
-                denied = part.served.denied
+            if part.served is not None and part.events is not None:
+                denied, submit = part.served.denied, self._learning.writer.submit
                 allowed = ALL_COUNT if denied is None else denied.allowed
-                submit = self._learning.writer.submit
-                writing = submit(thresholds, part.events, may_wait=may_wait, allowed=allowed)
-                part = part._replace(outcome=asyncio.wrap_future(writing))
-            submitted.append(part)
-        return submitted
-
-    async def _finish(self, submitted: Sequence[_Part], served: ServedVersion) -> list[Verdict]:
-        """Wait until the events are durable, and return the verdicts in their order."""
-        outcomes = iter(await _all_of([part.outcome for part in submitted if part.outcome is not None]))
-        verdicts: dict[int, Verdict] = {}
-        for part in submitted:
-            results = [] if part.outcome is None else next(outcomes).results
-            found = {**part.refused}
+                future = submit(part.served.thresholds, part.events, may_wait=may_wait, allowed=allowed)
+                writing.append(asyncio.wrap_future(future))
+        # most often there is one, which needs no future around it
+        outcomes = iter([await writing[0]] if len(writing) == 1 else await asyncio.gather(*writing))
+        verdicts: dict[int, FeedbackLineResult] = {}
+        for part in parts:
+            found = {**part.verdicts}
+            results = [] if part.events is None else next(outcomes)
             for (place, event_id), result in zip(part.ids.items(), results, strict=True):
                 found[place] = verdict_on(event_id, result)
             verdicts |= found
             version = None if part.served is None else part.served.version
-            self._on_verdicts(served.name, version, [verdict.result for verdict in found.values()])
+            self._on_verdicts(served.name, version, [verdict["result"] for verdict in found.values()])
         return [verdicts[place] for place in sorted(verdicts)]
 
     async def _lines(
-        self, first: int, submitted: Sequence[_Part], served: ServedVersion, timings: StageTimings
+        self, first: int, parts: Sequence[_Part], served: ServedVersion, timings: StageTimings
     ) -> Answered:
         """Return the lines that answer a block of a stream, once its events are durable."""
-        verdicts = await self._finish(submitted, served)
+        verdicts = await self._count(parts, served, may_wait=True)
         timings.end(COMMIT)
-        lines = b"".join(dump_line(verdict_line(verdict, first + i)) for i, verdict in enumerate(verdicts))
-        n_bad = sum(verdict.result == "rejected" for verdict in verdicts)
-        return Answered(lines, len(verdicts) - n_bad, n_bad)
-
-    def _check(self, values: Sequence[Any], served: ServedVersion) -> list[CheckedEvent | Verdict]:
-        tokens = self._learning.tokens
-        return [
-            refused(None, value)
-            if isinstance(value, BadInput)
-            else check_event(value, served.name, tokens, self._limits)
-            for value in values
-        ]
-
-    async def _by_version(
-        self, checked: Sequence[CheckedEvent | Verdict], served: ServedVersion
-    ) -> list[_Group]:
-        """Return the events by the version they belong to; None for a version that is gone."""
-        groups: dict[int, dict[int, CheckedEvent | Verdict]] = {}
-        for place, one in enumerate(checked):
-            token = one.token if isinstance(one, CheckedEvent) else None
-            groups.setdefault(served.version if token is None else token.version, {})[place] = one
-        found: list[_Group] = []
-        for version, events in groups.items():
-            if version == served.version:
-                found.append((served, events))
-                continue
-            try:
-                other = await self._find(served.name, str(version))
-                found.append((denying_as(other, served), events))
-            except VersionNotFound as error:
-                late = partial(Verdict, result="late", reason="version-gone", detail=str(error))
-                found.append((None, {place: late(one.event_id) for place, one in events.items()}))
-        return found
-
-
-_Group: TypeAlias = tuple[ServedVersion | None, Mapping[int, CheckedEvent | Verdict]]
-"""The events of one version by their places in the request; None: the version is gone."""
+        for line, verdict in enumerate(verdicts, first):
+            if "reason" in verdict:
+                verdict["line"] = line
+        n_bad = sum(verdict["result"] == "rejected" for verdict in verdicts)
+        return Answered(b"".join(map(dump_line, verdicts)), len(verdicts) - n_bad, n_bad)
 
 
 class _Part(NamedTuple):
-    """The events of one version.
+    """The events of one version; None: it is gone.
 
-    ids      of each that can be counted, by its place in the request, in their order
-    refused  the verdicts on the others, by place
-    events   those that can be counted; None: there is none
-    outcome  what becomes of them, once the writer has them
+    ids       of each that can be counted, by its place in the request, in their order
+    verdicts  on the others, by place
+    events    those that can be counted; None: there is none
     """
 
     served: ServedVersion | None
     ids: Mapping[int, str]
-    refused: Mapping[int, Verdict]
-    events: Events | None
-    outcome: asyncio.Future[FeedbackOutcome] | None = None
+    verdicts: Mapping[int, FeedbackLineResult]
+    events: Events | None = None
 
 
-def _to_parts(groups: Sequence[_Group], keep: bool) -> list[_Part]:
-    """Return what is to be counted of each version's events; `keep` as `to_events`."""
-    parts = []
-    for served, places in groups:
-        refused = {place: one for place, one in places.items() if isinstance(one, Verdict)}
-        checked = {place: one for place, one in places.items() if isinstance(one, CheckedEvent)}
-        events = None
-        if served is not None and checked:
-            events, verdicts = to_events(list(checked.values()), served, keep=keep)
-            refused |= {place: verdicts[i] for i, place in enumerate(checked) if i in verdicts}
-        ids = {place: one.event_id for place, one in checked.items() if place not in refused}
-        parts.append(_Part(served, ids, refused, events if ids else None))
-    return parts
-
-
-async def _all_of(futures: Sequence[asyncio.Future[FeedbackOutcome]]) -> list[FeedbackOutcome]:
-    """Return what the futures return; a single one, which is most often, without a task around it."""
-    return [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
+def _to_part(
+    places: Mapping[int, CheckedEvent | FeedbackLineResult], served: ServedVersion, keep: bool
+) -> _Part:
+    """Return what is to be counted of a version's events, by place; `keep` as `to_events`."""
+    checked = {place: one for place, one in places.items() if isinstance(one, CheckedEvent)}
+    ids, events, verdicts = to_events(checked, served, keep=keep)
+    verdicts |= {place: one for place, one in places.items() if not isinstance(one, CheckedEvent)}
+    return _Part(served, ids, verdicts, events if ids else None)

@@ -48,9 +48,6 @@ class LabelWeights:
 KEPT_BYTES_MAX = 16 << 20
 """Of the masks of a version that are kept, and of the names that they are known by."""
 
-_NAME_BYTES = 64
-"""What a name takes besides its characters."""
-
 _Lists: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
 
 
@@ -77,8 +74,14 @@ class LabelMasks:
                 self._kept.move_to_end(lists)
                 return kept
         mask = self._predictor.label_mask(*lists, self._among)
-        if mask is not None:
-            self._keep(lists, mask)
+        if mask is None:
+            return None
+        with self._lock:
+            if lists not in self._kept:
+                self._kept[lists] = mask
+                self._n_bytes += _bytes_of(lists, mask)
+            while self._n_bytes > KEPT_BYTES_MAX:  # those that were asked for longest ago go
+                self._n_bytes -= _bytes_of(*self._kept.popitem(last=False))
         return mask
 
     def keeps(self, allow: Sequence[str] | None, deny: Sequence[str] | None) -> bool:
@@ -86,20 +89,11 @@ class LabelMasks:
         with self._lock:
             return _lists_of(allow, deny) in self._kept
 
-    def _keep(self, lists: _Lists, mask: NDArray[np.uint8]) -> None:
-        """Keep a mask, and let go of those that were asked for longest ago as far as there is no room."""
-        with self._lock:
-            if lists in self._kept:
-                return
-            self._kept[lists] = mask
-            self._n_bytes += _bytes_of(lists, mask)
-            while self._n_bytes > KEPT_BYTES_MAX:
-                self._n_bytes -= _bytes_of(*self._kept.popitem(last=False))
-
 
 def _lists_of(allow: Sequence[str] | None, deny: Sequence[str] | None) -> _Lists:
     return None if allow is None else tuple(allow), None if deny is None else tuple(deny)
 
 
 def _bytes_of(lists: _Lists, mask: NDArray[np.uint8]) -> int:
-    return mask.nbytes + sum(_NAME_BYTES + len(name) for names in lists for name in names or ())
+    # a name takes some 64 bytes besides its characters
+    return mask.nbytes + sum(64 + len(name) for names in lists for name in names or ())

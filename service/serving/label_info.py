@@ -31,14 +31,7 @@ class LabelFacts(NamedTuple):
 
     def name(self, label: int, language: str) -> str | None:
         """Return a label's name in a language; else the one of no language; None where it has neither."""
-        subject = int(self.subjects[label])
-        if subject < 0:
-            return None
-        return self.info.text(NAME + language, subject) or self.info.text(NAME + UNDETERMINED, subject)
-
-    def any_name(self, label: int, language: str) -> str | None:
-        """Return a label's name in a language, or else in the first one that has one; None: in none."""
-        return self.name(label, language) or next(iter(self.names(label).values()), None)
+        return self.text(label, NAME + language) or self.text(label, NAME + UNDETERMINED)
 
     def names(self, label: int) -> dict[str, str]:
         """Return a label's names by language."""
@@ -70,11 +63,6 @@ class LiveLabelInfo:
         self.current: LabelFacts | None = None
         self._by_uri: tuple[LabelFacts | None, dict[str, int]] = None, {}
 
-    @property
-    def allowed(self) -> NDArray[np.uint8] | None:
-        """Return what `LabelFacts.allowed` is now."""
-        return None if self.current is None else self.current.allowed
-
     def label_of_uri(self, uri: str) -> int | None:
         """Return the label that has a URI. The first call makes a table, 1 us a label."""
         facts = self.current
@@ -87,17 +75,12 @@ class LiveLabelInfo:
         """Serve this label info from now on. About 0.1 microseconds a label."""
         if info is None:
             self.current = None
-        else:
-            found = find_names(info.keys, self.labels.utf8, self.labels.offsets)
-            self.current = LabelFacts(info, found, _allowed(info.deprecated(), found))
-
-
-def _allowed(deprecated: NDArray[np.bool_] | None, subjects: NDArray[np.int32]) -> NDArray[np.uint8] | None:
-    """Return `LabelFacts.allowed` of labels' subjects, of which it is known whether each is deprecated."""
-    if deprecated is None:
-        return None
-    found = ~(deprecated[subjects] & (subjects >= 0))
-    return None if found.all() else found.view(np.uint8)
+            return
+        subjects = find_names(info.keys, self.labels.utf8, self.labels.offsets)
+        deprecated, allowed = info.deprecated(), None
+        if deprecated is not None and (deprecated[subjects] & (subjects >= 0)).any():
+            allowed = (~(deprecated[subjects] & (subjects >= 0))).view(np.uint8)
+        self.current = LabelFacts(info, subjects, allowed)
 
 
 class LabelInfos:
@@ -195,26 +178,16 @@ def check_language(facts: LabelFacts, language: str, error: type[BadInput]) -> N
         )
 
 
-class Languages(NamedTuple):
-    """Languages of names, and the one where a request does not say any."""
-
-    all_of_them: tuple[str, ...]
-    default: str
-
-
-def languages_of(facts: LabelFacts | None) -> Languages:
-    """Return the languages of a version's label info; without any the names are in no known language."""
+def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
+    """Return the languages of a version's names, and the one where a request does not say any."""
     if facts is None:
-        return Languages((), UNDETERMINED)
-    return Languages(facts.info.head.languages, facts.info.head.language or UNDETERMINED)
+        return (), UNDETERMINED
+    return facts.info.head.languages, facts.info.head.language or UNDETERMINED
 
 
 def members_of(asked: LabelInfoOptions, labels: NDArray[np.int32]) -> list[bytes]:
     """Return the members of a NamedLabel for each of some labels: JSON without the braces around it."""
-    known: dict[int, bytes] = {}
-    for label in labels.tolist():
-        if label not in known:
-            known[label] = dump(told_of_label(asked, label))[1:-1]
+    known = {label: dump(told_of_label(asked, label))[1:-1] for label in set(labels.tolist())}
     return [known[label] for label in labels.tolist()]
 
 
@@ -237,16 +210,12 @@ def labels_named(asked: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
     facts, info = asked.facts, asked.facts.info
     found = np.zeros(info.head.n_subjects, np.bool_)
     for language in info.head.languages if asked.all_of_it else (asked.language,):
-        found |= _with_part(info, f"{NAME}{language}", part)
-        if f"{OTHERS}{language}" in info.head.columns:
-            found |= _with_part(info, f"{OTHERS}{language}", part)
+        for column in (f"{NAME}{language}", f"{OTHERS}{language}"):
+            if column in info.head.columns:
+                found |= names_with(info.texts(column), info.utf8, part)
     if UNDETERMINED in info.head.languages and not asked.all_of_it:  # told where the language has none
         offsets = info.texts(f"{NAME}{asked.language}")
-        found |= _with_part(info, f"{NAME}{UNDETERMINED}", part) & (offsets[1:] == offsets[:-1])
+        undetermined = names_with(info.texts(f"{NAME}{UNDETERMINED}"), info.utf8, part)
+        found |= undetermined & (offsets[1:] == offsets[:-1])
     fits: NDArray[np.bool_] = np.append(found, False)[facts.subjects]
     return fits
-
-
-def _with_part(info: LabelInfo, column: str, part: str) -> NDArray[np.bool_]:
-    """Return bool[n]: the subjects whose text in a column has a part."""
-    return names_with(info.texts(column), info.utf8, part)

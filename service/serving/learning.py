@@ -9,8 +9,6 @@ from service.thresholds.live.tokens import Tokens
 from service.thresholds.store.feedback_rows import FeedbackRows
 from service.thresholds.store.state import shared_secret
 
-_KEY_NAME = "token-key"
-_KEY_BYTES = 32
 _DAY_SECONDS = 86_400
 
 
@@ -52,8 +50,7 @@ class OnlineLearning:
             live.catch_up(connection)
 
     def _find_key(self) -> None:
-        """Read the key that the database keeps for all replicas, unless there is one already."""
         if self.tokens is None:
             with self.database.write() as connection:
-                key = shared_secret(connection, _KEY_NAME, _KEY_BYTES)
+                key = shared_secret(connection, "token-key", 32)
             self.tokens = Tokens([key], self.days_max * _DAY_SECONDS)

@@ -84,14 +84,13 @@ class LiveModels(Generic[T]):
         self._seconds_max = seconds_max
         self._refresh = refresh
         self._deny = deny
-        self._state = State(False, EARLY, {}, {}, ServedAliases[Any](deny, {}))
+        self._state = State(EARLY, {}, {}, ServedAliases[Any](deny, {}))
         self.heads: dict[bytes, Any] = {}
         """For whoever looks up `resident` often: another dictionary whenever that may change. Take it first,
         then look up what is noted in it."""
         self._asked: OrderedDict[Key, T] = OrderedDict()
         self._opening: dict[Key, asyncio.Future[T]] = {}
         self._failures: dict[tuple[str, str], Failure] = {}
-        self._swaps = 0
         self._store_error: str | None = None
         self._woken = asyncio.Event()
         self.has_looked = asyncio.Event()
@@ -102,7 +101,7 @@ class LiveModels(Generic[T]):
     @property
     def looked(self) -> bool:
         """Return whether the store has been read, and all that its aliases name has been tried."""
-        return self._state.is_whole
+        return self._state.generation is not EARLY
 
     @property
     def ready(self) -> bool:
@@ -110,8 +109,7 @@ class LiveModels(Generic[T]):
 
         A store that is not there, or cannot be read, is not ready; an empty directory is.
         """
-        state = self._state
-        return state.is_whole and (not state.models or bool(state.resident))
+        return self.looked and (not self._state.models or bool(self._state.resident))
 
     @property
     def models(self) -> Mapping[str, ModelInfo]:
@@ -131,7 +129,7 @@ class LiveModels(Generic[T]):
     def status(self) -> LiveStatus:
         """Return what is served and what is not."""
         aliases, failures = sorted(self.aliases.items()), sorted(self._failures.copy().values())
-        return LiveStatus(aliases, failures, self._swaps, self._store_error)
+        return LiveStatus(aliases, failures, self._state.served.swaps, self._store_error)
 
     def version_of(self, model: str, ref: str) -> int:
         """Return the version that a number or an alias means now.
@@ -140,7 +138,7 @@ class LiveModels(Generic[T]):
         AliasNotFound and, asked for a number, InvalidName.
         """
         state = self._state
-        if not (state.is_whole or model in state.models):
+        if state.generation is EARLY and model not in state.models:
             detail = "the models are being opened"
             if self._store_error is not None:
                 detail = f"expected a store that can be read, found that it cannot: {self._store_error}"
@@ -239,7 +237,9 @@ class LiveModels(Generic[T]):
         """
         try:
             generation = self._store.generation()
-            if self._state.generation != generation or self._has_retry():
+            now = time.monotonic()
+            is_due = any(failure.retry_at <= now for failure in self._failures.copy().values())
+            if is_due or self._state.generation != generation:
                 infos = self._store.models()
                 # of a model that was deleted something stays
                 if self.models and not infos and not generation:
@@ -252,17 +252,15 @@ class LiveModels(Generic[T]):
                 log(logging.ERROR, "store_failed", detail=str(error), error=error)
             self._store_error = told_of(error)
 
-    def _has_retry(self) -> bool:
-        """Return whether something that failed is to be tried again."""
-        now = time.monotonic()
-        return any(failure.retry_at <= now for failure in self._failures.copy().values())
-
     def _next_state(self, generation: object, infos: list[ModelInfo]) -> State:
         """Return the state that the models found lead to, their versions open."""
         known = self.aliases
         aliases: dict[AliasKey, Alias] = {}
         resident: dict[Key, object] = {}
-        self._drop_old_failures(infos)
+        # what the store no longer has is forgotten, and aliases, which are seen again
+        versions = {(info.name, str(version)) for info in infos for version in info.versions}
+        for key in self._failures.copy().keys() - versions:
+            self._failures.pop(key, None)
         for n_models, info in enumerate(infos, 1):
             wanted = {(info.name, name): alias for name, alias in sorted(info.documents.items())}
             for name in info.broken_aliases:
@@ -276,7 +274,6 @@ class LiveModels(Generic[T]):
                 self.heads = {}
         for key, alias in aliases.items():
             aliases[key] = self._with_split(key[0], alias, resident)
-        self._count_swaps(known, aliases)
         for model, detail in self._refresh().items():
             retry_at = time.monotonic() + RETRY_SECONDS
             self._failures[model, LABEL_INFO] = Failure(model, LABEL_INFO, detail, retry_at)
@@ -299,32 +296,27 @@ class LiveModels(Generic[T]):
 
     def _with_split(self, model: str, alias: Alias, resident: dict[Key, object]) -> Alias:
         """Return an alias with those of its canary and shadow that can be opened, resident from now on."""
-        canary, shadow = (
-            beside
-            if beside is not None and self._open_for_alias((model, beside.version), resident) is not None
-            else None
-            for beside in (alias.canary, alias.shadow)
-        )
+        canary, shadow = alias.canary, alias.shadow
+        if canary is not None and self._open_for_alias((model, canary.version), resident) is None:
+            canary = None
+        if shadow is not None and self._open_for_alias((model, shadow.version), resident) is None:
+            shadow = None
         return alias._replace(canary=canary, shadow=shadow)
 
     def _open_for_alias(self, key: Key, resident: dict[Key, object]) -> object | None:
         """Return what serves a version, resident from now on; None when it cannot be, or too many are."""
         found = resident.get(key, self._state.resident.get(key, self._asked.get(key)))
         if found is None and len(resident) < self._models_max:
-            found = self._try_open(key)
+            try:
+                found = self._open(key)
+            except ModelUnavailable:  # which is noted
+                return None
+            except StoreError as error:
+                self._fail(key[0], str(key[1]), told_of(error), error)
+                return None
         if found is not None:
             resident[key] = found
         return found
-
-    def _try_open(self, key: Key) -> T | None:
-        """Return what serves a version, None (and a failure noted) when it cannot be opened."""
-        try:
-            return self._open(key)
-        except ModelUnavailable:
-            return None
-        except StoreError as error:
-            self._fail(key[0], str(key[1]), told_of(error), error)
-            return None
 
     def _open(self, key: Key) -> T:
         """Return what serves a version, verified and warm. Blocking.
@@ -378,17 +370,3 @@ class LiveModels(Generic[T]):
             current = await loop.run_in_executor(self._opener, self._deny, opened, ())
             if key in self._asked:
                 self._asked[key] = current
-
-    def _drop_old_failures(self, infos: list[ModelInfo]) -> None:
-        """Forget the failures of what the store no longer has, and of aliases: those are seen again."""
-        versions = {(info.name, str(version)) for info in infos for version in info.versions}
-        for key in self._failures.copy().keys() - versions:
-            self._failures.pop(key, None)
-
-    def _count_swaps(self, before: Mapping[AliasKey, Alias], now: Mapping[AliasKey, Alias]) -> None:
-        """Count and log the aliases that were moved from one version to another."""
-        for (model, name), alias in now.items():
-            old, new = before.get((model, name), alias).version, alias.version
-            if old != new:
-                self._swaps += 1
-                log(logging.INFO, "model_swapped", model=model, alias=name, old=old, version=new)

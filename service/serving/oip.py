@@ -1,7 +1,7 @@
 """The dialect of the Open Inference Protocol: tensors of texts or rows, tensors of labels and scores."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from service.serving.lines import dump
 from service.serving.parse import parse_json, validated
 from service.serving.rows import ChunkedRows
 from service.serving.schemas.limits import refuse_beyond
-from service.serving.schemas.oip import InferParameters, InferRequest, InferTensor
+from service.serving.schemas.oip import InferParameters, InferRequest, InferTensor, RequestedOutput
 from service.serving.schemas.predict import TUNED
 from service.serving.served import ServedVersion
 from service.serving.tensors import binary_texts, check_kind, divide_binary, numbers_of, texts_of
@@ -35,7 +35,6 @@ HEADER = "inference-header-content-length"
 NOT_TAKEN = ("explain", "statistics", "language", "label_info", "chunk_characters")
 """Options of predict whose answers are no tensors, or that only predict and batches have."""
 
-_HEADS_KEPT = 1024
 _ITEMS_MAX = 1 << 20
 """Elements of a tensor in a long body of JSON; more come as binary data."""
 
@@ -48,25 +47,23 @@ Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 class InferQuery(Query):
     """A request that has been read.
 
-    n_rows    its instances; n_elements: characters or features of all of them
     texts     the instances, or None: they are the compressed sparse rows `csr`
-    place     of the tensor of texts, for what is wrong with them
     outputs   those to answer with; each: whether as binary data
     identity  what the answer repeats
     """
 
     options: InferParameters
     n_rows: int
-    n_elements: int
     texts: list[str] | None
     csr: Arrays | None
-    place: str
     outputs: dict[str, bool]
     identity: str | None
 
     def n_items(self, featurizer: Featurizer) -> int:
         """Return the characters, as often as the featurizer counts them, or the features."""
-        return self.n_elements * (1 if self.texts is None else featurizer.items_a_character)
+        if self.csr is not None:
+            return len(self.csr[1])
+        return featurizer.items_a_character * sum(map(len, self.texts or ()))
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
         """Return the rows of the instances. Raises BadInstance for what the model does not take."""
@@ -77,7 +74,7 @@ class InferQuery(Query):
                 rows = featurizer.transform_csr(*self.csr)
         except BadInput as error:
             within = (error.path or "").replace("instances", "rows", 1)
-            raise error.at(within or self.place) from None
+            raise error.at(within or ("inputs[0]" if self.csr is None else "inputs")) from None
         return ChunkedRows(rows, None, [])
 
     def form(self) -> NDArray[np.int64]:
@@ -165,27 +162,30 @@ def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
         if getattr(options, name):
             fault = "expected an option of infer, found one that only predict has"
             raise UnsupportedOption(fault).at(f"parameters.{name}")
-    tensors = _by_name(request.inputs)
+    for i, tensor in enumerate(request.inputs):
+        check_kind(tensor, f"inputs[{i}]")
+    places = _by_name(request.inputs, "tensors", "inputs")
     binaries = divide_binary(request.inputs, body[n_json:])
     outputs = _outputs(request)
-    if tensors.keys() == _TEXT:
-        n_rows = check_kind(request.inputs[0], "inputs[0]")
-        _check_counts(n_rows, options, limits)
-        texts = texts_of(request.inputs[0], binaries[0], "inputs[0]", limits)
-        n_items = sum(map(len, texts))
-        return InferQuery(options, n_rows, n_items, texts, None, "inputs[0]", outputs, request.id)
-    if tensors.keys() != _CSR:
-        found = ", ".join(tensors)
+    if places.keys() not in (_TEXT, _CSR):
+        found = ", ".join(places)
         raise BadRequest(f"expected text, or indptr, indices and values, found {found}").at("inputs")
-    n_rows = check_kind(request.inputs[tensors["indptr"]], f"inputs[{tensors['indptr']}]") - 1
-    _check_counts(n_rows, options, limits)
+    n_rows = request.inputs[0].shape[0] if "text" in places else request.inputs[places["indptr"]].shape[0] - 1
+    if n_rows < 1:
+        raise BadRequest("expected at least one instance, found none").at("inputs")
+    refuse_beyond(n_rows, "instances", "instances_max", limits, "inputs")
+    n_labels = n_rows * options.top_r
+    refuse_beyond(n_labels, "labels asked for", "answer_labels_max", limits, "parameters.top_r")
+    if "text" in places:
+        texts = texts_of(request.inputs[0], binaries[0], "inputs[0]", limits)
+        return InferQuery(options, n_rows, texts, None, outputs, request.id)
     indptr, indices, values = (
-        numbers_of(request.inputs[i], binaries[i], f"inputs[{i}]")
-        for i in (tensors["indptr"], tensors["indices"], tensors["values"])
+        numbers_of(request.inputs[places[name]], binaries[places[name]], f"inputs[{places[name]}]")
+        for name in ("indptr", "indices", "values")
     )
     csr = indptr, indices.astype(np.int64), values
-    _check_rows(csr, tensors, limits)
-    return InferQuery(options, n_rows, len(indices), None, csr, "inputs", outputs, request.id)
+    _check_rows(csr, places, limits)
+    return InferQuery(options, n_rows, None, csr, outputs, request.id)
 
 
 def _json_length(header: str, n_bytes: int) -> int:
@@ -196,15 +196,13 @@ def _json_length(header: str, n_bytes: int) -> int:
     return int(header)
 
 
-def _by_name(inputs: list[InferTensor]) -> dict[str, int]:
-    """Return the place of each tensor. Raises BadRequest for two of a name, and for an unknown one."""
+def _by_name(named: Sequence[InferTensor | RequestedOutput], what: str, place: str) -> dict[str, int]:
+    """Return the place of each name. Raises BadRequest for one that stands twice."""
     places: dict[str, int] = {}
-    for i, tensor in enumerate(inputs):
-        check_kind(tensor, f"inputs[{i}]")
-        if places.setdefault(tensor.name, i) != i:
-            raise BadRequest(f"expected tensors of different names, found {tensor.name} twice").at(
-                f"inputs[{i}].name"
-            )
+    for i, one in enumerate(named):
+        if places.setdefault(one.name, i) != i:
+            fault = f"expected {what} of different names, found {one.name} twice"
+            raise BadRequest(fault).at(f"{place}[{i}].name")
     return places
 
 
@@ -213,24 +211,9 @@ def _outputs(request: InferRequest) -> dict[str, bool]:
     binary = request.parameters.binary_data_output
     if not request.outputs:
         return dict.fromkeys(OUTPUTS, binary)
-    wanted: dict[str, bool] = {}
-    for i, output in enumerate(request.outputs):
-        if output.name in wanted:
-            raise BadRequest(f"expected outputs of different names, found {output.name} twice").at(
-                f"outputs[{i}].name"
-            )
-        own = output.parameters.binary_data
-        wanted[output.name] = binary if own is None else own
-    return wanted
-
-
-def _check_counts(n_rows: int, options: InferParameters, limits: Limits) -> None:
-    """Raise BadRequest without an instance, and LimitExceeded for too many, or too many labels."""
-    if n_rows < 1:
-        raise BadRequest("expected at least one instance, found none").at("inputs")
-    refuse_beyond(n_rows, "instances", "instances_max", limits, "inputs")
-    n_labels = n_rows * options.top_r
-    refuse_beyond(n_labels, "labels asked for", "answer_labels_max", limits, "parameters.top_r")
+    _by_name(request.outputs, "outputs", "outputs")
+    wanted = {output.name: output.parameters.binary_data for output in request.outputs}
+    return {name: binary if own is None else own for name, own in wanted.items()}
 
 
 def _check_rows(csr: Arrays, places: Mapping[str, int], limits: Limits) -> None:
@@ -249,9 +232,8 @@ def _check_rows(csr: Arrays, places: Mapping[str, int], limits: Limits) -> None:
     refuse_beyond(int(sizes[longest]), "features", "features_max", limits, f"rows[{longest}]")
 
 
-@functools.lru_cache(_HEADS_KEPT)
+@functools.lru_cache(1024)
 def _head(model: str, version: int, epoch: int) -> bytes:
-    """Return what stands before the outputs of an InferAnswer."""
     shown = b',"threshold_epoch":%d' % epoch if epoch else b""
     head = b'{"model_name":"%b","model_version":"%d","parameters":{"version":%d%b},"outputs":['
     return head % (model.encode(), version, version, shown)

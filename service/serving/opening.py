@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from service.features.text_lines import read_sparse_lines, text_rows_of_lines
 from service.inference.fast_steps import fast_requests
 from service.inference.options import ALL_ALLOWED
 from service.inference.predictors import make_predictor
-from service.inference.searcher import Searcher
 from service.serving.answer import fast_forms
 from service.serving.denied import denied_by, with_denied
 from service.serving.dialect import Body
@@ -45,22 +45,6 @@ _TENSORS = (
     b'{"name":"indices","shape":[1],"datatype":"INT32","data":[0]},'
     b'{"name":"values","shape":[1],"datatype":"FP32","data":[1]}]}'
 )
-
-
-def serve_model(
-    model: Model,
-    learning: OnlineLearning | None = None,
-    limits: Limits | None = None,
-    infos: LabelInfos | None = None,
-    stages: StageTimes | None = None,
-) -> ServedVersion:
-    """Return what `open_version` does, every kernel that a request can need compiled or loaded."""
-    served = open_version(model, learning, limits, infos, stages)
-    served.thresholds.warm_up()
-    served.fast.prepare()
-    _warm_up(served, model)
-    served.predictor.warm_up()
-    return served
 
 
 def open_named(
@@ -94,19 +78,27 @@ def open_version(
     limits: Limits | None = None,
     infos: LabelInfos | None = None,
     stages: StageTimes | None = None,
+    *,
+    is_warm: bool = False,
 ) -> ServedVersion:
-    """Return what serves a version: for commands, whose kernels are compiled as they need them.
-
-    Blocking. Raises Corrupt.
+    """Return what serves a version. Blocking. Raises Corrupt.
 
     infos    the infos of labels of the store's models, by which deprecated ones are not answered; None: none
     stages   where it is counted how long the stages of short answers take; None: nobody asks
+    is_warm  whether every kernel that a request can need is compiled or loaded; commands compile as they need
     """
     manifest = model.manifest
     predictor = make_predictor(model)
     featurizer = featurizer_of(model)
-    features = feature_names(manifest.features, model.arrays)
-    thresholds = live_thresholds(model, predictor)
+    thresholds = ServedThresholds(
+        manifest.model,
+        manifest.version,
+        manifest.n_labels,
+        predictor,
+        counts_that_bound(model.arrays),
+        manifest.data.rows,
+        start_for(manifest.link, model.arrays, manifest.data.rows),
+    )
     if learning is not None:
         learning.follower.add(thresholds)
     info = LiveLabelInfo(manifest.model, model.labels)
@@ -119,7 +111,7 @@ def open_version(
         predictor,
         featurizer,
         model.labels,
-        features,
+        feature_names(manifest.features, model.arrays),
         LabelWeights(predictor, model),
         LabelMasks(predictor),
         thresholds,
@@ -128,28 +120,23 @@ def open_version(
         model,
         info if infos is None else infos.follow(info),
     )
-    return with_denied(served, (), limits, stages)
+    served = with_denied(served, (), limits, stages)
+    if is_warm:
+        _warm_up(served)
+    return served
 
 
-def live_thresholds(model: Model, predictor: Searcher) -> ServedThresholds:
-    """Return the thresholds of an opened version, without any so far."""
-    manifest = model.manifest
-    return ServedThresholds(
-        manifest.model,
-        manifest.version,
-        manifest.n_labels,
-        predictor,
-        counts_that_bound(model.arrays),
-        manifest.data.rows,
-        start_for(manifest.link, model.arrays, manifest.data.rows),
-    )
+serve_model = partial(open_version, is_warm=True)
+"""Return what serves a version, warm: for servers."""
 
 
-def _warm_up(served: ServedVersion, model: Model) -> None:
+def _warm_up(served: ServedVersion) -> None:
     """Answer one instance of each kind that the model takes: as it is, with lists of labels, explained.
 
     Lines of a batch are read by kernels of their own, and so are bodies, tensors and events.
     """
+    served.thresholds.warm_up()
+    served.fast.prepare()
     read_sparse_lines([b"{}"], 1)
     text_rows_of_lines([b'{"text":""}'], served.featurizer, 1)
     size_of(b"{}")
@@ -157,7 +144,7 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
     event = b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}'
     read_sparse(event, served, None, Limits(), are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
-    uncounted = fast_requests(model, served.predictor, served.featurizer, fast_forms(Limits()))
+    uncounted = fast_requests(served.opened, served.predictor, served.featurizer, fast_forms(Limits()))
     for dialect, content in ((PREDICT, body), (TENSORS, _TENSORS)):
         uncounted.answer(content, (0, len(content)), dialect.writer, served.ids.sign(0, 1))
         dialect.answer_fully(dialect.read(Body(content), Limits()), served)
@@ -178,3 +165,4 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
         for options in ways:
             with contextlib.suppress(BadInstance):
                 PREDICT.answer_fully(PredictQuery(PredictRequest(instances=[instance], **options)), served)
+    served.predictor.warm_up()

@@ -1,5 +1,6 @@
 """What is shown of a served version: its labels, its thresholds, some at a time, and its figures."""
 
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
@@ -51,10 +52,15 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
         epoch, tuned = (None, None) if live.prepared is None else (live.epoch, live.snapshot())
     counts = served.opened.arrays.get("labels/counts")
     allowed = None if served.denied is None else served.denied.allowed
-    ids = _labels_found(served.labels, query.search, info)
+    ids = np.arange(served.labels.n_names)
+    if query.search:
+        fits = names_with(served.labels.offsets, served.labels.utf8, query.search)
+        if info is not None:
+            fits |= labels_named(info, query.search)
+        ids = np.flatnonzero(fits)
     if query.marks_below and tuned is not None:
         ids = ids[tuned.counters.marks[ids] < query.marks_below]
-    ids = _ordered(ids, query, served.labels, _columns(counts, tuned))
+    ids = _ordered(ids, query, served.labels, counts, tuned)
     shown = ids[query.offset : query.offset + query.limit].tolist()
     end = query.offset + len(shown)
     return {
@@ -64,7 +70,7 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
         "n_labels": served.labels.n_names,
         "n_found": len(ids),
         "n_denied": 0 if allowed is None else int(len(allowed) - np.count_nonzero(allowed)),
-        "languages": list(languages_of(served.info.current).all_of_them),
+        "languages": list(languages_of(served.info.current)[0]),
         "labels": [_summary(served, i, counts, tuned, info) for i in shown],
         "next_offset": end if shown and end < len(ids) else None,
     }
@@ -117,32 +123,20 @@ def _label_of(served: ServedVersion, query: LabelQuery) -> int:
     return label
 
 
-def _labels_found(names: NameTable, search: str, info: LabelInfoOptions | None) -> NDArray[np.int64]:
-    """Return the ids of the labels with a part, or with names that have it, in capitals or not, ascending."""
-    if not search:
-        return np.arange(names.n_names)
-    fits = names_with(names.offsets, names.utf8, search)
-    if info is not None:
-        fits |= labels_named(info, search)
-    return np.flatnonzero(fits)
-
-
-def _columns(counts: NDArray[Any] | None, tuned: Tuned | None) -> dict[str, NDArray[Any]]:
-    """Return what labels can be ordered by, a value a label, besides ids and names."""
-    columns = {} if counts is None else {"training_rows": counts}
-    if tuned is not None:
-        marks, hits = tuned.counters.marks, tuned.counters.hits
-        columns |= {"threshold": tuned.thresholds, "marks": marks, "hits": hits}
-    return columns
-
-
 def _ordered(
-    ids: NDArray[np.int64], query: LabelsQuery, names: NameTable, columns: dict[str, NDArray[Any]]
+    ids: NDArray[np.int64],
+    query: LabelsQuery,
+    names: NameTable,
+    counts: NDArray[Any] | None,
+    tuned: Tuned | None,
 ) -> NDArray[np.int64]:
     """Return ids in the order asked for; by id where there is nothing to order them by."""
     if query.order == "label":
         by_name = sorted(ids.tolist(), key=lambda i: name_of(names, i), reverse=query.descending)
         return np.array(by_name, np.int64)
+    columns = {"training_rows": counts}
+    if tuned is not None:
+        columns |= {"threshold": tuned.thresholds, **tuned.counters._asdict()}
     values = columns.get(query.order)
     if values is None:
         return ids[::-1] if query.order == "id" and query.descending else ids
@@ -216,7 +210,6 @@ def describe_thresholds(served: ServedVersion, database: Database, query: Thresh
 
 
 def _describe_shadow(shadow: Shadow) -> ShadowSummary:
-    """Return what is known of a candidate."""
     macro_f, served_macro_f = shadow.macro_f()
     return {
         "since_epoch": shadow.since,
@@ -240,13 +233,7 @@ def describe_figures(store: Store, model: str, version: int) -> VersionFigures:
     """
     opened = store.open(model, version, verify=False)
     summary = VersionSummary.model_validate(opened.manifest)
-    figures = _figures(read_report(opened.arrays))
+    figures = None
+    with suppress(KeyError, ValidationError):  # of no report, or of one that this release does not know
+        figures = _FIGURES.validate_python(read_report(opened.arrays)["validation"])
     return VersionFigures(**dict(summary), model=opened.manifest.model, validation=figures)
-
-
-def _figures(report: dict[str, Any]) -> ValidationFigures | None:
-    """Return the figures of a report; None where there are none, or none that this release knows."""
-    try:
-        return _FIGURES.validate_python(report["validation"])
-    except (KeyError, ValidationError):
-        return None

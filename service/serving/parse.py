@@ -39,12 +39,6 @@ PREDICT_ONLY = ("explain", "deadline_ms", "statistics")
 LONG_BYTES = 64 << 10
 """Bytes of a body beyond which the event loop does not read it."""
 
-_ITEM_LIMITS = ("features_max", "label_list_max", "instances_max", "events_max")
-"""What says how many items an array or an object may have."""
-
-_STRING_LIMITS = ("text_bytes_max", "name_bytes_max", "event_id_bytes_max")
-"""What says how long a string may be."""
-
 _EACH_MAX, _OTHERS_MAX = 8, 1000
 """An instance or event has fewer arrays and objects, and so has all else of a body, and fields of its own."""
 
@@ -180,15 +174,15 @@ def parse_json(body: bytes, limits: Limits, items_max: int = 0) -> Any:
 
 
 def _check_size(body: bytes, limits: Limits, items_max: int) -> None:
-    size = size_of(body)
+    of_request = limits.instances_max, limits.events_max
     most = JsonSize(
-        containers=_OTHERS_MAX + _EACH_MAX * max(limits.instances_max, limits.events_max),
+        containers=_OTHERS_MAX + _EACH_MAX * max(of_request),
         depth=_DEPTH_MAX,
-        items=max(items_max, DENIED_MAX, *(getattr(limits, name) for name in _ITEM_LIMITS)),
+        items=max(items_max, DENIED_MAX, limits.features_max, limits.label_list_max, *of_request),
         outer_fields=_OTHERS_MAX,
-        string_bytes=max(getattr(limits, name) for name in _STRING_LIMITS),
+        string_bytes=max(limits.text_bytes_max, limits.name_bytes_max, limits.event_id_bytes_max),
     )
-    for found, allowed, what in zip(size, most, _WHAT, strict=True):
+    for found, allowed, what in zip(size_of(body), most, _WHAT, strict=True):
         if found > allowed:
             raise LimitExceeded(f"expected at most {allowed} {what}, found {found}")
 

@@ -34,7 +34,6 @@ from service.thresholds.store.codec import Tuned
 from service.thresholds.store.state import Head
 
 Format = Literal["jsonl", "parquet"]
-FORMATS: tuple[Format, ...] = ("jsonl", "parquet")
 
 PART_BYTES = 1 << 26
 """A file of JSON lines that is not packed is divided into parts of so many bytes and a line, at least."""
@@ -207,19 +206,16 @@ def parts_of(data: Path) -> Iterator[Part]:
             raise BadData(f"{path}: expected a file of JSON lines or a table, found another")
         if len(kinds - set(JSON_LINES)) + any(kind in JSON_LINES for kind in kinds) > 1:
             raise BadData(f"{data}: expected files of one kind, found {', '.join(sorted(kinds))}")
-        size = n_bytes or _size_of(path)
+        size = n_bytes
+        if not size:
+            next(DataFile(path).blocks(), None)  # which says why it cannot be read
+            size = n_bytes_of(path)
         is_divided = is_lines and plain_name(path) == path.name and size > 2 * PART_BYTES
         for piece in _pieces(path, size) if is_divided else [(1, 0, 0)]:
             if number == PARTS_MAX:
                 raise BadData(f"{data}: expected at most {PARTS_MAX} parts, found more")
             yield Part(number, str(path), size, *piece)
             number += 1
-
-
-def _size_of(path: Path) -> int:
-    """Return the bytes of a file. Raises BadData where it cannot be read."""
-    next(DataFile(path).blocks(), None)
-    return n_bytes_of(path)
 
 
 def _pieces(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
@@ -251,8 +247,7 @@ def _begin(out: Path, settings: dict[str, Any], parts: Iterable[Part]) -> set[st
             file.write(json.dumps(plan).encode())
         return set()
     try:
-        with (out / PLAN).open("rb") as opened_plan:
-            before = json.loads(opened_plan.read())
+        before = json.loads((out / PLAN).read_bytes())
         unlike = [name for name, value in plan.items() if before.get(name) != value]
     except (ValueError, AttributeError, OSError):
         raise BadParameter(f"{out / PLAN}: expected a plan of xylem predict, found another file") from None

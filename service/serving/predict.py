@@ -64,10 +64,6 @@ class PredictDialect(SearchDialect):
 
     writer = AS_PREDICTIONS
 
-    def span(self, body: Body) -> tuple[int, int] | None:
-        """Return None: with a query string it is not for the kernel."""
-        return None
-
     def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
         """Return a PredictAnswer."""
         head = answer_head(served.name, served.version, epoch)

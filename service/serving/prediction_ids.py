@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.inference.fast_answers import Present, Signed
-from service.inference.predictor import PredictOptions
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.tokens import Tokens, model_hash
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from service.serving.learning import OnlineLearning
 
 _SEAL_SECONDS = 1.0
-_NONE = np.empty(0, np.float32)
 
 
 class PredictionIds:
@@ -43,10 +41,6 @@ class PredictionIds:
         present = Present(live.thresholds, None, seal, unlearned)
         self._kept: tuple[Present, Tokens, float] = present, unknown, 0.0
         """What answers are given under, whose seal it is, and until when it is used, by time.monotonic."""
-
-    def thresholds_for(self, options: PredictOptions) -> NDArray[np.float32]:
-        """Return the thresholds, float32[K], that a predicted label's score must reach; [0]: it need not."""
-        return _NONE if isinstance(options.threshold, np.ndarray) else self._live.thresholds
 
     def sign(self, epoch: int, n: int) -> Signed:
         """Return what n predictions are signed with; the tuned thresholds are None if they may be old.

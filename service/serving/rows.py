@@ -32,22 +32,11 @@ def to_rows(instances: Sequence[AnyInstance], featurizer: Featurizer) -> SparseR
         return transform(instances, featurizer)
     except BadInput:
         for i, instance in enumerate(instances):
-            fault = fault_of(instance, featurizer)
-            if fault is not None:
-                try:
-                    raise fault.within(f"instances[{i}]") from None
-                finally:
-                    del fault  # it holds this frame, and with it the model
+            try:
+                transform([instance], featurizer)
+            except BadInput as error:
+                raise error.without("instances[0]").within(f"instances[{i}]") from None
         raise
-
-
-def fault_of(instance: AnyInstance, featurizer: Featurizer) -> BadInput | None:
-    """Return why an instance cannot be turned into a row, its path within the instance; None: it can."""
-    try:
-        transform([instance], featurizer)
-    except BadInput as error:
-        return error.kept().without("instances[0]")
-    return None
 
 
 def rows_and_faults(
@@ -59,7 +48,12 @@ def rows_and_faults(
     try:
         return make(instances, featurizer), [None] * len(instances)
     except BadInput:
-        faults = [fault_of(instance, featurizer) for instance in instances]
+        faults: list[BadInput | None] = [None] * len(instances)
+        for i, instance in enumerate(instances):
+            try:
+                transform([instance], featurizer)
+            except BadInput as error:
+                faults[i] = error.kept().without("instances[0]")
         good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
         return make(good, featurizer), faults
 
@@ -88,10 +82,7 @@ def unknown_rows(instances: Sequence[AnyInstance], rows: SparseRows) -> list[int
     """Return the rows of texts and named features of which the model knows nothing."""
     if len(instances) == 1 and len(rows.indices):  # as in most requests
         return []
-    is_empty = rows.indptr[1:] == rows.indptr[:-1]
-    if not np.count_nonzero(is_empty):  # as in nearly all blocks
-        return []
-    empty = np.flatnonzero(is_empty).tolist()
+    empty = np.flatnonzero(rows.indptr[1:] == rows.indptr[:-1]).tolist()
     return [row for row in empty if not isinstance(instances[row], SparseInstance)]
 
 
@@ -123,24 +114,19 @@ def to_options(options: Options, served: ServedVersion, stop: U8 | None = None) 
 
     Raises UnknownLabel, UnsupportedOption, and NotTuned for thresholds that nobody tuned.
     """
-    threshold = options.threshold
+    threshold, mask = options.threshold, None if served.denied is None else served.denied.mask
+    if options.allow_labels is not None or options.deny_labels is not None:  # those denied are denied anyway
+        mask = served.masks.mask_of(options.allow_labels, options.deny_labels)
     return PredictOptions(
         top_r=options.top_r,
         beam_width=options.beam_width,
         exact=options.exact,
         threshold=present_thresholds(served) if isinstance(threshold, str) else threshold,
-        mask=_mask_of(served, options.allow_labels, options.deny_labels),
+        mask=mask,
         weights=None if options.label_weights is None else served.weights.prepare(options.label_weights),
         costs=options.statistics,
         stop=stop,
     )
-
-
-def _mask_of(served: ServedVersion, allow: Sequence[str] | None, deny: Sequence[str] | None) -> U8 | None:
-    """Return the mask for what a request allows and denies; what the alias denies is denied in any case."""
-    if allow is None and deny is None:
-        return None if served.denied is None else served.denied.mask
-    return served.masks.mask_of(allow, deny)
 
 
 def present_thresholds(served: ServedVersion) -> NodeThresholds:

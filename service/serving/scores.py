@@ -18,7 +18,7 @@ from service.features.context import ContextFeaturizer
 from service.serving.denied import check_not_denied
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.lines import Answered, LineBlock, dump, dump_line, value_of
-from service.serving.parse import parse_body
+from service.serving.parse import parse_body, parse_json
 from service.serving.problems import describe_error
 from service.serving.rows import n_items_of, to_rows
 from service.serving.schemas.faults import faults_of
@@ -70,33 +70,22 @@ def score_instances(
     instances: Sequence[AnyScored], served: ServedVersion, limits: Limits
 ) -> list[InstanceScores]:
     """Return the scores of each instance's labels, or of its words. Raises as `ScoreDialect.answer_read`."""
-    found: list[InstanceScores | None] = [None] * len(instances)
-    named = []
+    found: dict[int, InstanceScores] = {}
+    named: dict[int, list[int]] = {}
     for i, instance in enumerate(instances):
         if isinstance(instance, ScoredText) and instance.sequence:
             found[i] = _score_sequence(instance.text, i, served, limits)
         else:
-            named.append(i)
-    for i, scores in zip(named, _score_named(instances, named, served), strict=True):
-        found[i] = scores
-    return [scores for scores in found if scores is not None]
-
-
-def _score_named(
-    instances: Sequence[AnyScored], places: Sequence[int], served: ServedVersion
-) -> list[InstanceScores]:
-    """Return the scores of the labels of the instances at some places."""
-    ids = [_ids(instances[i], i, served) for i in places]
-    rows = to_rows([instances[i] for i in places], served.featurizer)
-    label_ptr = offsets(map(len, ids))
-    flat = np.array(list(itertools.chain.from_iterable(ids)), np.int32)
-    found = served.predictor.score_labels(rows, label_ptr, flat)
-    return [
-        InstanceScores(
-            labels=_labels(instances[i].labels, of_row, found.scores[low:high], found.logs[low:high])
-        )
-        for i, of_row, (low, high) in zip(places, ids, itertools.pairwise(label_ptr.tolist()), strict=True)
-    ]
+            named[i] = _ids(instance, i, served)
+    rows = to_rows([instances[i] for i in named], served.featurizer)
+    label_ptr = offsets(map(len, named.values()))
+    flat = np.array(list(itertools.chain.from_iterable(named.values())), np.int32)
+    scored = served.predictor.score_labels(rows, label_ptr, flat)
+    spans = itertools.pairwise(label_ptr.tolist())
+    for (i, ids), (low, high) in zip(named.items(), spans, strict=True):
+        labels = _labels(instances[i].labels, ids, scored.scores[low:high], scored.logs[low:high])
+        found[i] = InstanceScores(labels=labels)
+    return [found[i] for i in range(len(instances))]
 
 
 def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) -> InstanceScores:
@@ -124,8 +113,7 @@ def is_short(query: ScoreRequest) -> bool:
     """Return whether a thread would only delay the answer."""
     n_items = len(query.instances)
     for each in query.instances:
-        n_items += len(each.labels)
-        n_items += n_items_of(each, 1) // 32
+        n_items += len(each.labels) + n_items_of(each, 1) // 32
         if isinstance(each, ScoredText) and each.sequence:
             n_items += len(each.text)
     return n_items <= SHORT_LABELS
@@ -133,12 +121,17 @@ def is_short(query: ScoreRequest) -> bool:
 
 def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answered:
     """Return an answer line for each line of a block: the scores of its labels, or what is wrong with it."""
-    parsed = [_parse(line, limits) for line in block.lines]
-    good = [line for line in parsed if not isinstance(line, BadInput)]
+    parsed = [value_of(line, limits, _parse) for line in block.lines]
+    good: list[AnyScored] = [line for line in parsed if not isinstance(line, BadInput)]
     try:
-        scores: Sequence[InstanceScores | BadInput] = score_instances(good, served, limits)
+        scores: list[InstanceScores | BadInput] = [*score_instances(good, served, limits)]
     except BadInput:
-        scores = [_alone(instance, served, limits) for instance in good]
+        scores = []
+        for instance in good:
+            try:
+                scores += score_instances([instance], served, limits)
+            except BadInput as error:
+                scores.append(error.kept().without("instances[0]"))
     of_line = iter(scores)
     answers, n_bad = [], 0
     for number, line in zip(count(block.first), parsed, strict=False):
@@ -151,21 +144,11 @@ def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answ
     return Answered(b"".join(answers), len(parsed) - n_bad, n_bad)
 
 
-def _alone(instance: AnyScored, served: ServedVersion, limits: Limits) -> InstanceScores | BadInput:
+def _parse(line: bytes, limits: Limits) -> AnyScored:
     try:
-        return score_instances([instance], served, limits)[0]
-    except BadInput as error:
-        return error.kept().without("instances[0]")
-
-
-def _parse(line: bytes | None, limits: Limits) -> AnyScored | BadInput:
-    value = value_of(line, limits)
-    if isinstance(value, BadInput):
-        return value
-    try:
-        return _LINE.validate_python(value, context=limits)
+        return _LINE.validate_python(parse_json(line, limits), context=limits)
     except ValidationError as error:
-        return faults_of(error, [ScoredText])
+        raise faults_of(error, [ScoredText]) from None
 
 
 def _ids(instance: AnyScored, i: int, served: ServedVersion) -> list[int]:

@@ -28,9 +28,6 @@ from service.serving.served import ServedVersion
 TOPS = (1, 5)
 """How many of the first labels are compared."""
 
-Labels = list[list[str]]
-"""The names of the first labels of each row, max(TOPS) at most."""
-
 
 class ShadowCopy(NamedTuple):
     """A request in a dialect, its answer, the version that gave it, and the shadow."""
@@ -50,17 +47,6 @@ class ShadowCopy(NamedTuple):
         """Return the shadow's answer; once `stop` is set, what is sure. Raises as an answer does."""
         query = self.dialect.read(self.body, limits)
         return self.dialect.answer_fully(query.compared(), self.shadow, stop)
-
-    def first_labels(self, again: Reply) -> tuple[Labels, Labels]:
-        """Return the labels that were answered, and those of the shadow's answer.
-
-        None where the request asked for tensors that name no labels.
-        """
-        returned = self._first_of(self.answer, self.answered)
-        return returned, self._first_of(again, self.shadow) if returned else []
-
-    def _first_of(self, reply: Reply, served: ServedVersion) -> Labels:
-        return self.dialect.first_labels(b"".join(reply.parts), reply.n_json, max(TOPS), served)
 
 
 def compare(
@@ -138,23 +124,15 @@ class Shadows:
         if time.monotonic() > self._late_at:
             self._stop.fill(1)
         with self._lock:
-            has_room = self._n_bytes + copy.n_bytes <= BYTES_MAX
+            has_room = self._n_bytes + copy.n_bytes <= BYTES_MAX and not self._waiting.full()
             self._n_bytes += copy.n_bytes if has_room else 0
-        if has_room:
-            try:
-                self._waiting.put_nowait(copy)
-            except queue.Full:
-                self._let_go(copy)
-                has_room = False
         if not has_room:
             self._record(_outcome(copy, "dropped"))
-        elif self._thread is None:
+            return
+        self._waiting.put_nowait(copy)  # there is room: only the event loop puts
+        if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="xylem-shadow", daemon=True)
             self._thread.start()
-
-    def _let_go(self, copy: ShadowCopy) -> None:
-        with self._lock:
-            self._n_bytes -= copy.n_bytes
 
     def _work(self) -> None:
         """Answer what waits, and rest after each so that the share of time is kept."""
@@ -167,7 +145,8 @@ class Shadows:
             self._late_at = began + SECONDS_MAX
             self._record(self._answer(copy))
             self._late_at = float("inf")
-            self._let_go(copy)
+            with self._lock:
+                self._n_bytes -= copy.n_bytes
             self._closing.wait(rest * (time.monotonic() - began))
 
     def _answer(self, copy: ShadowCopy) -> ShadowOutcome:
@@ -179,7 +158,11 @@ class Shadows:
             seconds = time.perf_counter() - began
             if self._stop[0]:
                 return _outcome(copy, "slow", seconds)
-            compared, agreed = compare(*copy.first_labels(again))
+            firsts: list[list[list[str]]] = []
+            for reply, served in ((copy.answer, copy.answered), (again, copy.shadow)):
+                json = b"".join(reply.parts)
+                firsts.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
+            compared, agreed = compare(*firsts) if firsts[0] else ((0, 0), (0, 0))  # of tensors
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
         except (XylemError, StoreError):  # it takes other instances, has no thresholds, knows a label not
             pass

@@ -43,27 +43,20 @@ class ChosenVersion(NamedTuple, Generic[T]):
     shadow: T | None = None
 
 
-class LiveSplit(NamedTuple, Generic[T]):
+class LiveSplit(Generic[T]):
     """What answers requests to an alias besides the version that it names: a canary, a shadow, or both."""
 
-    canary: T | None
-    shadow: T | None
-    canary_of: Chooser
-    shadow_of: Chooser
+    def __init__(self, model: str, alias: Alias, canary: T | None, shadow: T | None) -> None:
+        """Take what serves the canary and the shadow of an alias, each None where there is none."""
+        self.canary, self.shadow = canary, shadow
+        self._canary_of = Chooser("canary", model, *(alias.canary or Beside(0, 0)))
+        self._shadow_of = Chooser("shadow", model, *(alias.shadow or Beside(0, 0)))
 
     def choose(self, stable: T, key: bytes) -> ChosenVersion[T]:
         """Return what answers the requests of a key; `stable` is what the alias names."""
-        is_canary = self.canary is not None and self.canary_of.takes(key)
-        hears = self.shadow is not None and self.shadow_of.takes(key)
-        return ChosenVersion(
-            self.canary if is_canary and self.canary else stable, self.shadow if hears else None
-        )
-
-
-def live_split(model: str, alias: Alias, canary: T | None, shadow: T | None) -> LiveSplit[T]:
-    """Return what serves the canary and the shadow of an alias, each None where there is none."""
-    canary_of = Chooser("canary", model, *(alias.canary or Beside(0, 0)))
-    return LiveSplit(canary, shadow, canary_of, Chooser("shadow", model, *(alias.shadow or Beside(0, 0))))
+        served = self.canary if self.canary is not None and self._canary_of.takes(key) else stable
+        hears = self.shadow is not None and self._shadow_of.takes(key)
+        return ChosenVersion(served, self.shadow if hears else None)
 
 
 AliasKey = tuple[str, str]
@@ -80,35 +73,48 @@ class ServedAliases(Generic[T]):
     """The aliases as they are served from one look at the store to the next.
 
     aliases  each as it is served: its version, canary and shadow are open, or asked for later
+    swaps    how often one was moved from a version to another so far
     """
 
-    def __init__(self, deny: Deny[T], aliases: Mapping[AliasKey, Alias]) -> None:
+    def __init__(self, deny: Deny[T], aliases: Mapping[AliasKey, Alias], swaps: int = 0) -> None:
         self.aliases = aliases
+        self.swaps = swaps
         self.splits: dict[AliasKey, LiveSplit[T]] = {}
         self.deny = deny
         self._views: dict[AliasKey, tuple[tuple[T, T], ...]] = {}
 
-    def followed_by(self, aliases: Mapping[AliasKey, Alias]) -> ServedAliases[T]:
-        """Return the aliases of the next look, whose views of the same labels are kept."""
-        found = ServedAliases(self.deny, aliases)
-        for key, alias in aliases.items():
-            was = self.aliases.get(key)
+    def followed_by(
+        self, aliases: Mapping[AliasKey, Alias], resident: Mapping[tuple[str, int], T]
+    ) -> ServedAliases[T]:
+        """Return the aliases of the next look, with views of what is open; those of the same labels stay."""
+        found = ServedAliases(self.deny, aliases, self.swaps)
+        for (model, name), alias in aliases.items():
+            was = self.aliases.get((model, name))
             if was is not None and was.denied == alias.denied:
-                found._views[key] = self._views.get(key, ())
-        _log_changes(self.aliases, aliases)
-        return found
-
-    def open(self, opened: Callable[[str, int], T | None]) -> None:
-        """Make the views of what is open, and what serves canaries and shadows; `opened` returns that."""
-        for (model, name), alias in self.aliases.items():
-            if (served := opened(model, alias.version)) is not None:
-                self.view(model, name, served)
+                found._views[model, name] = self._views.get((model, name), ())
+            views = []
+            for beside in (alias, alias.canary, alias.shadow):
+                served = None if beside is None else resident.get((model, beside.version))
+                views.append(None if served is None else found.view(model, name, served))
             if alias.others:
-                views = []
-                for beside in (alias.canary, alias.shadow):
-                    served = None if beside is None else opened(model, beside.version)
-                    views.append(None if served is None else self.view(model, name, served))
-                self.splits[model, name] = live_split(model, alias, *views)
+                found.splits[model, name] = LiveSplit(model, alias, *views[1:])
+        for model, name in sorted(self.aliases.keys() | aliases.keys()):
+            old, new = (each.get((model, name), Alias(0)) for each in (self.aliases, aliases))
+            if old.version != new.version and old.version and new.version:
+                found.swaps += 1
+                log(
+                    logging.INFO,
+                    "model_swapped",
+                    model=model,
+                    alias=name,
+                    old=old.version,
+                    version=new.version,
+                )
+            if old.split() != new.split():
+                log(logging.INFO, "model_split", model=model, alias=name, **new.split())
+            if old.denied != new.denied:
+                log(logging.INFO, "alias_denied", model=model, alias=name, labels=len(new.denied))
+        return found
 
     def known(self, model: str, name: str, served: T) -> T | None:
         """Return what serves an alias by a version: that itself if it denies nothing; None: not made yet."""
@@ -135,10 +141,9 @@ EARLY = object()
 class State(NamedTuple):
     """What one look at the store found; never changed, only replaced.
 
-    is_whole   whether all that was found has been tried; not yet: the first look goes on
+    generation  EARLY as long as the first look goes on
     """
 
-    is_whole: bool
     generation: object
     models: Mapping[str, ModelInfo]
     resident: Mapping[tuple[str, int], object]
@@ -153,22 +158,10 @@ def state_of(
     before: State,
 ) -> State:
     """Return the state of these models and aliases, the views of denied labels made."""
-    served = before.served.followed_by(aliases)
     # some labels may be deprecated by now
-    resident = {key: served.deny(opened, ()) for key, opened in resident.items()}
-    served.open(lambda model, version: resident.get((model, version)))
-    models = {info.name: info for info in infos}
-    return State(generation is not EARLY, generation, models, {**resident}, served)
-
-
-def _log_changes(before: Mapping[AliasKey, Alias], now: Mapping[AliasKey, Alias]) -> None:
-    """Log the aliases whose canary, shadow or denied labels came, changed or went."""
-    for model, name in sorted(before.keys() | now.keys()):
-        old, new = before.get((model, name), Alias(0)), now.get((model, name), Alias(0))
-        if old.split() != new.split():
-            log(logging.INFO, "model_split", model=model, alias=name, **new.split())
-        if old.denied != new.denied:
-            log(logging.INFO, "alias_denied", model=model, alias=name, labels=len(new.denied))
+    resident = {key: before.served.deny(opened, ()) for key, opened in resident.items()}
+    served = before.served.followed_by(aliases, resident)
+    return State(generation, {info.name: info for info in infos}, resident, served)
 
 
 class Failure(NamedTuple):

@@ -16,19 +16,13 @@ from service.base.settings import Limits
 from service.serving.schemas.limits import refuse_beyond, utf8_length
 from service.serving.schemas.oip import INPUTS, InferTensor
 
-_DTYPES: dict[str, np.dtype[Any]] = {
-    "INT64": np.dtype("<i8"),
-    "INT32": np.dtype("<i4"),
-    "FP32": np.dtype("<f4"),
-}
+_DTYPES = {name: np.dtype(kind) for name, kind in (("INT64", "<i8"), ("INT32", "<i4"), ("FP32", "<f4"))}
 _ELEMENTS: dict[str, tuple[frozenset[type], str]] = {
     "BYTES": (frozenset({str}), "a string"),
     "INT64": (frozenset({int}), "an integer"),
     "INT32": (frozenset({int}), "an integer"),
     "FP32": (frozenset({int, float}), "a number"),
 }
-_LENGTH = 4
-"""Bytes before each element of BYTES, which say its length."""
 
 
 def divide_binary(tensors: Sequence[InferTensor], binary: bytes) -> list[bytes | None]:
@@ -57,11 +51,8 @@ def divide_binary(tensors: Sequence[InferTensor], binary: bytes) -> list[bytes |
     return parts
 
 
-def check_kind(tensor: InferTensor, place: str) -> int:
-    """Return how many elements a tensor says to have.
-
-    Raises BadRequest unless it is one of INPUTS, of its type and of a shape that it may have.
-    """
+def check_kind(tensor: InferTensor, place: str) -> None:
+    """Raise BadRequest unless a tensor is one of INPUTS, of its type and of a shape that it may have."""
     datatype = INPUTS.get(tensor.name)
     if datatype is None:
         raise BadRequest(f"expected one of {', '.join(INPUTS)}, found {what_is(tensor.name)}").at(
@@ -73,19 +64,17 @@ def check_kind(tensor: InferTensor, place: str) -> int:
     if len(shape) == 2 and (tensor.name != "text" or shape[1] != 1):
         expected = "[n] or [n, 1]" if tensor.name == "text" else "[n]"
         raise BadRequest(f"expected a shape {expected}, found {shape}").at(f"{place}.shape")
-    return shape[0]
 
 
 def numbers_of(tensor: InferTensor, binary: bytes | None, place: str) -> NDArray[Any]:
     """Return the elements of a tensor of numbers. Raises BadRequest where they are not what it says."""
-    dtype = _DTYPES[tensor.datatype]
-    n = check_kind(tensor, place)
+    dtype, n = _DTYPES[tensor.datatype], tensor.shape[0]
     if binary is not None:
         if len(binary) != n * dtype.itemsize:
             expected = f"expected {n * dtype.itemsize} bytes, {dtype.itemsize} for each of {n} elements"
             raise BadRequest(f"{expected}, found {len(binary)}").at(f"{place}.parameters.binary_data_size")
         return np.frombuffer(binary, dtype)
-    data = _elements(tensor, n, place)
+    data = _elements(tensor, place)
     try:
         if dtype.kind != "f":
             return np.array(data, dtype)
@@ -101,14 +90,13 @@ def texts_of(tensor: InferTensor, binary: bytes | None, place: str, limits: Limi
 
     Raises BadRequest where they are not what it says, and LimitExceeded for one that is too long.
     """
-    n = check_kind(tensor, place)
-    texts = _elements(tensor, n, place) if binary is None else binary_texts(binary, n, place)
+    texts = _elements(tensor, place) if binary is None else binary_texts(binary, tensor.shape[0], place)
     for i, text in enumerate(texts):
         refuse_beyond(utf8_length(text), "bytes of text", "text_bytes_max", limits, f"{place}.data[{i}]")
     return texts
 
 
-def _elements(tensor: InferTensor, n: int, place: str) -> list[Any]:
+def _elements(tensor: InferTensor, place: str) -> list[Any]:
     """Return the data of a tensor that are in the JSON, flat, all of its type and as many as it says."""
     data = tensor.data or []
     if len(tensor.shape) == 2 and set(map(type, data)) == {list}:
@@ -121,8 +109,9 @@ def _elements(tensor: InferTensor, n: int, place: str) -> list[Any]:
     if not types.issuperset(map(type, data)):
         i = next(i for i, value in enumerate(data) if type(value) not in types)
         raise BadRequest(f"expected {expected}, found {what_is(data[i])}").at(f"{place}.data[{i}]")
-    if len(data) != n:
-        raise BadRequest(f"expected {n} elements, as the shape says, found {len(data)}").at(f"{place}.data")
+    if len(data) != tensor.shape[0]:
+        expected = f"expected {tensor.shape[0]} elements, as the shape says"
+        raise BadRequest(f"{expected}, found {len(data)}").at(f"{place}.data")
     return data
 
 
@@ -131,7 +120,7 @@ def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
     texts: list[str] = []
     start, place = 0, f"{place}.data"
     while start < len(binary) and len(texts) < n:
-        begin = start + _LENGTH
+        begin = start + 4  # after its length
         start = begin + int.from_bytes(binary[start:begin], "little")
         if start > len(binary) or begin > len(binary):
             fault = f"expected {start - begin} bytes of element {len(texts)}, found {len(binary) - begin}"

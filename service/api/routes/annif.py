@@ -144,19 +144,19 @@ def _reference(request: Request) -> _Reference:
 def _project(store: Store, reference: _Reference, version: int, served: ServedVersion | None) -> Project:
     """Return what Annif says of a project. Reads the disk. Raises what the store does."""
     manifest = kept_manifest(store, reference.model, version)
-    languages = languages_of(None if served is None else served.info.current)
+    languages, default = languages_of(None if served is None else served.info.current)
     return {
         "project_id": reference.project_id,
         "name": reference.project_id,
-        "language": languages.default,
+        "language": default,
         "backend": {"backend_id": manifest.trainer.name},
         "vocab": {
             "vocab_id": reference.model,
-            "languages": sorted(languages.all_of_them),
+            "languages": sorted(languages),
             "size": manifest.n_labels,
             "loaded": True,
         },
-        "vocab_language": languages.default,
+        "vocab_language": default,
         "is_trained": True,
         "modification_time": manifest.created_at,
     }

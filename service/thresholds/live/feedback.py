@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
-from itertools import compress
+from itertools import compress, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -19,22 +19,11 @@ from service.db.engine import Database
 from service.thresholds.live.events import ALL_COUNT, Events, Result, join
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import keep_shadow
+from service.thresholds.store import state
 from service.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
 from service.thresholds.store.feedback_rows import add_rows
 from service.thresholds.store.known_events import add_events, forget_events
-from service.thresholds.store.state import (
-    FEEDBACK,
-    HALVED,
-    KEPT,
-    SCORED,
-    STARTED,
-    Head,
-    append,
-    checkpoints,
-    keep_state,
-    lock_head,
-    replace_state,
-)
+from service.thresholds.store.state import Head
 
 EVENTS_LOGGED_MAX = DELTA_MAX // 2
 """Events of one entry of the log, at most: each adds up to 2 to a label's marks."""
@@ -71,20 +60,18 @@ class FeedbackTransaction:
         """
         while len(chosen):
             until_full = EVENTS_LOGGED_MAX - self._n_events
-            until_halved = self._until_halved()
+            until_halved = math.inf
+            if self._halve_events:
+                until_halved = self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
             n_next = min(until_full, until_halved, len(chosen))
             self._count(events, chosen[:n_next], allowed)
             if n_next in (until_full, until_halved):
                 self.log()
             if n_next == until_halved:
-                self._halve()
+                self.head = state.append(self._connection, self.head, state.HALVED)
+                for moving in self._all:
+                    moving.halve()
             chosen = chosen[n_next:]
-
-    def _until_halved(self) -> float:
-        """Return after how many further events the counters are to be halved."""
-        if not self._halve_events:
-            return math.inf
-        return self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
 
     def _count(self, events: Events, chosen: I64, allowed: U8) -> None:
         """Count the events chosen, for the thresholds that are served and for the candidate."""
@@ -101,17 +88,15 @@ class FeedbackTransaction:
         if not self._n_events:
             return
         deltas = self._served.deltas(self._begin)
-        kind, payload = FEEDBACK, b""
+        kind, payload = state.FEEDBACK, encode_deltas(deltas)
         if self._shadow is not None and self._n_scored:
             candidate = self._shadow.candidate.deltas(self._candidate_begin)
             scored = Scored(
                 self._n_scored, deltas, candidate, self._served.deltas_of(np.concatenate(self._scored))
             )
             self._logged.append(scored)
-            kind, payload = SCORED, encode_scored(scored)
-        self.head = append(
-            self._connection, self.head, kind, payload or encode_deltas(deltas), self._n_events
-        )
+            kind, payload = state.SCORED, encode_scored(scored)
+        self.head = state.append(self._connection, self.head, kind, payload, self._n_events)
         self._begin, self._n_events = self._served.journal_end, 0
         if self._shadow is not None:
             self._candidate_begin = self._shadow.candidate.journal_end
@@ -130,11 +115,6 @@ class FeedbackTransaction:
         for moving in self._all:
             moving.undo()
 
-    def _halve(self) -> None:
-        self.head = append(self._connection, self.head, HALVED)
-        for moving in self._all:
-            moving.halve()
-
 
 GROUP_EVENTS_MAX = 1024
 """Events of one transaction, at most."""
@@ -152,26 +132,19 @@ CLOSE_SECONDS = 10.0
 """For what waits when the service stops; nobody has been told that it was counted."""
 
 
-class FeedbackOutcome(NamedTuple):
-    """What became of the events of a block, in their order, and the epoch after it."""
-
-    results: list[Result]
-    epoch: int
-
-
 class _Block(NamedTuple):
     live: ServedThresholds
     events: Events
     allowed: U8
-    done: Future[FeedbackOutcome]
+    done: Future[list[Result]]
 
 
 class FeedbackWriter:
     """Takes blocks of events, and counts each event once.
 
-    An outcome is there once the events are committed. Blocks of one version that wait while a transaction is
-    under way share the next one. When a transaction fails, nothing of it was counted, in memory neither, and
-    its blocks fail with DatabaseUnavailable.
+    What became of a block's events, in their order, is there once they are committed. Blocks of one version
+    that wait while a transaction is under way share the next one. When a transaction fails, nothing of it was
+    counted, in memory neither, and its blocks fail with DatabaseUnavailable.
 
     queue_max   events that wait, at most
     days_max    days for which events are remembered
@@ -197,8 +170,8 @@ class FeedbackWriter:
 
     def submit(
         self, live: ServedThresholds, events: Events, *, may_wait: bool, allowed: U8 = ALL_COUNT
-    ) -> Future[FeedbackOutcome]:
-        """Hand over a block; its outcome comes when it is committed.
+    ) -> Future[list[Result]]:
+        """Hand over a block; what became of its events comes when they are committed.
 
         allowed    as `ThresholdCounters.count` takes it
         may_wait   whether the caller hands over one block after the other, so that a full queue is no reason
@@ -235,15 +208,15 @@ class FeedbackWriter:
             if not blocks:  # nobody waits for them any more
                 continue
             try:
-                outcomes = self._count_blocks(blocks)
+                results = iter(self._count(blocks))
             except Exception as error:
                 for block in blocks:
                     block.done.set_exception(error)
                 if not isinstance(error, XylemError):
                     log(logging.ERROR, "feedback_failed", error=error)
                 continue
-            for block, outcome in zip(blocks, outcomes, strict=True):
-                block.done.set_result(outcome)
+            for block in blocks:
+                block.done.set_result(list(islice(results, len(block.events.keys))))
             self._keep_house(blocks[0].live)
 
     def _take(self) -> list[_Block]:
@@ -255,51 +228,54 @@ class FeedbackWriter:
             self._changed.wait_for(lambda: self._blocks or self._closed)
             taken: list[_Block] = []
             n_events = 0
-            while self._blocks and (not taken or _are_alike(self._blocks[0], taken[0])):
-                n_events += len(self._blocks[0].events.keys)
-                if taken and n_events > GROUP_EVENTS_MAX:
+            while self._blocks:
+                block = self._blocks[0]
+                first = taken[0] if taken else block
+                n_events += len(block.events.keys)
+                is_alike = block.live is first.live and block.allowed is first.allowed
+                if not is_alike or (taken and n_events > GROUP_EVENTS_MAX):
                     break
                 taken.append(self._blocks.popleft())
             self._n_waiting -= sum(len(block.events.keys) for block in taken)
             return taken
 
-    def _count_blocks(self, blocks: list[_Block]) -> list[FeedbackOutcome]:
-        """Count the events of blocks of one version in one transaction."""
+    def _count(self, blocks: list[_Block]) -> list[Result]:
+        """Count the events of blocks of one version in one transaction; return what became of each."""
         live = blocks[0].live
         events = join([block.events for block in blocks])
-        with live.lock:
-            results, epoch = self._count(live, events, blocks[0].allowed)
-        ends = np.cumsum([len(block.events.keys) for block in blocks]).tolist()
-        starts = [0, *ends[:-1]]
-        return [FeedbackOutcome(results[start:end], epoch) for start, end in zip(starts, ends, strict=True)]
-
-    def _count(self, live: ServedThresholds, events: Events, allowed: U8) -> tuple[list[Result], int]:
         counting: FeedbackTransaction | None = None
-        was_empty = live.prepared is None
-        try:
-            with self._database.write() as connection:
-                head = _up_to_date(connection, live)
-                timely = (events.epochs < 0) | (events.epochs >= head.base_epoch)
-                keys = dict.fromkeys(compress(events.keys, timely))
-                new = add_events(connection, list(keys), int(time.time() // 86_400))
-                results = _results(events, timely, new)
-                counting = FeedbackTransaction(connection, live, head, self._halve_events)
-                applied = np.flatnonzero([result == "applied" for result in results])
-                counting.count(events, applied, allowed)
-                counting.log()
-                of_applied = zip(events.keys, events.lines, results, strict=True) if events.lines else ()
-                kept = [(key, line) for key, line, result in of_applied if line and result == "applied"]
-                add_rows(connection, live.model, kept)
-        except BaseException:
-            if counting is not None:
-                counting.undo()
-            if was_empty:
-                live.forget()
-            raise
-        counting.keep()
-        live.epoch = counting.head.epoch
+        with live.lock:
+            was_empty = live.prepared is None
+            try:
+                with self._database.write() as connection:
+                    head = state.lock_head(connection, live.model, live.version)
+                    if head.epoch == 0:
+                        tuned = live.start_state()
+                        head = state.replace_state(connection, head, state.STARTED, tuned)
+                        live.replace(tuned, head)
+                    else:
+                        live.refresh(connection, head)
+                    timely = (events.epochs < 0) | (events.epochs >= head.base_epoch)
+                    keys = dict.fromkeys(compress(events.keys, timely))
+                    new = add_events(connection, list(keys), int(time.time() // 86_400))
+                    results = _results(events, timely, new)
+                    counting = FeedbackTransaction(connection, live, head, self._halve_events)
+                    applied = np.flatnonzero([result == "applied" for result in results])
+                    counting.count(events, applied, blocks[0].allowed)
+                    counting.log()
+                    lines = zip(events.keys, events.lines, results, strict=False)  # which may have none
+                    kept = [(key, line) for key, line, result in lines if line and result == "applied"]
+                    add_rows(connection, live.model, kept)
+            except BaseException:
+                if counting is not None:
+                    counting.undo()
+                if was_empty:
+                    live.forget()
+                raise
+            counting.keep()
+            live.epoch = counting.head.epoch
         self._n_added += results.count("applied")
-        return results, live.epoch
+        return results
 
     def _keep_house(self, live: ServedThresholds) -> None:
         """Keep a checkpoint and forget old events now and then; a failure waits for the next time."""
@@ -328,31 +304,14 @@ class FeedbackWriter:
         if live.epoch - newest < CHECKPOINT_EPOCHS:
             return
         with live.lock, self._database.write() as connection:
-            head = lock_head(connection, *key)
+            head = state.lock_head(connection, *key)
             live.refresh(connection, head)
-            last = next((one.epoch for one in checkpoints(connection, head)), 0)
+            last = next((one.epoch for one in state.checkpoints(connection, head)), 0)
             if head.epoch - last >= CHECKPOINT_EPOCHS:
                 if live.shadow is not None:
                     keep_shadow(connection, head, live.shadow.snapshot())
-                keep_state(connection, head, KEPT, live.snapshot())
+                state.keep_state(connection, head, state.KEPT, live.snapshot())
         self._checkpoints[key] = live.epoch
-
-
-def _are_alike(one: _Block, other: _Block) -> bool:
-    """Return whether two blocks can be counted together."""
-    return one.live is other.live and one.allowed is other.allowed
-
-
-def _up_to_date(connection: Connection, live: ServedThresholds) -> Head:
-    """Lock the version's head, bring its thresholds up to it, begin them if there are none; return it."""
-    head = lock_head(connection, live.model, live.version)
-    if head.epoch == 0:
-        tuned = live.start_state()
-        head = replace_state(connection, head, STARTED, tuned)
-        live.replace(tuned, head)
-    else:
-        live.refresh(connection, head)
-    return head
 
 
 def _results(events: Events, timely: Bools, new: set[bytes]) -> list[Result]:

@@ -26,18 +26,15 @@ from service.base.errors import DatabaseUnavailable
 from service.base.rows import NO_ROWS, SparseRows
 from service.evaluation.fmeasure import USUAL_EMPTY
 from service.thresholds.live.events import instances_of, label_rows
-from service.thresholds.live.threshold_counters import ThresholdCounters, Traversal
+from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Tuned, decode_scored
 
 if TYPE_CHECKING:  # commands that predict do without a database
     from sqlalchemy import Connection
 
-    from service.thresholds.live.shadow import Shadow, ShadowState
-    from service.thresholds.store.state import Change, Head
-
-START = Start()
-"""The start values of a version that was never tuned, from its first feedback on, if no others are given."""
+    from service.thresholds.live.shadow import Shadow
+    from service.thresholds.store.state import Head
 
 
 class ServedThresholds:
@@ -47,6 +44,7 @@ class ServedThresholds:
     `start_state` where the version has no thresholds (yet). All else happens under `lock`, which is taken
     before the version's row in the database.
 
+    traversal              as `ThresholdCounters` takes it
     label_counts, n_rows   as `ofo.lower_bounds` takes them
     start                  what it starts with at its first feedback if it was never tuned
     """
@@ -56,10 +54,10 @@ class ServedThresholds:
         model: str,
         version: int,
         n_labels: int,
-        traversal: Traversal,
+        traversal: Any,
         label_counts: NDArray[np.int64] | None = None,
         n_rows: int = 0,
-        start: Start = START,
+        start: Start | None = None,
     ) -> None:
         self.model = model
         self.version = version
@@ -72,7 +70,7 @@ class ServedThresholds:
         """When it begins to be doubtful, by the monotonic clock, that these are the newest thresholds."""
         self.is_known = False
         """Whether the database has answered since, so that no thresholds means that there are none."""
-        self.start = start
+        self.start = start or Start()
         self.shadow: Shadow | None = None
         self._traversal = traversal
         self._counts = np.empty(0, np.int64) if label_counts is None else label_counts
@@ -113,26 +111,32 @@ class ServedThresholds:
         """Apply what the database has beyond the present epoch. Raises DatabaseUnavailable."""
         if head.epoch == self.epoch and head.base_epoch == self.base_epoch:
             return
-        from service.thresholds.live.shadow import read_shadow
-        from service.thresholds.store.state import DROPPED, MOVES, SHADOWED, changes_since, present_state
+        from service.thresholds.live.shadow import Shadow, read_shadow
+        from service.thresholds.store import state
 
         changes = None
         if self._served is not None and head.epoch >= self.epoch and head.base_epoch == self.base_epoch:
-            changes = changes_since(connection, head, self.epoch)
-        if changes is None or any(change.kind not in MOVES for change in changes):
-            tuned = present_state(connection, head)
-            shadow = self._shadow_of(read_shadow(connection, head))
+            changes = state.changes_since(connection, head, self.epoch)
+        kinds = {change.kind for change in changes or ()}
+        if changes is None or kinds - {state.FEEDBACK, state.SCORED, state.HALVED}:
+            tuned, saved = state.present_state(connection, head), read_shadow(connection, head)
+            shadow = None if saved is None else Shadow(saved, self._moving(saved.candidate))
             self.replace(tuned, head)
             self.shadow = shadow
             return
-        shadow = self.shadow
-        if any(change.kind in (SHADOWED, DROPPED) for change in changes):
-            shadow = self._shadow_of(read_shadow(connection, head))
-            self.shadow = None  # what it was scored on is in `shadow` already
         for change in changes:
-            self._apply(change)
+            deltas = state.deltas_of(change, self.n_labels)
+            if deltas is not None:
+                self.served.apply(deltas)
+            if change.kind == state.HALVED:
+                for moving in self.all_moving():
+                    moving.halve()
+                    moving.keep()
+            if change.kind == state.SCORED and self.shadow is not None:
+                scored = decode_scored(change.payload, self.n_labels)
+                self.shadow.candidate.apply(scored.candidate)
+                self.shadow.add(scored.n_events, scored.candidate, scored.shadowed)
             self.epoch = change.epoch
-        self.shadow = shadow
 
     def catch_up(self, connection: Connection) -> None:
         """Apply what the database has now; without thresholds in it, change nothing."""
@@ -157,30 +161,9 @@ class ServedThresholds:
         self.prepared, self.epoch, self.base_epoch, self._served = None, 0, 0, None
         self.shadow = None
 
-    def _apply(self, change: Change) -> None:
-        """Do what another replica logged, to the thresholds and to the candidate."""
-        from service.thresholds.store.state import HALVED, SCORED, deltas_of
-
-        deltas = deltas_of(change, self.n_labels)
-        if deltas is not None:
-            self.served.apply(deltas)
-        if change.kind == HALVED:
-            for moving in self.all_moving():
-                moving.halve()
-                moving.keep()
-        if change.kind == SCORED and self.shadow is not None:
-            scored = decode_scored(change.payload, self.n_labels)
-            self.shadow.candidate.apply(scored.candidate)
-            self.shadow.add(scored.n_events, scored.candidate, scored.shadowed)
-
     def all_moving(self) -> list[ThresholdCounters]:
         """Return the thresholds that events change: those in force, and the candidate if there is one."""
         return [self.served] if self.shadow is None else [self.served, self.shadow.candidate]
-
-    def _shadow_of(self, state: ShadowState | None) -> Shadow | None:
-        from service.thresholds.live.shadow import Shadow
-
-        return None if state is None else Shadow(state, self._moving(state.candidate))
 
     def _moving(self, tuned: Tuned) -> ThresholdCounters:
         if len(tuned.thresholds) != self.n_labels:

@@ -12,13 +12,14 @@ that all replicas have the same.
 import time
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from service.base.errors import DatabaseUnavailable, NotTuned
 from service.db.engine import Database
 from service.db.tables import SHADOWS
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Counters, no_counts
+from service.thresholds.store import state
 from service.thresholds.store.codec import (
     Deltas,
     Tuned,
@@ -28,27 +29,7 @@ from service.thresholds.store.codec import (
     encode_scores,
     encode_state,
 )
-from service.thresholds.store.state import (
-    DROPPED,
-    HALVED,
-    SCORED,
-    SHADOWED,
-    SWITCHED,
-    Head,
-    add_deltas,
-    append,
-    changes_since,
-    halve,
-    lock_head,
-    replace_state,
-)
-
-
-class Scores(NamedTuple):
-    """What the events that a candidate was scored on add up to, for it and for what was in force."""
-
-    candidate: Counters
-    served: Counters
+from service.thresholds.store.state import Head
 
 
 class ShadowState(NamedTuple):
@@ -57,24 +38,22 @@ class ShadowState(NamedTuple):
     since       the epoch it was put at
     created_at  seconds since 1970
     n_events    events it was scored on
+    scores      what these add up to, for it and for what was in force
     """
 
     since: int
     created_at: float
     n_events: int
     candidate: Tuned
-    scores: Scores
+    scores: tuple[Counters, Counters]
 
 
 class Shadow:
     """A candidate in memory. Under the lock of the version's `ServedThresholds`."""
 
-    def __init__(self, state: ShadowState, candidate: ThresholdCounters) -> None:
-        self.since = state.since
-        self.created_at = state.created_at
-        self.n_events = state.n_events
+    def __init__(self, saved: ShadowState, candidate: ThresholdCounters) -> None:
+        self.since, self.created_at, self.n_events, _, self.scores = saved
         self.candidate = candidate
-        self.scores = state.scores
 
     def add(self, n_events: int, candidate: Deltas, served: Deltas) -> None:
         """Add what events that are durable did to the scores."""
@@ -83,8 +62,9 @@ class Shadow:
 
     def macro_f(self) -> tuple[float, float]:
         """Return the macro-F, 0 to 1, of the candidate and of what was in force, on the same events. O(K)."""
+        candidate, served = self.scores
         empty = self.candidate.convention
-        return self.scores.candidate.macro_f(empty), self.scores.served.macro_f(empty)
+        return candidate.macro_f(empty), served.macro_f(empty)
 
     def snapshot(self) -> ShadowState:
         """Return its state; the scores are not copied."""
@@ -92,7 +72,7 @@ class Shadow:
         return ShadowState(self.since, self.created_at, self.n_events, candidate, self.scores)
 
 
-def add_scores(scores: Scores, candidate: Deltas, served: Deltas) -> None:
+def add_scores(scores: tuple[Counters, Counters], candidate: Deltas, served: Deltas) -> None:
     """Add what events did to the scores, in place."""
     for counters, deltas in zip(scores, (candidate, served), strict=True):
         counters.hits[deltas.labels] += deltas.hits
@@ -105,21 +85,18 @@ def put_shadow(connection: Connection, head: Head, tuned: Tuned) -> Head:
     Raises NotTuned where there are no thresholds in force.
     """
     if head.epoch == 0:
-        raise NotTuned(
-            f"{_place(head)}: expected thresholds in force beside which to score others, found none"
-        )
-    head = append(connection, head, SHADOWED)
-    n_labels = len(tuned.thresholds)
-    scores = Scores(no_counts(n_labels), no_counts(n_labels))
+        raise NotTuned(f"{head.place}: expected thresholds in force beside which to score others, found none")
+    head = state.append(connection, head, state.SHADOWED)
+    scores = no_counts(len(tuned.thresholds)), no_counts(len(tuned.thresholds))
     connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
-    state = ShadowState(head.epoch, time.time(), 0, tuned, scores)
-    connection.execute(insert(SHADOWS), {"version_id": head.id, **_row_of(head, state)})
+    saved = ShadowState(head.epoch, time.time(), 0, tuned, scores)
+    connection.execute(insert(SHADOWS), {"version_id": head.id, **_row_of(head, saved)})
     return head
 
 
-def keep_shadow(connection: Connection, head: Head, state: ShadowState) -> None:
+def keep_shadow(connection: Connection, head: Head, saved: ShadowState) -> None:
     """Keep the candidate as it is at the head's epoch, so that the log before it is not needed."""
-    connection.execute(update(SHADOWS).where(SHADOWS.c.version_id == head.id), _row_of(head, state))
+    connection.execute(update(SHADOWS).where(SHADOWS.c.version_id == head.id), _row_of(head, saved))
 
 
 def take_shadow(database: Database, model: str, version: int, *, switch: bool) -> int:
@@ -128,14 +105,14 @@ def take_shadow(database: Database, model: str, version: int, *, switch: bool) -
     Returns the new epoch. Raises NotTuned where there is none, and DatabaseUnavailable.
     """
     with database.write() as connection:
-        head = lock_head(connection, model, version)
-        state = read_shadow(connection, head)
-        if state is None:
-            raise NotTuned(f"{_place(head)}: expected candidate thresholds (in shadow mode), found none")
+        head = state.lock_head(connection, model, version)
+        saved = read_shadow(connection, head)
+        if saved is None:
+            raise NotTuned(f"{head.place}: expected candidate thresholds (in shadow mode), found none")
         connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
         if switch:
-            return replace_state(connection, head, SWITCHED, state.candidate).epoch
-        return append(connection, head, DROPPED).epoch
+            return state.replace_state(connection, head, state.SWITCHED, saved.candidate).epoch
+        return state.append(connection, head, state.DROPPED).epoch
 
 
 def read_shadow(connection: Connection, head: Head) -> ShadowState | None:
@@ -143,38 +120,29 @@ def read_shadow(connection: Connection, head: Head) -> ShadowState | None:
     row = connection.execute(select(SHADOWS).where(SHADOWS.c.version_id == head.id)).one_or_none()
     if row is None:
         return None
-    state = _state_of(row)
-    changes = changes_since(connection, head, row.epoch)
-    if changes is None:
-        raise DatabaseUnavailable(f"{_place(head)}: expected the log since epoch {row.epoch}, found less")
-    n_events = state.n_events
-    for change in changes:
-        if change.kind == HALVED:
-            halve(state.candidate)
-        if change.kind == SCORED:
-            scored = decode_scored(change.payload, len(state.candidate.thresholds))
-            add_deltas(state.candidate, scored.candidate)
-            add_scores(state.scores, scored.candidate, scored.shadowed)
-            n_events += scored.n_events
-    return state._replace(n_events=n_events)
-
-
-def _place(head: Head) -> str:
-    return f"model {head.model} version {head.version}"
-
-
-def _row_of(head: Head, state: ShadowState) -> dict[str, Any]:
-    return {
-        "since": state.since,
-        "epoch": head.epoch,
-        "created_at": state.created_at,
-        "n_events": state.n_events,
-        "state": encode_state(state.candidate),
-        "scores": encode_scores(state.scores),
-    }
-
-
-def _state_of(row: Row[Any]) -> ShadowState:
     candidate = decode_state(row.state)
-    scores = Scores(*decode_scores(row.scores, len(candidate.thresholds)))
-    return ShadowState(row.since, row.created_at, row.n_events, candidate, scores)
+    n_labels, n_events = len(candidate.thresholds), row.n_events
+    scores = decode_scores(row.scores, n_labels)
+    changes = state.changes_since(connection, head, row.epoch)
+    if changes is None:
+        raise DatabaseUnavailable(f"{head.place}: expected the log since epoch {row.epoch}, found less")
+    for change in changes:
+        if change.kind == state.HALVED:
+            state.halve(candidate)
+        if change.kind == state.SCORED:
+            scored = decode_scored(change.payload, n_labels)
+            state.add_deltas(candidate, scored.candidate)
+            add_scores(scores, scored.candidate, scored.shadowed)
+            n_events += scored.n_events
+    return ShadowState(row.since, row.created_at, n_events, candidate, scores)
+
+
+def _row_of(head: Head, saved: ShadowState) -> dict[str, Any]:
+    return {
+        "since": saved.since,
+        "epoch": head.epoch,
+        "created_at": saved.created_at,
+        "n_events": saved.n_events,
+        "state": encode_state(saved.candidate),
+        "scores": encode_scores(saved.scores),
+    }

@@ -5,8 +5,7 @@ what they did, without the interpreter between them. A kernel that hands the int
 microseconds at a time, as one call an event did, starves the threads that wait for it.
 """
 
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import types
@@ -14,10 +13,9 @@ from numba import types
 from model_store.compiled.calls import caller
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import F32, I32, I64, U8, write_struct
-from service.base.rows import SparseRows
 from service.kernels.search.calibrated import Knots
 from service.kernels.search.call import Rows
-from service.kernels.search.subtrees import Paths, RowSearch, move_thresholds
+from service.kernels.search.subtrees import Paths, move_thresholds
 from service.thresholds.live.events import ALL_COUNT, Events
 from service.thresholds.methods.ofo import Counters, lower_bound_at, threshold_at
 from service.thresholds.store.codec import Deltas, Tuned
@@ -30,15 +28,9 @@ _search = caller(SEARCHES)
 COUNT_MAX = (1 << 31) - 3
 """A label whose marks are this many is not counted any further: counters in memory are int32."""
 
-Counted: TypeAlias = tuple[
-    I32,
-    I32,
-    F32,
-    tuple[float, float, float, float],
-    I64,
-    int,
-]
-"""hits, marks, thresholds, start, label_counts and n_rows, as `count_event` takes them."""
+Counted: TypeAlias = tuple[I32, I32, F32, tuple[float, float, float, float], I64, int]
+"""hits and marks, int32[K], thresholds, float32[K], the fields of ofo.Start, and label_counts and n_rows as
+`ofo.lower_bounds` takes them; label_counts is int64[0] where nobody counted."""
 
 Journal: TypeAlias = tuple[I32, F32]
 """int32[3, ..], float32[..]: what events did. Of each touched label its id, what was added to its hits and
@@ -66,7 +58,6 @@ def count_events(
     thresholds move as in section 5.2.
 
     log_threshold  what the search's paths lead to, changed: what the search compares with
-    counters       what `count_event` takes first
     columns        of `events.Events`: indptr, indices, values of the rows, indptr, indices of the labels and
                    of those predicted, epochs: one below 0 is predicted here
     ends           int64[chosen + 1]: the i-th event's entries of the journal begin at ends[i], which is known
@@ -102,10 +93,7 @@ def count_event(
 ) -> int:
     """Count one row: Jasinska et al. 2016, algorithm 2, lines 5 to 8; return where the journal ends then.
 
-    hits, marks             int32[K], changed
-    thresholds              float32[K], changed: those of the touched labels, which are scores
-    start                   the fields of ofo.Start
-    label_counts, n_rows    as `ofo.lower_bounds` takes them; label_counts is int64[0] where nobody counted.
+    counters                changed: hits, marks, and the thresholds of the touched labels, which are scores.
                             Lower bounds are computed when needed: an array of them would be K floats more
     true_labels, predicted_labels  int32[..], ascending, without repeats, in [0, K); predicted under the
                             thresholds that hold before the event
@@ -156,30 +144,6 @@ _COUNT_TYPE_MAX = np.iinfo(np.int32).max
 _JOURNAL_MIN = 256
 
 
-class Traversal(Protocol):
-    """What predicts under thresholds; a `service.inference.searcher.Searcher`."""
-
-    def node_thresholds(self, thresholds: F32) -> Any:
-        """Return thresholds, float32[K], prepared for predictions."""
-
-    def move_thresholds(self, prepared: Any, labels: I32, thresholds: F32) -> None:
-        """Bring what `node_thresholds` returned up to date where thresholds[labels] changed."""
-
-    def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
-        """Return as many rows, of which those chosen are what the search takes."""
-
-    def row_search(self, prepared: Any, n_features: int) -> AbstractContextManager[RowSearch]:
-        """Return the search for labels that reach their thresholds; a row has so many features at most."""
-
-
-class Halved(NamedTuple):
-    """Counters, int32[K] each, just before they were halved, and where the journal ended then."""
-
-    end: int
-    hits: I32
-    marks: I32
-
-
 class ThresholdCounters:
     """Counters as int32[K] and thresholds as float32[K]: 12 bytes a label, and 4 a node once prepared.
 
@@ -187,10 +151,11 @@ class ThresholdCounters:
     `thresholds`, see `service.thresholds.live.served`.
 
     tuned                  the state to begin with; its thresholds are taken as they are, and will be changed
+    traversal              what predicts under thresholds: an `inference.searcher.Searcher`, of the same floor
     label_counts, n_rows   as `ofo.lower_bounds` takes them; int64[0] where nobody counted
     """
 
-    def __init__(self, tuned: Tuned, traversal: Traversal, label_counts: I64, n_rows: int) -> None:
+    def __init__(self, tuned: Tuned, traversal: Any, label_counts: I64, n_rows: int) -> None:
         self.method = tuned.method
         self.convention = tuned.convention
         self.start = tuned.start
@@ -205,7 +170,8 @@ class ThresholdCounters:
         self._before = np.empty(_JOURNAL_MIN, np.float32)
         self.journal_end = 0
         """How many entries the journal has: a label of an event each."""
-        self._halved: list[Halved] = []
+        self._halved: tuple[int, I32, I32] | None = None
+        """Where the journal ended when counters were first halved, and the hits and marks just before."""
 
     def count(self, events: Events, chosen: I64, allowed: U8 = ALL_COUNT) -> I64:
         """Count the events chosen, one after the other: OFO, algorithm 2, lines 4 to 8. In memory only.
@@ -238,7 +204,7 @@ class ThresholdCounters:
 
     def halve(self) -> None:
         """Halve all counters, rounding down; a label's threshold follows at its next event."""
-        self._halved.append(Halved(self.journal_end, self._hits.copy(), self._marks.copy()))
+        self._halved = self._halved or (self.journal_end, self._hits.copy(), self._marks.copy())
         self._hits >>= 1
         self._marks >>= 1
 
@@ -262,12 +228,12 @@ class ThresholdCounters:
     def keep(self) -> None:
         """Forget the journal: what it says is there for good."""
         self.journal_end = 0
-        self._halved.clear()
+        self._halved = None
 
     def undo(self) -> None:
         """Take back all that the journal says, as if it had never been."""
         if self._halved:
-            end, self._hits, self._marks = self._halved[0]
+            end, self._hits, self._marks = self._halved
             last = self._counts[:, end : self.journal_end]
             last[1:] = 0  # after the copy that is back in place
         undo_events(self._hits, self._marks, self.thresholds, self._counts, self._before, self.journal_end)
@@ -293,6 +259,5 @@ class ThresholdCounters:
         return float((2.0 * self._hits[used] / self._marks[used]).mean()) if len(used) else 0.0
 
     def _make_room(self) -> None:
-        """Let the journal take twice as many entries."""
         self._counts = np.concatenate([self._counts, np.empty_like(self._counts)], axis=1)
         self._before = np.concatenate([self._before, np.empty_like(self._before)])

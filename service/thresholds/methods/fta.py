@@ -41,25 +41,19 @@ def fta(
     """
     grid = np.maximum(np.array(GRID)[:, None], bounds).astype(np.float64)
     scores = read.score_of(grid)
-    counts = _count(estimates, truth, scores)
-    f = f_scores(np.stack(counts, axis=-1).reshape(-1, 2), empty).reshape(counts.hits.shape)
-    best = len(GRID) - 1 - int(np.argmax(f.mean(axis=1)[::-1]))
-    far = np.abs(np.arange(len(GRID)) - best)[:, None]
-    order = np.lexsort((-np.arange(len(GRID)), far[:, 0]))
-    own = order[np.argmax(f[order], axis=0)]
-    n_true = np.bincount(truth.indices, minlength=truth.n_labels)
-    chosen = np.where(n_true >= SUPPORT, own, best)
-    return scores[chosen, np.arange(truth.n_labels)], scores[best]
-
-
-def _count(estimates: Estimates, truth: LabelRows, scores: F32) -> Counters:
-    """Return the counts, int64[G, K], at the values of the grid: `scores`, float32[G, K], which ascend."""
     counts = Counters(*np.zeros((2, *scores.shape), np.int64))
     _count_last(estimates.labels, estimates.scores, mark_hits(estimates, truth), scores, *counts)
-    for values in counts:
+    for values in counts:  # int64[G, K]: what reaches a value of the grid reaches those below it
         values[:] = np.cumsum(values[::-1], axis=0)[::-1]
-    counts.marks[:] += np.bincount(truth.indices, minlength=truth.n_labels)
-    return counts
+    n_true = np.bincount(truth.indices, minlength=truth.n_labels)
+    counts.marks[:] += n_true
+    f = f_scores(np.stack(counts, axis=-1).reshape(-1, 2), empty).reshape(counts.hits.shape)
+    best = len(GRID) - 1 - int(np.argmax(f.mean(axis=1)[::-1]))
+    places = np.arange(len(GRID))
+    order = np.lexsort((-places, np.abs(places - best)))
+    own = order[np.argmax(f[order], axis=0)]
+    chosen = np.where(n_true >= SUPPORT, own, best)
+    return scores[chosen, np.arange(truth.n_labels)], scores[best]
 
 
 @kernel

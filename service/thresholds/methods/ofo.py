@@ -119,12 +119,10 @@ def check_start(start: Start) -> Start:
         raise BadParameter(
             f"start values of OFO: expected 0 < a and 2 a <= b, finite, found a = {start.a}, b = {start.b}"
         )
-    if not POWER_MIN <= start.power <= POWER_MAX:
-        raise BadParameter(
-            f"power of scores: expected a number from {POWER_MIN} to {POWER_MAX}, found {start.power}"
-        )
-    if not 1.0 <= start.scale <= SCALE_MAX:
-        raise BadParameter(f"scale of scores: expected a number from 1 to {SCALE_MAX}, found {start.scale}")
+    ranges = ("power", start.power, POWER_MIN, POWER_MAX), ("scale", start.scale, 1, SCALE_MAX)
+    for name, value, least, most in ranges:
+        if not least <= value <= most:
+            raise BadParameter(f"{name} of scores: expected a number from {least} to {most}, found {value}")
     return start
 
 

@@ -13,7 +13,6 @@ Kappa (section 6.2): kappa_j = max(1 / c, nu_j), c validated over a list. Here k
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 import numpy as np
 
@@ -114,15 +113,12 @@ def _replay(
 C_GRID = (100, 50, 20, 10, 7, 5, 4, 3, 2)
 """The paper's values of c, 1 / kappa, from the lowest kappa on."""
 
-FindThresholds: TypeAlias = Callable[[Estimates, LabelRows, F32], F32]
-"""Return a method's thresholds, float32[K], of estimates, their true labels, and bounds of probabilities."""
-
 
 def choose_kappa(
     estimates: Estimates,
     truth: LabelRows,
     bounds: F32,
-    find: FindThresholds,
+    find: Callable[[Estimates, LabelRows, F32], F32],
     empty: EmptyConvention,
     seed: int = 0,
 ) -> float:
@@ -131,14 +127,17 @@ def choose_kappa(
     That is by macro-F, both ways round.
 
     bounds  float32[K], probabilities: nu_j, and none below the floor of the estimates
-    find    the method
+    find    the method: thresholds, float32[K], of estimates, their true labels, and such bounds
 
     Rows are halved by chance, the same for the same seed, and each half is measured on once. Of equals, the
     lowest. Cost: the method twice for each value of the grid, on half of the estimates.
     """
     n_rows = len(estimates.ptr) - 1
     is_first = np.random.default_rng(seed).permutation(n_rows) % 2 == 0
-    halves = [_some_rows(estimates, truth, chosen) for chosen in map(np.flatnonzero, (is_first, ~is_first))]
+    halves = []
+    for chosen in map(np.flatnonzero, (is_first, ~is_first)):
+        rows = SparseRows(*estimates[:3], truth.n_labels).take(chosen)
+        halves.append((Estimates(*rows[:3], estimates.floor), truth.take(chosen)))
     best, best_f = 1 / C_GRID[0], -1.0
     for c in C_GRID:
         at_least = np.maximum(bounds, np.float32(1 / c))
@@ -148,9 +147,3 @@ def choose_kappa(
         if f > best_f:
             best, best_f = 1 / c, f
     return best
-
-
-def _some_rows(estimates: Estimates, truth: LabelRows, chosen: I64) -> tuple[Estimates, LabelRows]:
-    """Return the estimates and the true labels of the rows at these positions."""
-    rows = SparseRows(*estimates[:3], truth.n_labels).take(chosen)
-    return Estimates(*rows[:3], estimates.floor), truth.take(chosen)

@@ -76,11 +76,7 @@ def encode_state(tuned: Tuned) -> bytes:
         **tuned.start._asdict(),
         "n_labels": len(tuned.thresholds),
     }
-    arrays = (
-        tuned.thresholds.astype("<f4"),
-        tuned.counters.hits.astype("<i8"),
-        tuned.counters.marks.astype("<i8"),
-    )
+    arrays = tuned.thresholds.astype("<f4"), *(counters.astype("<i8") for counters in tuned.counters)
     packed = zlib.compress(b"".join(array.tobytes() for array in arrays), 1)
     return b"\n".join((_FORMAT, json.dumps(head).encode(), packed))
 
@@ -161,11 +157,9 @@ def decode_scored(data: bytes, n_labels: int) -> Scored:
     """Return what `encode_scored` made bytes of. Raises DatabaseUnavailable for others."""
     if len(data) < _SCORED_HEAD.size:
         raise DatabaseUnavailable(f"expected what feedback did to two thresholds, found {len(data)} bytes")
-    n_events, *lengths = _SCORED_HEAD.unpack_from(data)
-    first = _SCORED_HEAD.size
-    second = first + lengths[0]
-    third = second + lengths[1]
-    parts = data[first:second], data[second:third], data[third:]
+    n_events, n_first, n_second = _SCORED_HEAD.unpack_from(data)
+    data = data[_SCORED_HEAD.size :]
+    parts = data[:n_first], data[n_first : n_first + n_second], data[n_first + n_second :]
     served, candidate, shadowed = (decode_deltas(part, n_labels) for part in parts)
     return Scored(n_events, served, candidate, shadowed)
 

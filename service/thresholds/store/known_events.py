@@ -1,7 +1,7 @@
 """The events that were counted, remembered by their keys so that each counts once."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy import (
     ARRAY,
@@ -57,9 +57,12 @@ _LAST_OF_NEXT = Compiled(
     .limit(literal_column("1"))
     .offset(bindparam("n_before"))
 )
-_OLD = delete(EVENTS).where(EVENTS.c.event_key > bindparam("after"), EVENTS.c.day < bindparam("before_day"))
-_FORGET = Compiled(_OLD)
-_FORGET_TO = Compiled(_OLD.where(EVENTS.c.event_key <= bindparam("last")))
+_FORGET = Compiled(
+    delete(EVENTS)
+    .where(EVENTS.c.event_key > bindparam("after"), EVENTS.c.event_key <= bindparam("last"))
+    .where(EVENTS.c.day < bindparam("before_day"))
+)
+_AFTER_ALL = b"\xff" * (EVENT_KEY_BYTES + 1)
 
 
 def add_events(connection: Connection, keys: Sequence[bytes], day: int) -> set[bytes]:
@@ -73,13 +76,15 @@ def add_events(connection: Connection, keys: Sequence[bytes], day: int) -> set[b
     if not keys:
         return set()
     if connection.dialect.name == "postgresql":
-        return _keys(_REMEMBER_LISTED.run(connection, keys=sorted(keys), day=day))
-    joined = b"".join(keys)
-    try:
-        _REMEMBER_ALL.run(connection, keys=joined, day=day)
-    except sqlite3.IntegrityError:
-        return _keys(_REMEMBER_JOINED.run(connection, keys=joined, day=day))
-    return set(keys)
+        new = _REMEMBER_LISTED.run(connection, keys=sorted(keys), day=day)
+    else:
+        joined = b"".join(keys)
+        try:
+            _REMEMBER_ALL.run(connection, keys=joined, day=day)
+            return set(keys)
+        except sqlite3.IntegrityError:
+            new = _REMEMBER_JOINED.run(connection, keys=joined, day=day)
+    return {key for (key,) in new}
 
 
 def forget_events(connection: Connection, before_day: int, after: bytes, n_most: int) -> tuple[int, bytes]:
@@ -92,12 +97,6 @@ def forget_events(connection: Connection, before_day: int, after: bytes, n_most:
     Returns how many were forgotten, and the last key; b"" at the end of all.
     """
     found = _LAST_OF_NEXT.run(connection, after=after, n_before=n_most - 1).fetchone()
-    if found is None:
-        return _FORGET.run(connection, after=after, before_day=before_day).rowcount, b""
-    [last] = found
-    forgotten = _FORGET_TO.run(connection, after=after, before_day=before_day, last=last)
-    return forgotten.rowcount, last
-
-
-def _keys(rows: Iterable[tuple[bytes]]) -> set[bytes]:
-    return {key for (key,) in rows}
+    last = _AFTER_ALL if found is None else found[0]
+    forgotten = _FORGET.run(connection, after=after, last=last, before_day=before_day).rowcount
+    return forgotten, b"" if found is None else last

@@ -63,8 +63,12 @@ def _kept(connection: Connection, head: Head, label: int, n_labels: int) -> Iter
 
 def _logged(connection: Connection, head: Head, label: int, n_labels: int) -> Iterator[PastThreshold]:
     """Yield the label's threshold after each change of the log that moved it, the newest first."""
-    room = PAYLOAD_BYTES_MAX
-    for change in _changes(connection, head):
+    room, table = PAYLOAD_BYTES_MAX, LOG.c
+    query = select(table.epoch, table.kind, table.payload, table.created_at).where(
+        table.version_id == head.id, table.epoch <= head.epoch, table.kind.in_((FEEDBACK, SCORED))
+    )
+    query = query.order_by(table.epoch.desc()).limit(CHANGES_MAX).execution_options(yield_per=_PAGE)
+    for change in map(Change._make, connection.execute(query)):
         room -= len(change.payload)
         if room < 0:
             return
@@ -73,19 +77,3 @@ def _logged(connection: Connection, head: Head, label: int, n_labels: int) -> It
         place = int(np.searchsorted(deltas.labels, label))
         if place < len(deltas.labels) and deltas.labels[place] == label:
             yield PastThreshold(change.epoch, change.at, FEEDBACK, deltas.thresholds[place])
-
-
-def _changes(connection: Connection, head: Head) -> Iterator[Change]:
-    """Yield feedback of the log, the newest first, some at a time: their payloads may be large."""
-    table = LOG.c
-    query = select(table.epoch, table.kind, table.payload, table.created_at).where(
-        table.version_id == head.id, table.kind.in_((FEEDBACK, SCORED))
-    )
-    query = query.order_by(table.epoch.desc()).limit(_PAGE)
-    below = head.epoch + 1
-    for _ in range(CHANGES_MAX // _PAGE):
-        page = [Change(*row) for row in connection.execute(query.where(table.epoch < below))]
-        yield from page
-        if len(page) < _PAGE:
-            return
-        below = page[-1].epoch

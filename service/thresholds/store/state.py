@@ -32,7 +32,6 @@ FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED = "feedback", "scored", "halved", "s
 was scored on (`codec.Scored`); counters halved; a candidate put beside the state, or taken away."""
 
 MOVES = frozenset((FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED))
-"""The kinds of changes that leave the state in place."""
 
 CHECKPOINTS_MAX = 32
 """Checkpoints that are kept of a version: the oldest go first."""
@@ -62,6 +61,11 @@ class Head(NamedTuple):
     epoch: int
     base_epoch: int
     n_events: int
+
+    @property
+    def place(self) -> str:
+        """Return which version it is of, for errors."""
+        return f"model {self.model} version {self.version}"
 
 
 class Change(NamedTuple):
@@ -124,15 +128,12 @@ def read_state(connection: Connection, head: Head, at: int | None = None) -> Tun
     row = connection.execute(query.order_by(CHECKPOINTS.c.epoch.desc()).limit(1)).one_or_none()
     changes = None if row is None else changes_since(connection, head._replace(epoch=at), row.epoch)
     if row is None or changes is None or any(change.kind not in MOVES for change in changes):
-        raise BadParameter(
-            f"model {head.model} version {head.version}: expected an epoch that is kept, found {at}"
-        )
+        raise BadParameter(f"{head.place}: expected an epoch that is kept, found {at}")
     tuned = decode_state(row.state)
-    thresholds = tuned.thresholds
     for change in changes:
         if change.kind == HALVED:
             halve(tuned)
-        deltas = deltas_of(change, len(thresholds))
+        deltas = deltas_of(change, len(tuned.thresholds))
         if deltas is not None:
             add_deltas(tuned, deltas)
     return tuned
@@ -231,13 +232,12 @@ class ThresholdDatabase:
         What feedback did since does not count any more; its events are still known, and will not count again.
         Raises BadParameter for an epoch that is not kept, NotTuned where there is none, DatabaseUnavailable.
         """
-        place = f"model {model} version {version}"
         with self._database.write() as connection:
             head = lock_head(connection, model, version)
             if not head.epoch:
-                raise NotTuned(f"{place}: expected thresholds, found none")
+                raise NotTuned(f"{head.place}: expected thresholds, found none")
             if not 1 <= epoch <= head.epoch:
-                raise BadParameter(f"{place}: expected an epoch from 1 to {head.epoch}, found {epoch}")
+                raise BadParameter(f"{head.place}: expected an epoch from 1 to {head.epoch}, found {epoch}")
             return replace_state(connection, head, RESTORED, read_state(connection, head, epoch)).epoch
 
     def delete(self, model: str, version: int) -> bool:

@@ -246,7 +246,7 @@ def test_the_writer_forgets_faster_than_events_come(database_url: str) -> None:
         add_events(connection, [os.urandom(16) for _ in range(n_old)], 1)
     for block in range(12):
         events = [token_event(f"{block}-{i}", [1], []) for i in range(FORGET_EVENTS // 2)]
-        assert set(replica.send(*events).results) == {"applied"}
+        assert set(replica.send(*events)) == {"applied"}
     replica.close()  # when its house is kept
     with replica.database.read() as connection:
         days = connection.execute(text("SELECT day FROM feedback_events")).scalars().all()

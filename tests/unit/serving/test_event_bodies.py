@@ -65,12 +65,10 @@ def generally(body: bytes, served: ServedVersion, are_lines: bool) -> tuple[list
         )
     except BadInput:
         return None
-    checked = [check_event(value, "m", TOKENS, LIMITS) for value in values]
-    if not all(isinstance(one, CheckedEvent) for one in checked):
-        return None
-    ids = [one.feedback.event_id for one in checked if isinstance(one, CheckedEvent)]
-    events, verdicts = to_events([one for one in checked if isinstance(one, CheckedEvent)], served)
-    return None if verdicts else (ids, events)
+    checked = dict(enumerate(check_event(value, "m", TOKENS, LIMITS) for value in values))
+    right = {place: one for place, one in checked.items() if isinstance(one, CheckedEvent)}
+    ids, events, _ = to_events(right, served)
+    return (list(ids.values()), events) if len(ids) == len(checked) else None
 
 
 def plainly(body: bytes, norm: str = "l2", are_lines: bool = False) -> tuple[list[str], Events] | None:
@@ -112,27 +110,15 @@ text_events = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
-@given(
-    st.lists(events, max_size=5), st.sampled_from(["l2", "none"]), st.booleans(), st.booleans(), st.booleans()
-)
+KINDS = {"l2": events, "none": events, TEXTS: text_events}
+
+
+@settings(max_examples=600)
+@given(st.sampled_from(sorted(KINDS)), st.data(), st.booleans(), st.booleans(), st.booleans())
 def test_events_become_what_the_general_way_makes_of_them(
-    some: list[dict[str, object]], norm: str, tight: bool, is_sorted: bool, is_ascii: bool
+    norm: str, data: st.DataObject, tight: bool, is_sorted: bool, is_ascii: bool
 ) -> None:
-    compare_all(some, norm, tight=tight, is_sorted=is_sorted, is_ascii=is_ascii)
-
-
-@settings(max_examples=300)
-@given(st.lists(text_events, max_size=5), st.booleans(), st.booleans(), st.booleans())
-def test_events_of_texts_too(
-    some: list[dict[str, object]], tight: bool, is_sorted: bool, is_ascii: bool
-) -> None:
-    compare_all(some, TEXTS, tight=tight, is_sorted=is_sorted, is_ascii=is_ascii)
-
-
-def compare_all(
-    some: list[dict[str, object]], norm: str, *, tight: bool, is_sorted: bool, is_ascii: bool
-) -> None:
+    some = data.draw(st.lists(KINDS[norm], max_size=5))
     separators = (",", ":") if tight else None
     written = [
         json.dumps(one, separators=separators, sort_keys=is_sorted, ensure_ascii=is_ascii).encode(

@@ -2,7 +2,8 @@ import asyncio
 import errno
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,6 +41,21 @@ def live_over(store: Store, prepare: Callable[[Model], str] = name_of, **changes
     return LiveModels(
         store, prepare, **{"models_max": 100, "versions_max": 2, "seconds_max": 30.0, **changes}
     )
+
+
+def looked(store: Store, prepare: Callable[[Model], str] = name_of, **changes: Any) -> Live:
+    live = live_over(store, prepare, **changes)
+    live.look()
+    return live
+
+
+@asynccontextmanager
+async def following(live: Live, poll_seconds: float) -> AsyncIterator[None]:
+    """Follows the store; begins when it has been looked at."""
+    task = asyncio.create_task(live.follow(poll_seconds, lambda: None))
+    await live.has_looked.wait()
+    yield
+    task.cancel()
 
 
 def held_by(gate: threading.Event) -> Callable[[Model], str]:
@@ -83,10 +99,10 @@ def test_nothing_is_found_before_the_first_look(own_store: Store) -> None:
 
 
 def test_in_the_first_look_a_model_that_is_open_answers_before_the_others(own_store: Store) -> None:
-    looked = list[str]()
+    seen = list[str]()
 
     def prepare(model: Model) -> str:
-        looked.append(name_of(model))
+        seen.append(name_of(model))
         if model.manifest.model == "text":  # the last
             assert find(live, "named", "latest") == "named@1"
             assert not live.ready
@@ -97,14 +113,13 @@ def test_in_the_first_look_a_model_that_is_open_answers_before_the_others(own_st
 
     live = live_over(own_store, prepare)
     live.look()
-    assert looked[-1] == "text@1"
+    assert seen[-1] == "text@1"
     assert live.ready
     assert find(live, "text", "latest") == "text@1"
 
 
 def test_aliases_and_versions(own_store: Store) -> None:
-    live = live_over(own_store)
-    live.look()
+    live = looked(own_store)
     assert live.ready
     found = [find(live, "raw", ref) for ref in ("latest", "stable", "1", "2")]
     assert found == ["raw@2", "raw@1", "raw@1", "raw@2"]
@@ -121,8 +136,7 @@ def test_aliases_and_versions(own_store: Store) -> None:
 
 
 def test_an_empty_store_is_ready(tmp_path: Path) -> None:
-    live = live_over(Store(tmp_path))
-    live.look()
+    live = looked(Store(tmp_path))
     assert live.ready
     assert live.status().store_error is None
     with pytest.raises(ModelNotFound):
@@ -149,8 +163,7 @@ def unreadable(root: Path) -> Store:
 def test_a_store_that_is_not_there_is_not_ready_and_says_why_without_its_path(
     tmp_path: Path, make: Callable[[Path], Store], found: str
 ) -> None:
-    live = live_over(make(tmp_path))
-    live.look()
+    live = looked(make(tmp_path))
     assert not live.ready
     said = live.status().store_error
     assert said is not None
@@ -162,8 +175,7 @@ def test_a_store_that_is_not_there_is_not_ready_and_says_why_without_its_path(
 
 def test_a_store_that_is_made_later_becomes_ready(tmp_path: Path) -> None:
     store = missing(tmp_path)
-    live = live_over(store)
-    live.look()
+    live = looked(store)
     assert not live.ready
     publish_model(store, "raw", "raw")
     live.look()
@@ -176,8 +188,7 @@ def test_what_fails_with_a_path_is_reported_without_it(own_store: Store) -> None
     def fail(_: Model) -> str:
         raise OSError(errno.EMFILE, "Too many open files", str(own_store.root / "secret"))
 
-    live = live_over(own_store, fail)
-    live.look()
+    live = looked(own_store, fail)
     assert live.status().failures
     assert {failure.detail for failure in live.status().failures} == {"OSError"}
     with pytest.raises(ModelUnavailable) as raised:
@@ -186,8 +197,7 @@ def test_what_fails_with_a_path_is_reported_without_it(own_store: Store) -> None
 
 
 def test_it_follows_publish_promote_and_rollback(own_store: Store) -> None:
-    live = live_over(own_store)
-    live.look()
+    live = looked(own_store)
     publish_model(own_store, "raw", "raw", seed=3)
     assert find(live, "raw", "latest") == "raw@2"
     live.look()
@@ -211,8 +221,7 @@ def test_a_version_is_prepared_once_and_not_at_every_look(own_store: Store) -> N
 
 
 def test_a_damaged_new_version_keeps_the_old_one(own_store: Store) -> None:
-    live = live_over(own_store)
-    live.look()
+    live = looked(own_store)
     version = publish_damaged(own_store, "raw")
     live.look()
     assert find(live, "raw", "latest") == "raw@2"
@@ -226,24 +235,9 @@ def test_a_damaged_new_version_keeps_the_old_one(own_store: Store) -> None:
     assert find(live, "raw", "latest") == f"raw@{version + 1}"
 
 
-def test_a_version_that_cannot_be_prepared_keeps_the_old_one(own_store: Store) -> None:
-    def prepare(model: Model) -> str:
-        if model.manifest.version == 3:
-            raise KeyError("surprise")
-        return name_of(model)
-
-    live = live_over(own_store, prepare)
-    live.look()
-    publish_model(own_store, "raw", "raw", seed=3)
-    live.look()
-    assert find(live, "raw", "latest") == "raw@2"
-    assert live.status().failures[0].detail.startswith("KeyError")
-
-
 def test_a_model_damaged_from_the_start_is_unavailable_and_others_serve(own_store: Store) -> None:
     damage(own_store, "text", 1)
-    live = live_over(own_store)
-    live.look()
+    live = looked(own_store)
     assert live.ready
     with pytest.raises(ModelUnavailable):
         find(live, "text", "latest")
@@ -253,8 +247,7 @@ def test_a_model_damaged_from_the_start_is_unavailable_and_others_serve(own_stor
 def test_not_ready_when_nothing_at_all_can_be_served(tmp_path: Path) -> None:
     store = Store(tmp_path)
     publish_damaged(store, "only")
-    live = live_over(store)
-    live.look()
+    live = looked(store)
     assert not live.ready
 
 
@@ -269,8 +262,7 @@ def test_a_failure_is_tried_again_after_a_while(own_store: Store, monkeypatch: p
             raise OSError("too many open files")
         return name_of(model)
 
-    live = live_over(own_store, prepare)
-    live.look()
+    live = looked(own_store, prepare)
     publish_model(own_store, "raw", "raw", seed=3)
     for _ in range(3):
         live.look()
@@ -287,8 +279,7 @@ async def test_versions_asked_for_are_kept_up_to_the_limit(own_store: Store) -> 
     opened = Opened()
     for seed in range(3, 7):
         publish_model(own_store, "raw", "raw", seed=seed)
-    live = live_over(own_store, opened, versions_max=2)
-    live.look()
+    live = looked(own_store, opened, versions_max=2)
     opened.clear()
     for ref in ("2", "3", "2", "4", "2", "3"):
         assert await live.find("raw", ref) == f"raw@{ref}"
@@ -298,8 +289,7 @@ async def test_versions_asked_for_are_kept_up_to_the_limit(own_store: Store) -> 
 def test_a_version_is_opened_once_for_many_requests(own_store: Store) -> None:
     opened = Opened()
     publish_model(own_store, "raw", "raw", seed=3)
-    live = live_over(own_store, opened)
-    live.look()
+    live = looked(own_store, opened)
     opened.clear()
 
     async def ask() -> list[str]:
@@ -313,25 +303,21 @@ async def test_a_version_asked_for_and_then_promoted_is_not_opened_again(own_sto
     opened = Opened()
     publish_model(own_store, "raw", "raw", seed=3)
     live = live_over(own_store, opened)
-    first = asyncio.Event()
-    following = asyncio.create_task(live.follow(0.01, first.set))
-    await first.wait()
-    opened.clear()
-    assert await live.find("raw", "2") == "raw@2"
-    own_store.promote("raw", 2)
-    async with asyncio.timeout(60):
-        while live.aliases["raw", "latest"].version != 2 or live._asked:
-            await asyncio.sleep(0.01)
-    assert await live.find("raw", "latest") == "raw@2"
-    following.cancel()
+    async with following(live, 0.01):
+        opened.clear()
+        assert await live.find("raw", "2") == "raw@2"
+        own_store.promote("raw", 2)
+        async with asyncio.timeout(60):
+            while live.aliases["raw", "latest"].version != 2 or live._asked:
+                await asyncio.sleep(0.01)
+        assert await live.find("raw", "latest") == "raw@2"
     assert opened == ["raw@2"]
 
 
 async def test_an_unknown_model_does_not_wait_for_one_that_is_being_opened(own_store: Store) -> None:
     gate = threading.Event()
     own_store.promote("raw", 1)
-    live = live_over(own_store, held_by(gate))
-    live.look()
+    live = looked(own_store, held_by(gate))
     opening = asyncio.create_task(live.find("raw", "2"))
     await asyncio.sleep(0.01)
     with pytest.raises(ModelNotFound):
@@ -345,8 +331,7 @@ def test_models_beyond_the_limit_are_opened_when_asked_for(
     own_store: Store, limit: int, resident: int
 ) -> None:
     opened = Opened()
-    live = live_over(own_store, opened, models_max=limit)
-    live.look()
+    live = looked(own_store, opened, models_max=limit)
     assert len(opened) == resident
     assert live.ready
     for model in ("hashed", "named", "raw", "text"):
@@ -356,8 +341,7 @@ def test_models_beyond_the_limit_are_opened_when_asked_for(
 def test_a_request_does_not_wait_for_ever(own_store: Store) -> None:
     gate = threading.Event()
     own_store.promote("raw", 1)
-    live = live_over(own_store, held_by(gate), seconds_max=0.05)
-    live.look()
+    live = looked(own_store, held_by(gate), seconds_max=0.05)
 
     async def ask() -> str:
         with pytest.raises(TimedOut):
@@ -375,48 +359,44 @@ def test_a_request_does_not_wait_for_ever(own_store: Store) -> None:
 async def test_deleted_versions_are_let_go(own_store: Store) -> None:
     publish_model(own_store, "raw", "raw", seed=3)
     live = live_over(own_store)
-    first = asyncio.Event()
-    following = asyncio.create_task(live.follow(0.01, first.set))
-    await first.wait()
-    assert await live.find("raw", "2") == "raw@2"
-    own_store.delete("raw", 2)
-    async with asyncio.timeout(60):
-        while 2 in live.models["raw"].versions or ("raw", 2) in live._asked:
-            await asyncio.sleep(0.01)
-    with pytest.raises(VersionNotFound):
-        await live.find("raw", "2")
-    following.cancel()
+    async with following(live, 0.01):
+        assert await live.find("raw", "2") == "raw@2"
+        own_store.delete("raw", 2)
+        async with asyncio.timeout(60):
+            while 2 in live.models["raw"].versions or ("raw", 2) in live._asked:
+                await asyncio.sleep(0.01)
+        with pytest.raises(VersionNotFound):
+            await live.find("raw", "2")
 
 
-async def test_waking_looks_at_once_and_tries_failures_again(own_store: Store) -> None:
+async def test_a_version_that_cannot_be_prepared_keeps_the_old_one_and_waking_tries_it_again(
+    own_store: Store,
+) -> None:
     broken = True
 
     def prepare(model: Model) -> str:
         if broken and model.manifest.version == 3:
-            raise OSError("no")
+            raise KeyError("surprise")
         return name_of(model)
 
     live = live_over(own_store, prepare)
-    first = asyncio.Event()
-    following = asyncio.create_task(live.follow(3600, first.set))
-    await first.wait()
-    publish_model(own_store, "raw", "raw", seed=3)
-    live.wake()
-    async with asyncio.timeout(60):
-        while not live.status().failures:
-            await asyncio.sleep(0.005)
-    assert await live.find("raw", "latest") == "raw@2"
-    broken = False
-    live.wake()
-    async with asyncio.timeout(60):
-        while await live.find("raw", "latest") != "raw@3":
-            await asyncio.sleep(0.005)
-    following.cancel()
+    async with following(live, 3600):
+        publish_model(own_store, "raw", "raw", seed=3)
+        live.wake()
+        async with asyncio.timeout(60):
+            while not live.status().failures:
+                await asyncio.sleep(0.005)
+        assert await live.find("raw", "latest") == "raw@2"
+        assert live.status().failures[0].detail.startswith("KeyError")
+        broken = False
+        live.wake()
+        async with asyncio.timeout(60):
+            while await live.find("raw", "latest") != "raw@3":
+                await asyncio.sleep(0.005)
 
 
 def test_an_unreadable_store_keeps_what_is_served(own_store: Store, tmp_path: Path) -> None:
-    live = live_over(own_store)
-    live.look()
+    live = looked(own_store)
     moved = own_store.root.rename(tmp_path / "moved")
     own_store.root.write_text("not a directory")
     live.look()
@@ -432,8 +412,7 @@ def test_a_split_is_served_and_ends_with_a_move(own_store: Store) -> None:
     opened = Opened()
     publish_model(own_store, "raw", "raw", seed=3)
     own_store.promote("raw", 2)
-    live = live_over(own_store, opened)
-    live.look()
+    live = looked(own_store, opened)
     assert live.splits == {}
     split(own_store, "raw", (1, 5000), (3, PARTS))
     before = live.heads
@@ -452,14 +431,12 @@ def test_a_split_is_served_and_ends_with_a_move(own_store: Store) -> None:
 
 
 def test_a_canary_that_cannot_be_opened_answers_nothing(own_store: Store) -> None:
-    live = live_over(own_store)
-    live.look()
+    live = looked(own_store)
     version = publish_model(own_store, "raw", "raw", seed=9).version
     own_store.promote("raw", 2)
     split(own_store, "raw", (version, 5000), (1, PARTS))
     damage(own_store, "raw", version)
-    live = live_over(Store(own_store.root))
-    live.look()
+    live = looked(Store(own_store.root))
     beside = live.splits["raw", "latest"]
     assert (beside.canary, beside.shadow) == (None, "raw@1")
     alias = live.aliases["raw", "latest"]

@@ -23,7 +23,7 @@ from service.serving.opening import serve_model
 from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion
 from service.serving.shadows import ShadowCopy, ShadowOutcome, Shadows, compare
-from service.serving.split import Chooser, live_split
+from service.serving.split import Chooser, LiveSplit
 from tests.oip_requests import HEADER, binary_body, csr
 from tests.served_models import publish_model, reply_of
 from tests.servers import wait_for
@@ -59,16 +59,13 @@ class Heard:
         self.shadows = Shadows(Limits(**limits), self.outcomes.append)
 
     def offer(self, answered: ServedVersion, shadow: ServedVersion, n: int = 1, body: bytes = BODY) -> None:
-        async def offer() -> None:
-            for _ in range(n):
-                self.shadows.offer(ShadowCopy(PREDICT, Body(body), answer_of(answered), answered, shadow))
-            await asyncio.sleep(0)
+        copies = [ShadowCopy(PREDICT, Body(body), answer_of(answered), answered, shadow) for _ in range(n)]
+        self.offer_copies(*copies)
 
-        asyncio.run(offer())
-
-    def offer_copy(self, copy: ShadowCopy) -> None:
+    def offer_copies(self, *copies: ShadowCopy) -> None:
         async def offer() -> None:
-            self.shadows.offer(copy)
+            for copy in copies:
+                self.shadows.offer(copy)
             await asyncio.sleep(0)
 
         asyncio.run(offer())
@@ -125,8 +122,7 @@ def test_tensors_are_compared_as_predictions_are(
 ) -> None:
     heard.offer(versions[0], versions[1])
     heard.results(1)
-    heard.offer_copy(tensors_copy(versions[0], versions[1], names, binary))
-    heard.offer_copy(tensors_copy(versions[0], versions[0], names, binary))
+    heard.offer_copies(*(tensors_copy(versions[0], shadow, names, binary) for shadow in versions[::-1]))
     heard.results(3)
     of_predict, of_tensors, of_itself = heard.outcomes
     assert of_tensors._replace(seconds=0) == of_predict._replace(seconds=0)
@@ -143,13 +139,15 @@ def test_places_without_a_label_are_not_compared(
     assert any(len(row) < 5 for row in expected)
     copy = tensors_copy(versions[0], versions[0], [name], binary, threshold=0.5)
     again = copy.answer_again(Limits(), np.zeros(1, np.uint8))
-    assert copy.first_labels(again) == (expected, expected)
+    for reply in (copy.answer, again):
+        firsts = copy.dialect.first_labels(b"".join(reply.parts), reply.n_json, 5, versions[0])
+        assert firsts == expected
 
 
 def test_tensors_that_name_no_label_are_answered_and_not_compared(
     heard: Heard, versions: list[ServedVersion]
 ) -> None:
-    heard.offer_copy(tensors_copy(versions[0], versions[1], ["scores"], False))
+    heard.offer_copies(tensors_copy(versions[0], versions[1], ["scores"], False))
     assert heard.results(1) == {"answered": 1}
     assert heard.outcomes[0].compared == (0, 0)
 
@@ -157,8 +155,7 @@ def test_tensors_that_name_no_label_are_answered_and_not_compared(
 def test_tensors_that_a_shadow_does_not_take_are_counted(heard: Heard, versions: list[ServedVersion]) -> None:
     right = tensors_copy(versions[0], versions[1], [], False)
     text = b'{"inputs":[{"name":"text","shape":[1],"datatype":"BYTES","data":["a text editor"]}]}'
-    heard.offer_copy(right._replace(body=Body(text)))
-    heard.offer_copy(right._replace(body=Body(right.body.message[:-1])))
+    heard.offer_copies(*(right._replace(body=Body(body)) for body in (text, right.body.message[:-1])))
     assert heard.results(2) == {"failed": 2}
 
 
@@ -307,9 +304,9 @@ def test_each_canary_has_other_users() -> None:
 
 def test_what_is_not_open_answers_nothing() -> None:
     alias = Alias(1, (), Beside(2, 9999), Beside(3, PARTS))
-    both = live_split("m", alias, "two", "three")
+    both = LiveSplit("m", alias, "two", "three")
     chosen = [both.choose("one", b"%d" % i) for i in range(100)]
     assert {served for served, _ in chosen} <= {"one", "two"}
     assert {shadow for _, shadow in chosen} == {"three"}
-    one = live_split("m", alias._replace(canary=None), None, "three")
+    one = LiveSplit("m", alias._replace(canary=None), None, "three")
     assert one.choose("one", b"any") == ("one", "three")

@@ -11,7 +11,7 @@ from model_store.store import Store
 from model_store.version import Model
 from service.db.engine import Database, default_url
 from service.inference.predictors import make_predictor
-from service.serving.opening import live_thresholds
+from service.serving.opening import open_version
 from service.thresholds.live.events import instances_of
 from service.thresholds.methods.ofo import Start, start_for
 from service.workflows.labelled import no_progress, read_labelled
@@ -74,8 +74,7 @@ def test_ofo_finds_thresholds_among_shares_as_the_fixed_grid_does(
 def test_a_label_of_nearly_every_row_is_predicted_by_feedback_alone(tmp_path: Path) -> None:
     model = trained("huffman-tree", write(tmp_path / "train.jsonl", 3000, 3, always=0.95), tmp_path)
     labelled = read_labelled(model, write(tmp_path / "new.jsonl", 200, 4, always=0.95), no_progress)
-    predictor = make_predictor(model)
-    live = live_thresholds(model, predictor)
+    live = open_version(model).thresholds
     label = find_name(model.labels, ALWAYS)
     moving = live._moving(live.start_state())
     moving.count(instances_of(labelled.rows, labelled.labels), np.arange(200))

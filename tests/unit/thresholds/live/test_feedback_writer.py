@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +15,8 @@ from service.db import EVENT_KEY_BYTES
 from service.thresholds.live import feedback
 from service.thresholds.live import follower as follower_module
 from service.thresholds.live import served as live_module
-from service.thresholds.live.events import event_keys, join
-from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
+from service.thresholds.live.events import Result, event_keys, join
+from service.thresholds.live.feedback import FeedbackWriter
 from service.thresholds.live.follower import Follower
 from service.thresholds.store.codec import DELTA_MAX
 from tests.conftest import together
@@ -39,6 +39,14 @@ def replica(tmp_path: Path) -> Iterator[Replica]:
     made.close()
 
 
+def ends(call: Callable[[], None]) -> bool:
+    """Whether a call comes to an end."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(120.0)
+    return not thread.is_alive()
+
+
 def test_a_block_for_which_nobody_waits_any_more_is_left_out(replica: Replica) -> None:
     """A client that breaks off a stream takes its blocks back, if they are still waiting."""
     with replica.live.lock:  # the writer waits with the first
@@ -47,8 +55,8 @@ def test_a_block_for_which_nobody_waits_any_more_is_left_out(replica: Replica) -
             pass
         gone = replica.writer.submit(replica.live, columns(token_event("b", [1], [])), may_wait=True)
         assert gone.cancel()
-    assert first.result(300).results == ["applied"]
-    assert replica.send(token_event("a", [1], []), token_event("b", [1], [])).results == [
+    assert first.result(300) == ["applied"]
+    assert replica.send(token_event("a", [1], []), token_event("b", [1], [])) == [
         "duplicate",
         "applied",
     ]
@@ -58,7 +66,7 @@ def test_a_block_for_which_nobody_waits_any_more_is_left_out(replica: Replica) -
 def test_the_queue_of_events_at_its_limit_and_one_more(replica: Replica) -> None:
     writer = FeedbackWriter(replica.database, queue_max=3, days_max=30)
 
-    def submit(*names: str, may_wait: bool = False) -> Future[FeedbackOutcome]:
+    def submit(*names: str, may_wait: bool = False) -> Future[list[Result]]:
         events = columns(*(token_event(name, [1], []) for name in names))
         return writer.submit(replica.live, events, may_wait=may_wait)
 
@@ -70,7 +78,7 @@ def test_the_queue_of_events_at_its_limit_and_one_more(replica: Replica) -> None
         with pytest.raises(Overloaded, match="at most 3 events"):
             submit("e")
         handed.append(submit("f", may_wait=True))  # a stream, which hands over one block after the other
-    assert [len(one.result(300).results) for one in handed] == [1, 2, 1, 1]
+    assert [len(one.result(300)) for one in handed] == [1, 2, 1, 1]
     writer.close()
 
 
@@ -78,7 +86,7 @@ def test_a_block_longer_than_the_queue_is_taken_when_nothing_waits(replica: Repl
     """Or it would be told to come again for ever."""
     writer = FeedbackWriter(replica.database, queue_max=3, days_max=30)
     events = columns(*(token_event(name, [1], []) for name in "abcdefgh"))
-    assert len(writer.submit(replica.live, events, may_wait=False).result(300).results) == 8
+    assert len(writer.submit(replica.live, events, may_wait=False).result(300)) == 8
     writer.close()
 
 
@@ -99,7 +107,7 @@ def test_a_block_that_adds_more_to_a_label_than_an_entry_of_the_log_has_room_for
     events = as_columns([Event(key, labels_of(1), None, labels_of(1), 0)], N_FEATURES, N_LABELS)
     keys = [i.to_bytes(EVENT_KEY_BYTES, "little") for i in range(n)]
     many = join([events._replace(keys=[key]) for key in keys])
-    assert one.writer.submit(one.live, many, may_wait=False).result(300).results == ["applied"] * n
+    assert one.writer.submit(one.live, many, may_wait=False).result(300) == ["applied"] * n
     if halve_events is None:
         assert one.live.snapshot().counters.marks[1] == 2 * n
     other = Replica(f"sqlite:///{tmp_path}/long.db")
@@ -118,7 +126,7 @@ def test_the_writer_goes_on_when_its_house_cannot_be_kept(
     monkeypatch.setattr(feedback, "forget_events", fail)
     for i in range(3):
         replica.writer._forget_at = 0.0
-        assert replica.send(token_event(f"e{i}", [1], [2])).results == ["applied"]
+        assert replica.send(token_event(f"e{i}", [1], [2])) == ["applied"]
 
 
 def test_thresholds_are_stale_while_the_database_neither_answers_nor_refuses(
@@ -170,15 +178,9 @@ def test_versions_are_opened_and_the_service_stops_while_the_database_hangs(
     follower = Follower(replica.database, 0.01, gate.wait)
     follower.start()
     time.sleep(0.3)
-    adding = threading.Thread(target=follower.add, args=(replica.live,), daemon=True)
-    adding.start()
-    adding.join(120.0)
-    assert not adding.is_alive(), "a version waits for the database"
+    assert ends(lambda: follower.add(replica.live)), "a version waits for the database"
     assert replica.live in follower.followed
-    closing = threading.Thread(target=follower.close, daemon=True)
-    closing.start()
-    closing.join(120.0)
-    assert not closing.is_alive(), "the service does not stop"
+    assert ends(follower.close), "the service does not stop"
     gate.set()
 
 
@@ -186,14 +188,11 @@ def test_a_writer_is_closed_while_the_database_hangs(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feedback, "CLOSE_SECONDS", 0.1)
-    closing = threading.Thread(target=replica.writer.close, daemon=True)
     with replica.live.lock:  # the writer does not get on
         waiting = replica.writer.submit(replica.live, columns(token_event("a", [1], [])), may_wait=True)
-        closing.start()
-        closing.join(120.0)
-        assert not closing.is_alive(), "the service does not stop"
+        assert ends(replica.writer.close), "the service does not stop"
         assert not waiting.done()
-    assert waiting.result(300).results == ["applied"]
+    assert waiting.result(300) == ["applied"]
 
 
 def test_a_follower_goes_on_whatever_is_in_the_log(replica: Replica) -> None:
@@ -236,6 +235,6 @@ def test_thresholds_that_cannot_be_read_leave_the_others_alone(database_url: str
     assert follower.fault is None
     with pytest.raises(DatabaseUnavailable, match="expected an epoch that is kept"):
         lost.send(token_event("c", [1], []))
-    assert other.send(token_event("c", [1], [])).results == ["applied"]
+    assert other.send(token_event("c", [1], [])) == ["applied"]
     for replica in (one, other, third, lost):
         replica.close()

@@ -93,18 +93,22 @@ def test_a_bound_is_the_priors_and_never_below_the_least():
     assert lower_bounds(None, 100, 3).tolist() == [np.float32(LEAST)] * 3
 
 
+SHAPES = r"expected 0 < a and 2 a <= b, finite, found a = .*, b = "
+POWER = r"power of scores: expected a number from 0.1 to 10.0, found"
+
+
 @pytest.mark.parametrize(
-    "start", [(0, 4), (-1, 4), (1, 0), (3, 5), (1, np.inf), (np.nan, 4), (1, np.nan), (np.inf, np.inf)]
+    ("start", "fault"),
+    [
+        *((start, SHAPES) for start in ((0, 4), (-1, 4), (1, 0), (3, 5), (1, np.inf), (np.nan, 4))),
+        *((start, SHAPES) for start in ((1, np.nan), (np.inf, np.inf))),
+        *(((1, 4, power), POWER) for power in (0.0, 0.09, 10.1, -1.0, np.nan, np.inf)),
+        *(((1, 4, 1, scale), r"scale of scores: .* from 1 to 1000000.0, found") for scale in (0.9, np.nan)),
+    ],
 )
-def test_start_values_out_of_their_range_are_refused(start):
-    with pytest.raises(BadParameter, match=r"expected 0 < a and 2 a <= b, finite, found a = .*, b = "):
+def test_start_values_out_of_their_range_are_refused(start, fault):
+    with pytest.raises(BadParameter, match=fault):
         check_start(Start(*start))
-
-
-@pytest.mark.parametrize("power", [0.0, 0.09, 10.1, -1.0, np.nan, np.inf])
-def test_a_power_out_of_its_range_is_refused(power):
-    with pytest.raises(BadParameter, match=r"power of scores: expected a number from 0.1 to 10.0, found"):
-        check_start(Start(1, 4, power))
 
 
 def test_every_link_has_a_power_to_start_with():
@@ -114,12 +118,8 @@ def test_every_link_has_a_power_to_start_with():
     assert {check_start(start_for(link, reranked, ROWS)).power for link in POWERS} == {RERANKED_POWER}
     calibrated = {**reranked, **group_of(CALIBRATION, random_calibration(0))}
     assert {start_for(link, calibrated, ROWS).power for link in POWERS} == {1.0}
-    assert counts_that_bound({**reranked, "labels/counts": np.ones(3, np.int64)}) is None
-    assert counts_that_bound({**calibrated, "labels/counts": np.ones(3, np.int64)}) is not None
-
-
-def test_start_values_in_their_range_are_kept():
     assert check_start(Start(2, 4, 0.1)) == Start(2, 4, 0.1)
+    assert counts_that_bound({**calibrated, "labels/counts": np.ones(3, np.int64)}) is not None
 
 
 def test_counts_bound_thresholds_where_scores_are_probabilities():
