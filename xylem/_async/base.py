@@ -16,7 +16,7 @@ from xylem.calls import JsonObject, Request, Target, read_object, request_of
 from xylem.errors import Attempts, BadAnswer, ClientError, ConnectionFailed, Retries, refusal_of, wait_after
 from xylem.events import EventParser, ServerEvent
 from xylem.results import read_as
-from xylem.runtime import AsyncSlots, async_file_parts, async_sleep
+from xylem.runtime import AsyncSemaphore, async_file_parts, async_sleep
 
 ANSWER_BYTES_MAX = 256 << 20
 """Of an answer that is held in memory."""
@@ -47,7 +47,7 @@ class AsyncWire:
         self._origin = httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port)
         self._headers = [(name.encode(), value.encode()) for name, value in target.headers.items()]
         self._extensions = {"timeout": {"connect": timeout, "read": timeout, "write": timeout}}
-        self._slots = AsyncSlots(_CALLS_MAX)
+        self._turns = AsyncSemaphore(_CALLS_MAX)
         self._idle: deque[tuple[httpcore.AsyncHTTPConnection, float]] = deque()
         self._is_closed = False
 
@@ -56,15 +56,9 @@ class AsyncWire:
 
         At most 64 are under way, others wait for their turn. Raises ClientError.
         """
-        try:
-            await self._slots.take(self._timeout)
-        except TimeoutError:
-            raise ConnectionFailed("expected a turn, found all connections in use", was_sent=False) from None
-        try:
+        async with self._turns:
             answer = await self.open(request)
             return await answer.read(self._timeout)
-        finally:
-            self._slots.give()
 
     async def open(self, request: Request) -> AsyncAnswer:
         """Send a request; return its answer, with its body still to be read, to be closed by who asks.
@@ -189,8 +183,6 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS = 60.0
 
-_RETRY_MS_MAX = 10_000
-
 
 class AsyncBase:
     """Sends requests, again where that is safe and may help."""
@@ -232,14 +224,12 @@ class AsyncBase:
             except ClientError as error:
                 await self._wait(error, request, attempts)
 
-    async def _wait(
-        self, error: ClientError, request: Request, attempts: Attempts, at_least: float = 0.0
-    ) -> None:
+    async def _wait(self, error: ClientError, request: Request, attempts: Attempts) -> None:
         """Wait until a request that failed may be sent again; raise its error where it may not be."""
         seconds = wait_after(error, attempts, repeatable=request.repeatable)
         if seconds is None:
             raise error
-        await async_sleep(max(seconds, at_least))
+        await async_sleep(seconds)
 
     async def _read(self, kind: type[T], request: Request) -> T:
         """Return what the answer to a request says. Raises ClientError."""
@@ -265,7 +255,7 @@ class AsyncBase:
                             yield event
                 return
             except ClientError as error:
-                await self._wait(error, request, attempts, min(parser.retry_ms or 0, _RETRY_MS_MAX) / 1000)
+                await self._wait(error, request, attempts)
             parser.restart()
 
     async def _download(self, path: str, to: Path) -> int:

@@ -16,7 +16,7 @@ from xylem.calls import JsonObject, Request, Target, read_object, request_of
 from xylem.errors import Attempts, BadAnswer, ClientError, ConnectionFailed, Retries, refusal_of, wait_after
 from xylem.events import EventParser, ServerEvent
 from xylem.results import read_as
-from xylem.runtime import Slots, file_parts, sleep
+from xylem.runtime import Semaphore, file_parts, sleep
 
 ANSWER_BYTES_MAX = 256 << 20
 """Of an answer that is held in memory."""
@@ -47,7 +47,7 @@ class Wire:
         self._origin = httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port)
         self._headers = [(name.encode(), value.encode()) for name, value in target.headers.items()]
         self._extensions = {"timeout": {"connect": timeout, "read": timeout, "write": timeout}}
-        self._slots = Slots(_CALLS_MAX)
+        self._turns = Semaphore(_CALLS_MAX)
         self._idle: deque[tuple[httpcore.HTTPConnection, float]] = deque()
         self._is_closed = False
 
@@ -56,15 +56,9 @@ class Wire:
 
         At most 64 are under way, others wait for their turn. Raises ClientError.
         """
-        try:
-            self._slots.take(self._timeout)
-        except TimeoutError:
-            raise ConnectionFailed("expected a turn, found all connections in use", was_sent=False) from None
-        try:
+        with self._turns:
             answer = self.open(request)
             return answer.read(self._timeout)
-        finally:
-            self._slots.give()
 
     def open(self, request: Request) -> Answer:
         """Send a request; return its answer, with its body still to be read, to be closed by who asks.
@@ -186,8 +180,6 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS = 60.0
 
-_RETRY_MS_MAX = 10_000
-
 
 class Base:
     """Sends requests, again where that is safe and may help."""
@@ -229,12 +221,12 @@ class Base:
             except ClientError as error:
                 self._wait(error, request, attempts)
 
-    def _wait(self, error: ClientError, request: Request, attempts: Attempts, at_least: float = 0.0) -> None:
+    def _wait(self, error: ClientError, request: Request, attempts: Attempts) -> None:
         """Wait until a request that failed may be sent again; raise its error where it may not be."""
         seconds = wait_after(error, attempts, repeatable=request.repeatable)
         if seconds is None:
             raise error
-        sleep(max(seconds, at_least))
+        sleep(seconds)
 
     def _read(self, kind: type[T], request: Request) -> T:
         """Return what the answer to a request says. Raises ClientError."""
@@ -260,7 +252,7 @@ class Base:
                             yield event
                 return
             except ClientError as error:
-                self._wait(error, request, attempts, min(parser.retry_ms or 0, _RETRY_MS_MAX) / 1000)
+                self._wait(error, request, attempts)
             parser.restart()
 
     def _download(self, path: str, to: Path) -> int:
