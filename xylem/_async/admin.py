@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from xylem._async.base import AsyncBase
 from xylem.calls import (
@@ -13,6 +13,7 @@ from xylem.calls import (
     JsonObject,
     Request,
     State,
+    TrainingFields,
     admin_path,
     alias_path,
     get,
@@ -42,71 +43,35 @@ class AsyncAdmin(AsyncBase):
         model: str,
         trainer: str,
         data: str | Sequence[str | Mapping[str, Any]],
-        *,
-        valid: str | Mapping[str, Any] | None = None,
-        parameters: Mapping[str, Any] | None = None,
-        weights: str | None = None,
-        seed: int | None = None,
-        thresholds: Mapping[str, Any] | None = None,
-        promotion: Mapping[str, Any] | None = None,
-        idempotency_key: str | None = None,
-        **fields: Any,
+        **fields: Unpack[TrainingFields],
     ) -> Job:
         """Submit a training of a new version; `data` and `valid` name files of the server's data directory.
 
         Or `data` is a list of files and of `{"feedback": {"model": ..., "days": ...}}`, and `valid` is
         `{"feedback": 0.2}`, the newest part of that.
 
-        `fields`: `split`, the share of the rows to measure on instead of `valid`, `label_names`, `calibrate`,
-        and of tables `text_column` (a list), `label_column`, `label_separator` and `delimiter`.
-
         A key for idempotency is made if none is given: a submission that is sent again is the same job.
         """
-        given = {
-            **fields,
-            "model": model,
-            "trainer": trainer,
-            "data": data,
-            "valid": valid,
-            "parameters": parameters,
-            "weights": weights,
-            "seed": seed,
-            "thresholds": thresholds,
-            "promotion": promotion,
-        }
-        return await self._read(Job, submission("training", given, idempotency_key))
+        return await self._submit("training", model=model, trainer=trainer, data=data, **fields)
 
-    async def combine(
-        self,
-        model: str,
-        members: Sequence[str],
-        data: str,
-        *,
-        idempotency_key: str | None = None,
-        **fields: Any,
-    ) -> Job:
+    async def combine(self, model: str, members: Sequence[str], data: str, **fields: Any) -> Job:
         """Submit a combination of versions, each NAME or NAME@VERSION; `fields` as `vocabulary`."""
-        given = {"model": model, "members": list(members), "data": data, **fields}
-        return await self._read(Job, submission("combine", given, idempotency_key))
+        return await self._submit("combine", model=model, members=list(members), data=data, **fields)
 
-    async def set_vocabulary(
-        self, model: str, vocabulary: str, *, idempotency_key: str | None = None, **fields: Any
-    ) -> Job:
+    async def set_vocabulary(self, model: str, vocabulary: str, **fields: Any) -> Job:
         """Submit another vocabulary for a combined version; `fields`: `version`, `language`, `by`."""
-        given = {"model": model, "vocabulary": vocabulary, **fields}
-        return await self._read(Job, submission("vocabulary", given, idempotency_key))
+        return await self._submit("vocabulary", model=model, vocabulary=vocabulary, **fields)
 
-    async def tune(self, model: str, data: str, *, idempotency_key: str | None = None, **fields: Any) -> Job:
+    async def tune(self, model: str, data: str, **fields: Any) -> Job:
         """Submit a tuning of thresholds on a file of the data directory; `fields`: `method`, `version`."""
-        given = {"model": model, "data": data, **fields}
-        return await self._read(Job, submission("threshold-tuning", given, idempotency_key))
+        return await self._submit("threshold-tuning", model=model, data=data, **fields)
 
-    async def batch_job(
-        self, model: str, data: str, *, idempotency_key: str | None = None, **fields: Any
-    ) -> Job:
+    async def batch_job(self, model: str, data: str, **fields: Any) -> Job:
         """Submit a batch over a file of the data directory; `fields` as `top_r` and `threshold`."""
-        given = {"model": model, "data": data, **fields}
-        return await self._read(Job, submission("batch", given, idempotency_key))
+        return await self._submit("batch", model=model, data=data, **fields)
+
+    async def _submit(self, kind: str, *, idempotency_key: str | None = None, **fields: Any) -> Job:
+        return await self._read(Job, submission(kind, fields, idempotency_key))
 
     async def job(self, job_id: str) -> Job:
         """Look at a job."""
