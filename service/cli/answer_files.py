@@ -19,18 +19,6 @@ from service.serving.line_files import STDIN
 if TYPE_CHECKING:
     from service.serving.parts import AnswerParts, Format
 
-Out = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIR",
-        help="Write answers to files in this directory or URL, each whole or not at all; files there stay.",
-    ),
-]
-Form = Annotated[
-    str | None,
-    typer.Option("--format", metavar="jsonl|parquet", help="Format of the files of --out; default jsonl."),
-]
-
 
 Wanted: TypeAlias = tuple[str, str, bool]
 """What predicts, and how: NAME[@VERSION], the options as a query string, and whether it explains."""
@@ -40,8 +28,20 @@ Wanted: TypeAlias = tuple[str, str, bool]
 class AnswerFiles(NamedTuple):
     """Whether answers are written to files, and by whom."""
 
-    out: Out = None
-    form: Form = None
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write answers to files in this directory or URL, each whole or not at all; files there "
+            "stay.",
+        ),
+    ] = None
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="jsonl|parquet", help="Format of the files of --out; default jsonl."
+        ),
+    ] = None
     ray: RayAddress = None
 
     def check(self, data: str, *, tells_more: bool) -> None:

@@ -72,7 +72,8 @@ def list_jobs(
         found = [_facts(job) for job in jobs.jobs(state, model, kind, limit)]
     where = str(place.url or place.store)
     columns = ("id", "kind", "model", "state", "created", "progress")
-    print_list(json, {"jobs": found}, (where, columns, list(map(_row, found))), f"No such jobs in {where}")
+    rows = [[*(job[name] for name in columns[:-1]), job["error"] or _far(job["progress"])] for job in found]
+    print_list(json, {"jobs": found}, (where, columns, rows), f"No such jobs in {where}")
 
 
 def _add(name: str, method: str, says: str) -> None:
@@ -109,11 +110,6 @@ def _report(job: JobFacts, json: bool) -> None:
         elif value is not None:
             flat[key] = value
     print_facts(job["id"], flat)
-
-
-def _row(job: JobFacts) -> tuple[str, ...]:
-    far = job["error"] or _far(job["progress"])
-    return job["id"], job["kind"], job["model"], job["state"], job["created"], far
 
 
 def _far(progress: dict[str, Any] | None) -> str:

@@ -82,28 +82,6 @@ RayAddress = Annotated[
     ),
 ]
 
-TextColumns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--text-column",
-        metavar="NAME[=WEIGHT]",
-        help="A table's column with text; default `text`. May repeat. With weight 2 its words count twice.",
-    ),
-]
-LabelColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="A table's column with labels; default `labels`.")
-]
-LabelSeparator = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help="What separates the labels in a cell; default `;`."),
-]
-Delimiter = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CHARACTER",
-        help="What separates the cells of a line, or the word tab; default a comma, in .tsv a tab.",
-    ),
-]
 
 DEFAULT_STORE = Path("store")
 
@@ -170,10 +148,29 @@ def _options_of(group: Any) -> Iterator[inspect.Parameter]:
 class Table(NamedTuple):
     """Of a table: which columns are read."""
 
-    text_column: TextColumns = None
-    label_column: LabelColumn = None
-    label_separator: LabelSeparator = None
-    delimiter: Delimiter = None
+    text_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--text-column",
+            metavar="NAME[=WEIGHT]",
+            help="A table's column with text; default `text`. May repeat. With weight 2 its words count "
+            "twice.",
+        ),
+    ] = None
+    label_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A table's column with labels; default `labels`.")
+    ] = None
+    label_separator: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="What separates the labels in a cell; default `;`."),
+    ] = None
+    delimiter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHARACTER",
+            help="What separates the cells of a line, or the word tab; default a comma, in .tsv a tab.",
+        ),
+    ] = None
 
     def columns(self, *files: Path | None) -> TableColumns:
         """Return the columns that are named. Raises BadParameter where none of the files is a table."""

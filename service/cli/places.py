@@ -30,9 +30,6 @@ Url = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Use a server, not the store: https://HOST or http://127.0.0.1:8080."),
 ]
-KeyFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A file with the key for --url; default $XYLEM_KEY.")
-]
 
 
 @in_panel("Server", common=("store",))
@@ -41,7 +38,9 @@ class Place(NamedTuple):
 
     store: StoreDir = DEFAULT_STORE
     url: Url = None
-    key_file: KeyFile = None
+    key_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with the key for --url; default $XYLEM_KEY.")
+    ] = None
 
 
 def store_at(path: Path) -> Store:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from model_store.alias import Alias, Change
     from model_store.store import Store
     from service.registry.remote import RemoteStore
-    from service.registry.remote_index import RemoteVersion
 
 app = typer.Typer(help="Object stores: a part of `xylem models`.")
 
@@ -83,7 +82,9 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
     remote = RemoteStore(url)
     name, reference = parse_reference(model)
     opened = store_at(store)
-    manifest = remote.pull(opened, name, _found(remote, name, reference))
+    is_number = reference.isdecimal()
+    number = int(reference) if is_number else alias_there(remote, name, reference).version
+    manifest = remote.pull(opened, name, remote.find(name, number))
     info = remote.model(name).label_info
     if info is not None and opened.label_info_head(name) is None:
         remote.pull_label_info(opened, name, info)
@@ -120,8 +121,3 @@ def alias_there(remote: RemoteStore, model: str, alias: str) -> Alias:
         there = ", ".join(sorted(found)) or "none"
         raise BadInput(f"{remote.url}: expected an alias of {model}, one of {there}, found {alias!r}")
     return found[alias]
-
-
-def _found(remote: RemoteStore, name: str, reference: str) -> RemoteVersion:
-    number = int(reference) if reference.isdecimal() else alias_there(remote, name, reference).version
-    return remote.find(name, number)

@@ -38,27 +38,9 @@ if TYPE_CHECKING:
     from service.workflows.train import TrainReport
 
 
-Trainer = Annotated[
-    str,
-    typer.Argument(
-        metavar="TRAINER",
-        help=f"One of {', '.join(TRAINER_NAMES)}, or an installed package's: see docs/trainers/.",
-    ),
-]
 Valid = Annotated[
     Path | None,
     typer.Option("--valid", metavar="FILE", parser=file_path, help="Labelled rows to measure the result on."),
-]
-Calibrate = Annotated[
-    bool,
-    typer.Option("--calibrate", help="Fit scores to the rows of --valid, so that they are probabilities."),
-]
-Rerank = Annotated[
-    bool,
-    typer.Option(
-        "--rerank",
-        help="Re-rank by similar training rows, if held-out rows gain. Trains up to five times more.",
-    ),
 ]
 NewModel = Annotated[str, typer.Option("--model", metavar="NAME", help="The model to add a version to.")]
 Stream = Annotated[
@@ -69,47 +51,8 @@ Stream = Annotated[
         "solver=sgd, huffman-tree, learned-tree, ldsm, and lomtree, which learns each row once.",
     ),
 ]
-Thresholds = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ofo",
-        help="With --stream and plt: tune thresholds on rows before they are learnt, and store them.",
-    ),
-]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        help="Continue a training of this model that was stopped, from the steps that it stored. With "
-        "--ray steps are always stored until the version is published, otherwise with --resume.",
-    ),
-]
-WeightType = Annotated[
-    str, typer.Option("--weights", help="Store weights as float32, bfloat16 or int8; prints what that costs.")
-]
-KeepRows = Annotated[
-    bool,
-    typer.Option("--keep-rows", help="Store the rows with the version: then xylem extend needs no --rows."),
-]
-KeepState = Annotated[
-    bool,
-    typer.Option(
-        "--keep-state",
-        help="Store the state of the training, to continue it by --from: plt with -p solver=sgd, "
-        "huffman-tree, learned-tree, lomtree.",
-    ),
-]
 Until = Annotated[
     int, typer.Option(min=0, help="With --keep-state: stop after this pass; 0: after all planned passes.")
-]
-FromVersion = Annotated[
-    str | None,
-    typer.Option(
-        "--from",
-        metavar="NAME[@VERSION]",
-        help="Start from a version, with its features and parameters: from the weights of label-tree, "
-        "ovr or plt, on other rows; or from its --keep-state, with the passes that are left.",
-    ),
 ]
 LabelNames = Annotated[
     Path | None,
@@ -121,14 +64,6 @@ _FROM_STDIN = (
     "Learning from standard input. At its end, or after Ctrl-C, the model is published; "
     "after a second Ctrl-C it is not."
 )
-
-LabelInfo = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="A vocabulary with names of the labels, as for xylem models label-info.",
-    ),
-]
 
 
 def _features_tried(choice: dict[str, Any]) -> dict[str, str]:
@@ -146,21 +81,61 @@ class NewVersion(NamedTuple):
     """What is published: the model, its type of weights, and what is known of its labels."""
 
     model: NewModel
-    weights: WeightType = "float32"
+    weights: Annotated[
+        str,
+        typer.Option("--weights", help="Store weights as float32, bfloat16 or int8; prints what that costs."),
+    ] = "float32"
     label_names: LabelNames = None
-    label_info: LabelInfo = None
-    keep_rows: KeepRows = False
-    keep_state: KeepState = False
+    label_info: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A vocabulary with names of the labels, as for xylem models label-info.",
+        ),
+    ] = None
+    keep_rows: Annotated[
+        bool,
+        typer.Option(
+            "--keep-rows", help="Store the rows with the version: then xylem extend needs no --rows."
+        ),
+    ] = False
+    keep_state: Annotated[
+        bool,
+        typer.Option(
+            "--keep-state",
+            help="Store the state of the training, to continue it by --from: plt with -p solver=sgd, "
+            "huffman-tree, learned-tree, lomtree.",
+        ),
+    ] = False
     until: Until = 0
-    from_version: FromVersion = None
+    from_version: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="NAME[@VERSION]",
+            help="Start from a version, with its features and parameters: from the weights of label-tree, "
+            "ovr or plt, on other rows; or from its --keep-state, with the passes that are left.",
+        ),
+    ] = None
 
 
 class HeldOut(NamedTuple):
     """Rows that are not learnt: to measure on, and to fit scores and rankers to."""
 
     valid: Valid = None
-    calibrate: Calibrate = False
-    rerank: Rerank = False
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate", help="Fit scores to the rows of --valid, so that they are probabilities."
+        ),
+    ] = False
+    rerank: Annotated[
+        bool,
+        typer.Option(
+            "--rerank",
+            help="Re-rank by similar training rows, if held-out rows gain. Trains up to five times more.",
+        ),
+    ] = False
 
 
 @in_panel("Streams")
@@ -168,7 +143,13 @@ class Streaming(NamedTuple):
     """Whether the data are never held in memory, and what is found on the way."""
 
     stream: Stream = False
-    thresholds: Thresholds = None
+    thresholds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ofo",
+            help="With --stream and plt: tune thresholds on rows before they are learnt, and store them.",
+        ),
+    ] = None
 
 
 @in_panel("Work")
@@ -178,7 +159,14 @@ class StepWork(NamedTuple):
     threads: Threads = None
     seed: Seed = 0
     ray: RayAddress = None
-    resume: Resume = False
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue a training of this model that was stopped, from the steps that it stored. With "
+            "--ray steps are always stored until the version is published, otherwise with --resume.",
+        ),
+    ] = False
 
 
 STEPS_DIR = "steps"
@@ -187,7 +175,13 @@ STEPS_DIR = "steps"
 
 @grouped
 def train(
-    trainer: Trainer,
+    trainer: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRAINER",
+            help=f"One of {', '.join(TRAINER_NAMES)}, or an installed package's: see docs/trainers/.",
+        ),
+    ],
     data: Data,
     table: Table,
     new: NewVersion,
@@ -319,13 +313,6 @@ def _gain_of(ranked: dict[str, Any]) -> str:
 FORECAST = ("fastxml", "pfastrexml")
 """Trainers that grow one tree and forecast the others; those of the other trainers are bounds that hold."""
 
-StepMemory = Annotated[
-    bool, typer.Option("--ray", help="Estimate the memory of cluster nodes too: train --ray.")
-]
-SizeOf = Annotated[
-    str, typer.Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
-]
-
 
 @grouped
 def estimate(
@@ -333,10 +320,14 @@ def estimate(
     table: Table,
     work: Work,
     parameters: Parameters = None,
-    trainer: SizeOf = "label-tree",
+    trainer: Annotated[
+        str, typer.Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
+    ] = "label-tree",
     label_names: LabelNames = None,
     stream: Stream = False,
-    ray: StepMemory = False,
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Estimate the memory of cluster nodes too: train --ray.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Print an upper bound of a model's weights before training, and compare it with flat one-vs-rest.

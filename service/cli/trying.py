@@ -16,27 +16,22 @@ from service.cli.aliases import store_to_publish
 from service.cli.console import complain, print_json, print_line, progress
 from service.cli.options import DEFAULT_STORE, FORMATS, Json, StoreDir, Table, Work, grouped, n_threads
 
-File = Annotated[
-    Path, typer.Argument(metavar="FILE", parser=file_path, help=f"Texts with labels: {FORMATS}.")
-]
-ModelName = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="The model; default: the name of the file.")
-]
-Port = Annotated[int | None, typer.Option(min=1, max=65535, help="The port; $XYLEM_PORT, or 8080.")]
-Serve = Annotated[bool, typer.Option("--serve/--no-serve", help="Answer over HTTP until Ctrl-C.")]
-
 
 class Result(NamedTuple):
     """What the model is called, and whether it is served."""
 
-    model: ModelName = None
-    port: Port = None
-    serve: Serve = True
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="The model; default: the name of the file.")
+    ] = None
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="The port; $XYLEM_PORT, or 8080.")] = None
+    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Answer over HTTP until Ctrl-C.")] = True
 
 
 @grouped
 def try_file(
-    file: File,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", parser=file_path, help=f"Texts with labels: {FORMATS}.")
+    ],
     table: Table,
     result: Result,
     work: Work,

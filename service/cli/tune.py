@@ -37,20 +37,9 @@ Valid = Annotated[
         help="Measure on this file, not on rows held out of --data. Never use your test file.",
     ),
 ]
-Folds = Annotated[
-    int | None,
-    typer.Option(min=2, max=20, help="Cross-validate on so many folds; default: hold out one fifth once."),
-]
 Trainers = Annotated[
     list[str] | None,
     typer.Option("--trainer", help="A trainer to try; may repeat. Default: label-tree and plt."),
-]
-Metric = Annotated[str, typer.Option(help="The figure to maximise, such as P@1, nDCG@5, PSP@3 or R@5.")]
-Minutes = Annotated[float, typer.Option(min=0.01, max=100_000, help="Time for the search.")]
-Trials = Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of trials.")]
-StudyFile = Annotated[
-    Path | None,
-    typer.Option("--study", metavar="FILE", help="Store the trials in this file, or continue those in it."),
 ]
 
 _SHOWN = 10
@@ -60,7 +49,12 @@ class MeasuredOn(NamedTuple):
     """What trials are measured on."""
 
     valid: Valid = None
-    folds: Folds = None
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2, max=20, help="Cross-validate on so many folds; default: hold out one fifth once."
+        ),
+    ] = None
 
 
 @in_panel("Search", common=("minutes",))
@@ -68,10 +62,17 @@ class SearchFor(NamedTuple):
     """What is tried, for how long, and what is looked for."""
 
     trainers: Trainers = None
-    metric: Metric = "P@5"
-    minutes: Minutes = 10.0
-    trials: Trials = 1000
-    study: StudyFile = None
+    metric: Annotated[
+        str, typer.Option(help="The figure to maximise, such as P@1, nDCG@5, PSP@3 or R@5.")
+    ] = "P@5"
+    minutes: Annotated[float, typer.Option(min=0.01, max=100_000, help="Time for the search.")] = 10.0
+    trials: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of trials.")] = 1000
+    study: Annotated[
+        Path | None,
+        typer.Option(
+            "--study", metavar="FILE", help="Store the trials in this file, or continue those in it."
+        ),
+    ] = None
     ray: RayAddress = None
 
 
