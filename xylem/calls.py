@@ -316,11 +316,6 @@ def admin_path(model: str, part: str = "") -> str:
     return f"/v1/admin/models/{segment(model, 'model')}{part}"
 
 
-def alias_path(model: str, alias: str, part: str = "") -> str:
-    """Return the path of what admins do with an alias, or of a part of it, as `/canary`."""
-    return admin_path(model, f"/aliases/{segment(alias, 'alias')}{part}")
-
-
 def read_object(body: bytes) -> JsonObject:
     """Return the object of an answer; an empty one for an answer without a body. Raises BadAnswer."""
     try:

@@ -235,8 +235,11 @@ class AsyncBase:
         """Return what the answer to a request says. Raises ClientError."""
         return read_as(kind, await self._send(request))
 
-    async def _object(self, method: str, path: str, **fields: Any) -> JsonObject:
-        """Return the object that answers a request with such fields, but for those that are None."""
+    async def call(self, method: str, path: str, **fields: Any) -> JsonObject:
+        """Return the object that answers a request of any path, such as /v1/admin/keys. Raises ClientError.
+
+        fields  of its query, of PUT and POST of its body; those that are None are left out
+        """
         return read_object(await self._send(request_of(method, path, fields)))
 
     async def _events(self, path: str) -> AsyncGenerator[ServerEvent]:

@@ -73,8 +73,8 @@ def test_what_is_not_safe_is_sent_once() -> None:
         lambda client: client.rollback("m"),
         lambda client: client.promote("m", 2),
         lambda client: client.retry("j"),
-        lambda client: client.delete_model("m", confirm="m"),
-        lambda client: client.create_key("shop", ["predict"]),
+        lambda client: client.call("DELETE", "/v1/admin/models/m", confirm="m"),
+        lambda client: client.call("POST", "/v1/admin/keys", name="shop", scopes=["predict"]),
     ]
     for call in calls:
         with scripted([reset, answer(200)]) as (server, client):
