@@ -41,7 +41,7 @@ def blocking(source: str) -> str:
     for pattern, replacement in REPLACED:
         source = re.sub(pattern, replacement, source)
     ruff = [sys.executable, "-m", "ruff"]
-    for command in (["check", "-q", "--fix", "--unsafe-fixes", "--select", "I,UP028"], ["format", "-q"]):
+    for command in (["check", "-q", "--fix", "--unsafe-fixes", "--select", "I,UP028,SIM117"], ["format", "-q"]):
         name = ["--stdin-filename", str(TO / "module.py"), "-"]
         done = subprocess.run(
             [*ruff, *command, *name], input=source, capture_output=True, text=True, check=True

@@ -44,18 +44,13 @@ class Target:
         self._tls = tls
 
     def __repr__(self) -> str:
-        return f"{self.origin}{self.prefix}"
+        return f"{self.scheme}://{self.host_header}{self.prefix}"
 
     @property
     def host_header(self) -> str:
         """What the Host header says."""
         name = f"[{self.host}]" if ":" in self.host else self.host
         return name if self.port == _PORTS[self.scheme] else f"{name}:{self.port}"
-
-    @property
-    def origin(self) -> str:
-        """The scheme, host and port."""
-        return f"{self.scheme}://{self.host_header}"
 
     @property
     def headers(self) -> dict[str, str]:
@@ -194,12 +189,12 @@ def dumped(value: object) -> bytes:
 
 def query(**fields: object) -> str:
     """Return a query string, with its question mark, of the fields that are not None."""
-    given = {name: _text(value) for name, value in fields.items() if value is not None}
+    given = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in fields.items()
+        if value is not None
+    }
     return f"?{urlencode(given)}" if given else ""
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def get(path: str, **fields: object) -> Request:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 import time
 from collections import deque
@@ -268,19 +267,12 @@ class AsyncBase:
         """
         part = to.with_name(f"{to.name}.part")
         attempts, request = Attempts(self._retries), Request("GET", path, repeatable=True)
-        with part.open("wb") as out:
-            while True:
-                try:
-                    async with await self._wire.open(request) as answer:
+        while True:
+            try:
+                async with await self._wire.open(request) as answer:
+                    with part.open("wb") as out:
                         async for piece in answer.parts():
                             out.write(piece)
-                    break
-                except ClientError as error:
-                    await self._wait(error, request, attempts)
-                    out.seek(0)
-                    out.truncate()
-            out.flush()
-            os.fsync(out.fileno())
-            n_bytes = out.tell()
-        part.replace(to)
-        return n_bytes
+                return part.replace(to).stat().st_size
+            except ClientError as error:
+                await self._wait(error, request, attempts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 import time
 from collections import deque
@@ -265,19 +264,11 @@ class Base:
         """
         part = to.with_name(f"{to.name}.part")
         attempts, request = Attempts(self._retries), Request("GET", path, repeatable=True)
-        with part.open("wb") as out:
-            while True:
-                try:
-                    with self._wire.open(request) as answer:
-                        for piece in answer.parts():
-                            out.write(piece)
-                    break
-                except ClientError as error:
-                    self._wait(error, request, attempts)
-                    out.seek(0)
-                    out.truncate()
-            out.flush()
-            os.fsync(out.fileno())
-            n_bytes = out.tell()
-        part.replace(to)
-        return n_bytes
+        while True:
+            try:
+                with self._wire.open(request) as answer, part.open("wb") as out:
+                    for piece in answer.parts():
+                        out.write(piece)
+                return part.replace(to).stat().st_size
+            except ClientError as error:
+                self._wait(error, request, attempts)
