@@ -77,12 +77,17 @@ def send(
         sender = _to_database(model, place.store, limits)
     else:
         sender = _to_server(model, place.url, read_key(place.key_file), limits)
-    with opened(data) as source, progress(json or data == STDIN) as show, tally.told(), sender as send:
-        for block in blocks(source, limits.line_bytes_max, EVENTS_A_BLOCK):
-            values = [value_of(line, limits) for line in block.lines]
-            for number, verdict in enumerate(send(values), block.first):
-                tally.add(number, verdict)
-            show("feedback", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
+    try:
+        with opened(data) as source, progress(json or data == STDIN) as show, sender as send:
+            for block in blocks(source, limits.line_bytes_max, EVENTS_A_BLOCK):
+                values = [value_of(line, limits) for line in block.lines]
+                for number, verdict in enumerate(send(values), block.first):
+                    tally.add(number, verdict)
+                show("feedback", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
+    except Unavailable as error:
+        n = sum(tally.results.values())
+        hint = f"{n} lines of the file had been answered: send it again, each event counts once"
+        raise type(error)(f"{error}; {hint}") from error
     tally.show(json=json)
     if tally.first_rejected:
         n = tally.results["rejected"]
@@ -158,16 +163,6 @@ class _Tally:
             self.first_rejected = f"line {line}: {detail}"
         if len(self._faults) < FAULTS_MAX:
             self._faults.append({"line": line, "result": result, "reason": reason, "detail": detail})
-
-    @contextmanager
-    def told(self) -> Iterator[None]:
-        """Have an error that ends the sending say how far it came, and what to do."""
-        try:
-            yield
-        except Unavailable as error:
-            n = sum(self.results.values())
-            hint = f"{n} lines of the file had been answered: send it again, each event counts once"
-            raise type(error)(f"{error}; {hint}") from error
 
     def show(self, *, json: bool) -> None:
         """Print it, as an object or for a person."""

@@ -13,7 +13,6 @@ from service.cli.options import DEFAULT_STORE, Json, Model, ModelName, StoreDir
 from service.cli.places import open_model, store_at
 
 if TYPE_CHECKING:
-    from model_store.store import Store
     from service.workflows.label_info import Attached
 
 
@@ -48,7 +47,7 @@ def label_info(
 
     It belongs to the model and all its versions. Running servers follow without a restart.
     """
-    from service.workflows.label_info import attach_label_info, read_label_info
+    from service.workflows.label_info import attach_label_info, attached_info, read_label_info
 
     opened = store_at(store)
     if remove:
@@ -62,17 +61,11 @@ def label_info(
         opened.resolve(model)  # before a long file is read
         _print(attach_label_info(opened, model, read_label_info(file, by, language)), json)
     else:
-        _print(_present(opened, model), json)
-
-
-def _present(store: Store, model: str) -> Attached:
-    from service.workflows.label_info import attached_info
-
-    store.resolve(model)
-    info = store.label_info(model)
-    if info is None:
-        raise BadInput(f"{model}: expected label info, found none: xylem models label-info {model} FILE")
-    return attached_info(store, model, info)
+        opened.resolve(model)
+        info = opened.label_info(model)
+        if info is None:
+            raise BadInput(f"{model}: expected label info, found none: xylem models label-info {model} FILE")
+        _print(attached_info(opened, model, info), json)
 
 
 def _print(found: Attached, json: bool) -> None:

@@ -190,7 +190,9 @@ def export_model(
     opened = store_at(store)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
-    _check_place(file)
+    if file.is_dir() or not file.parent.is_dir():
+        found = "a directory" if file.is_dir() else "no such directory"
+        raise BadInput(f"{file}: expected the name of a file, in a directory that is there, found {found}")
     try:
         with unfinished(file) as out:
             opened.export(name, version, out, label_info=True)
@@ -199,13 +201,6 @@ def export_model(
     n_bytes = file.stat().st_size
     line = f"{name}@{version} -> {file} ({mebibytes(n_bytes)})"
     print_result(json, line, model=name, version=version, file=str(file), bytes=n_bytes)
-
-
-def _check_place(file: Path) -> None:
-    """Raise BadInput where no file of that name can be written."""
-    if file.is_dir() or not file.parent.is_dir():
-        found = "a directory" if file.is_dir() else "no such directory"
-        raise BadInput(f"{file}: expected the name of a file, in a directory that is there, found {found}")
 
 
 @app.command("import")

@@ -201,12 +201,11 @@ def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
         return
     if found.get("no_known_features"):
         complain("warning: the model knows no word of the text")
-    print_table("", ("label", "score"), [(_label(each), each["score"]) for each in found["labels"]])
-
-
-def _label(each: dict[str, Any]) -> str:
-    """Return a label, and its name if there is one."""
-    return f"{each['name']} ({each['label']})" if each.get("name") else each["label"]
+    names = [
+        f"{one['name']} ({one['label']})" if one.get("name") else one["label"] for one in found["labels"]
+    ]
+    scores = [one["score"] for one in found["labels"]]
+    print_table("", ("label", "score"), list(zip(names, scores, strict=True)))
 
 
 class ResultFiles:

@@ -49,18 +49,23 @@ def push(
 
     The model's label info goes with it, and what the aliases deny here is denied there too.
     """
-    from model_store.alias import promoted
+    from model_store.alias import promoted, with_canary, with_shadow
     from service.registry.remote import RemoteStore
 
     opened, remote = store_at(store), RemoteStore(url)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
-    put_beside = _beside_of(version, canary, shadow)
-    if put_beside is not None and not alias:
+    move = promoted(version)
+    if canary is not None and shadow is not None:
+        raise BadParameter("expected --canary or --shadow, not both")
+    if canary is not None:
+        move = with_canary(version, fraction_of("--canary", canary))
+    if shadow is not None:
+        move = with_shadow(version, fraction_of("--shadow", shadow))
+    if (canary is not None or shadow is not None) and not alias:
         raise BadInput("--canary, --shadow: expected --alias, whose requests they are of, found none")
     pushed = remote.push(opened, name, version)
     info = remote.push_label_info(opened, name)
-    move = promoted(version) if put_beside is None else put_beside
     changes = {one: denying_as_here(opened, name, one, move) for one in alias or ()}
     after = remote.change(name, changes, pushed, info)
     now = ((one, after.aliases[one]) for one in changes)
@@ -90,17 +95,6 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
         remote.pull_label_info(opened, name, info)
     line = f"{remote.url} -> {name}@{manifest.version} ({mebibytes(manifest.model_bytes)})"
     print_result(json, line, url=remote.url, model=name, version=manifest.version)
-
-
-def _beside_of(version: int, canary: str | None, shadow: str | None) -> Change | None:
-    """Return the change that puts a version beside another; None: none was asked for. Raises BadSplit."""
-    from model_store.alias import with_canary, with_shadow
-
-    if canary is not None and shadow is not None:
-        raise BadParameter("expected --canary or --shadow, not both")
-    if canary is not None:
-        return with_canary(version, fraction_of("--canary", canary))
-    return None if shadow is None else with_shadow(version, fraction_of("--shadow", shadow))
 
 
 def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Change:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -64,16 +64,6 @@ _FROM_STDIN = (
     "Learning from standard input. At its end, or after Ctrl-C, the model is published; "
     "after a second Ctrl-C it is not."
 )
-
-
-def _features_tried(choice: dict[str, Any]) -> dict[str, str]:
-    """Return what `features.kind=auto` chose and tried, as facts."""
-    tried = {
-        f"tried {one['features']}": f"precision {one['precision']:.2f}, {one['us_per_row']:.0f} us a row"
-        for one in choice["tried"]
-    }
-    taken = f"{choice['chosen']}, by {choice['held_out']} rows held out of {choice['rows']}"
-    return {"features": taken, **tried}
 
 
 @in_panel("Published version")
@@ -286,8 +276,11 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
     }
     if grown := report.grown:
         facts.update({name.replace("_", " "): f"{count:,}" for name, count in grown.items()})
-    if report.features:
-        facts.update(_features_tried(report.features))
+    if choice := report.features:  # of features.kind=auto
+        facts["features"] = f"{choice['chosen']}, by {choice['held_out']} rows held out of {choice['rows']}"
+        for one in choice["tried"]:
+            figures = f"precision {one['precision']:.2f}, {one['us_per_row']:.0f} us a row"
+            facts[f"tried {one['features']}"] = figures
     if report.metrics:
         facts.update(report.metrics)
     else:
@@ -296,18 +289,15 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
         facts["expected calibration error"] = f"{errors['before']:.3f}, calibrated {errors['after']:.3f}"
     if found := report.thresholds:
         facts["thresholds"] = f"of {found['rows']:,} rows, macro-F {found['validation_macro_f']:.2f} there"
-    if report.rerank:
-        facts["re-ranking"] = _gain_of(report.rerank)
+    if ranked := report.rerank:
+        alone, anew = (
+            "/".join(f"{value:.2f}" for value in ranked[of].values()) for of in ("alone", "ranked")
+        )
+        gain = f"P@1/3/5 of {ranked['rows']:,} held-out rows {alone}, ranked anew {anew}"
+        facts["re-ranking"] = f"{'kept' if ranked['kept'] else 'not kept'}: {gain}"
     if report.note:
         facts["F-measures"] = f"none: {report.note}"
     return facts
-
-
-def _gain_of(ranked: dict[str, Any]) -> str:
-    """Return what ranking candidates anew gains on held-out rows, in a line."""
-    alone, found = ("/".join(f"{value:.2f}" for value in ranked[of].values()) for of in ("alone", "ranked"))
-    verdict = "kept" if ranked["kept"] else "not kept"
-    return f"{verdict}: P@1/3/5 of {ranked['rows']:,} held-out rows {alone}, ranked anew {found}"
 
 
 FORECAST = ("fastxml", "pfastrexml")

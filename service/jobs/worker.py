@@ -107,7 +107,6 @@ class Worker:
         self._clear(claim, outcome)
 
     def _renew(self, claim: Claim, progress: JobProgress | None) -> Word:
-        """Renew a claim."""
         try:
             return self._leases.renew(claim, progress)
         except DatabaseUnavailable as error:  # nobody else can take the job now
@@ -130,19 +129,15 @@ class Worker:
                     return
 
     def _say(self, claim: Claim, outcome: Outcome) -> None:
+        has_attempts = claim.job.attempts < self._settings.limits.job_attempts_max
         if outcome.end == "succeeded":
             self._leases.succeed(claim, outcome.result, outcome.progress)
-        elif outcome.end == "failed":
-            self._leases.fail(claim, outcome.error, outcome.code)
         elif outcome.end == "cancelled":
             self._leases.cancel(claim)
-        elif outcome.end == "stopped":
-            self._leases.give_back(claim, is_counted=False)
-        elif outcome.end == "unavailable":
-            if claim.job.attempts >= self._settings.limits.job_attempts_max:
-                self._leases.fail(claim, outcome.error, outcome.code)
-            else:
-                self._leases.give_back(claim, is_counted=True)
+        elif outcome.end == "stopped" or (outcome.end == "unavailable" and has_attempts):
+            self._leases.give_back(claim, is_counted=outcome.end == "unavailable")
+        elif outcome.end in ("failed", "unavailable"):
+            self._leases.fail(claim, outcome.error, outcome.code)
 
     def _clear(self, claim: Claim, outcome: Outcome) -> None:
         """Remove what a job that has ended left in the store, and the files of jobs that are forgotten."""
