@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import orjson
 
+from xylem.batches import divided
 from xylem.errors import BadAnswer
 
 _KEY = re.compile(r"[\x21-\x7e]{1,4096}")
@@ -272,22 +273,10 @@ def feedback_requests(
     Each event counts once, however often it is sent: so every request may be sent again.
     """
     path = f"{model_path(model, version, alias)}/feedback"
-    waiting: list[bytes] = []
-    n_bytes = 0
-
-    def request() -> tuple[Request, int]:
-        body = b'{"events":[%b]}' % b",".join(waiting)
-        return Request("POST", path, body, _JSON, repeatable=True), len(waiting)
-
-    for event in events:
-        dump = dumped({"event_id": uuid.uuid4().hex, **event})
-        if waiting and (len(waiting) == EVENTS_A_REQUEST or n_bytes + len(dump) > EVENT_BYTES_A_REQUEST):
-            yield request()
-            waiting, n_bytes = [], 0
-        waiting.append(dump)
-        n_bytes += len(dump)
-    if waiting:
-        yield request()
+    dumps = (dumped({"event_id": uuid.uuid4().hex, **event}) for event in events)
+    for block in divided(dumps, EVENTS_A_REQUEST, EVENT_BYTES_A_REQUEST):
+        body = b'{"events":[%b]}' % b",".join(block)
+        yield Request("POST", path, body, _JSON, repeatable=True), len(block)
 
 
 def submission(kind: str, fields: Mapping[str, Any], idempotency_key: str | None) -> Request:

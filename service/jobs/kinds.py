@@ -94,6 +94,7 @@ def check_request(kind: str, body: object, data: DataRoot, limits: Limits) -> tu
 
     def checked(request: Any) -> Faults:
         yield from _fault_of(check_model, request.model, "model")
+        yield from _fault_of(parse_ref, getattr(request, "version", None), "version")
         yield from check(request, data)
 
     try:
@@ -195,14 +196,12 @@ def _check_extend(request: ExtendJob, data: DataRoot) -> Faults:
     yield from _files(data, label_names=request.label_names)
     yield from _files(data, **{f"rows[{i}]": name for i, name in enumerate(request.rows)})
     yield from _column_faults(request, *_names(request), *request.rows)
-    yield from _fault_of(parse_ref, request.version, "version")
 
 
 def _check_vocabulary(request: VocabularyJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
     yield from _files(data, vocabulary=request.vocabulary)
     yield from _column_faults(request, request.valid_file)
-    yield from _fault_of(parse_ref, request.version, "version")
     yield from _concept_faults(request)
 
 
@@ -286,13 +285,11 @@ def parameter_faults(trainer: str, parameters: Mapping[str, Any]) -> Faults:
 def _check_tuning(request: TuningJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data, test=request.test)
     yield from _column_faults(request, request.data, request.test)
-    yield from _fault_of(parse_ref, request.version, "version")
     yield from _fault_of(_check_start_values, request.start, "start")
 
 
 def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data)
-    yield from _fault_of(parse_ref, request.version, "version")
     yield from _column_faults(request, request.data)
     file = Path(request.data)
     if not (is_table(file) or plain_name(file).endswith((".jsonl", ".ndjson"))):
