@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from service.cli.console import print_facts, print_json, print_list
+from service.cli.console import flat, print_facts, print_json, print_list
 from service.cli.options import Json, grouped
 from service.cli.places import Place, asked
 
@@ -103,13 +103,7 @@ def _report(job: JobFacts, json: bool) -> None:
     if json:
         print_json(job)
         return
-    flat: dict[str, object] = {}
-    for key, value in job.items():
-        if isinstance(value, dict):
-            flat.update({f"{key} {name}": item for name, item in value.items()})
-        elif value is not None:
-            flat[key] = value
-    print_facts(job["id"], flat)
+    print_facts(job["id"], flat({name: value for name, value in job.items() if value is not None}))
 
 
 def _far(progress: dict[str, Any] | None) -> str:

@@ -13,6 +13,7 @@ from service.base.files import unfinished
 from service.cli.aliases import cause_of, store_to_publish, what_is_beside
 from service.cli.console import (
     as_option,
+    flat,
     mebibytes,
     print_facts,
     print_json,
@@ -91,15 +92,8 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
         return
     facts["members"] = ", ".join(member.shown for member in manifest.members)
     facts["origin"] = {name: found for name, found in origin.items() if name != "members"}
-    flat: dict[str, object] = {}
-    for key, value in facts.items():
-        if isinstance(value, dict):
-            for inner, item in value.items():
-                deeper = item.items() if isinstance(item, dict) else [("", item)]
-                flat.update({" ".join(filter(None, (key, inner, last))): leaf for last, leaf in deeper})
-        else:
-            flat[key] = mebibytes(value) if key == "model_bytes" else value
-    shown = {key: as_option(value) for key, value in flat.items()}
+    facts["model_bytes"] = mebibytes(manifest.model_bytes)
+    shown = {key: as_option(value) for key, value in flat(facts).items()}
     if denied.get("denied"):
         shown[f"labels that {reference} denies"] = ", ".join(denied["denied"])
     print_facts(manifest.shown, shown)

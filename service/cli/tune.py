@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -24,9 +24,6 @@ from service.cli.options import (
     n_threads,
 )
 from service.cli.train import LabelNames, NewModel
-
-if TYPE_CHECKING:
-    from service.workflows.search import TrialFacts
 
 Valid = Annotated[
     Path | None,
@@ -129,18 +126,14 @@ def tune(
         facts = {"model": model, "version": report.version, "metric": wanted.metric, "best": best._asdict()}
         print_json({**facts, "trials": [each._asdict() for each in found]})
         return
-    _print_trials(found, wanted.metric)
-    told = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
-    print_facts(f"Published {model}@{report.version} in {store}", told)
-
-
-def _print_trials(found: list[TrialFacts], metric: str) -> None:
     rows = [
         (each.trainer, each.value, each.seconds, mebibytes(each.model_bytes), _shown(each.parameters))
         for each in found[:_SHOWN]
     ]
-    heads = ("trainer", metric, "seconds", "model", "parameters")
+    heads = ("trainer", wanted.metric, "seconds", "model", "parameters")
     print_table(f"The best of {len(found)} trials on held-out rows; percent", heads, rows)
+    told = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
+    print_facts(f"Published {model}@{report.version} in {store}", told)
 
 
 def _shown(parameters: dict[str, bool | int | float | str | None]) -> str:
