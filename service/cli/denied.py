@@ -53,7 +53,9 @@ def deny(
     by its number are not affected. --url is for servers that follow an object store.
     """
     from model_store.identifiers import is_version
+    from model_store.moves import DENIED
     from service.datasets.sparse_text import read_label_names
+    from service.registry import denials
 
     name, alias = parse_reference(model)
     if is_version(alias):
@@ -65,20 +67,17 @@ def deny(
         raise BadParameter("--allow-again: expected --label or --labels, found neither")
     if url is not None and reason:
         raise BadParameter("--url: expected no --reason beside it: an object store keeps no history")
+    change = denials.deny_only(()) if clear else None
+    if names:
+        change = denials.allow_again(names) if allow_again else denials.deny_also(names)
     if url is not None:
-        print_denial(deny_there(url, store, (name, alias), names, clear=clear, allow_again=allow_again), json)
+        print_denial(deny_there(url, store, name, alias, change), json)
         return
-    from model_store.moves import DENIED
-    from service.registry.denials import denial_of, denying_known
-
     opened = store_at(store)
-    if names or clear:
-        change = denying_known(opened, name, alias, change_of(names, allow_again=allow_again))
-        after = registry_of(store).change(name, alias, DENIED, change, cause_of(reason)).after
-    else:
-        after = opened.alias(name, alias)
-    assert after is not None  # it denies something else, and is not removed
-    print_denial(denial_of(opened, name, alias, after), json)
+    if change is not None:
+        known = denials.denying_known(opened, name, alias, change)
+        registry_of(store).change(name, alias, DENIED, known, cause_of(reason))
+    print_denial(denials.denial_of(opened, name, alias, opened.alias(name, alias)), json)
 
 
 def denying(labels: Collection[str]) -> str:
@@ -86,10 +85,8 @@ def denying(labels: Collection[str]) -> str:
     return f", {len(labels):,} labels denied" if labels else ""
 
 
-def deny_there(
-    url: str, store: Path, of: tuple[str, str], names: Collection[str], *, clear: bool, allow_again: bool
-) -> Denial:
-    """Change or tell what an alias denies in an object store; names must be of the version it names there.
+def deny_there(url: str, store: Path, name: str, alias: str, change: LabelChange | None) -> Denial:
+    """Change, or tell, what an alias denies in an object store; labels must be of the version it names there.
 
     That is looked up in the store, which has it where it was pushed from. Raises BadInput for an alias that
     is not there, and what the store raises.
@@ -99,24 +96,13 @@ def deny_there(
     from service.registry.denials import Denial, check_known, unknown_in
     from service.registry.remote import RemoteStore
 
-    (name, alias), remote = of, RemoteStore(url)
+    remote = RemoteStore(url)
     found = alias_there(remote, name, alias)
     table = store_at(store).open(name, found.version).labels
-    if names or clear:
-        change = change_of(names, allow_again=allow_again)
-        if not allow_again:
-            check_known([table], set(names).difference(found.denied), f"{name}@{found.version}")
+    if change is not None:
+        check_known([table], set(change(found.denied)).difference(found.denied), f"{name}@{found.version}")
         found = remote.change(name, {alias: denying(change)}).aliases[alias]
     return Denial(name, alias, found.version, found.denied, unknown_in(table, found.denied))
-
-
-def change_of(names: Collection[str], *, allow_again: bool) -> LabelChange:
-    """Return the change that was asked for; without names: to deny none."""
-    from service.registry import denials
-
-    if not names:
-        return denials.deny_only(())
-    return denials.allow_again(names) if allow_again else denials.deny_also(names)
 
 
 def print_denial(found: Denial, json: bool) -> None:
