@@ -85,9 +85,8 @@ class AnswerFiles(NamedTuple):
             )
         if found.n_bad:
             n_lines = found.n_rows + found.n_bad
-            raise BadData(
-                f"{data}: expected an instance on each of {n_lines} lines, found {found.n_bad} without"
-            )
+            expected = f"an instance on each of {n_lines} lines"
+            raise BadData(f"{data}: expected {expected}, found {found.n_bad} without")
 
 
 def step_of(

@@ -110,9 +110,8 @@ def export_rows(
     """Write the stored rows of feedback (XYLEM_FEEDBACK_ROWS) as lines to train on, oldest first."""
     with asked(context, place, _local_rows) as rows:
         n_bytes = rows.export_feedback_rows(model, file, days)
-    print_result(
-        json, f"rows of {model} -> {file} ({n_bytes} bytes)", model=model, file=str(file), bytes=n_bytes
-    )
+    line = f"rows of {model} -> {file} ({n_bytes} bytes)"
+    print_result(json, line, model=model, file=str(file), bytes=n_bytes)
 
 
 @app.command("delete")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,10 +24,6 @@ app = typer.Typer(
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a job, as `xylem jobs list` shows it.")]
 
 
-JobFacts: TypeAlias = dict[str, Any]
-"""A job as HTTP tells of it, see `service.serving.schemas.jobs.JobAnswer`."""
-
-
 def _local(database: Database, settings: Settings) -> Any:
     """Return the calls of a database's jobs, by the names that the client has for them."""
     from service.jobs.jobs import Jobs
@@ -36,9 +32,9 @@ def _local(database: Database, settings: Settings) -> Any:
     return SimpleNamespace(jobs=of.list, job=of.get, log=of.log_text, cancel=of.cancel, retry=of.retry)
 
 
-def _facts(job: Any) -> JobFacts:
-    """Return what a job's JSON says: a job of ours, or of the client's."""
-    facts: JobFacts = job.as_json() if hasattr(job, "as_json") else asdict(job)
+def _facts(job: Any) -> dict[str, Any]:
+    """Return a job, ours or the client's, as HTTP tells of it: `service.serving.schemas.jobs.JobAnswer`."""
+    facts: dict[str, Any] = job.as_json() if hasattr(job, "as_json") else asdict(job)
     return facts
 
 
@@ -99,7 +95,7 @@ def show_log(context: typer.Context, job: Id, place: Place, json: Json = False) 
         typer.echo(text, nl=False)
 
 
-def _report(job: JobFacts, json: bool) -> None:
+def _report(job: dict[str, Any], json: bool) -> None:
     if json:
         print_json(job)
         return

@@ -54,9 +54,8 @@ def label_info(
         if file is not None:
             raise BadParameter("--remove: expected no FILE beside it, found one")
         removed = opened.delete_label_info(model)
-        print_result(
-            json, f"{model}: label info {'removed' if removed else 'was none'}", model=model, removed=removed
-        )
+        line = f"{model}: label info {'removed' if removed else 'was none'}"
+        print_result(json, line, model=model, removed=removed)
     elif file is not None:
         opened.resolve(model)  # before a long file is read
         _print(attach_label_info(opened, model, read_label_info(file, by, language)), json)

@@ -89,16 +89,11 @@ DEFAULT_STORE = Path("store")
 Group = TypeVar("Group")
 
 
-class _Panel(NamedTuple):
-    name: str
-    common: tuple[str, ...]
-
-
 def in_panel(name: str, common: tuple[str, ...] = ()) -> Callable[[type[Group]], type[Group]]:
     """Give the options of a group a panel of `--help`, but for `common` and those that must be given."""
 
     def mark(group: type[Group]) -> type[Group]:
-        setattr(group, "_panel", _Panel(name, common))  # noqa: B010 - a NamedTuple declares fields only
+        setattr(group, "_panel", (name, common))  # noqa: B010 - a NamedTuple declares fields only
         return group
 
     return mark
@@ -133,13 +128,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 def _options_of(group: Any) -> Iterator[inspect.Parameter]:
     hints = typing.get_type_hints(group, include_extras=True)
-    panel = getattr(group, "_panel", None)
+    panel, common = getattr(group, "_panel", ("", ()))
     for name in group._fields:
         default, hint = group._field_defaults.get(name, inspect.Parameter.empty), hints[name]
-        if panel and name in group._field_defaults and name not in panel.common:
+        if panel and name in group._field_defaults and name not in common:
             (option,) = hint.__metadata__
             option = copy(option)
-            option.rich_help_panel = panel.name
+            option.rich_help_panel = panel
             hint = Annotated[hint.__origin__, option]
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 

@@ -113,9 +113,8 @@ class DataRoot:
         except (OSError, RuntimeError):
             fits = False
         if not fits:
-            raise BadRequest(
-                f"expected a file in a directory below the data directory, found {name[:200]!r}"
-            ).at("name")
+            expected = "a file in a directory below the data directory"
+            raise BadRequest(f"expected {expected}, found {name[:200]!r}").at("name")
         with contextlib.suppress(OSError):
             for path in directory.glob(f"{_UPLOAD}*"):
                 if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:

@@ -244,9 +244,8 @@ class Jobs:
         most = self._limits.jobs_queued_max
         n_queued = connection.execute(select(func.count()).where(JOBS.c.state == "queued")).scalar_one()
         if n_queued >= most:
-            raise Overloaded(
-                f"expected at most {most} jobs that wait (limit jobs_queued_max), found {n_queued}"
-            )
+            expected = f"at most {most} jobs that wait (limit jobs_queued_max)"
+            raise Overloaded(f"expected {expected}, found {n_queued}")
 
     def log_text(self, job_id: str) -> str:
         """Return the log of a job so far, at most `job_log_bytes_max` of it. Raises JobNotFound."""

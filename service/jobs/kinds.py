@@ -177,9 +177,8 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
         fault = f"expected a trainer of scores a label, found {request.trainer}, whose sum to 1"
         yield BadRequest(fault).at("calibrate")
     if request.calibrate and request.rerank:
-        yield BadRequest("expected calibrate or rerank, whose scores are probabilities, found both").at(
-            "rerank"
-        )
+        fault = "expected calibrate or rerank, whose scores are probabilities, found both"
+        yield BadRequest(fault).at("rerank")
 
 
 def _check_combine(request: CombineJob, data: DataRoot) -> Faults:

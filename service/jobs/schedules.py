@@ -90,10 +90,8 @@ class Schedules:
             take_turns(connection)
             others = connection.execute(select(SCHEDULES)).all()
             for other in others:
-                if alias and (model, alias) == (
-                    other.model,
-                    _alias_of(other.kind, json.loads(other.request)),
-                ):
+                moved = _alias_of(other.kind, json.loads(other.request))
+                if alias and (model, alias) == (other.model, moved):
                     expected = f"{model}: expected one schedule for the alias {alias}"
                     raise Conflict(f"{expected}, found that {other.id} is another: delete it first")
             if len(others) >= SCHEDULES_MAX:
@@ -169,9 +167,8 @@ def next_time(cron: str, after: float) -> float:
         start = datetime.datetime.fromtimestamp(after, datetime.UTC)
         found: datetime.datetime = croniter(cron, start).get_next(datetime.datetime)
     except CroniterBadDateError:
-        raise BadRequest(f"expected a cron line of a time that comes, found {shown}, which never does").at(
-            "cron"
-        ) from None
+        fault = f"expected a cron line of a time that comes, found {shown}, which never does"
+        raise BadRequest(fault).at("cron") from None
     except CroniterError as error:
         raise BadRequest(f"expected a cron line, found {shown}: {error}").at("cron") from None
     return found.timestamp()

@@ -158,9 +158,8 @@ class Answer:
                 if n_bytes > ANSWER_BYTES_MAX:
                     raise BadAnswer(f"expected an answer of at most {ANSWER_BYTES_MAX} bytes, found more")
                 if time.monotonic() > deadline:
-                    raise ConnectionFailed(
-                        f"expected the whole answer within {seconds_max:g} seconds, found part of it"
-                    )
+                    expected = f"the whole answer within {seconds_max:g} seconds"
+                    raise ConnectionFailed(f"expected {expected}, found part of it")
             return b"".join(found)
         except _FAULTS as error:
             raise _failure(error) from None
