@@ -8,6 +8,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from model_store.compiled.faults import BadProcessor
 from model_store.errors import StoreError, StoreUnreadable, StoreUnwritable
@@ -57,8 +58,7 @@ def application() -> typer.Typer:
 
 def _root(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Find the right labels for texts, out of thousands or millions: train, measure, publish, serve."""

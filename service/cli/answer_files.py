@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
-import typer
+from typer import Option
 
 from service.base.columns import TableColumns
 from service.base.errors import BadData, BadParameter
@@ -30,7 +30,7 @@ class AnswerFiles(NamedTuple):
 
     out: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="DIR",
             help="Write answers to files in this directory or URL, each whole or not at all; files there "
             "stay.",
@@ -38,9 +38,7 @@ class AnswerFiles(NamedTuple):
     ] = None
     form: Annotated[
         str | None,
-        typer.Option(
-            "--format", metavar="jsonl|parquet", help="Format of the files of --out; default jsonl."
-        ),
+        Option("--format", metavar="jsonl|parquet", help="Format of the files of --out; default jsonl."),
     ] = None
     ray: RayAddress = None
 

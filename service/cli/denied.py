@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from service.base.errors import BadParameter
 from service.cli.aliases import Reason, cause_of, registry_of
@@ -26,22 +27,19 @@ LABELS_SHOWN = 20
 
 @app.command()
 def deny(
-    model: Annotated[
-        str, typer.Argument(metavar="NAME[@ALIAS]", help="An alias of a model; default `latest`.")
-    ],
+    model: Annotated[str, Argument(metavar="NAME[@ALIAS]", help="An alias of a model; default `latest`.")],
     *,
     label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="LABEL", help="A label, by its name; may repeat.")
+        list[str] | None, Option("--label", metavar="LABEL", help="A label, by its name; may repeat.")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option("--labels", metavar="FILE", help="A file with one label a line.")
+        Path | None, Option("--labels", metavar="FILE", help="A file with one label a line.")
     ] = None,
-    allow_again: Annotated[bool, typer.Option("--allow-again", help="Allow these labels again.")] = False,
-    clear: Annotated[bool, typer.Option("--clear", help="Allow all labels again.")] = False,
+    allow_again: Annotated[bool, Option("--allow-again", help="Allow these labels again.")] = False,
+    clear: Annotated[bool, Option("--clear", help="Allow all labels again.")] = False,
     reason: Reason = "",
     url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Change the alias in this object store: s3://BUCKET/PREFIX."),
+        str | None, Option(metavar="URL", help="Change the alias in this object store: s3://BUCKET/PREFIX.")
     ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,

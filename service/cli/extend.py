@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import typer
+from typer import Option
 
 from service.base.files import file_path
 from service.cli.aliases import store_to_publish
@@ -27,14 +27,11 @@ class Learnt(NamedTuple):
     """The rows that are learnt, and those that the result is measured on."""
 
     data: Annotated[
-        Path,
-        typer.Option(
-            "--data", metavar="FILE", parser=file_path, help=f"Rows with the new labels: {FORMATS}."
-        ),
+        Path, Option("--data", metavar="FILE", parser=file_path, help=f"Rows with the new labels: {FORMATS}.")
     ]
     rows: Annotated[
         list[Path] | None,
-        typer.Option(
+        Option(
             "--rows",
             metavar="FILE",
             parser=file_path,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 from service.base.errors import BadData, BadInput, Unavailable
@@ -58,7 +59,7 @@ def send(
     model: Model,
     place: Place,
     data: Annotated[
-        str, typer.Option("--data", metavar="FILE", help="Lines of events, also as .gz; - is standard input.")
+        str, Option("--data", metavar="FILE", help="Lines of events, also as .gz; - is standard input.")
     ] = STDIN,
     json: Json = False,
 ) -> None:
@@ -100,10 +101,10 @@ def send(
 def export_rows(
     context: typer.Context,
     model: ModelName,
-    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="The file to write, lines of JSON.")],
+    file: Annotated[Path, Option("--file", metavar="FILE", help="The file to write, lines of JSON.")],
     place: Place,
     days: Annotated[
-        int | None, typer.Option(min=1, max=36_500, help="Rows of the last N days; default: all.")
+        int | None, Option(min=1, max=36_500, help="Rows of the last N days; default: all.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -121,10 +122,10 @@ def delete_rows(
     model: ModelName,
     place: Place,
     event_id: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="The row of an event; may repeat.")
+        list[str] | None, Option(metavar="ID", help="The row of an event; may repeat.")
     ] = None,
     day: Annotated[
-        str | None, typer.Option(metavar="DATE", help="All rows of a day (UTC), such as 2026-11-23.")
+        str | None, Option(metavar="DATE", help="All rows of a day (UTC), such as 2026-11-23.")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from service.cli.console import flat, print_facts, print_json, print_list
 from service.cli.options import Json, grouped
@@ -21,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a job, as `xylem jobs list` shows it.")]
+Id = Annotated[str, Argument(metavar="ID", help="The id of a job, as `xylem jobs list` shows it.")]
 
 
 def _local(database: Database, settings: Settings) -> Any:
@@ -45,22 +46,18 @@ def list_jobs(
     place: Place,
     state: Annotated[
         str | None,
-        typer.Option(
-            metavar="STATE", help="Only jobs that are queued, running, succeeded, failed or cancelled."
-        ),
+        Option(metavar="STATE", help="Only jobs that are queued, running, succeeded, failed or cancelled."),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="Only jobs of this model.")
-    ] = None,
+    model: Annotated[str | None, Option("--model", metavar="NAME", help="Only jobs of this model.")] = None,
     kind: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--kind",
             metavar="KIND",
             help="Only those of a kind: training, combine, extend, vocabulary, threshold-tuning or batch.",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show the newest N jobs.")] = 100,
+    limit: Annotated[int, Option(min=1, max=1000, help="Show the newest N jobs.")] = 100,
     json: Json = False,
 ) -> None:
     """List the jobs, the newest first."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from service.base.errors import BadInput, BadParameter
 from service.base.files import unfinished
@@ -103,7 +104,7 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
 @app.command("report")
 def draw(
     model: Model,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the PNG files go.")],
+    out: Annotated[Path, Option(metavar="DIR", help="Where the PNG files go.")],
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -176,7 +177,7 @@ def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 @app.command("export")
 def export_model(
     model: Model,
-    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="A tar file.")],
+    file: Annotated[Path, Option("--file", metavar="FILE", help="A tar file.")],
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -199,20 +200,20 @@ def export_model(
 
 @app.command("import")
 def import_model(
-    path: Annotated[Path | None, typer.Argument(metavar="PATH", help="With --from: what it saved.")] = None,
-    file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="An exported tar file.")] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="The model to add a version to.")] = None,
+    path: Annotated[Path | None, Argument(metavar="PATH", help="With --from: what it saved.")] = None,
+    file: Annotated[Path | None, Option("--file", metavar="FILE", help="An exported tar file.")] = None,
+    model: Annotated[str | None, Option(metavar="NAME", help="The model to add a version to.")] = None,
     library: Annotated[
-        str | None, typer.Option("--from", help="pecos, omikuji, napkinxc or libmultilabel.")
+        str | None, Option("--from", help="pecos, omikuji, napkinxc or libmultilabel.")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --from: line i + 1 is the name of label i.")
+        Path | None, Option(metavar="FILE", help="With --from: line i + 1 is the name of label i.")
     ] = None,
     features: Annotated[
-        int | None, typer.Option(metavar="N", help="With --from: rows have features up to N - 1.")
+        int | None, Option(metavar="N", help="With --from: rows have features up to N - 1.")
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(help="With --from: store them as float32 (the default), bfloat16 or int8.")
+        str | None, Option(help="With --from: store them as float32 (the default), bfloat16 or int8.")
     ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import typer
 from orjson import loads
+from typer import Argument, Option
 
 from service.base.errors import BadData, BadParameter
 from service.base.files import file_path, is_directory, unfinished
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 Instances = Annotated[
     str,
-    typer.Option(
+    Option(
         "--data",
         metavar="FILE",
         help="Lines of JSON or a table, also as .gz or .zst; a directory, 'DIR/*.parquet', s3://; - is "
@@ -54,28 +55,27 @@ Instances = Annotated[
 class RequestOptions(NamedTuple):
     """The options of a request."""
 
-    top_r: Annotated[int, typer.Option("--top-r", help="Maximum number of labels of a row.")] = 5
+    top_r: Annotated[int, Option("--top-r", help="Maximum number of labels of a row.")] = 5
     threshold: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="X",
             help="Only labels with a score of at least X, from 0 to 1; tuned: each label's threshold.",
         ),
     ] = None
     beam_width: Annotated[
-        int, typer.Option(help="Nodes to keep on each level: more is slower, closer to exact.")
+        int, Option(help="Nodes to keep on each level: more is slower, closer to exact.")
     ] = 10
-    exact: Annotated[bool, typer.Option("--exact", help="Search until the answer is exact.")] = False
+    exact: Annotated[bool, Option("--exact", help="Search until the answer is exact.")] = False
     explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Add each label's path in the trees, and the features that counted."),
+        bool, Option("--explain", help="Add each label's path in the trees, and the features that counted.")
     ] = False
     language: Annotated[
         str | None,
-        typer.Option(metavar="LANGUAGE", help="Add names of labels in this language, from the label info."),
+        Option(metavar="LANGUAGE", help="Add names of labels in this language, from the label info."),
     ] = None
     label_info: Annotated[
-        bool, typer.Option("--label-info", help="Add all that the label info has about each label.")
+        bool, Option("--label-info", help="Add all that the label info has about each label.")
     ] = False
     chunk_characters: ChunkCharacters = None
 
@@ -95,9 +95,9 @@ class GivenAs(NamedTuple):
 
     data: Instances = STDIN
     plain: Annotated[
-        bool, typer.Option("--plain", help="Each line of standard input is a text, not JSON; without --data.")
+        bool, Option("--plain", help="Each line of standard input is a text, not JSON; without --data.")
     ] = False
-    force: Annotated[bool, typer.Option("--force", help="Replace .labels files that exist already.")] = False
+    force: Annotated[bool, Option("--force", help="Replace .labels files that exist already.")] = False
 
 
 RESULTS = ".labels"
@@ -111,7 +111,7 @@ def predict(
     context: typer.Context,
     model: Model,
     text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="A text; its labels are shown as a table.")
+        str | None, Argument(metavar="TEXT", help="A text; its labels are shown as a table.")
     ] = None,
     *,
     given: GivenAs,

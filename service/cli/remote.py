@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from model_store.errors import AliasNotFound
 from service.base.errors import BadInput, BadParameter
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Object stores: a part of `xylem models`.")
 
 Url = Annotated[
-    str, typer.Argument(metavar="URL", help="An object store: s3://BUCKET/PREFIX, or another of fsspec's.")
+    str, Argument(metavar="URL", help="An object store: s3://BUCKET/PREFIX, or another of fsspec's.")
 ]
 
 
@@ -31,16 +32,13 @@ def push(
     model: Model,
     url: Url,
     alias: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="An alias there that moves to the version; may repeat."),
+        list[str] | None, Option(metavar="NAME", help="An alias there that moves to the version; may repeat.")
     ] = None,
     canary: Annotated[
-        str | None,
-        typer.Option(metavar="PART", help="Move no alias; answer this share of its requests: 10%."),
+        str | None, Option(metavar="PART", help="Move no alias; answer this share of its requests: 10%.")
     ] = None,
     shadow: Annotated[
-        str | None,
-        typer.Option(metavar="PART", help="Move no alias; answer copies of this share: 100%."),
+        str | None, Option(metavar="PART", help="Move no alias; answer copies of this share: 100%.")
     ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,

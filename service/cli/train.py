@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+from typer import Argument, Option
 
 from service.base.errors import BadParameter
 from service.base.files import file_path
@@ -40,23 +41,19 @@ if TYPE_CHECKING:
 
 Valid = Annotated[
     Path | None,
-    typer.Option("--valid", metavar="FILE", parser=file_path, help="Labelled rows to measure the result on."),
+    Option("--valid", metavar="FILE", parser=file_path, help="Labelled rows to measure the result on."),
 ]
-NewModel = Annotated[str, typer.Option("--model", metavar="NAME", help="The model to add a version to.")]
+NewModel = Annotated[str, Option("--model", metavar="NAME", help="The model to add a version to.")]
 Stream = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--stream",
         help="Read the file for each pass, not into memory. Trainers label-tree, ovr, plt with -p "
         "solver=sgd, huffman-tree, learned-tree, ldsm, and lomtree, which learns each row once.",
     ),
 ]
-Until = Annotated[
-    int, typer.Option(min=0, help="With --keep-state: stop after this pass; 0: after all planned passes.")
-]
 LabelNames = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="For numeric data files: line i + 1 is the name of label i."),
+    Path | None, Option(metavar="FILE", help="For numeric data files: line i + 1 is the name of label i.")
 ]
 
 
@@ -72,35 +69,31 @@ class NewVersion(NamedTuple):
 
     model: NewModel
     weights: Annotated[
-        str,
-        typer.Option("--weights", help="Store weights as float32, bfloat16 or int8; prints what that costs."),
+        str, Option("--weights", help="Store weights as float32, bfloat16 or int8; prints what that costs.")
     ] = "float32"
     label_names: LabelNames = None
     label_info: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A vocabulary with names of the labels, as for xylem models label-info.",
-        ),
+        Option(metavar="FILE", help="A vocabulary with names of the labels, as for xylem models label-info."),
     ] = None
     keep_rows: Annotated[
         bool,
-        typer.Option(
-            "--keep-rows", help="Store the rows with the version: then xylem extend needs no --rows."
-        ),
+        Option("--keep-rows", help="Store the rows with the version: then xylem extend needs no --rows."),
     ] = False
     keep_state: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--keep-state",
             help="Store the state of the training, to continue it by --from: plt with -p solver=sgd, "
             "huffman-tree, learned-tree, lomtree.",
         ),
     ] = False
-    until: Until = 0
+    until: Annotated[
+        int, Option(min=0, help="With --keep-state: stop after this pass; 0: after all planned passes.")
+    ] = 0
     from_version: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--from",
             metavar="NAME[@VERSION]",
             help="Start from a version, with its features and parameters: from the weights of label-tree, "
@@ -114,14 +107,11 @@ class HeldOut(NamedTuple):
 
     valid: Valid = None
     calibrate: Annotated[
-        bool,
-        typer.Option(
-            "--calibrate", help="Fit scores to the rows of --valid, so that they are probabilities."
-        ),
+        bool, Option("--calibrate", help="Fit scores to the rows of --valid, so that they are probabilities.")
     ] = False
     rerank: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--rerank",
             help="Re-rank by similar training rows, if held-out rows gain. Trains up to five times more.",
         ),
@@ -135,7 +125,7 @@ class Streaming(NamedTuple):
     stream: Stream = False
     thresholds: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="ofo",
             help="With --stream and plt: tune thresholds on rows before they are learnt, and store them.",
         ),
@@ -151,7 +141,7 @@ class StepWork(NamedTuple):
     ray: RayAddress = None
     resume: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--resume",
             help="Continue a training of this model that was stopped, from the steps that it stored. With "
             "--ray steps are always stored until the version is published, otherwise with --resume.",
@@ -167,7 +157,7 @@ STEPS_DIR = "steps"
 def train(
     trainer: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="TRAINER",
             help=f"One of {', '.join(TRAINER_NAMES)}, or an installed package's: see docs/trainers/.",
         ),
@@ -311,12 +301,12 @@ def estimate(
     work: Work,
     parameters: Parameters = None,
     trainer: Annotated[
-        str, typer.Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
+        str, Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
     ] = "label-tree",
     label_names: LabelNames = None,
     stream: Stream = False,
     ray: Annotated[
-        bool, typer.Option("--ray", help="Estimate the memory of cluster nodes too: train --ray.")
+        bool, Option("--ray", help="Estimate the memory of cluster nodes too: train --ray.")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import typer
+from typer import Option
 
 from service.base.files import file_path
 from service.cli.aliases import store_to_publish
@@ -25,32 +25,24 @@ from service.cli.options import (
 )
 from service.cli.train import LabelNames, NewModel
 
-Valid = Annotated[
-    Path | None,
-    typer.Option(
-        "--valid",
-        metavar="FILE",
-        parser=file_path,
-        help="Measure on this file, not on rows held out of --data. Never use your test file.",
-    ),
-]
-Trainers = Annotated[
-    list[str] | None,
-    typer.Option("--trainer", help="A trainer to try; may repeat. Default: label-tree and plt."),
-]
-
 _SHOWN = 10
 
 
 class MeasuredOn(NamedTuple):
     """What trials are measured on."""
 
-    valid: Valid = None
+    valid: Annotated[
+        Path | None,
+        Option(
+            "--valid",
+            metavar="FILE",
+            parser=file_path,
+            help="Measure on this file, not on rows held out of --data. Never use your test file.",
+        ),
+    ] = None
     folds: Annotated[
         int | None,
-        typer.Option(
-            min=2, max=20, help="Cross-validate on so many folds; default: hold out one fifth once."
-        ),
+        Option(min=2, max=20, help="Cross-validate on so many folds; default: hold out one fifth once."),
     ] = None
 
 
@@ -58,17 +50,16 @@ class MeasuredOn(NamedTuple):
 class SearchFor(NamedTuple):
     """What is tried, for how long, and what is looked for."""
 
-    trainers: Trainers = None
-    metric: Annotated[
-        str, typer.Option(help="The figure to maximise, such as P@1, nDCG@5, PSP@3 or R@5.")
-    ] = "P@5"
-    minutes: Annotated[float, typer.Option(min=0.01, max=100_000, help="Time for the search.")] = 10.0
-    trials: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of trials.")] = 1000
+    trainers: Annotated[
+        list[str] | None,
+        Option("--trainer", help="A trainer to try; may repeat. Default: label-tree and plt."),
+    ] = None
+    metric: Annotated[str, Option(help="The figure to maximise, such as P@1, nDCG@5, PSP@3 or R@5.")] = "P@5"
+    minutes: Annotated[float, Option(min=0.01, max=100_000, help="Time for the search.")] = 10.0
+    trials: Annotated[int, Option(min=1, max=100_000, help="Maximum number of trials.")] = 1000
     study: Annotated[
         Path | None,
-        typer.Option(
-            "--study", metavar="FILE", help="Store the trials in this file, or continue those in it."
-        ),
+        Option("--study", metavar="FILE", help="Store the trials in this file, or continue those in it."),
     ] = None
     ray: RayAddress = None
 
