@@ -199,15 +199,6 @@ def test_a_stream_that_breaks_goes_on_after_its_last_event() -> None:
         assert server.requests[0].line == "GET /v1/admin/jobs/j/events HTTP/1.1"
 
 
-def test_the_asynchronous_client_reads_the_same_events() -> None:
-    async def main(url: str) -> list[object]:
-        async with xylem.AsyncClient(url, retries=QUICK) as client:
-            return [event.data async for event in client.events("j")]
-
-    with ScriptedServer(SCRIPTS) as server:
-        assert asyncio.run(main(server.url)) == [1, 2, 3]
-
-
 def test_a_stream_that_is_refused_tells_why() -> None:
     problem = b'{"code":"job-not-found","detail":"expected a job"}'
     with ScriptedServer([answer(404, problem)]) as server, xylem.Client(server.url, retries=QUICK) as client:
