@@ -175,12 +175,11 @@ class LabelThreshold:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """A page of a version's thresholds; `details` is the whole answer as the server gave it."""
+    """A page of a version's thresholds."""
 
     n_labels: int
     labels: list[LabelThreshold]
     next_offset: int | None = None
-    details: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

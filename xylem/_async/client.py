@@ -7,8 +7,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-import orjson
-
 from xylem import batches, calls
 from xylem._async.admin import AsyncAdmin
 from xylem._async.base import AsyncAnswer
@@ -26,7 +24,6 @@ from xylem.results import (
     Predictions,
     Scores,
     Thresholds,
-    read_as,
 )
 from xylem.runtime import AsyncSource, async_each
 
@@ -147,10 +144,7 @@ class AsyncClient(AsyncAdmin):
         """Return a page of the thresholds of a version; `next_offset` is where the next one begins."""
         path = f"{model_path(model, version, alias)}/thresholds"
         request = calls.get(path, offset=offset, limit=limit, marks_below=marks_below)
-        body = await self._send(request)
-        page = read_as(Thresholds, body)
-        details = {name: value for name, value in orjson.loads(body).items() if name != "labels"}
-        return replace(page, details=details)
+        return await self._read(Thresholds, request)
 
     async def batch(
         self,

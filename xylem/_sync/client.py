@@ -7,8 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-import orjson
-
 from xylem import batches, calls
 from xylem._sync.admin import Admin
 from xylem._sync.base import Answer
@@ -26,7 +24,6 @@ from xylem.results import (
     Predictions,
     Scores,
     Thresholds,
-    read_as,
 )
 from xylem.runtime import Source, each
 
@@ -147,10 +144,7 @@ class Client(Admin):
         """Return a page of the thresholds of a version; `next_offset` is where the next one begins."""
         path = f"{model_path(model, version, alias)}/thresholds"
         request = calls.get(path, offset=offset, limit=limit, marks_below=marks_below)
-        body = self._send(request)
-        page = read_as(Thresholds, body)
-        details = {name: value for name, value in orjson.loads(body).items() if name != "labels"}
-        return replace(page, details=details)
+        return self._read(Thresholds, request)
 
     def batch(
         self,
