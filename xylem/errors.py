@@ -245,10 +245,13 @@ class Attempts:
         self._tried, self._waited = 0, 0.0
 
 
-def wait_after(error: ClientError, attempts: Attempts, *, repeatable: bool) -> float | None:
-    """Return how long to wait before a request that failed is sent again; None: it is not."""
-    if isinstance(error, ConnectionFailed):
-        return attempts.next_wait() if repeatable or not error.was_sent else None
+def wait_after(error: ClientError, attempts: Attempts, *, repeatable: bool) -> float:
+    """Return how long to wait before a request that failed is sent again. Raises its error if it is not."""
+    seconds = None
+    if isinstance(error, ConnectionFailed) and (repeatable or not error.was_sent):
+        seconds = attempts.next_wait()
     if isinstance(error, ProblemError) and repeatable and error.status in RETRIED:
-        return attempts.next_wait(error.retry_after)
-    return None
+        seconds = attempts.next_wait(error.retry_after)
+    if seconds is None:
+        raise error
+    return seconds

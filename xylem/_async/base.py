@@ -220,14 +220,7 @@ class AsyncBase:
             try:
                 return await self._wire.exchange(request)
             except ClientError as error:
-                await self._wait(error, request, attempts)
-
-    async def _wait(self, error: ClientError, request: Request, attempts: Attempts) -> None:
-        """Wait until a request that failed may be sent again; raise its error where it may not be."""
-        seconds = wait_after(error, attempts, repeatable=request.repeatable)
-        if seconds is None:
-            raise error
-        await async_sleep(seconds)
+                await async_sleep(wait_after(error, attempts, repeatable=request.repeatable))
 
     async def _read(self, kind: type[T], request: Request) -> T:
         """Return what the answer to a request says. Raises ClientError."""
@@ -256,7 +249,7 @@ class AsyncBase:
                             yield event
                 return
             except ClientError as error:
-                await self._wait(error, request, attempts)
+                await async_sleep(wait_after(error, attempts, repeatable=request.repeatable))
             parser.restart()
 
     async def _download(self, path: str, to: Path) -> int:
@@ -274,4 +267,4 @@ class AsyncBase:
                             out.write(piece)
                 return part.replace(to).stat().st_size
             except ClientError as error:
-                await self._wait(error, request, attempts)
+                await async_sleep(wait_after(error, attempts, repeatable=request.repeatable))

@@ -217,14 +217,7 @@ class Base:
             try:
                 return self._wire.exchange(request)
             except ClientError as error:
-                self._wait(error, request, attempts)
-
-    def _wait(self, error: ClientError, request: Request, attempts: Attempts) -> None:
-        """Wait until a request that failed may be sent again; raise its error where it may not be."""
-        seconds = wait_after(error, attempts, repeatable=request.repeatable)
-        if seconds is None:
-            raise error
-        sleep(seconds)
+                sleep(wait_after(error, attempts, repeatable=request.repeatable))
 
     def _read(self, kind: type[T], request: Request) -> T:
         """Return what the answer to a request says. Raises ClientError."""
@@ -253,7 +246,7 @@ class Base:
                             yield event
                 return
             except ClientError as error:
-                self._wait(error, request, attempts)
+                sleep(wait_after(error, attempts, repeatable=request.repeatable))
             parser.restart()
 
     def _download(self, path: str, to: Path) -> int:
@@ -270,4 +263,4 @@ class Base:
                         out.write(piece)
                 return part.replace(to).stat().st_size
             except ClientError as error:
-                self._wait(error, request, attempts)
+                sleep(wait_after(error, attempts, repeatable=request.repeatable))
