@@ -14,6 +14,7 @@ from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.jobs.context import JobContext, patiently
 from service.jobs.job import PromotionVerdict
 from service.jobs.requests import PromotionCondition, PromotionRule
+from service.registry.registry import Registry
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.evaluate import valid_figures
 from service.workflows.labelled import read_labelled
@@ -128,7 +129,8 @@ def _act(context: JobContext, verdict: PromotionVerdict, version: int) -> None:
     """Move the alias if it is to move and names what it did when that was decided."""
     model = context.job.model
     if verdict.promoted and named_now(context, verdict.alias) in (verdict.baseline, version):
-        context.registry.promote(model, version, verdict.alias, _cause(context, verdict))
+        registry = Registry(context.store, context.database)
+        registry.promote(model, version, verdict.alias, _cause(context, verdict))
 
 
 def _cause(context: JobContext, verdict: PromotionVerdict) -> Cause:
