@@ -67,6 +67,12 @@ JOINED_SUFFIXES = (".jsonl", ".ndjson", *TABLES)
 
 _COLUMN_FIELDS = ("text_column", "label_column", "label_separator", "delimiter")
 
+_STAND_INS = {"model": "m", "trainer": "ovr", "data": "x.jsonl", "members": ["m"], "vocabulary": "x.ttl"}
+"""For fields that must be there and are wrong, so that the others can be checked."""
+
+_DEPENDENT = {"trainer": "parameters", "data": "valid"}
+"""Fields that nothing can be said of without another."""
+
 Faults = Iterator[BadInput]
 
 
@@ -83,8 +89,8 @@ class JobKind(NamedTuple):
 def check_request(kind: str, body: object, data: DataRoot, limits: Limits) -> tuple[dict[str, Any], str]:
     """Return a request as it is kept, and the name of its model.
 
-    Raises BadFields with all that is wrong, each with its place, as far as the fields that are right can be
-    checked; BadRequest for an unknown kind, or a body that is no object.
+    Raises BadFields with all that is wrong, each with its place; BadRequest for an unknown kind, or a body
+    that is no object.
     """
     if kind not in KINDS:
         raise BadRequest(f"expected a kind of {', '.join(KINDS)}, found {kind[:40]!r}").at("kind")
@@ -102,10 +108,13 @@ def check_request(kind: str, body: object, data: DataRoot, limits: Limits) -> tu
     except ValidationError as error:
         faults = all_faults_of(error, [model])
         bad = {_field(fault) for fault in faults}
-        rest = {name: value for name, value in body.items() if name not in bad}
-        with contextlib.suppress(ValidationError):  # what must be there is not: nothing more can be said
-            others = checked(model.model_validate(rest, context=limits))
-            faults += [fault for fault in others if _field(fault) in rest]
+        good = {field.alias or name for name, field in model.model_fields.items()} - bad
+        rest = {name: value for name, value in body.items() if name in good}
+        stand_ins = {name: value for name, value in _STAND_INS.items() if name in bad}
+        told = set(rest).difference(_DEPENDENT.get(name) for name in bad)
+        with contextlib.suppress(ValidationError):  # there are more faults than are told of
+            others = checked(model.model_validate({**stand_ins, **rest}, context=limits))
+            faults += [fault for fault in others if _field(fault) in told]
         raise BadFields(faults) from None
     if faults := list(checked(request)):
         raise BadFields(faults)
