@@ -187,7 +187,6 @@ def train(
     request = TrainRequest(
         trainer=trainer,
         data=data,
-        valid=held_out.valid,
         parameters=tuple(parameters or ()),
         label_names=new.label_names,
         columns=table.columns(data, held_out.valid),
@@ -195,8 +194,6 @@ def train(
         seed=work.seed,
         threads=n_threads(work.threads),
         stream=streaming.stream,
-        calibrate=held_out.calibrate,
-        rerank=held_out.rerank,
         keep_rows=new.keep_rows,
         latest=new.from_version is None,
         keep_state=new.keep_state,
@@ -205,6 +202,7 @@ def train(
         ray=work.ray,
         steps=store / STEPS_DIR / new.model if work.ray or work.resume else None,
         resume=work.resume,
+        **held_out._asdict(),
     )
     opened = store_to_publish(store, f"xylem train {trainer}")
     info = None if new.label_info is None else read_label_info(new.label_info)

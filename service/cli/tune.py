@@ -96,17 +96,12 @@ def tune(
         data=data,
         valid=held.valid,
         folds=held.folds or 1,
-        trainers=tuple(wanted.trainers or DEFAULT_TRAINERS),
-        metric=wanted.metric,
-        minutes=wanted.minutes,
-        trials=wanted.trials,
-        study=wanted.study,
         fixed=tuple(parameters or ()),
         label_names=label_names,
         columns=columns,
         seed=work.seed,
         threads=n_threads(work.threads),
-        ray=wanted.ray,
+        **{**wanted._asdict(), "trainers": tuple(wanted.trainers or DEFAULT_TRAINERS)},
     )
     with progress(json) as show:
         found = search(request, show)
