@@ -41,7 +41,8 @@ def blocking(source: str) -> str:
     for pattern, replacement in REPLACED:
         source = re.sub(pattern, replacement, source)
     ruff = [sys.executable, "-m", "ruff"]
-    for command in (["check", "-q", "--fix", "--unsafe-fixes", "--select", "I,UP028"], ["format", "-q"]):
+    fixes = ["check", "-q", "--fix", "--unsafe-fixes", "--select", "I,UP028,SIM117"]
+    for command in (fixes, ["format", "-q"]):
         name = ["--stdin-filename", str(TO / "module.py"), "-"]
         done = subprocess.run(
             [*ruff, *command, *name], input=source, capture_output=True, text=True, check=True

@@ -1,6 +1,6 @@
 """Lines of batches: what a request has of them, and what its answer says."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import orjson
@@ -51,15 +51,26 @@ class Part(NamedTuple):
         return orjson.dumps(fields)
 
 
-def parts_of(lines: Sequence[bytes], first: int) -> Iterator[Part]:
-    """Yield the requests that have these lines; `first`: how many were before them."""
-    begin = n_bytes = 0
-    for end, line in enumerate(lines, 1):
+def divided(lines: Iterable[bytes], n_max: int, bytes_max: int) -> Iterator[list[bytes]]:
+    """Yield lines in blocks; each ends with the line by which it has `n_max` lines, or `bytes_max` bytes."""
+    block: list[bytes] = []
+    n_bytes = 0
+    for line in lines:
+        block.append(line)
         n_bytes += len(line)
-        if end == len(lines) or end - begin == LINES_MAX or n_bytes >= BYTES_MAX:
-            is_long = end - begin >= _LONG_LINES or n_bytes >= _LONG_BYTES
-            yield Part(b"\n".join([*lines[begin:end], b""]), end - begin, first + begin, is_long)
-            begin, n_bytes = end, 0
+        if len(block) == n_max or n_bytes >= bytes_max:
+            yield block
+            block, n_bytes = [], 0
+    if block:
+        yield block
+
+
+def parts_of(lines: Iterable[bytes], first: int) -> Iterator[Part]:
+    """Yield the requests that have these lines; `first`: how many were before them."""
+    for block in divided(lines, LINES_MAX, BYTES_MAX):
+        body = b"\n".join([*block, b""])
+        yield Part(body, len(block), first, len(block) >= _LONG_LINES or len(body) >= _LONG_BYTES)
+        first += len(block)
 
 
 def item_of(line: bytes) -> Prediction | LineError:

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import orjson
 
+from xylem.batches import divided
 from xylem.errors import BadAnswer
 
 _KEY = re.compile(r"[\x21-\x7e]{1,4096}")
@@ -44,18 +45,13 @@ class Target:
         self._tls = tls
 
     def __repr__(self) -> str:
-        return f"{self.origin}{self.prefix}"
+        return f"{self.scheme}://{self.host_header}{self.prefix}"
 
     @property
     def host_header(self) -> str:
         """What the Host header says."""
         name = f"[{self.host}]" if ":" in self.host else self.host
         return name if self.port == _PORTS[self.scheme] else f"{name}:{self.port}"
-
-    @property
-    def origin(self) -> str:
-        """The scheme, host and port."""
-        return f"{self.scheme}://{self.host_header}"
 
     @property
     def headers(self) -> dict[str, str]:
@@ -134,6 +130,34 @@ class PredictOptions(BatchOptions, total=False):
     statistics: bool
 
 
+class TrainingFields(TypedDict, total=False):
+    """Of a training; what is left out, or None, is the server's default.
+
+    split         the share of the rows to measure on instead of `valid`
+    text_column, label_column, label_separator, delimiter  of tables
+    """
+
+    valid: str | Mapping[str, Any] | None
+    split: float | None
+    parameters: Mapping[str, Any] | None
+    weights: str | None
+    seed: int | None
+    label_names: str | None
+    calibrate: bool
+    rerank: bool
+    keep_rows: bool
+    keep_state: bool
+    until: int
+    executor: Literal["local", "ray"]
+    thresholds: Mapping[str, Any] | None
+    promotion: Mapping[str, Any] | None
+    text_column: Sequence[str] | None
+    label_column: str | None
+    label_separator: str | None
+    delimiter: str | None
+    idempotency_key: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request.
@@ -166,12 +190,12 @@ def dumped(value: object) -> bytes:
 
 def query(**fields: object) -> str:
     """Return a query string, with its question mark, of the fields that are not None."""
-    given = {name: _text(value) for name, value in fields.items() if value is not None}
+    given = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in fields.items()
+        if value is not None
+    }
     return f"?{urlencode(given)}" if given else ""
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def get(path: str, **fields: object) -> Request:
@@ -249,22 +273,10 @@ def feedback_requests(
     Each event counts once, however often it is sent: so every request may be sent again.
     """
     path = f"{model_path(model, version, alias)}/feedback"
-    waiting: list[bytes] = []
-    n_bytes = 0
-
-    def request() -> tuple[Request, int]:
-        body = b'{"events":[%b]}' % b",".join(waiting)
-        return Request("POST", path, body, _JSON, repeatable=True), len(waiting)
-
-    for event in events:
-        dump = dumped({"event_id": uuid.uuid4().hex, **event})
-        if waiting and (len(waiting) == EVENTS_A_REQUEST or n_bytes + len(dump) > EVENT_BYTES_A_REQUEST):
-            yield request()
-            waiting, n_bytes = [], 0
-        waiting.append(dump)
-        n_bytes += len(dump)
-    if waiting:
-        yield request()
+    dumps = (dumped({"event_id": uuid.uuid4().hex, **event}) for event in events)
+    for block in divided(dumps, EVENTS_A_REQUEST, EVENT_BYTES_A_REQUEST):
+        body = b'{"events":[%b]}' % b",".join(block)
+        yield Request("POST", path, body, _JSON, repeatable=True), len(block)
 
 
 def submission(kind: str, fields: Mapping[str, Any], idempotency_key: str | None) -> Request:
@@ -286,11 +298,6 @@ def job_path(job_id: str, part: str = "") -> str:
 def admin_path(model: str, part: str = "") -> str:
     """Return the path of what admins do with a model, or of a part of it, as `/promote`."""
     return f"/v1/admin/models/{segment(model, 'model')}{part}"
-
-
-def alias_path(model: str, alias: str, part: str = "") -> str:
-    """Return the path of what admins do with an alias, or of a part of it, as `/canary`."""
-    return admin_path(model, f"/aliases/{segment(alias, 'alias')}{part}")
 
 
 def read_object(body: bytes) -> JsonObject:

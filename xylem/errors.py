@@ -18,10 +18,8 @@ ClientError
 """
 
 import random
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -137,7 +135,9 @@ def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> ClientEr
     if not isinstance(fields, dict) or not isinstance(fields.get("code"), str):
         fields = {"detail": "expected a problem object, found another answer"}
     error = problem_from(status, fields, headers.get("x-request-id"))
-    error.retry_after = retry_after(headers)
+    asked = headers.get("retry-after", "")
+    if asked.isascii() and asked.isdigit():
+        error.retry_after = float(asked[:12])
     return error
 
 
@@ -151,22 +151,6 @@ def problem_from(status: int, fields: dict[str, object], request_id: str | None 
         field_errors(fields.get("errors")),
         told if isinstance(told, str) else request_id,
     )
-
-
-def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """Return the seconds that Retry-After asks for, as a number or as a date; None without a sane one.
-
-    headers  with lower-case names
-    now      seconds since the epoch, for a date
-    """
-    text = headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:12])
-    try:
-        moment = parsedate_to_datetime(text).timestamp()
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return max(0.0, moment - (time.time() if now is None else now))
 
 
 def field_errors(value: object) -> tuple[FieldError, ...]:
@@ -261,10 +245,13 @@ class Attempts:
         self._tried, self._waited = 0, 0.0
 
 
-def wait_after(error: ClientError, attempts: Attempts, *, repeatable: bool) -> float | None:
-    """Return how long to wait before a request that failed is sent again; None: it is not."""
-    if isinstance(error, ConnectionFailed):
-        return attempts.next_wait() if repeatable or not error.was_sent else None
+def wait_after(error: ClientError, attempts: Attempts, *, repeatable: bool) -> float:
+    """Return how long to wait before a request that failed is sent again. Raises its error if it is not."""
+    seconds = None
+    if isinstance(error, ConnectionFailed) and (repeatable or not error.was_sent):
+        seconds = attempts.next_wait()
     if isinstance(error, ProblemError) and repeatable and error.status in RETRIED:
-        return attempts.next_wait(error.retry_after)
-    return None
+        seconds = attempts.next_wait(error.retry_after)
+    if seconds is None:
+        raise error
+    return seconds

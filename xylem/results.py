@@ -60,15 +60,12 @@ class Predictions:
     predictions: list[Prediction]
 
     def __iter__(self) -> Iterator[Prediction]:
-        """Iterate over the predictions."""
         return iter(self.predictions)
 
     def __len__(self) -> int:
-        """Return how many predictions there are."""
         return len(self.predictions)
 
     def __getitem__(self, place: int) -> Prediction:
-        """Return a prediction."""
         return self.predictions[place]
 
 
@@ -104,15 +101,12 @@ class Scores:
     scores: list[InstanceScores]
 
     def __iter__(self) -> Iterator[InstanceScores]:
-        """Iterate over the instances' scores."""
         return iter(self.scores)
 
     def __len__(self) -> int:
-        """Return how many instances there are."""
         return len(self.scores)
 
     def __getitem__(self, place: int) -> InstanceScores:
-        """Return the scores of an instance."""
         return self.scores[place]
 
 
@@ -181,12 +175,11 @@ class LabelThreshold:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """A page of a version's thresholds; `details` is the whole answer as the server gave it."""
+    """A page of a version's thresholds."""
 
     n_labels: int
     labels: list[LabelThreshold]
     next_offset: int | None = None
-    details: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

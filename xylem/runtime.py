@@ -21,6 +21,8 @@ _CHUNK_BYTES = 1 << 16
 
 sleep = time.sleep
 async_sleep = asyncio.sleep
+Semaphore = threading.Semaphore
+AsyncSemaphore = asyncio.Semaphore
 each = iter
 
 
@@ -46,38 +48,3 @@ async def async_file_parts(path: Path) -> AsyncIterator[bytes]:
     with path.open("rb") as file:
         while part := await asyncio.to_thread(file.read, _CHUNK_BYTES):
             yield part
-
-
-class Slots:
-    """So many may be at work at once."""
-
-    def __init__(self, n: int) -> None:
-        self._free = threading.Semaphore(n)
-
-    def take(self, seconds: float) -> None:
-        """Wait for a free one. Raises TimeoutError."""
-        if not self._free.acquire(timeout=seconds):
-            raise TimeoutError
-
-    def give(self) -> None:
-        """Have one be free again."""
-        self._free.release()
-
-
-class AsyncSlots:
-    """So many may be at work at once."""
-
-    def __init__(self, n: int) -> None:
-        self._free = asyncio.Semaphore(n)
-
-    async def take(self, seconds: float) -> None:
-        """Wait for a free one. Raises TimeoutError."""
-        if not self._free.locked():
-            await self._free.acquire()
-            return
-        async with asyncio.timeout(seconds):
-            await self._free.acquire()
-
-    def give(self) -> None:
-        """Have one be free again."""
-        self._free.release()

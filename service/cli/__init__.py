@@ -8,6 +8,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from model_store.compiled.faults import BadProcessor
 from model_store.errors import StoreError, StoreUnreadable, StoreUnwritable
@@ -43,46 +44,24 @@ def application() -> typer.Typer:
     )
     app.callback()(_root)
     app.command("try")(try_file)
-    of_models = (
-        train,
-        tune,
-        evaluate,
-        compare,
-        predict,
-        score,
-        calibrate,
-        combine.combine,
-        extend,
-        thresholds,
-        estimate,
-    )
-    for command in (*of_models, import_vectorizer, serve, worker):
+    make = (train, tune, evaluate, compare, predict, score, calibrate, combine.combine, extend)
+    for command in (*make, thresholds, estimate, import_vectorizer, serve, worker):
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
-    of_aliases = (aliases.app, denied.app)
-    for part in (models.app, *of_aliases, remote.app, labels.app, combine.app):
-        store.add_typer(part)
+    for part in (models, aliases, denied, remote, labels, combine):
+        store.add_typer(part.app)
     app.add_typer(store, name="models")
-    app.add_typer(keys.app, name="keys")
-    app.add_typer(jobs.app, name="jobs")
-    app.add_typer(schedules.app, name="schedules")
-    app.add_typer(feedback.app, name="feedback")
+    for group in (keys, jobs, schedules, feedback):
+        app.add_typer(group.app, name=group.__name__.rpartition(".")[2])
     return app
 
 
 def _root(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Find the right labels for texts, out of thousands or millions: train, measure, publish, serve."""
-
-
-def _found(error: Exception) -> str:
-    """Return what stood where a number of some range was expected, as pydantic tells typer; else nothing."""
-    details = getattr(error.__cause__, "errors", None)
-    return f", found {details()[0]['input']!r}" if details else ""
 
 
 def main() -> None:
@@ -99,26 +78,20 @@ def run() -> int:
         return status
     except typer.TyperException as error:
         if message := error.format_message():  # none: a group without a command, whose help is printed
-            complain(f"{message}{_found(error)} (see xylem --help)")
+            details = getattr(error.__cause__, "errors", None)  # pydantic's, of a number out of its range
+            found = f", found {details()[0]['input']!r}" if details else ""
+            complain(f"{message}{found} (see xylem --help)")
         return error.exit_code
-    except (StoreUnreadable, StoreUnwritable) as error:
-        complain(str(error))
-        return FAILED
-    except BadInput as error:
+    except (BadInput, StoreError, BadProcessor) as error:
         complain(located(error))
-        return BAD_INPUT
-    except (StoreError, BadProcessor) as error:
-        complain(str(error))
-        return BAD_INPUT
+        return FAILED if isinstance(error, StoreUnreadable | StoreUnwritable) else BAD_INPUT
     except BrokenPipeError:
         # The reader has gone; Python would complain once more when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:
-        if error.filename is None:
-            complain(str(error))
-        else:
-            complain(f"{error.filename}: expected to read or write it, found: {error.strerror}")
+        fault = f"{error.filename}: expected to read or write it, found: {error.strerror}"
+        complain(str(error) if error.filename is None else fault)
         return FAILED
     except (XylemError, MemoryError) as error:
         complain(str(error) or "out of memory")

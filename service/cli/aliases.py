@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from service.base.errors import BadParameter
 from service.cli.console import print_list, print_result
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Aliases and deletions: a part of `xylem models`.")
 
 Version = Annotated[
-    str, typer.Argument(metavar="NAME@VERSION", help="A version of a model; with --end, a model's name.")
+    str, Argument(metavar="NAME@VERSION", help="A version of a model; with --end, a model's name.")
 ]
-Alias = Annotated[str, typer.Option(metavar="NAME", help="The alias.")]
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="The reason, for the history.")]
-Ends = Annotated[bool, typer.Option("--end", help="Only end the one there is.")]
+Alias = Annotated[str, Option(metavar="NAME", help="The alias.")]
+Reason = Annotated[str, Option(metavar="TEXT", help="The reason, for the history.")]
+Ends = Annotated[bool, Option("--end", help="Only end the one there is.")]
 
 
 def registry_of(store: Path, database: Database | None = None) -> Registry:
@@ -56,7 +57,7 @@ def cause_of(reason: str) -> Cause:
 @app.command()
 def promote(
     model: Annotated[
-        str, typer.Argument(metavar="NAME[@VERSION]", help="A version of a model; without it, the canary.")
+        str, Argument(metavar="NAME[@VERSION]", help="A version of a model; without it, the canary.")
     ],
     *,
     alias: Alias = LATEST,
@@ -77,7 +78,7 @@ def rollback(
     model: ModelName,
     *,
     alias: Alias = LATEST,
-    to: Annotated[int | None, typer.Option(metavar="VERSION", help="Go back to this version.")] = None,
+    to: Annotated[int | None, Option(metavar="VERSION", help="Go back to this version.")] = None,
     reason: Reason = "",
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -99,7 +100,7 @@ def print_move(found: AliasChange, json: bool) -> None:
 @app.command()
 def unalias(
     model: ModelName,
-    alias: Annotated[str, typer.Argument(metavar="ALIAS", help="An alias other than latest.")],
+    alias: Annotated[str, Argument(metavar="ALIAS", help="An alias other than latest.")],
     reason: Reason = "",
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -114,7 +115,7 @@ def canary(
     model: Version,
     *,
     weight: Annotated[
-        str | None, typer.Option(metavar="PART", help="Share of the alias's requests: 10% or 0.1.")
+        str | None, Option(metavar="PART", help="Share of the alias's requests: 10% or 0.1.")
     ] = None,
     end: Ends = False,
     alias: Alias = LATEST,
@@ -137,7 +138,7 @@ def shadow(
     model: Version,
     *,
     share: Annotated[
-        str | None, typer.Option(metavar="PART", help="Share of the alias's requests; default: all.")
+        str | None, Option(metavar="PART", help="Share of the alias's requests; default: all.")
     ] = None,
     end: Ends = False,
     alias: Alias = LATEST,
@@ -187,18 +188,13 @@ def fraction_of(option: str, text: str) -> float:
 
 @app.command()
 def delete(
-    model: Annotated[
-        str, typer.Argument(metavar="NAME@VERSION", help="A version; with --all, a model's name.")
-    ],
-    whole: Annotated[
-        bool, typer.Option("--all", help="Remove the model, with every version and alias.")
-    ] = False,
+    model: Annotated[str, Argument(metavar="NAME@VERSION", help="A version; with --all, a model's name.")],
+    whole: Annotated[bool, Option("--all", help="Remove the model, with every version and alias.")] = False,
     with_aliases: Annotated[
-        bool, typer.Option("--with-aliases", help="Remove aliases of the version too, but never latest.")
+        bool, Option("--with-aliases", help="Remove aliases of the version too, but never latest.")
     ] = False,
     keep_thresholds: Annotated[
-        bool,
-        typer.Option("--keep-thresholds", help="Leave thresholds in the database: other stores share it."),
+        bool, Option("--keep-thresholds", help="Leave thresholds in the database: other stores share it.")
     ] = False,
     reason: Reason = "",
     store: StoreDir = DEFAULT_STORE,
@@ -237,8 +233,8 @@ def _version_of(model: str, store: Path) -> tuple[str, int]:
 @app.command()
 def history(
     model: ModelName,
-    alias: Annotated[str | None, typer.Option(metavar="NAME", help="Only this alias.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show the newest N moves.")] = 100,
+    alias: Annotated[str | None, Option(metavar="NAME", help="Only this alias.")] = None,
+    limit: Annotated[int, Option(min=1, max=1000, help="Show the newest N moves.")] = 100,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
-import typer
+from typer import Option
 
 from service.base.columns import TableColumns
 from service.base.errors import BadData, BadParameter
@@ -19,18 +19,6 @@ from service.serving.line_files import STDIN
 if TYPE_CHECKING:
     from service.serving.parts import AnswerParts, Format
 
-Out = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIR",
-        help="Write answers to files in this directory or URL, each whole or not at all; files there stay.",
-    ),
-]
-Form = Annotated[
-    str | None,
-    typer.Option("--format", metavar="jsonl|parquet", help="Format of the files of --out; default jsonl."),
-]
-
 
 Wanted: TypeAlias = tuple[str, str, bool]
 """What predicts, and how: NAME[@VERSION], the options as a query string, and whether it explains."""
@@ -40,8 +28,18 @@ Wanted: TypeAlias = tuple[str, str, bool]
 class AnswerFiles(NamedTuple):
     """Whether answers are written to files, and by whom."""
 
-    out: Out = None
-    form: Form = None
+    out: Annotated[
+        str | None,
+        Option(
+            metavar="DIR",
+            help="Write answers to files in this directory or URL, each whole or not at all; files there "
+            "stay.",
+        ),
+    ] = None
+    form: Annotated[
+        str | None,
+        Option("--format", metavar="jsonl|parquet", help="Format of the files of --out; default jsonl."),
+    ] = None
     ray: RayAddress = None
 
     def check(self, data: str, *, tells_more: bool) -> None:
@@ -85,9 +83,8 @@ class AnswerFiles(NamedTuple):
             )
         if found.n_bad:
             n_lines = found.n_rows + found.n_bad
-            raise BadData(
-                f"{data}: expected an instance on each of {n_lines} lines, found {found.n_bad} without"
-            )
+            expected = f"an instance on each of {n_lines} lines"
+            raise BadData(f"{data}: expected {expected}, found {found.n_bad} without")
 
 
 def step_of(

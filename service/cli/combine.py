@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer import Option
 
 from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, print_result, print_table, progress
@@ -29,7 +30,7 @@ app = typer.Typer(help="Vocabularies of combined versions: a part of `xylem mode
 _VOCABULARY = "A file of concepts with their names: SKOS (.ttl, .rdf, .nt), .tsv or .csv, also as .gz."
 
 Language = Annotated[
-    str | None, typer.Option("--language", metavar="LANGUAGE", help="Language of the names, such as fi.")
+    str | None, Option("--language", metavar="LANGUAGE", help="Language of the names, such as fi.")
 ]
 
 
@@ -37,10 +38,9 @@ class Parts(NamedTuple):
     """What is combined."""
 
     members: Annotated[
-        list[str],
-        typer.Option("--member", metavar="NAME[@VERSION]", help="A version to combine; may repeat."),
+        list[str], Option("--member", metavar="NAME[@VERSION]", help="A version to combine; may repeat.")
     ]
-    vocabulary: Annotated[Path | None, typer.Option("--vocabulary", metavar="FILE", help=_VOCABULARY)] = None
+    vocabulary: Annotated[Path | None, Option("--vocabulary", metavar="FILE", help=_VOCABULARY)] = None
     language: Language = None
     by: By = BY_URI
 
@@ -50,16 +50,15 @@ class Ranking(NamedTuple):
     """How candidates are found and ranked."""
 
     candidates: Annotated[
-        int, typer.Option("--candidates", min=1, max=1000, help="Number of labels of each member to rank.")
+        int, Option("--candidates", min=1, max=1000, help="Number of labels of each member to rank.")
     ] = 50
-    beam_width: Annotated[int, typer.Option("--beam-width", min=1, max=1000, help="Beam width.")] = 3
+    beam_width: Annotated[int, Option("--beam-width", min=1, max=1000, help="Beam width.")] = 3
     ranker: Annotated[
-        str,
-        typer.Option("--ranker", metavar="auto|boosted|linear", help="auto: boosted with 100 rows or more."),
+        str, Option("--ranker", metavar="auto|boosted|linear", help="auto: boosted with 100 rows or more.")
     ] = "auto"
     rerank: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--rerank",
             metavar="FILE",
             help="The training rows of the first member: similar rows help to rank, if figures gain.",
@@ -127,7 +126,7 @@ def _print(facts: dict[str, Any], store: Path) -> None:
 @app.command()
 def vocabulary(
     model: Model,
-    file: Annotated[Path, typer.Option("--set", metavar="FILE", help=_VOCABULARY)],
+    file: Annotated[Path, Option("--set", metavar="FILE", help=_VOCABULARY)],
     language: Language = None,
     by: By = "",
     store: StoreDir = DEFAULT_STORE,

@@ -90,6 +90,15 @@ def _print(title: str, table: Table) -> None:
     console.print(table, markup=False)
 
 
+def flat(facts: Mapping[str, object], within: str = "") -> dict[str, object]:
+    """Return facts with those of the objects among them beside them, by the names that lead there."""
+    found: dict[str, object] = {}
+    for name, value in facts.items():
+        path = f"{within} {name}".strip()
+        found |= flat(value, path) if isinstance(value, dict) else {path: value}
+    return found
+
+
 def cell(value: object) -> str:
     """Return a value as people read it: nothing for None, and the items of a list."""
     if value is None:

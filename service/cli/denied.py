@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from service.base.errors import BadParameter
 from service.cli.aliases import Reason, cause_of, registry_of
@@ -26,22 +27,19 @@ LABELS_SHOWN = 20
 
 @app.command()
 def deny(
-    model: Annotated[
-        str, typer.Argument(metavar="NAME[@ALIAS]", help="An alias of a model; default `latest`.")
-    ],
+    model: Annotated[str, Argument(metavar="NAME[@ALIAS]", help="An alias of a model; default `latest`.")],
     *,
     label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="LABEL", help="A label, by its name; may repeat.")
+        list[str] | None, Option("--label", metavar="LABEL", help="A label, by its name; may repeat.")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option("--labels", metavar="FILE", help="A file with one label a line.")
+        Path | None, Option("--labels", metavar="FILE", help="A file with one label a line.")
     ] = None,
-    allow_again: Annotated[bool, typer.Option("--allow-again", help="Allow these labels again.")] = False,
-    clear: Annotated[bool, typer.Option("--clear", help="Allow all labels again.")] = False,
+    allow_again: Annotated[bool, Option("--allow-again", help="Allow these labels again.")] = False,
+    clear: Annotated[bool, Option("--clear", help="Allow all labels again.")] = False,
     reason: Reason = "",
     url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Change the alias in this object store: s3://BUCKET/PREFIX."),
+        str | None, Option(metavar="URL", help="Change the alias in this object store: s3://BUCKET/PREFIX.")
     ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -53,7 +51,9 @@ def deny(
     by its number are not affected. --url is for servers that follow an object store.
     """
     from model_store.identifiers import is_version
+    from model_store.moves import DENIED
     from service.datasets.sparse_text import read_label_names
+    from service.registry import denials
 
     name, alias = parse_reference(model)
     if is_version(alias):
@@ -65,20 +65,17 @@ def deny(
         raise BadParameter("--allow-again: expected --label or --labels, found neither")
     if url is not None and reason:
         raise BadParameter("--url: expected no --reason beside it: an object store keeps no history")
+    change = denials.deny_only(()) if clear else None
+    if names:
+        change = denials.allow_again(names) if allow_again else denials.deny_also(names)
     if url is not None:
-        print_denial(deny_there(url, store, (name, alias), names, clear=clear, allow_again=allow_again), json)
+        print_denial(deny_there(url, store, name, alias, change), json)
         return
-    from model_store.moves import DENIED
-    from service.registry.denials import denial_of, denying_known
-
     opened = store_at(store)
-    if names or clear:
-        change = denying_known(opened, name, alias, change_of(names, allow_again=allow_again))
-        after = registry_of(store).change(name, alias, DENIED, change, cause_of(reason)).after
-    else:
-        after = opened.alias(name, alias)
-    assert after is not None  # it denies something else, and is not removed
-    print_denial(denial_of(opened, name, alias, after), json)
+    if change is not None:
+        known = denials.denying_known(opened, name, alias, change)
+        registry_of(store).change(name, alias, DENIED, known, cause_of(reason))
+    print_denial(denials.denial_of(opened, name, alias, opened.alias(name, alias)), json)
 
 
 def denying(labels: Collection[str]) -> str:
@@ -86,10 +83,8 @@ def denying(labels: Collection[str]) -> str:
     return f", {len(labels):,} labels denied" if labels else ""
 
 
-def deny_there(
-    url: str, store: Path, of: tuple[str, str], names: Collection[str], *, clear: bool, allow_again: bool
-) -> Denial:
-    """Change or tell what an alias denies in an object store; names must be of the version it names there.
+def deny_there(url: str, store: Path, name: str, alias: str, change: LabelChange | None) -> Denial:
+    """Change, or tell, what an alias denies in an object store; labels must be of the version it names there.
 
     That is looked up in the store, which has it where it was pushed from. Raises BadInput for an alias that
     is not there, and what the store raises.
@@ -99,24 +94,13 @@ def deny_there(
     from service.registry.denials import Denial, check_known, unknown_in
     from service.registry.remote import RemoteStore
 
-    (name, alias), remote = of, RemoteStore(url)
+    remote = RemoteStore(url)
     found = alias_there(remote, name, alias)
     table = store_at(store).open(name, found.version).labels
-    if names or clear:
-        change = change_of(names, allow_again=allow_again)
-        if not allow_again:
-            check_known([table], set(names).difference(found.denied), f"{name}@{found.version}")
+    if change is not None:
+        check_known([table], set(change(found.denied)).difference(found.denied), f"{name}@{found.version}")
         found = remote.change(name, {alias: denying(change)}).aliases[alias]
     return Denial(name, alias, found.version, found.denied, unknown_in(table, found.denied))
-
-
-def change_of(names: Collection[str], *, allow_again: bool) -> LabelChange:
-    """Return the change that was asked for; without names: to deny none."""
-    from service.registry import denials
-
-    if allow_again and names:
-        return denials.allow_again(names)
-    return lambda before: {*before, *names} if names else ()
 
 
 def print_denial(found: Denial, json: bool) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from service.cli.aliases import store_to_publish
 from service.cli.console import print_facts, print_json, print_result, print_table, progress
@@ -72,9 +72,7 @@ def import_vectorizer(
     model: Model,
     file: Annotated[
         Path,
-        typer.Option(
-            "--file", metavar="FILE", help="A vectorizer as JSON or of skops: see docs/importing.md."
-        ),
+        Option("--file", metavar="FILE", help="A vectorizer as JSON or of skops: see docs/importing.md."),
     ],
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
+from typer import Argument, Option
 
 from service.base.errors import BadParameter
 from service.cli.console import print_facts, print_json, print_line, print_table, progress
@@ -36,13 +36,11 @@ class Written(NamedTuple):
 
     per_label: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Write precision, recall and F of each label: .csv, .tsv or .jsonl."
-        ),
+        Option(metavar="FILE", help="Write precision, recall and F of each label: .csv, .tsv or .jsonl."),
     ] = None
     report: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--report", metavar="DIR", help="Write figures and diagrams to report.html in this directory."
         ),
     ] = None
@@ -60,8 +58,7 @@ def evaluate(
     files: Written,
     empty_labels: EmptyLabels = "zero",
     trees: Annotated[
-        int | None,
-        typer.Option(metavar="T", help="Use only the first T trees of an ensemble; default: all."),
+        int | None, Option(metavar="T", help="Use only the first T trees of an ensemble; default: all.")
     ] = None,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
@@ -173,13 +170,13 @@ def thresholds_of(store: Path, model: OpenedModel) -> NDArray[np.float32] | None
 
 @grouped
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="A version, NAME[@VERSION].")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The version to compare it with.")],
+    a: Annotated[str, Argument(metavar="A", help="A version, NAME[@VERSION].")],
+    b: Annotated[str, Argument(metavar="B", help="The version to compare it with.")],
     data: Data,
     table: Table,
     empty_labels: EmptyLabels = "zero",
-    resamples: Annotated[int, typer.Option(min=100, max=100_000, help="Number of bootstrap samples.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same intervals.")] = 0,
+    resamples: Annotated[int, Option(min=100, max=100_000, help="Number of bootstrap samples.")] = 1000,
+    seed: Annotated[int, Option(min=0, max=2**63 - 1, help="Same seed, same intervals.")] = 0,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import typer
+from typer import Option
 
 from service.base.files import file_path
 from service.cli.aliases import store_to_publish
@@ -22,26 +22,22 @@ from service.cli.options import (
 )
 from service.cli.train import LabelNames, Valid, make_latest, print_report
 
-NewRows = Annotated[
-    Path,
-    typer.Option("--data", metavar="FILE", parser=file_path, help=f"Rows with the new labels: {FORMATS}."),
-]
-OldRows = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--rows",
-        metavar="FILE",
-        parser=file_path,
-        help="The version's training rows, if it does not store them (train --keep-rows); may repeat.",
-    ),
-]
-
 
 class Learnt(NamedTuple):
     """The rows that are learnt, and those that the result is measured on."""
 
-    data: NewRows
-    rows: OldRows = None
+    data: Annotated[
+        Path, Option("--data", metavar="FILE", parser=file_path, help=f"Rows with the new labels: {FORMATS}.")
+    ]
+    rows: Annotated[
+        list[Path] | None,
+        Option(
+            "--rows",
+            metavar="FILE",
+            parser=file_path,
+            help="The version's training rows, if it does not store them (train --keep-rows); may repeat.",
+        ),
+    ] = None
     valid: Valid = None
     label_names: LabelNames = None
 

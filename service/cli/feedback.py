@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 from service.base.errors import BadData, BadInput, Unavailable
@@ -58,7 +59,7 @@ def send(
     model: Model,
     place: Place,
     data: Annotated[
-        str, typer.Option("--data", metavar="FILE", help="Lines of events, also as .gz; - is standard input.")
+        str, Option("--data", metavar="FILE", help="Lines of events, also as .gz; - is standard input.")
     ] = STDIN,
     json: Json = False,
 ) -> None:
@@ -77,12 +78,17 @@ def send(
         sender = _to_database(model, place.store, limits)
     else:
         sender = _to_server(model, place.url, read_key(place.key_file), limits)
-    with opened(data) as source, progress(json or data == STDIN) as show, tally.told(), sender as send:
-        for block in blocks(source, limits.line_bytes_max, EVENTS_A_BLOCK):
-            values = [value_of(line, limits) for line in block.lines]
-            for number, verdict in enumerate(send(values), block.first):
-                tally.add(number, verdict)
-            show("feedback", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
+    try:
+        with opened(data) as source, progress(json or data == STDIN) as show, sender as send:
+            for block in blocks(source, limits.line_bytes_max, EVENTS_A_BLOCK):
+                values = [value_of(line, limits) for line in block.lines]
+                for number, verdict in enumerate(send(values), block.first):
+                    tally.add(number, verdict)
+                show("feedback", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
+    except Unavailable as error:
+        n = sum(tally.results.values())
+        hint = f"{n} lines of the file had been answered: send it again, each event counts once"
+        raise type(error)(f"{error}; {hint}") from error
     tally.show(json=json)
     if tally.first_rejected:
         n = tally.results["rejected"]
@@ -95,19 +101,18 @@ def send(
 def export_rows(
     context: typer.Context,
     model: ModelName,
-    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="The file to write, lines of JSON.")],
+    file: Annotated[Path, Option("--file", metavar="FILE", help="The file to write, lines of JSON.")],
     place: Place,
     days: Annotated[
-        int | None, typer.Option(min=1, max=36_500, help="Rows of the last N days; default: all.")
+        int | None, Option(min=1, max=36_500, help="Rows of the last N days; default: all.")
     ] = None,
     json: Json = False,
 ) -> None:
     """Write the stored rows of feedback (XYLEM_FEEDBACK_ROWS) as lines to train on, oldest first."""
     with asked(context, place, _local_rows) as rows:
         n_bytes = rows.export_feedback_rows(model, file, days)
-    print_result(
-        json, f"rows of {model} -> {file} ({n_bytes} bytes)", model=model, file=str(file), bytes=n_bytes
-    )
+    line = f"rows of {model} -> {file} ({n_bytes} bytes)"
+    print_result(json, line, model=model, file=str(file), bytes=n_bytes)
 
 
 @app.command("delete")
@@ -117,10 +122,10 @@ def delete_rows(
     model: ModelName,
     place: Place,
     event_id: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="The row of an event; may repeat.")
+        list[str] | None, Option(metavar="ID", help="The row of an event; may repeat.")
     ] = None,
     day: Annotated[
-        str | None, typer.Option(metavar="DATE", help="All rows of a day (UTC), such as 2026-11-23.")
+        str | None, Option(metavar="DATE", help="All rows of a day (UTC), such as 2026-11-23.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -158,16 +163,6 @@ class _Tally:
             self.first_rejected = f"line {line}: {detail}"
         if len(self._faults) < FAULTS_MAX:
             self._faults.append({"line": line, "result": result, "reason": reason, "detail": detail})
-
-    @contextmanager
-    def told(self) -> Iterator[None]:
-        """Have an error that ends the sending say how far it came, and what to do."""
-        try:
-            yield
-        except Unavailable as error:
-            n = sum(self.results.values())
-            hint = f"{n} lines of the file had been answered: send it again, each event counts once"
-            raise type(error)(f"{error}; {hint}") from error
 
     def show(self, *, json: bool) -> None:
         """Print it, as an object or for a person."""

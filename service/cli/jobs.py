@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from service.cli.console import print_facts, print_json, print_list
+from service.cli.console import flat, print_facts, print_json, print_list
 from service.cli.options import Json, grouped
 from service.cli.places import Place, asked
 
@@ -21,11 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a job, as `xylem jobs list` shows it.")]
-
-
-JobFacts: TypeAlias = dict[str, Any]
-"""A job as HTTP tells of it, see `service.serving.schemas.jobs.JobAnswer`."""
+Id = Annotated[str, Argument(metavar="ID", help="The id of a job, as `xylem jobs list` shows it.")]
 
 
 def _local(database: Database, settings: Settings) -> Any:
@@ -36,9 +33,9 @@ def _local(database: Database, settings: Settings) -> Any:
     return SimpleNamespace(jobs=of.list, job=of.get, log=of.log_text, cancel=of.cancel, retry=of.retry)
 
 
-def _facts(job: Any) -> JobFacts:
-    """Return what a job's JSON says: a job of ours, or of the client's."""
-    facts: JobFacts = job.as_json() if hasattr(job, "as_json") else asdict(job)
+def _facts(job: Any) -> dict[str, Any]:
+    """Return a job, ours or the client's, as HTTP tells of it: `service.serving.schemas.jobs.JobAnswer`."""
+    facts: dict[str, Any] = job.as_json() if hasattr(job, "as_json") else asdict(job)
     return facts
 
 
@@ -49,22 +46,18 @@ def list_jobs(
     place: Place,
     state: Annotated[
         str | None,
-        typer.Option(
-            metavar="STATE", help="Only jobs that are queued, running, succeeded, failed or cancelled."
-        ),
+        Option(metavar="STATE", help="Only jobs that are queued, running, succeeded, failed or cancelled."),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="Only jobs of this model.")
-    ] = None,
+    model: Annotated[str | None, Option("--model", metavar="NAME", help="Only jobs of this model.")] = None,
     kind: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--kind",
             metavar="KIND",
             help="Only those of a kind: training, combine, extend, vocabulary, threshold-tuning or batch.",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show the newest N jobs.")] = 100,
+    limit: Annotated[int, Option(min=1, max=1000, help="Show the newest N jobs.")] = 100,
     json: Json = False,
 ) -> None:
     """List the jobs, the newest first."""
@@ -72,7 +65,8 @@ def list_jobs(
         found = [_facts(job) for job in jobs.jobs(state, model, kind, limit)]
     where = str(place.url or place.store)
     columns = ("id", "kind", "model", "state", "created", "progress")
-    print_list(json, {"jobs": found}, (where, columns, list(map(_row, found))), f"No such jobs in {where}")
+    rows = [[*(job[name] for name in columns[:-1]), job["error"] or _far(job["progress"])] for job in found]
+    print_list(json, {"jobs": found}, (where, columns, rows), f"No such jobs in {where}")
 
 
 def _add(name: str, method: str, says: str) -> None:
@@ -98,22 +92,11 @@ def show_log(context: typer.Context, job: Id, place: Place, json: Json = False) 
         typer.echo(text, nl=False)
 
 
-def _report(job: JobFacts, json: bool) -> None:
+def _report(job: dict[str, Any], json: bool) -> None:
     if json:
         print_json(job)
         return
-    flat: dict[str, object] = {}
-    for key, value in job.items():
-        if isinstance(value, dict):
-            flat.update({f"{key} {name}": item for name, item in value.items()})
-        elif value is not None:
-            flat[key] = value
-    print_facts(job["id"], flat)
-
-
-def _row(job: JobFacts) -> tuple[str, ...]:
-    far = job["error"] or _far(job["progress"])
-    return job["id"], job["kind"], job["model"], job["state"], job["created"], far
+    print_facts(job["id"], flat({name: value for name, value in job.items() if value is not None}))
 
 
 def _far(progress: dict[str, Any] | None) -> str:

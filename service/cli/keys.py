@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from service.base.errors import BadParameter
 from service.cli.console import cell, print_json, print_line, print_list, print_result
@@ -22,12 +23,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Keys of the service: who may predict, send feedback, read metrics, administer.")
 
-KeyId = Annotated[str, typer.Argument(metavar="ID", help="The id of a key, as `xylem keys list` shows it.")]
+KeyId = Annotated[str, Argument(metavar="ID", help="The id of a key, as `xylem keys list` shows it.")]
 Lifetime = Annotated[
     str | None,
-    typer.Option(
-        "--expires", metavar="TIME", help="When it ends: 90d, 12h, 30m or 45s from now; default never."
-    ),
+    Option("--expires", metavar="TIME", help="When it ends: 90d, 12h, 30m or 45s from now; default never."),
 ]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -44,15 +43,15 @@ def _opened_keys(store: Path) -> Iterator[tuple[AccessKeys, Database]]:
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who or what the key is for.")],
+    name: Annotated[str, Argument(metavar="NAME", help="Who or what the key is for.")],
     scope: Annotated[
         list[str] | None,
-        typer.Option("--scope", metavar="SCOPE", help="predict, feedback, metrics or admin; may repeat."),
+        Option("--scope", metavar="SCOPE", help="predict, feedback, metrics or admin; may repeat."),
     ] = None,
     expires: Lifetime = None,
     no_rows: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--no-rows",
             metavar="MODEL",
             help="Store no rows of feedback to this model; * for all; may repeat.",
@@ -97,7 +96,7 @@ def revoke(key_id: KeyId, store: StoreDir = DEFAULT_STORE, json: Json = False) -
 @app.command()
 def rotate(
     key_id: KeyId,
-    overlap: Annotated[str, typer.Option(metavar="TIME", help="How long the old key stays valid.")] = "1d",
+    overlap: Annotated[str, Option(metavar="TIME", help="How long the old key stays valid.")] = "1d",
     expires: Lifetime = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from service.base.errors import BadInput, BadParameter
 from service.cli.console import print_facts, print_json, print_line, print_result, print_table
@@ -13,7 +14,6 @@ from service.cli.options import DEFAULT_STORE, Json, Model, ModelName, StoreDir
 from service.cli.places import open_model, store_at
 
 if TYPE_CHECKING:
-    from model_store.store import Store
     from service.workflows.label_info import Attached
 
 
@@ -22,7 +22,7 @@ app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
 
 BY_URI = "uri"
 
-By = Annotated[str, typer.Option("--by", metavar="uri|notation|LANGUAGE", help="What labels are there.")]
+By = Annotated[str, Option("--by", metavar="uri|notation|LANGUAGE", help="What labels are there.")]
 
 
 @app.command("label-info")
@@ -30,7 +30,7 @@ def label_info(
     model: ModelName,
     file: Annotated[
         Path | None,
-        typer.Argument(
+        Argument(
             metavar="FILE",
             help="A vocabulary: .ttl, .rdf, .nt, .tsv or .csv, also as .gz; replaces what was there.",
         ),
@@ -38,9 +38,9 @@ def label_info(
     by: By = BY_URI,
     language: Annotated[
         str | None,
-        typer.Option(metavar="LANGUAGE", help="Language of names by default; of a .tsv file, its language."),
+        Option(metavar="LANGUAGE", help="Language of names by default; of a .tsv file, its language."),
     ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the model's label info.")] = False,
+    remove: Annotated[bool, Option("--remove", help="Remove the model's label info.")] = False,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -48,31 +48,24 @@ def label_info(
 
     It belongs to the model and all its versions. Running servers follow without a restart.
     """
-    from service.workflows.label_info import attach_label_info, read_label_info
+    from service.workflows.label_info import attach_label_info, attached_info, read_label_info
 
     opened = store_at(store)
     if remove:
         if file is not None:
             raise BadParameter("--remove: expected no FILE beside it, found one")
         removed = opened.delete_label_info(model)
-        print_result(
-            json, f"{model}: label info {'removed' if removed else 'was none'}", model=model, removed=removed
-        )
+        line = f"{model}: label info {'removed' if removed else 'was none'}"
+        print_result(json, line, model=model, removed=removed)
     elif file is not None:
         opened.resolve(model)  # before a long file is read
         _print(attach_label_info(opened, model, read_label_info(file, by, language)), json)
     else:
-        _print(_present(opened, model), json)
-
-
-def _present(store: Store, model: str) -> Attached:
-    from service.workflows.label_info import attached_info
-
-    store.resolve(model)
-    info = store.label_info(model)
-    if info is None:
-        raise BadInput(f"{model}: expected label info, found none: xylem models label-info {model} FILE")
-    return attached_info(store, model, info)
+        opened.resolve(model)
+        info = opened.label_info(model)
+        if info is None:
+            raise BadInput(f"{model}: expected label info, found none: xylem models label-info {model} FILE")
+        _print(attached_info(opened, model, info), json)
 
 
 def _print(found: Attached, json: bool) -> None:
@@ -84,8 +77,6 @@ def _print(found: Attached, json: bool) -> None:
     print_facts(f"Label info of {found.model}", shown)
 
 
-Labels = Annotated[int, typer.Option(min=1, max=1000, help="Labels to show of each node: the most frequent.")]
-
 _TREES_SHOWN = 5
 """Of more trees only the means are in the table; --json has all."""
 
@@ -93,8 +84,8 @@ _TREES_SHOWN = 5
 @app.command()
 def explain(
     model: Model,
-    label: Annotated[str, typer.Option("--label", metavar="LABEL", help="The label, by its name.")],
-    top: Annotated[int, typer.Option(min=1, max=10_000, help="Number of features.")] = 20,
+    label: Annotated[str, Option("--label", metavar="LABEL", help="The label, by its name.")],
+    top: Annotated[int, Option(min=1, max=10_000, help="Number of features.")] = 20,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -128,9 +119,11 @@ def explain(
 @app.command()
 def tree(
     model: Model,
-    depth: Annotated[int, typer.Option(min=0, max=20, help="Levels below the root.")] = 1,
-    labels: Labels = 8,
-    number: Annotated[int, typer.Option("--tree", min=0, help="Which tree of an ensemble, from 0.")] = 0,
+    depth: Annotated[int, Option(min=0, max=20, help="Levels below the root.")] = 1,
+    labels: Annotated[
+        int, Option(min=1, max=1000, help="Labels to show of each node: the most frequent.")
+    ] = 8,
+    number: Annotated[int, Option("--tree", min=0, help="Which tree of an ensemble, from 0.")] = 0,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from service.base.errors import BadInput, BadParameter
 from service.base.files import unfinished
 from service.cli.aliases import cause_of, store_to_publish, what_is_beside
 from service.cli.console import (
     as_option,
+    flat,
     mebibytes,
     print_facts,
     print_json,
@@ -91,15 +93,8 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
         return
     facts["members"] = ", ".join(member.shown for member in manifest.members)
     facts["origin"] = {name: found for name, found in origin.items() if name != "members"}
-    flat: dict[str, object] = {}
-    for key, value in facts.items():
-        if isinstance(value, dict):
-            for inner, item in value.items():
-                deeper = item.items() if isinstance(item, dict) else [("", item)]
-                flat.update({" ".join(filter(None, (key, inner, last))): leaf for last, leaf in deeper})
-        else:
-            flat[key] = mebibytes(value) if key == "model_bytes" else value
-    shown = {key: as_option(value) for key, value in flat.items()}
+    facts["model_bytes"] = mebibytes(manifest.model_bytes)
+    shown = {key: as_option(value) for key, value in flat(facts).items()}
     if denied.get("denied"):
         shown[f"labels that {reference} denies"] = ", ".join(denied["denied"])
     print_facts(manifest.shown, shown)
@@ -109,7 +104,7 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
 @app.command("report")
 def draw(
     model: Model,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the PNG files go.")],
+    out: Annotated[Path, Option(metavar="DIR", help="Where the PNG files go.")],
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -182,7 +177,7 @@ def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 @app.command("export")
 def export_model(
     model: Model,
-    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="A tar file.")],
+    file: Annotated[Path, Option("--file", metavar="FILE", help="A tar file.")],
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -190,7 +185,9 @@ def export_model(
     opened = store_at(store)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
-    _check_place(file)
+    if file.is_dir() or not file.parent.is_dir():
+        found = "a directory" if file.is_dir() else "no such directory"
+        raise BadInput(f"{file}: expected the name of a file, in a directory that is there, found {found}")
     try:
         with unfinished(file) as out:
             opened.export(name, version, out, label_info=True)
@@ -201,29 +198,22 @@ def export_model(
     print_result(json, line, model=name, version=version, file=str(file), bytes=n_bytes)
 
 
-def _check_place(file: Path) -> None:
-    """Raise BadInput where no file of that name can be written."""
-    if file.is_dir() or not file.parent.is_dir():
-        found = "a directory" if file.is_dir() else "no such directory"
-        raise BadInput(f"{file}: expected the name of a file, in a directory that is there, found {found}")
-
-
 @app.command("import")
 def import_model(
-    path: Annotated[Path | None, typer.Argument(metavar="PATH", help="With --from: what it saved.")] = None,
-    file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="An exported tar file.")] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="The model to add a version to.")] = None,
+    path: Annotated[Path | None, Argument(metavar="PATH", help="With --from: what it saved.")] = None,
+    file: Annotated[Path | None, Option("--file", metavar="FILE", help="An exported tar file.")] = None,
+    model: Annotated[str | None, Option(metavar="NAME", help="The model to add a version to.")] = None,
     library: Annotated[
-        str | None, typer.Option("--from", help="pecos, omikuji, napkinxc or libmultilabel.")
+        str | None, Option("--from", help="pecos, omikuji, napkinxc or libmultilabel.")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --from: line i + 1 is the name of label i.")
+        Path | None, Option(metavar="FILE", help="With --from: line i + 1 is the name of label i.")
     ] = None,
     features: Annotated[
-        int | None, typer.Option(metavar="N", help="With --from: rows have features up to N - 1.")
+        int | None, Option(metavar="N", help="With --from: rows have features up to N - 1.")
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(help="With --from: store them as float32 (the default), bfloat16 or int8.")
+        str | None, Option(help="With --from: store them as float32 (the default), bfloat16 or int8.")
     ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,

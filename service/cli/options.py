@@ -14,7 +14,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-import typer
+from typer import Argument, Option
 
 from service.base.columns import TableColumns, columns_of, refuse_without_table
 from service.base.errors import BadParameter
@@ -39,71 +39,46 @@ FORMATS = (
     ".jsonl, .txt, .svm, .npz, .csv, .tsv (and .gz, .zst) or .parquet; a directory, 'DIR/*.parquet', s3://"
 )
 
-Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on a line; no progress bars.")]
+Json = Annotated[bool, Option("--json", help="End with one JSON object on a line; no progress bars.")]
 StoreDir = Annotated[
-    Path, typer.Option("--store", metavar="DIR", envvar="XYLEM_STORE", help="The directory of the models.")
+    Path, Option("--store", metavar="DIR", envvar="XYLEM_STORE", help="The directory of the models.")
 ]
 Data = Annotated[
-    Path, typer.Option("--data", metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}.")
+    Path, Option("--data", metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}.")
 ]
 Parameters = Annotated[
     list[str] | None,
-    typer.Option(
-        "-p", metavar="KEY=VALUE", help="A parameter of the trainer or of the features; may repeat."
-    ),
+    Option("-p", metavar="KEY=VALUE", help="A parameter of the trainer or of the features; may repeat."),
 ]
 Threads = Annotated[
-    int | None,
-    typer.Option(min=1, max=1024, help="Threads; default: the number of cores.", rich_help_panel="Work"),
+    int | None, Option(min=1, max=1024, help="Threads; default: the number of cores.", rich_help_panel="Work")
 ]
 ChunkCharacters = Annotated[
     int | None,
-    typer.Option(
+    Option(
         metavar="N", help="Divide longer texts into chunks of at most N characters; scores are their means."
     ),
 ]
 EmptyLabels = Annotated[
     str,
-    typer.Option(
+    Option(
         metavar="zero|one",
         help="F of a label that is never true nor predicted: 0 as in scikit-learn, 1 as in the papers.",
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same data: the same model.")]
-ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
-Model = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="A model; `latest` without a version.")]
+Seed = Annotated[int, Option(min=0, max=2**63 - 1, help="Same seed, same data: the same model.")]
+ModelName = Annotated[str, Argument(metavar="NAME", help="A model.")]
+Model = Annotated[str, Argument(metavar="NAME[@VERSION]", help="A model; `latest` without a version.")]
 
 RayAddress = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--ray",
         metavar="ADDRESS",
         help="Work on the nodes of a Ray cluster: auto, HOST:PORT or ray://HOST:PORT.",
     ),
 ]
 
-TextColumns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--text-column",
-        metavar="NAME[=WEIGHT]",
-        help="A table's column with text; default `text`. May repeat. With weight 2 its words count twice.",
-    ),
-]
-LabelColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="A table's column with labels; default `labels`.")
-]
-LabelSeparator = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help="What separates the labels in a cell; default `;`."),
-]
-Delimiter = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CHARACTER",
-        help="What separates the cells of a line, or the word tab; default a comma, in .tsv a tab.",
-    ),
-]
 
 DEFAULT_STORE = Path("store")
 
@@ -111,16 +86,11 @@ DEFAULT_STORE = Path("store")
 Group = TypeVar("Group")
 
 
-class _Panel(NamedTuple):
-    name: str
-    common: tuple[str, ...]
-
-
 def in_panel(name: str, common: tuple[str, ...] = ()) -> Callable[[type[Group]], type[Group]]:
     """Give the options of a group a panel of `--help`, but for `common` and those that must be given."""
 
     def mark(group: type[Group]) -> type[Group]:
-        setattr(group, "_panel", _Panel(name, common))  # noqa: B010 - a NamedTuple declares fields only
+        setattr(group, "_panel", (name, common))  # noqa: B010 - a NamedTuple declares fields only
         return group
 
     return mark
@@ -155,13 +125,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 def _options_of(group: Any) -> Iterator[inspect.Parameter]:
     hints = typing.get_type_hints(group, include_extras=True)
-    panel = getattr(group, "_panel", None)
+    panel, common = getattr(group, "_panel", ("", ()))
     for name in group._fields:
         default, hint = group._field_defaults.get(name, inspect.Parameter.empty), hints[name]
-        if panel and name in group._field_defaults and name not in panel.common:
+        if panel and name in group._field_defaults and name not in common:
             (option,) = hint.__metadata__
             option = copy(option)
-            option.rich_help_panel = panel.name
+            option.rich_help_panel = panel
             hint = Annotated[hint.__origin__, option]
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
@@ -170,10 +140,28 @@ def _options_of(group: Any) -> Iterator[inspect.Parameter]:
 class Table(NamedTuple):
     """Of a table: which columns are read."""
 
-    text_column: TextColumns = None
-    label_column: LabelColumn = None
-    label_separator: LabelSeparator = None
-    delimiter: Delimiter = None
+    text_column: Annotated[
+        list[str] | None,
+        Option(
+            "--text-column",
+            metavar="NAME[=WEIGHT]",
+            help="A table's column with text; default `text`. May repeat. With weight 2 its words count "
+            "twice.",
+        ),
+    ] = None
+    label_column: Annotated[
+        str | None, Option(metavar="NAME", help="A table's column with labels; default `labels`.")
+    ] = None
+    label_separator: Annotated[
+        str | None, Option(metavar="TEXT", help="What separates the labels in a cell; default `;`.")
+    ] = None
+    delimiter: Annotated[
+        str | None,
+        Option(
+            metavar="CHARACTER",
+            help="What separates the cells of a line, or the word tab; default a comma, in .tsv a tab.",
+        ),
+    ] = None
 
     def columns(self, *files: Path | None) -> TableColumns:
         """Return the columns that are named. Raises BadParameter where none of the files is a table."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from typer import Option
 
 from service.base.errors import BadInput, BadParameter, Unavailable
 from service.cli.options import DEFAULT_STORE, StoreDir, in_panel, parse_reference
@@ -26,22 +27,19 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "XYLEM_KEY"
 _KEY_BYTES_MAX = 4096
 
-Url = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Use a server, not the store: https://HOST or http://127.0.0.1:8080."),
-]
-KeyFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A file with the key for --url; default $XYLEM_KEY.")
-]
-
 
 @in_panel("Server", common=("store",))
 class Place(NamedTuple):
     """Where the models are that a command asks: a store, or with `url` a server."""
 
     store: StoreDir = DEFAULT_STORE
-    url: Url = None
-    key_file: KeyFile = None
+    url: Annotated[
+        str | None,
+        Option(metavar="URL", help="Use a server, not the store: https://HOST or http://127.0.0.1:8080."),
+    ] = None
+    key_file: Annotated[
+        Path | None, Option(metavar="FILE", help="A file with the key for --url; default $XYLEM_KEY.")
+    ] = None
 
 
 def store_at(path: Path) -> Store:

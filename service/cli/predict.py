@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import typer
 from orjson import loads
+from typer import Argument, Option
 
 from service.base.errors import BadData, BadParameter
 from service.base.files import file_path, is_directory, unfinished
@@ -41,37 +42,12 @@ if TYPE_CHECKING:
 
 Instances = Annotated[
     str,
-    typer.Option(
+    Option(
         "--data",
         metavar="FILE",
         help="Lines of JSON or a table, also as .gz or .zst; a directory, 'DIR/*.parquet', s3://; - is "
         "standard input.",
     ),
-]
-TopR = Annotated[int, typer.Option("--top-r", help="Maximum number of labels of a row.")]
-Threshold = Annotated[
-    str | None,
-    typer.Option(
-        metavar="X",
-        help="Only labels with a score of at least X, from 0 to 1; tuned: each label's threshold.",
-    ),
-]
-Text = Annotated[str | None, typer.Argument(metavar="TEXT", help="A text; its labels are shown as a table.")]
-Plain = Annotated[
-    bool, typer.Option("--plain", help="Each line of standard input is a text, not JSON; without --data.")
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace .labels files that exist already.")]
-BeamWidth = Annotated[int, typer.Option(help="Nodes to keep on each level: more is slower, closer to exact.")]
-Exact = Annotated[bool, typer.Option("--exact", help="Search until the answer is exact.")]
-Explain = Annotated[
-    bool, typer.Option("--explain", help="Add each label's path in the trees, and the features that counted.")
-]
-Language = Annotated[
-    str | None,
-    typer.Option(metavar="LANGUAGE", help="Add names of labels in this language, from the label info."),
-]
-LabelInfo = Annotated[
-    bool, typer.Option("--label-info", help="Add all that the label info has about each label.")
 ]
 
 
@@ -79,13 +55,28 @@ LabelInfo = Annotated[
 class RequestOptions(NamedTuple):
     """The options of a request."""
 
-    top_r: TopR = 5
-    threshold: Threshold = None
-    beam_width: BeamWidth = 10
-    exact: Exact = False
-    explain: Explain = False
-    language: Language = None
-    label_info: LabelInfo = False
+    top_r: Annotated[int, Option("--top-r", help="Maximum number of labels of a row.")] = 5
+    threshold: Annotated[
+        str | None,
+        Option(
+            metavar="X",
+            help="Only labels with a score of at least X, from 0 to 1; tuned: each label's threshold.",
+        ),
+    ] = None
+    beam_width: Annotated[
+        int, Option(help="Nodes to keep on each level: more is slower, closer to exact.")
+    ] = 10
+    exact: Annotated[bool, Option("--exact", help="Search until the answer is exact.")] = False
+    explain: Annotated[
+        bool, Option("--explain", help="Add each label's path in the trees, and the features that counted.")
+    ] = False
+    language: Annotated[
+        str | None,
+        Option(metavar="LANGUAGE", help="Add names of labels in this language, from the label info."),
+    ] = None
+    label_info: Annotated[
+        bool, Option("--label-info", help="Add all that the label info has about each label.")
+    ] = False
     chunk_characters: ChunkCharacters = None
 
     def options(self) -> dict[str, Any]:
@@ -103,8 +94,10 @@ class GivenAs(NamedTuple):
     """Where instances are, what their lines are, and what becomes of the labels of documents."""
 
     data: Instances = STDIN
-    plain: Plain = False
-    force: Force = False
+    plain: Annotated[
+        bool, Option("--plain", help="Each line of standard input is a text, not JSON; without --data.")
+    ] = False
+    force: Annotated[bool, Option("--force", help="Replace .labels files that exist already.")] = False
 
 
 RESULTS = ".labels"
@@ -117,7 +110,9 @@ _LOCAL_ONLY = ("store", "threads", "explain", "out", "ray")
 def predict(
     context: typer.Context,
     model: Model,
-    text: Text = None,
+    text: Annotated[
+        str | None, Argument(metavar="TEXT", help="A text; its labels are shown as a table.")
+    ] = None,
     *,
     given: GivenAs,
     table: Table,
@@ -206,12 +201,11 @@ def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
         return
     if found.get("no_known_features"):
         complain("warning: the model knows no word of the text")
-    print_table("", ("label", "score"), [(_label(each), each["score"]) for each in found["labels"]])
-
-
-def _label(each: dict[str, Any]) -> str:
-    """Return a label, and its name if there is one."""
-    return f"{each['name']} ({each['label']})" if each.get("name") else each["label"]
+    names = [
+        f"{one['name']} ({one['label']})" if one.get("name") else one["label"] for one in found["labels"]
+    ]
+    scores = [one["score"] for one in found["labels"]]
+    print_table("", ("label", "score"), list(zip(names, scores, strict=True)))
 
 
 class ResultFiles:

@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from model_store.errors import AliasNotFound
 from service.base.errors import BadInput, BadParameter
@@ -18,12 +19,11 @@ if TYPE_CHECKING:
     from model_store.alias import Alias, Change
     from model_store.store import Store
     from service.registry.remote import RemoteStore
-    from service.registry.remote_index import RemoteVersion
 
 app = typer.Typer(help="Object stores: a part of `xylem models`.")
 
 Url = Annotated[
-    str, typer.Argument(metavar="URL", help="An object store: s3://BUCKET/PREFIX, or another of fsspec's.")
+    str, Argument(metavar="URL", help="An object store: s3://BUCKET/PREFIX, or another of fsspec's.")
 ]
 
 
@@ -32,16 +32,13 @@ def push(
     model: Model,
     url: Url,
     alias: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="An alias there that moves to the version; may repeat."),
+        list[str] | None, Option(metavar="NAME", help="An alias there that moves to the version; may repeat.")
     ] = None,
     canary: Annotated[
-        str | None,
-        typer.Option(metavar="PART", help="Move no alias; answer this share of its requests: 10%."),
+        str | None, Option(metavar="PART", help="Move no alias; answer this share of its requests: 10%.")
     ] = None,
     shadow: Annotated[
-        str | None,
-        typer.Option(metavar="PART", help="Move no alias; answer copies of this share: 100%."),
+        str | None, Option(metavar="PART", help="Move no alias; answer copies of this share: 100%.")
     ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -50,18 +47,23 @@ def push(
 
     The model's label info goes with it, and what the aliases deny here is denied there too.
     """
-    from model_store.alias import promoted
+    from model_store.alias import promoted, with_canary, with_shadow
     from service.registry.remote import RemoteStore
 
     opened, remote = store_at(store), RemoteStore(url)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
-    put_beside = _beside_of(version, canary, shadow)
-    if put_beside is not None and not alias:
+    move = promoted(version)
+    if canary is not None and shadow is not None:
+        raise BadParameter("expected --canary or --shadow, not both")
+    if canary is not None:
+        move = with_canary(version, fraction_of("--canary", canary))
+    if shadow is not None:
+        move = with_shadow(version, fraction_of("--shadow", shadow))
+    if (canary is not None or shadow is not None) and not alias:
         raise BadInput("--canary, --shadow: expected --alias, whose requests they are of, found none")
     pushed = remote.push(opened, name, version)
     info = remote.push_label_info(opened, name)
-    move = promoted(version) if put_beside is None else put_beside
     changes = {one: denying_as_here(opened, name, one, move) for one in alias or ()}
     after = remote.change(name, changes, pushed, info)
     now = ((one, after.aliases[one]) for one in changes)
@@ -83,23 +85,14 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
     remote = RemoteStore(url)
     name, reference = parse_reference(model)
     opened = store_at(store)
-    manifest = remote.pull(opened, name, _found(remote, name, reference))
+    is_number = reference.isdecimal()
+    number = int(reference) if is_number else alias_there(remote, name, reference).version
+    manifest = remote.pull(opened, name, remote.find(name, number))
     info = remote.model(name).label_info
     if info is not None and opened.label_info_head(name) is None:
         remote.pull_label_info(opened, name, info)
     line = f"{remote.url} -> {name}@{manifest.version} ({mebibytes(manifest.model_bytes)})"
     print_result(json, line, url=remote.url, model=name, version=manifest.version)
-
-
-def _beside_of(version: int, canary: str | None, shadow: str | None) -> Change | None:
-    """Return the change that puts a version beside another; None: none was asked for. Raises BadSplit."""
-    from model_store.alias import with_canary, with_shadow
-
-    if canary is not None and shadow is not None:
-        raise BadParameter("expected --canary or --shadow, not both")
-    if canary is not None:
-        return with_canary(version, fraction_of("--canary", canary))
-    return None if shadow is None else with_shadow(version, fraction_of("--shadow", shadow))
 
 
 def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Change:
@@ -120,8 +113,3 @@ def alias_there(remote: RemoteStore, model: str, alias: str) -> Alias:
         there = ", ".join(sorted(found)) or "none"
         raise BadInput(f"{remote.url}: expected an alias of {model}, one of {there}, found {alias!r}")
     return found[alias]
-
-
-def _found(remote: RemoteStore, name: str, reference: str) -> RemoteVersion:
-    number = int(reference) if reference.isdecimal() else alias_there(remote, name, reference).version
-    return remote.find(name, number)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from service.base.errors import BadData
 from service.cli.console import print_list, print_result
@@ -34,15 +35,13 @@ def _local(database: Database, settings: Settings) -> Schedules:
 @grouped
 def create(
     context: typer.Context,
-    job: Annotated[Path, typer.Option("--job", metavar="FILE", help="The body of a job, a JSON object.")],
+    job: Annotated[Path, Option("--job", metavar="FILE", help="The body of a job, a JSON object.")],
     place: Place,
-    kind: Annotated[str, typer.Option(metavar="KIND", help="The kind of the job.")] = "training",
+    kind: Annotated[str, Option(metavar="KIND", help="The kind of the job.")] = "training",
     cron: Annotated[
-        str | None, typer.Option(metavar="LINE", help="When, in UTC: minute hour day month weekday.")
+        str | None, Option(metavar="LINE", help="When, in UTC: minute hour day month weekday.")
     ] = None,
-    rows: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="After every N rows of feedback.")
-    ] = None,
+    rows: Annotated[int | None, Option(min=1, metavar="N", help="After every N rows of feedback.")] = None,
     json: Json = False,
 ) -> None:
     """Submit a job again and again, at the times of --cron or after --rows. Workers run the jobs."""
@@ -73,7 +72,7 @@ def list_schedules(context: typer.Context, place: Place, json: Json = False) -> 
 @grouped
 def delete(
     context: typer.Context,
-    schedule: Annotated[str, typer.Argument(metavar="ID", help="Its id in `xylem schedules list`.")],
+    schedule: Annotated[str, Argument(metavar="ID", help="Its id in `xylem schedules list`.")],
     place: Place,
     json: Json = False,
 ) -> None:

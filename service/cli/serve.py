@@ -3,33 +3,32 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from service.cli.console import print_json
 from service.cli.options import Json
 
 Store = Annotated[
     Path | None,
-    typer.Option("--store", metavar="DIR", help="The directory of the models; $XYLEM_STORE, or ./store."),
+    Option("--store", metavar="DIR", help="The directory of the models; $XYLEM_STORE, or ./store."),
 ]
 
 
 def serve(
     store: Store = None,
     host: Annotated[
-        str | None,
-        typer.Option(help="The address to listen on; $XYLEM_HOST, or 127.0.0.1.", show_default=False),
+        str | None, Option(help="The address to listen on; $XYLEM_HOST, or 127.0.0.1.", show_default=False)
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="The port; 0 is a free one; $XYLEM_PORT, or 8080.")
+        int | None, Option(min=0, max=65535, help="The port; 0 is a free one; $XYLEM_PORT, or 8080.")
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, max=256, help="Processes; they share the mapped models; $XYLEM_WORKERS, or 1."),
+        Option(min=1, max=256, help="Processes; they share the mapped models; $XYLEM_WORKERS, or 1."),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=0, max=64, help="Jobs run at a time, in a process beside it; $XYLEM_JOBS, or 1."),
+        Option(min=0, max=64, help="Jobs run at a time, in a process beside it; $XYLEM_JOBS, or 1."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -49,10 +48,10 @@ def serve(
 
 def worker(
     store: Store = None,
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="Number of jobs to run at a time.")] = 1,
+    jobs: Annotated[int, Option(min=1, max=64, help="Number of jobs to run at a time.")] = 1,
     metrics_port: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--metrics-port",
             min=0,
             max=65535,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-import typer
+from typer import Option
 
 from service.base.errors import BadParameter
 from service.base.files import file_path
@@ -31,7 +31,7 @@ class Tuning(NamedTuple):
 
     method: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--method",
             metavar="METHOD",
             help="ofo (default), fta, fta-one, sto or all; may repeat: stores the first, reports all.",
@@ -39,20 +39,19 @@ class Tuning(NamedTuple):
     ] = None
     test: Annotated[
         Path | None,
-        typer.Option("--test", metavar="FILE", parser=file_path, help="Labelled rows to measure on too."),
+        Option("--test", metavar="FILE", parser=file_path, help="Labelled rows to measure on too."),
     ] = None
     empty_labels: EmptyLabels = "zero"
     kappa: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="NUMBER|auto",
             help="Ignore estimates below this probability: 0.0001 to 0.5; default 0.01. auto: what is best "
             "on halves of the file.",
         ),
     ] = None
     start: Annotated[
-        str | None,
-        typer.Option("--start", metavar="A,B", help="Start values of ofo; default: chosen on the file."),
+        str | None, Option("--start", metavar="A,B", help="Start values of ofo; default: chosen on the file.")
     ] = None
 
 
@@ -61,13 +60,10 @@ class Candidate(NamedTuple):
     """What becomes of a candidate."""
 
     shadow: Annotated[
-        bool,
-        typer.Option("--shadow", help="Store a candidate, measured on feedback beside those in force."),
+        bool, Option("--shadow", help="Store a candidate, measured on feedback beside those in force.")
     ] = False
-    switch: Annotated[bool, typer.Option("--switch", help="Put the candidate in force; without --data.")] = (
-        False
-    )
-    drop: Annotated[bool, typer.Option("--drop", help="Remove the candidate; without --data.")] = False
+    switch: Annotated[bool, Option("--switch", help="Put the candidate in force; without --data.")] = False
+    drop: Annotated[bool, Option("--drop", help="Remove the candidate; without --data.")] = False
 
 
 @grouped
@@ -75,8 +71,7 @@ def thresholds(
     model: Model,
     *,
     data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}."),
+        Path | None, Option("--data", metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}.")
     ] = None,
     table: Table,
     tuning: Tuning,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+from typer import Argument, Option
 
 from service.base.errors import BadParameter
 from service.base.files import file_path
@@ -38,104 +39,25 @@ if TYPE_CHECKING:
     from service.workflows.train import TrainReport
 
 
-Trainer = Annotated[
-    str,
-    typer.Argument(
-        metavar="TRAINER",
-        help=f"One of {', '.join(TRAINER_NAMES)}, or an installed package's: see docs/trainers/.",
-    ),
-]
 Valid = Annotated[
     Path | None,
-    typer.Option("--valid", metavar="FILE", parser=file_path, help="Labelled rows to measure the result on."),
+    Option("--valid", metavar="FILE", parser=file_path, help="Labelled rows to measure the result on."),
 ]
-Calibrate = Annotated[
-    bool,
-    typer.Option("--calibrate", help="Fit scores to the rows of --valid, so that they are probabilities."),
-]
-Rerank = Annotated[
-    bool,
-    typer.Option(
-        "--rerank",
-        help="Re-rank by similar training rows, if held-out rows gain. Trains up to five times more.",
-    ),
-]
-NewModel = Annotated[str, typer.Option("--model", metavar="NAME", help="The model to add a version to.")]
+NewModel = Annotated[str, Option("--model", metavar="NAME", help="The model to add a version to.")]
 Stream = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--stream",
         help="Read the file for each pass, not into memory. Trainers label-tree, ovr, plt with -p "
         "solver=sgd, huffman-tree, learned-tree, ldsm, and lomtree, which learns each row once.",
     ),
 ]
-Thresholds = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ofo",
-        help="With --stream and plt: tune thresholds on rows before they are learnt, and store them.",
-    ),
-]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        help="Continue a training of this model that was stopped, from the steps that it stored. With "
-        "--ray steps are always stored until the version is published, otherwise with --resume.",
-    ),
-]
-WeightType = Annotated[
-    str, typer.Option("--weights", help="Store weights as float32, bfloat16 or int8; prints what that costs.")
-]
-KeepRows = Annotated[
-    bool,
-    typer.Option("--keep-rows", help="Store the rows with the version: then xylem extend needs no --rows."),
-]
-KeepState = Annotated[
-    bool,
-    typer.Option(
-        "--keep-state",
-        help="Store the state of the training, to continue it by --from: plt with -p solver=sgd, "
-        "huffman-tree, learned-tree, lomtree.",
-    ),
-]
-Until = Annotated[
-    int, typer.Option(min=0, help="With --keep-state: stop after this pass; 0: after all planned passes.")
-]
-FromVersion = Annotated[
-    str | None,
-    typer.Option(
-        "--from",
-        metavar="NAME[@VERSION]",
-        help="Start from a version, with its features and parameters: from the weights of label-tree, "
-        "ovr or plt, on other rows; or from its --keep-state, with the passes that are left.",
-    ),
-]
 LabelNames = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="For numeric data files: line i + 1 is the name of label i."),
+    Path | None, Option(metavar="FILE", help="For numeric data files: line i + 1 is the name of label i.")
 ]
 
 
 _FROM_STDIN = "Learning from standard input. At its end the model is published; after Ctrl-C it is not."
-
-LabelInfo = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="A vocabulary with names of the labels, as for xylem models label-info.",
-    ),
-]
-
-
-def _features_tried(choice: dict[str, Any]) -> dict[str, str]:
-    """Return what `features.kind=auto` chose and tried, as facts."""
-    tried = {
-        f"tried {one['features']}": f"precision {one['precision']:.2f}, {one['us_per_row']:.0f} us a row"
-        for one in choice["tried"]
-    }
-    taken = f"{choice['chosen']}, by {choice['held_out']} rows held out of {choice['rows']}"
-    return {"features": taken, **tried}
 
 
 @in_panel("Published version")
@@ -143,21 +65,54 @@ class NewVersion(NamedTuple):
     """What is published: the model, its type of weights, and what is known of its labels."""
 
     model: NewModel
-    weights: WeightType = "float32"
+    weights: Annotated[
+        str, Option("--weights", help="Store weights as float32, bfloat16 or int8; prints what that costs.")
+    ] = "float32"
     label_names: LabelNames = None
-    label_info: LabelInfo = None
-    keep_rows: KeepRows = False
-    keep_state: KeepState = False
-    until: Until = 0
-    from_version: FromVersion = None
+    label_info: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="A vocabulary with names of the labels, as for xylem models label-info."),
+    ] = None
+    keep_rows: Annotated[
+        bool,
+        Option("--keep-rows", help="Store the rows with the version: then xylem extend needs no --rows."),
+    ] = False
+    keep_state: Annotated[
+        bool,
+        Option(
+            "--keep-state",
+            help="Store the state of the training, to continue it by --from: plt with -p solver=sgd, "
+            "huffman-tree, learned-tree, lomtree.",
+        ),
+    ] = False
+    until: Annotated[
+        int, Option(min=0, help="With --keep-state: stop after this pass; 0: after all planned passes.")
+    ] = 0
+    from_version: Annotated[
+        str | None,
+        Option(
+            "--from",
+            metavar="NAME[@VERSION]",
+            help="Start from a version, with its features and parameters: from the weights of label-tree, "
+            "ovr or plt, on other rows; or from its --keep-state, with the passes that are left.",
+        ),
+    ] = None
 
 
 class HeldOut(NamedTuple):
     """Rows that are not learnt: to measure on, and to fit scores and rankers to."""
 
     valid: Valid = None
-    calibrate: Calibrate = False
-    rerank: Rerank = False
+    calibrate: Annotated[
+        bool, Option("--calibrate", help="Fit scores to the rows of --valid, so that they are probabilities.")
+    ] = False
+    rerank: Annotated[
+        bool,
+        Option(
+            "--rerank",
+            help="Re-rank by similar training rows, if held-out rows gain. Trains up to five times more.",
+        ),
+    ] = False
 
 
 @in_panel("Streams")
@@ -165,7 +120,13 @@ class Streaming(NamedTuple):
     """Whether the data are never held in memory, and what is found on the way."""
 
     stream: Stream = False
-    thresholds: Thresholds = None
+    thresholds: Annotated[
+        str | None,
+        Option(
+            metavar="ofo",
+            help="With --stream and plt: tune thresholds on rows before they are learnt, and store them.",
+        ),
+    ] = None
 
 
 @in_panel("Work")
@@ -175,7 +136,14 @@ class StepWork(NamedTuple):
     threads: Threads = None
     seed: Seed = 0
     ray: RayAddress = None
-    resume: Resume = False
+    resume: Annotated[
+        bool,
+        Option(
+            "--resume",
+            help="Continue a training of this model that was stopped, from the steps that it stored. With "
+            "--ray steps are always stored until the version is published, otherwise with --resume.",
+        ),
+    ] = False
 
 
 STEPS_DIR = "steps"
@@ -184,7 +152,13 @@ STEPS_DIR = "steps"
 
 @grouped
 def train(
-    trainer: Trainer,
+    trainer: Annotated[
+        str,
+        Argument(
+            metavar="TRAINER",
+            help=f"One of {', '.join(TRAINER_NAMES)}, or an installed package's: see docs/trainers/.",
+        ),
+    ],
     data: Data,
     table: Table,
     new: NewVersion,
@@ -210,7 +184,6 @@ def train(
     request = TrainRequest(
         trainer=trainer,
         data=data,
-        valid=held_out.valid,
         parameters=tuple(parameters or ()),
         label_names=new.label_names,
         columns=table.columns(data, held_out.valid),
@@ -218,8 +191,6 @@ def train(
         seed=work.seed,
         threads=n_threads(work.threads),
         stream=streaming.stream,
-        calibrate=held_out.calibrate,
-        rerank=held_out.rerank,
         keep_rows=new.keep_rows,
         latest=new.from_version is None,
         keep_state=new.keep_state,
@@ -228,6 +199,7 @@ def train(
         ray=work.ray,
         steps=store / STEPS_DIR / new.model if work.ray or work.resume else None,
         resume=work.resume,
+        **held_out._asdict(),
     )
     opened = store_to_publish(store, f"xylem train {trainer}")
     info = None if new.label_info is None else read_label_info(new.label_info)
@@ -289,8 +261,11 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
     }
     if grown := report.grown:
         facts.update({name.replace("_", " "): f"{count:,}" for name, count in grown.items()})
-    if report.features:
-        facts.update(_features_tried(report.features))
+    if choice := report.features:  # of features.kind=auto
+        facts["features"] = f"{choice['chosen']}, by {choice['held_out']} rows held out of {choice['rows']}"
+        for one in choice["tried"]:
+            figures = f"precision {one['precision']:.2f}, {one['us_per_row']:.0f} us a row"
+            facts[f"tried {one['features']}"] = figures
     if report.metrics:
         facts.update(report.metrics)
     else:
@@ -299,29 +274,19 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
         facts["expected calibration error"] = f"{errors['before']:.3f}, calibrated {errors['after']:.3f}"
     if found := report.thresholds:
         facts["thresholds"] = f"of {found['rows']:,} rows, macro-F {found['validation_macro_f']:.2f} there"
-    if report.rerank:
-        facts["re-ranking"] = _gain_of(report.rerank)
+    if ranked := report.rerank:
+        alone, anew = (
+            "/".join(f"{value:.2f}" for value in ranked[of].values()) for of in ("alone", "ranked")
+        )
+        gain = f"P@1/3/5 of {ranked['rows']:,} held-out rows {alone}, ranked anew {anew}"
+        facts["re-ranking"] = f"{'kept' if ranked['kept'] else 'not kept'}: {gain}"
     if report.note:
         facts["F-measures"] = f"none: {report.note}"
     return facts
 
 
-def _gain_of(ranked: dict[str, Any]) -> str:
-    """Return what ranking candidates anew gains on held-out rows, in a line."""
-    alone, found = ("/".join(f"{value:.2f}" for value in ranked[of].values()) for of in ("alone", "ranked"))
-    verdict = "kept" if ranked["kept"] else "not kept"
-    return f"{verdict}: P@1/3/5 of {ranked['rows']:,} held-out rows {alone}, ranked anew {found}"
-
-
 FORECAST = ("fastxml", "pfastrexml")
 """Trainers that grow one tree and forecast the others; those of the other trainers are bounds that hold."""
-
-StepMemory = Annotated[
-    bool, typer.Option("--ray", help="Estimate the memory of cluster nodes too: train --ray.")
-]
-SizeOf = Annotated[
-    str, typer.Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
-]
 
 
 @grouped
@@ -330,10 +295,14 @@ def estimate(
     table: Table,
     work: Work,
     parameters: Parameters = None,
-    trainer: SizeOf = "label-tree",
+    trainer: Annotated[
+        str, Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
+    ] = "label-tree",
     label_names: LabelNames = None,
     stream: Stream = False,
-    ray: StepMemory = False,
+    ray: Annotated[
+        bool, Option("--ray", help="Estimate the memory of cluster nodes too: train --ray.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Print an upper bound of a model's weights before training, and compare it with flat one-vs-rest.

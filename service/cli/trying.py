@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import typer
+from typer import Argument, Option
 
 from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.base.errors import BadData
@@ -16,27 +16,20 @@ from service.cli.aliases import store_to_publish
 from service.cli.console import complain, print_json, print_line, progress
 from service.cli.options import DEFAULT_STORE, FORMATS, Json, StoreDir, Table, Work, grouped, n_threads
 
-File = Annotated[
-    Path, typer.Argument(metavar="FILE", parser=file_path, help=f"Texts with labels: {FORMATS}.")
-]
-ModelName = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="The model; default: the name of the file.")
-]
-Port = Annotated[int | None, typer.Option(min=1, max=65535, help="The port; $XYLEM_PORT, or 8080.")]
-Serve = Annotated[bool, typer.Option("--serve/--no-serve", help="Answer over HTTP until Ctrl-C.")]
-
 
 class Result(NamedTuple):
     """What the model is called, and whether it is served."""
 
-    model: ModelName = None
-    port: Port = None
-    serve: Serve = True
+    model: Annotated[
+        str | None, Option("--model", metavar="NAME", help="The model; default: the name of the file.")
+    ] = None
+    port: Annotated[int | None, Option(min=1, max=65535, help="The port; $XYLEM_PORT, or 8080.")] = None
+    serve: Annotated[bool, Option("--serve/--no-serve", help="Answer over HTTP until Ctrl-C.")] = True
 
 
 @grouped
 def try_file(
-    file: File,
+    file: Annotated[Path, Argument(metavar="FILE", parser=file_path, help=f"Texts with labels: {FORMATS}.")],
     table: Table,
     result: Result,
     work: Work,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
-import typer
+from typer import Option
 
 from service.base.files import file_path
 from service.cli.aliases import store_to_publish
@@ -25,53 +25,42 @@ from service.cli.options import (
 )
 from service.cli.train import LabelNames, NewModel
 
-if TYPE_CHECKING:
-    from service.workflows.search import TrialFacts
-
-Valid = Annotated[
-    Path | None,
-    typer.Option(
-        "--valid",
-        metavar="FILE",
-        parser=file_path,
-        help="Measure on this file, not on rows held out of --data. Never use your test file.",
-    ),
-]
-Folds = Annotated[
-    int | None,
-    typer.Option(min=2, max=20, help="Cross-validate on so many folds; default: hold out one fifth once."),
-]
-Trainers = Annotated[
-    list[str] | None,
-    typer.Option("--trainer", help="A trainer to try; may repeat. Default: label-tree and plt."),
-]
-Metric = Annotated[str, typer.Option(help="The figure to maximise, such as P@1, nDCG@5, PSP@3 or R@5.")]
-Minutes = Annotated[float, typer.Option(min=0.01, max=100_000, help="Time for the search.")]
-Trials = Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of trials.")]
-StudyFile = Annotated[
-    Path | None,
-    typer.Option("--study", metavar="FILE", help="Store the trials in this file, or continue those in it."),
-]
-
 _SHOWN = 10
 
 
 class MeasuredOn(NamedTuple):
     """What trials are measured on."""
 
-    valid: Valid = None
-    folds: Folds = None
+    valid: Annotated[
+        Path | None,
+        Option(
+            "--valid",
+            metavar="FILE",
+            parser=file_path,
+            help="Measure on this file, not on rows held out of --data. Never use your test file.",
+        ),
+    ] = None
+    folds: Annotated[
+        int | None,
+        Option(min=2, max=20, help="Cross-validate on so many folds; default: hold out one fifth once."),
+    ] = None
 
 
 @in_panel("Search", common=("minutes",))
 class SearchFor(NamedTuple):
     """What is tried, for how long, and what is looked for."""
 
-    trainers: Trainers = None
-    metric: Metric = "P@5"
-    minutes: Minutes = 10.0
-    trials: Trials = 1000
-    study: StudyFile = None
+    trainers: Annotated[
+        list[str] | None,
+        Option("--trainer", help="A trainer to try; may repeat. Default: label-tree and plt."),
+    ] = None
+    metric: Annotated[str, Option(help="The figure to maximise, such as P@1, nDCG@5, PSP@3 or R@5.")] = "P@5"
+    minutes: Annotated[float, Option(min=0.01, max=100_000, help="Time for the search.")] = 10.0
+    trials: Annotated[int, Option(min=1, max=100_000, help="Maximum number of trials.")] = 1000
+    study: Annotated[
+        Path | None,
+        Option("--study", metavar="FILE", help="Store the trials in this file, or continue those in it."),
+    ] = None
     ray: RayAddress = None
 
 
@@ -107,17 +96,12 @@ def tune(
         data=data,
         valid=held.valid,
         folds=held.folds or 1,
-        trainers=tuple(wanted.trainers or DEFAULT_TRAINERS),
-        metric=wanted.metric,
-        minutes=wanted.minutes,
-        trials=wanted.trials,
-        study=wanted.study,
         fixed=tuple(parameters or ()),
         label_names=label_names,
         columns=columns,
         seed=work.seed,
         threads=n_threads(work.threads),
-        ray=wanted.ray,
+        **{**wanted._asdict(), "trainers": tuple(wanted.trainers or DEFAULT_TRAINERS)},
     )
     with progress(json) as show:
         found = search(request, show)
@@ -128,18 +112,14 @@ def tune(
         facts = {"model": model, "version": report.version, "metric": wanted.metric, "best": best._asdict()}
         print_json({**facts, "trials": [each._asdict() for each in found]})
         return
-    _print_trials(found, wanted.metric)
-    told = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
-    print_facts(f"Published {model}@{report.version} in {store}", told)
-
-
-def _print_trials(found: list[TrialFacts], metric: str) -> None:
     rows = [
         (each.trainer, each.value, each.seconds, mebibytes(each.model_bytes), _shown(each.parameters))
         for each in found[:_SHOWN]
     ]
-    heads = ("trainer", metric, "seconds", "model", "parameters")
+    heads = ("trainer", wanted.metric, "seconds", "model", "parameters")
     print_table(f"The best of {len(found)} trials on held-out rows; percent", heads, rows)
+    told = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
+    print_facts(f"Published {model}@{report.version} in {store}", told)
 
 
 def _shown(parameters: dict[str, bool | int | float | str | None]) -> str:

@@ -24,7 +24,7 @@ from service.jobs.requests import BatchJob
 from service.serving.blocks import answers_of
 from service.serving.denied import denied_by
 from service.serving.learning import OnlineLearning
-from service.serving.line_files import Source, blocks, in_order, opened
+from service.serving.line_files import blocks, in_order, opened
 from service.serving.lines import Answered, LineBlock
 from service.serving.opening import open_named
 from service.serving.schemas.predict import TUNED
@@ -102,7 +102,9 @@ def _answer(
                 bad=offset.bad + answered.n_bad,
                 bytes=offset.bytes + len(answered.lines),
             )
-            context.on_progress("predict", offset.lines, _lines_in_all(source, offset))
+            place = source.raw.tell()
+            n_lines = round(offset.lines * source.n_bytes / place) if place else 0  # by how far in it we are
+            context.on_progress("predict", offset.lines, max(offset.lines, n_lines) if place else 0)
             if time.monotonic() > synced_at + SYNC_SECONDS:
                 _sync(context.directory, out, offset)
                 synced_at = time.monotonic()
@@ -115,12 +117,6 @@ def _after(all_blocks: Iterator[LineBlock], n_lines: int) -> Iterator[LineBlock]
         n_done = n_lines + 1 - block.first
         if n_done < len(block.lines):
             yield block if n_done <= 0 else LineBlock(n_lines + 1, block.lines[n_done:])
-
-
-def _lines_in_all(source: Source, offset: Offset) -> int:
-    """Return about how many lines the file has, by how far in it we are."""
-    place = source.raw.tell()
-    return max(offset.lines, round(offset.lines * source.n_bytes / place)) if place else 0
 
 
 def _sync(directory: Path, out: BinaryIO, offset: Offset) -> None:

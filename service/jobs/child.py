@@ -60,6 +60,12 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
     job = patiently(lambda: Jobs(database, settings).get(job_id))
     directory = directory_of(settings.store, job_id)
     lock = _lock(directory)
+
+    def report(phase: str, done: int, total: int) -> None:
+        if phase != reporter.phase:
+            log(logging.INFO, "phase", phase=phase)
+        reporter.progress(phase, done, total)
+
     context = JobContext(
         Claim(job, secret),
         settings,
@@ -68,24 +74,13 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
         Leases(database, settings.limits),
         DataRoot(settings.data_dir, settings.limits.data_bytes_max),
         directory,
-        _logged(reporter),
+        report,
     )
     try:
         return run_job(context)
     finally:
         database.close()
         os.close(lock)
-
-
-def _logged(reporter: Reporter) -> Any:
-    """Return what tells of progress, each phase's beginning in the log too."""
-
-    def report(phase: str, done: int, total: int) -> None:
-        if phase != reporter.phase:
-            log(logging.INFO, "phase", phase=phase)
-        reporter.progress(phase, done, total)
-
-    return report
 
 
 def _lock(directory: Path) -> int:
@@ -122,10 +117,8 @@ def _fault(error: Exception, settings: Settings) -> tuple[str, str]:
         return f"{fault} (or a file beyond the limit job_file_bytes_max)", "no-space"
     code = code_of(error)
     if code == "internal-error":
-        return (
-            f"expected the job to run, found an error of the service, {type(error).__name__}: see its log",
-            code,
-        )
+        fault = f"expected the job to run, found an error of the service, {type(error).__name__}"
+        return f"{fault}: see its log", code
     shown = DataRoot(settings.data_dir, 1).shown(located(error))
     return shown.replace(f"{settings.store}/", ""), code
 

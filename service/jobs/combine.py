@@ -31,14 +31,10 @@ def _combine(made: Publication, request: CombineJob) -> None:
         members=[parse_named(member) for member in request.members],
         data=made.data,
         vocabulary=None if request.vocabulary is None else find(request.vocabulary, "vocabulary"),
-        language=request.language,
         by=request.by or URI,
-        candidates=request.candidates,
-        beam_width=request.beam_width,
-        ranker=request.ranker,
         rerank=None if request.rerank is None else find(request.rerank, "rerank"),
         columns=request.columns(),
-        seed=request.seed,
+        **request.model_dump(include={"language", "candidates", "beam_width", "ranker", "seed"}),
         **made.marks(request),
     )
     combine_and_publish(made.store, request.model, wanted, made.on_progress)

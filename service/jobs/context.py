@@ -16,7 +16,6 @@ from service.jobs.data import DataRoot, Fingerprint, fingerprint
 from service.jobs.files import WORK
 from service.jobs.job import Job
 from service.jobs.leases import Claim, Leases
-from service.registry.registry import Registry
 from service.workflows.labelled import OnProgress
 
 PATIENCE_SECONDS = 60.0
@@ -47,11 +46,6 @@ class JobContext(NamedTuple):
     def job(self) -> Job:
         """Return the job as it was when it was claimed."""
         return self.claim.job
-
-    @property
-    def registry(self) -> Registry:
-        """Return what moves aliases, and writes down who did."""
-        return Registry(self.store, self.database)
 
     @property
     def work(self) -> Path:

@@ -6,11 +6,11 @@ Links are followed, but never out of it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
@@ -27,6 +27,9 @@ LIST_MAX = 10_000
 
 DEPTH_MAX = 8
 """A listing goes so many directories deep."""
+
+ABANDONED_SECONDS = 86_400.0
+"""An upload that nobody has written to for so long is what a killed process left."""
 
 _UPLOAD = ".upload-"
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
@@ -53,7 +56,8 @@ class DataRoot:
         try:
             if isinstance(name, str) and 0 < len(name) <= NAME_MAX:
                 path = (root / name).resolve()
-                is_there = path.is_relative_to(root) and path.is_file() and not _is_hidden(path, root)
+                is_hidden = any(part.startswith(_UPLOAD) for part in path.parts[len(root.parts) :])
+                is_there = path.is_relative_to(root) and path.is_file() and not is_hidden
                 other = path.with_name(path.name.replace(".X.npz", ".Y.npz"))  # of a pair, read with it
                 if is_there and other.resolve().is_relative_to(root):
                     return path
@@ -82,8 +86,11 @@ class DataRoot:
                         continue
                     if path.is_dir() and not path.is_symlink() and depth < DEPTH_MAX:
                         todo.append((path, depth + 1))
-                    elif (info := _info(path, root)) is not None:
-                        found.append(info)
+                    else:
+                        with contextlib.suppress(OSError, RuntimeError):
+                            status = path.stat()
+                            if path.resolve().is_relative_to(root) and stat.S_ISREG(status.st_mode):
+                                found.append(_facts(str(path.relative_to(root)), status))
         except OSError as error:
             raise Unavailable(f"data directory: expected to read it, found {error.strerror}") from error
         return sorted(found, key=attrgetter("name"))[:LIST_MAX]
@@ -106,10 +113,12 @@ class DataRoot:
         except (OSError, RuntimeError):
             fits = False
         if not fits:
-            raise BadRequest(
-                f"expected a file in a directory below the data directory, found {name[:200]!r}"
-            ).at("name")
-        _remove_abandoned(directory)
+            expected = "a file in a directory below the data directory"
+            raise BadRequest(f"expected {expected}, found {name[:200]!r}").at("name")
+        with contextlib.suppress(OSError):
+            for path in directory.glob(f"{_UPLOAD}*"):
+                if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:
+                    path.unlink()
         return Upload(directory, parts[-1], name, self._bytes_max)
 
     def delete(self, name: str) -> None:
@@ -137,8 +146,8 @@ class DataRoot:
 class Upload(contextlib.AbstractContextManager["Upload"]):
     """A file that is being written: under a name of its own until `finish` renames it.
 
-    A context: what was not finished by its end is removed. What a killed process left is removed by the next
-    upload into that directory. Not thread-safe: one call at a time, each may block.
+    A context: what was not finished by its end is removed. What a killed process left is removed by an
+    upload into that directory a day later. Not thread-safe: one call at a time, each may block.
     """
 
     def __init__(self, directory: Path, file_name: str, name: str, bytes_max: int) -> None:
@@ -147,7 +156,8 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
         self._bytes_max = bytes_max
         self.bytes = 0
         with _writing(name):
-            self._path, self._fd = _locked_file(directory)
+            self._path = directory / f"{_UPLOAD}{secrets.token_hex(8)}"
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
 
     def write(self, piece: bytes) -> None:
         """Append bytes. Raises LimitExceeded (limit data_bytes_max), and Unavailable as for a full disk."""
@@ -194,53 +204,8 @@ def fingerprint(path: Path) -> Fingerprint:
     return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
 
 
-def _is_hidden(path: Path, root: Path) -> bool:
-    return any(part.startswith(_UPLOAD) for part in path.relative_to(root).parts)
-
-
-def _info(path: Path, root: Path) -> UploadedFile | None:
-    """Return what a listing says of a path; None for what is no regular file below the root."""
-    with contextlib.suppress(OSError, RuntimeError):
-        if path.resolve().is_relative_to(root):
-            found = path.stat()
-            if stat.S_ISREG(found.st_mode):
-                return _facts(str(path.relative_to(root)), found)
-    return None
-
-
 def _facts(name: str, found: os.stat_result) -> UploadedFile:
     return UploadedFile(name=name, bytes=found.st_size, modified=found.st_mtime)
-
-
-def _locked_file(directory: Path) -> tuple[Path, int]:
-    """Return a new file and its descriptor, locked: no other upload takes it for abandoned.
-
-    Raises OSError.
-    """
-    while True:
-        path = directory / f"{_UPLOAD}{secrets.token_hex(8)}"
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
-        fcntl.flock(fd, fcntl.LOCK_EX)  # waits only while another upload looks whether the file is abandoned
-        if os.fstat(fd).st_nlink:
-            return path, fd
-        os.close(fd)  # the other was faster than the lock, and removed it
-
-
-def _remove_abandoned(directory: Path) -> None:
-    """Remove uploads of processes that are gone: nobody holds their locks."""
-    with contextlib.suppress(OSError):
-        for path in directory.glob(f"{_UPLOAD}*"):
-            _remove_unless_locked(path)
-
-
-def _remove_unless_locked(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-        finally:
-            os.close(fd)
 
 
 @contextlib.contextmanager

@@ -116,8 +116,10 @@ class FiguresPage:
         self._page = make_wsgi_app(registry)
         self._ring = KeyRing(database, settings, on_first_key=None)
         host = settings.host
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        server: type[WSGIServer] = type("_Server", (WSGIServer,), {"address_family": family})
         try:
-            self._server = make_server(host, port, self._answer, _server_for(host), _QuietHandler)
+            self._server = make_server(host, port, self._answer, server, _QuietHandler)
         except OSError as error:
             raise Unavailable(f"{host}:{port}: expected an address to listen on, found: {error}") from None
         self._thread = threading.Thread(target=self._server.serve_forever, name="figures", daemon=True)
@@ -152,11 +154,6 @@ class FiguresPage:
                 self._ring.refresh()
             key = None if authorization is None else authorization.encode("latin-1")
             self._ring.check(key, AccessScope.METRICS)
-
-
-def _server_for(host: str) -> type[WSGIServer]:
-    is_six = ":" in host
-    return type("_Server", (WSGIServer,), {"address_family": socket.AF_INET6}) if is_six else WSGIServer
 
 
 class _QuietHandler(WSGIRequestHandler):

@@ -8,6 +8,7 @@ HTTP routes and `xylem jobs` call nothing else of this room but `service.jobs.da
 import asyncio
 import hashlib
 import json
+import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -51,6 +52,7 @@ REQUEST_BYTES_MAX = 64 << 10
 IDEMPOTENCY_KEY_MAX = 255
 """The most characters of an idempotency key; they are visible ASCII."""
 
+_KEY = re.compile(rf"[!-~]{{1,{IDEMPOTENCY_KEY_MAX}}}")
 _ID_BYTES = 12
 
 PUBLISHING = ("training", "combine", "extend", "vocabulary")
@@ -141,7 +143,10 @@ class Jobs:
         Raises IdempotencyConflict for a key that came with another request, Overloaded when as many jobs wait
         as may (limit jobs_queued_max), BadRequest for a key of other characters, and DatabaseUnavailable.
         """
-        _check_key(idempotency_key)
+        if idempotency_key is not None and not _KEY.fullmatch(idempotency_key):
+            expected = f"1 to {IDEMPOTENCY_KEY_MAX} visible characters of ASCII"
+            n = len(idempotency_key)
+            raise BadRequest(f"idempotency key: expected {expected}, found {n} characters, some of others")
         said = _kept(request)
         digest = hashlib.sha256(f"{kind}\n{said}".encode()).hexdigest()
         with self._database.write() as connection:
@@ -228,9 +233,8 @@ class Jobs:
             take_turns(connection)
             row = find(connection, job_id, lock=True)
             if row.state not in ("failed", "cancelled"):
-                raise JobConflict(
-                    f"job {row.id}: expected one that failed or was cancelled, found it {row.state}"
-                )
+                expected = "one that failed or was cancelled"
+                raise JobConflict(f"job {row.id}: expected {expected}, found it {row.state}")
             self._check_room(connection)
             anew = {"started": None, "ended": None, "error": None, "error_code": None, "progress": None}
             change(connection, row.id, state="queued", attempts=0, cancel_asked=False, **anew)
@@ -240,9 +244,8 @@ class Jobs:
         most = self._limits.jobs_queued_max
         n_queued = connection.execute(select(func.count()).where(JOBS.c.state == "queued")).scalar_one()
         if n_queued >= most:
-            raise Overloaded(
-                f"expected at most {most} jobs that wait (limit jobs_queued_max), found {n_queued}"
-            )
+            expected = f"at most {most} jobs that wait (limit jobs_queued_max)"
+            raise Overloaded(f"expected {expected}, found {n_queued}")
 
     def log_text(self, job_id: str) -> str:
         """Return the log of a job so far, at most `job_log_bytes_max` of it. Raises JobNotFound."""
@@ -300,11 +303,3 @@ class Jobs:
 
 def _kept(request: Mapping[str, Any]) -> str:
     return json.dumps(request, sort_keys=True, separators=(",", ":"))
-
-
-def _check_key(key: str | None) -> None:
-    if key is None:
-        return
-    if not 1 <= len(key) <= IDEMPOTENCY_KEY_MAX or not all("!" <= letter <= "~" for letter in key):
-        expected = f"1 to {IDEMPOTENCY_KEY_MAX} visible characters of ASCII"
-        raise BadRequest(f"idempotency key: expected {expected}, found {len(key)} characters, some of others")

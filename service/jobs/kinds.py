@@ -67,6 +67,12 @@ JOINED_SUFFIXES = (".jsonl", ".ndjson", *TABLES)
 
 _COLUMN_FIELDS = ("text_column", "label_column", "label_separator", "delimiter")
 
+_STAND_INS = {"model": "m", "trainer": "ovr", "data": "x.jsonl", "members": ["m"], "vocabulary": "x.ttl"}
+"""For fields that must be there and are wrong, so that the others can be checked."""
+
+_DEPENDENT = {"trainer": "parameters", "data": "valid"}
+"""Fields that nothing can be said of without another."""
+
 Faults = Iterator[BadInput]
 
 
@@ -90,8 +96,27 @@ def check_request(kind: str, body: object, data: DataRoot, limits: Limits) -> tu
         raise BadRequest(f"expected a kind of {', '.join(KINDS)}, found {kind[:40]!r}").at("kind")
     if not isinstance(body, dict):
         raise BadRequest(f"expected an object, found {what_is(body)}")
-    request, faults = _read(KINDS[kind], body, data, limits)
-    if request is None or faults:
+    model, check, _ = KINDS[kind]
+
+    def checked(request: Any) -> Faults:
+        yield from _fault_of(check_model, request.model, "model")
+        yield from _fault_of(parse_ref, getattr(request, "version", None), "version")
+        yield from check(request, data)
+
+    try:
+        request = model.model_validate(body, context=limits)
+    except ValidationError as error:
+        faults = all_faults_of(error, [model])
+        bad = {_field(fault) for fault in faults}
+        good = {field.alias or name for name, field in model.model_fields.items()} - bad
+        rest = {name: value for name, value in body.items() if name in good}
+        stand_ins = {name: value for name, value in _STAND_INS.items() if name in bad}
+        told = set(rest).difference(_DEPENDENT.get(name) for name in bad)
+        with contextlib.suppress(ValidationError):  # there are more faults than are told of
+            others = checked(model.model_validate({**stand_ins, **rest}, context=limits))
+            faults += [fault for fault in others if _field(fault) in told]
+        raise BadFields(faults) from None
+    if faults := list(checked(request)):
         raise BadFields(faults)
     said = request.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return said, said["model"]
@@ -133,46 +158,6 @@ def parameter_schemas() -> dict[str, Any]:
     return {"trainers": trainers, "features": features}
 
 
-def _read(
-    kind: JobKind, body: dict[str, Any], data: DataRoot, limits: Limits
-) -> tuple[RequestModel | None, list[BadInput]]:
-    """Return the request and what is wrong with it.
-
-    Of a body with faults of its fields the rest is checked too, without those fields, as far as that goes.
-    """
-    faults: list[BadInput] = []
-    try:
-        request = kind.request.model_validate(body, context=limits)
-    except ValidationError as error:
-        faults = all_faults_of(error, [kind.request])
-        bad = {_field(fault) for fault in faults}
-        fields = kind.request.model_fields
-        rest = {name: value for name, value in body.items() if name not in bad and name in fields}
-        request = kind.request.model_construct(**_construct(kind.request, rest))
-        known = set(rest)
-        return None, [*faults, *(f for f in _checked(kind, request, data) if _field(f) in known)]
-    return request, list(_checked(kind, request, data))
-
-
-def _construct(model: type[RequestModel], rest: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of the fields that are right, those that are missing as null."""
-    values: dict[str, Any] = {}
-    for name, field in model.model_fields.items():
-        if name not in rest:
-            values[name] = None if field.is_required() else field.get_default(call_default_factory=True)
-            continue
-        nested = [t for t in getattr(field.annotation, "__args__", ()) if isinstance(t, type)]
-        inner = next((t for t in nested if issubclass(t, RequestModel)), None)
-        is_object = inner is not None and isinstance(rest[name], dict)
-        values[name] = inner.model_validate(rest[name]) if inner and is_object else rest[name]
-    return values
-
-
-def _checked(kind: JobKind, request: Any, data: DataRoot) -> Faults:
-    yield from _fault_of(check_model, request.model, "model")
-    yield from kind.check(request, data)
-
-
 def _field(fault: BadInput) -> str:
     return (fault.path or "").split(".")[0].split("[")[0]
 
@@ -189,26 +174,27 @@ def _fault_of(check: Callable[[Any], object], value: Any, path: str) -> Faults:
 def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
     yield from _fitting_faults(request, data)
     yield from _files(data, label_names=request.label_names)
-    yield from parameter_faults(request.trainer, request.parameters or {})
-    if request.base is not None:
-        yield from _fault_of(parse_named, request.base, "from")
-    yield from _executor_faults(request)
+    yield from parameter_faults(request.trainer, request.parameters)
+    yield from _fault_of(parse_named, request.base, "from")
+    if request.executor == "ray":
+        with contextlib.suppress(BadParameter):  # told at their fields
+            own = from_json(request.trainer, dict(request.parameters)).trainer
+            yield from _fault_of(lambda name: check_spreads(name, own), request.trainer, "executor")
     if request.calibrate and not request.measures:
         yield BadRequest("expected valid or split, to calibrate on, found neither").at("calibrate")
     if request.calibrate and request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact:
         fault = f"expected a trainer of scores a label, found {request.trainer}, whose sum to 1"
         yield BadRequest(fault).at("calibrate")
     if request.calibrate and request.rerank:
-        yield BadRequest("expected calibrate or rerank, whose scores are probabilities, found both").at(
-            "rerank"
-        )
+        fault = "expected calibrate or rerank, whose scores are probabilities, found both"
+        yield BadRequest(fault).at("rerank")
 
 
 def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
     yield from _fitting_faults(request, data)
     yield from _files(data, vocabulary=request.vocabulary, rerank=request.rerank)
     yield from _column_faults(request, *_names(request), request.rerank)
-    for i, member in enumerate(request.members or ()):
+    for i, member in enumerate(request.members):
         yield from _fault_of(parse_named, member, f"members[{i}]")
     yield from _concept_faults(request)
 
@@ -216,16 +202,14 @@ def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
 def _check_extend(request: ExtendJob, data: DataRoot) -> Faults:
     yield from _fitting_faults(request, data)
     yield from _files(data, label_names=request.label_names)
-    yield from _files(data, **{f"rows[{i}]": name for i, name in enumerate(request.rows or ())})
-    yield from _column_faults(request, *_names(request), *(request.rows or ()))
-    yield from _fault_of(parse_ref, request.version, "version")
+    yield from _files(data, **{f"rows[{i}]": name for i, name in enumerate(request.rows)})
+    yield from _column_faults(request, *_names(request), *request.rows)
 
 
 def _check_vocabulary(request: VocabularyJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
     yield from _files(data, vocabulary=request.vocabulary)
     yield from _column_faults(request, request.valid_file)
-    yield from _fault_of(parse_ref, request.version, "version")
     yield from _concept_faults(request)
 
 
@@ -292,10 +276,8 @@ def _promotion_faults(promotion: PromotionRule, measures: bool) -> Faults:
             yield BadRequest(fault).at(f"promotion.if[{i}].metric")
 
 
-def parameter_faults(trainer: str | None, parameters: Mapping[str, Any]) -> Faults:
+def parameter_faults(trainer: str, parameters: Mapping[str, Any]) -> Faults:
     """Yield all that is wrong with a trainer's name and its and the features' parameters."""
-    if trainer is None:
-        return
     try:
         find_trainer(trainer)
     except BadParameter as error:
@@ -308,25 +290,16 @@ def parameter_faults(trainer: str | None, parameters: Mapping[str, Any]) -> Faul
             yield BadRequest(message).at(f"parameters.{name}" if name else "parameters")
 
 
-def _executor_faults(request: TrainingJob) -> Faults:
-    if request.executor == "ray":
-        with contextlib.suppress(BadParameter):  # told at their fields
-            own = from_json(request.trainer, dict(request.parameters or {})).trainer
-            yield from _fault_of(lambda name: check_spreads(name, own), request.trainer, "executor")
-
-
 def _check_tuning(request: TuningJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data, test=request.test)
     yield from _column_faults(request, request.data, request.test)
-    yield from _fault_of(parse_ref, request.version, "version")
     yield from _fault_of(_check_start_values, request.start, "start")
 
 
 def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data)
-    yield from _fault_of(parse_ref, request.version, "version")
     yield from _column_faults(request, request.data)
-    file = Path(request.data or ".jsonl")
+    file = Path(request.data)
     if not (is_table(file) or plain_name(file).endswith((".jsonl", ".ndjson"))):
         wanted = ".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet"
         yield BadRequest(f"expected a name that ends in {wanted}, found another").at("data")

@@ -4,6 +4,7 @@ A claim is a secret that the job's row has until the job ends or another worker 
 job as its worker says which claim it has: a worker that lost its job changes nothing, however late it wakes.
 """
 
+import contextlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -76,10 +77,9 @@ class Leases:
                 if row.cancel_asked:
                     end(connection, row.id, "cancelled")
                 elif row.attempts >= self._limits.job_attempts_max:
-                    fault = (
-                        f"expected a worker that lives, found that {row.attempts} died of it, the last one"
-                    )
-                    end(connection, row.id, "failed", error=f"{fault} {row.worker}", error_code="worker-died")
+                    found = f"found that {row.attempts} died of it, the last one {row.worker}"
+                    fault = f"expected a worker that lives, {found}"
+                    end(connection, row.id, "failed", error=fault, error_code="worker-died")
                 else:
                     return self._take(connection, row, worker)
         return None
@@ -109,7 +109,9 @@ class Leases:
 
     def fail(self, claim: Claim, error: str, code: str) -> None:
         """Let the job have failed. Raises ClaimLost."""
-        self._end(claim, "failed", error=_storable(error), error_code=code)
+        error = error[:ERROR_MAX].replace("\0", " ")  # no database refuses to keep why a job failed
+        storable = error.encode("utf-8", "replace").decode()
+        self._end(claim, "failed", error=storable, error_code=code)
 
     def cancel(self, claim: Claim) -> None:
         """Let the job have been cancelled. Raises ClaimLost."""
@@ -147,15 +149,11 @@ class Leases:
 
         Raises ClaimLost unless the job is this worker's.
         """
-        try:
+        with contextlib.suppress(JobNotFound):
             row = find(connection, claim.job.id, lock=True)
-        except JobNotFound:
-            row = None
-        if row is None or row.state != "running" or row.claim != claim.secret:
-            raise ClaimLost(
-                f"job {claim.job.id}: expected it to be this worker's, found it another's or ended"
-            )
-        return row
+            if row.state == "running" and row.claim == claim.secret:
+                return row
+        raise ClaimLost(f"job {claim.job.id}: expected it to be this worker's, found it another's or ended")
 
     def record_result(self, connection: Connection, claim: Claim, result: Mapping[str, Any]) -> None:
         """Keep what the job found in a transaction of the caller's: with what it changed, or not at all.
@@ -203,8 +201,3 @@ class Leases:
 def _is_free(at: float) -> Any:
     """Return the condition of jobs that may be claimed at a time."""
     return or_(JOBS.c.state == "queued", and_(JOBS.c.state == "running", JOBS.c.lease_until < at))
-
-
-def _storable(message: str) -> str:
-    """Return a message as any database takes it: none refuses to keep why a job failed."""
-    return message[:ERROR_MAX].replace("\0", " ").encode("utf-8", "replace").decode()

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -56,6 +57,7 @@ class Outcome(NamedTuple):
     progress: JobProgress | None = None
 
 
+@dataclass
 class JobProcess:
     """The process of one claimed job. Use `run` once, in the thread that lives as long as the worker.
 
@@ -65,23 +67,15 @@ class JobProcess:
     module    what the process runs
     """
 
-    def __init__(
-        self,
-        claim: Claim,
-        settings: Settings,
-        directory: Path,
-        log: BoundedLog,
-        tell: Callable[[JobProgress | None], Word],
-        on_phase: Callable[[str], None],
-        module: str = CHILD,
-    ) -> None:
-        self._claim = claim
-        self._settings = settings
-        self._directory = directory
-        self._log = log
-        self._tell = tell
-        self._on_phase = on_phase
-        self._module = module
+    claim: Claim
+    settings: Settings
+    directory: Path
+    log: BoundedLog
+    tell: Callable[[JobProgress | None], Word]
+    on_phase: Callable[[str], None]
+    module: str = CHILD
+
+    def __post_init__(self) -> None:
         self._rate = Rate()
         self._progress: JobProgress | None = None
         self._final: dict[str, Any] | None = None
@@ -98,7 +92,7 @@ class JobProcess:
             assert process.stdout is not None
             with selectors.DefaultSelector() as ready:
                 ready.register(reading, selectors.EVENT_READ, self._take_message)
-                ready.register(process.stdout, selectors.EVENT_READ, self._log.write)
+                ready.register(process.stdout, selectors.EVENT_READ, self.log.write)
                 outcome = self._watch(process, ready, stopping)
                 _kill(process)
                 while self._read(ready, 0.0):  # what a dead process left in its pipes
@@ -116,10 +110,10 @@ class JobProcess:
         """Start the process: a session and group of its own, no environment of ours, settings through a
         pipe.
         """
-        work = self._directory / WORK
+        work = self.directory / WORK
         work.mkdir(exist_ok=True)
         process = subprocess.Popen(
-            [sys.executable, "-m", self._module, str(messages), str(os.getpid())],
+            [sys.executable, "-m", self.module, str(messages), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -127,29 +121,30 @@ class JobProcess:
             start_new_session=True,
             env={**inherited_environment(), "TMPDIR": str(work.resolve())},
         )
-        stand_back(process.pid, self._settings.limits.job_nice)
-        job = self._claim.job
-        send_order(process, self._settings, job=job.id, model=job.model, claim=self._claim.secret)
+        stand_back(process.pid, self.settings.limits.job_nice)
+        job = self.claim.job
+        send_order(process, self.settings, job=job.id, model=job.model, claim=self.claim.secret)
         return process
 
     def _watch(
         self, process: subprocess.Popen[bytes], ready: selectors.BaseSelector, stopping: threading.Event
     ) -> Outcome | None:
-        limits = self._settings.limits
+        limits = self.settings.limits
         end_at = time.monotonic() + limits.job_seconds_max
         tell_at, ticks = 0.0, 0
-        while not _has_ended(process):
+        # it is not waited for: until it is, nobody else has its number
+        while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             self._read(ready, TICK_SECONDS)
             if stopping.is_set():
                 return Outcome("stopped")
             if time.monotonic() > end_at:
-                return _exceeded(f"to take at most {limits.job_seconds_max:g} seconds", "job_seconds_max")
+                return _exceeded(f"{limits.job_seconds_max:g} seconds", "job_seconds_max")
             ticks += 1
             measure = group_memory_bytes if ticks % GROUP_TICKS == 0 else memory_bytes
             if measure(process.pid) > limits.job_memory_bytes_max:
                 return memory_exceeded(limits)
             if time.monotonic() >= tell_at:
-                word = self._tell(self._progress)
+                word = self.tell(self._progress)
                 if word != "go on":
                     return Outcome("cancelled" if word == "cancel" else "lost")
                 tell_at = time.monotonic() + TELL_SECONDS
@@ -176,23 +171,21 @@ class JobProcess:
                 said = json.loads(line)
                 if "progress" in said:
                     self._progress = self._rate.progress(*said["progress"])
-                    self._on_phase(self._progress.phase)
+                    self.on_phase(self._progress.phase)
                 else:
                     self._final = said
 
     def _judge(self, status: int) -> Outcome:
         """Return what the last word of a process and its exit status mean."""
-        limits = self._settings.limits
+        limits = self.settings.limits
         if self._final is not None and "error" in self._final:
             code = str(self._final.get("code"))
             return Outcome("unavailable" if code in _UNAVAILABLE else "failed", self._final["error"], code)
         if self._final is not None and status == 0:
             return Outcome("succeeded", result=self._final["result"])
         if status == -signal.SIGXCPU:
-            return _exceeded(
-                f"to take at most {limits.job_cpu_seconds_max:g} seconds of processor time",
-                "job_cpu_seconds_max",
-            )
+            most = f"{limits.job_cpu_seconds_max:g} seconds of processor time"
+            return _exceeded(most, "job_cpu_seconds_max")
         found = f"status {status}"
         if status < 0:
             found = f"that signal {-status} ({signal.Signals(-status).name}) ended it"
@@ -203,13 +196,12 @@ class JobProcess:
 
 def memory_exceeded(limits: Limits) -> Outcome:
     """Return the end of a job that took too much memory."""
-    return _exceeded(f"to take at most {limits.job_memory_bytes_max} bytes of memory", "job_memory_bytes_max")
+    return _exceeded(f"{limits.job_memory_bytes_max} bytes of memory", "job_memory_bytes_max")
 
 
-def _exceeded(what: str, limit: str) -> Outcome:
-    return Outcome(
-        "failed", f"expected the job {what} (limit {limit}), found it to take more", "limit-exceeded"
-    )
+def _exceeded(most: str, limit: str) -> Outcome:
+    fault = f"expected the job to take at most {most} (limit {limit}), found it to take more"
+    return Outcome("failed", fault, "limit-exceeded")
 
 
 def inherited_environment() -> dict[str, str]:
@@ -220,11 +212,6 @@ def inherited_environment() -> dict[str, str]:
         if not name.upper().startswith("XYLEM_") or name in KEPT_VARIABLES
     }
     return {**kept, "PYTHONPATH": os.pathsep.join(str(Path(place).absolute()) for place in sys.path)}
-
-
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a process has ended. It is not waited for: until it is, nobody else has its number."""
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

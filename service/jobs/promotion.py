@@ -4,7 +4,7 @@ decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from model_store.errors import NotFound, StoreError
@@ -14,6 +14,7 @@ from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.jobs.context import JobContext, patiently
 from service.jobs.job import PromotionVerdict
 from service.jobs.requests import PromotionCondition, PromotionRule
+from service.registry.registry import Registry
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.evaluate import valid_figures
 from service.workflows.labelled import read_labelled
@@ -43,10 +44,21 @@ def promote_if(
     if verdict is not None:
         _act(context, verdict, version)
         return verdict
-    new = _measured(context, version, valid, columns) if rule.conditions and valid is not None else {}
+
+    def measure(number: int) -> Figures:
+        """Return the figures of a version on the validation rows, at its tuned thresholds if it has some."""
+        assert valid is not None  # conditions without validation rows are refused
+        name, report = context.job.model, context.on_progress
+        opened = context.store.open(name, number)
+        tuned = patiently(lambda: ThresholdDatabase(context.database).load(name, number))
+        labelled = read_labelled(opened, valid, report, columns)
+        thresholds = None if tuned is None else tuned.thresholds
+        return valid_figures(opened, labelled, context.threads, report, thresholds).metrics
+
+    new = measure(version) if rule.conditions else {}
     for _ in range(ROUNDS_MAX):
         baseline = named_now(context, alias)
-        verdict = _judge(context, rule, alias, version, baseline, new, valid, columns)
+        verdict = _judge(rule.conditions, alias, version, baseline, new, measure)
         if named_now(context, alias) == baseline:
             break
     else:
@@ -90,28 +102,26 @@ def judge_conditions(
 
 
 def _judge(
-    context: JobContext,
-    rule: PromotionRule,
+    conditions: list[PromotionCondition],
     alias: str,
     version: int,
     baseline: int | None,
     new: Figures,
-    valid: Path | None,
-    columns: TableColumns,
+    measure: Callable[[int], Figures],
 ) -> PromotionVerdict:
     """Return what the rule says of a version beside the one that the alias names."""
     if baseline is None or baseline == version:
         reason = f"{alias} named no other version before: nothing to compare with"
         return PromotionVerdict(True, (reason,), alias, None)
-    if not rule.conditions or valid is None:
+    if not conditions:
         reason = "no condition: every new version is promoted"
         return PromotionVerdict(True, (reason,), alias, baseline)
     try:
-        old = _measured(context, baseline, valid, columns)
+        old = measure(baseline)
     except StoreError as error:  # one that is corrupt, or gone since
         reason = f"expected to measure version {baseline}, which {alias} names, found: {error}"
         return PromotionVerdict(False, (reason,), alias, baseline)
-    holds, reasons = judge_conditions(rule.conditions, new, old)
+    holds, reasons = judge_conditions(conditions, new, old)
     return PromotionVerdict(holds, tuple(reasons), alias, baseline)
 
 
@@ -119,22 +129,11 @@ def _act(context: JobContext, verdict: PromotionVerdict, version: int) -> None:
     """Move the alias if it is to move and names what it did when that was decided."""
     model = context.job.model
     if verdict.promoted and named_now(context, verdict.alias) in (verdict.baseline, version):
-        context.registry.promote(model, version, verdict.alias, _cause(context, verdict))
+        registry = Registry(context.store, context.database)
+        registry.promote(model, version, verdict.alias, _cause(context, verdict))
 
 
 def _cause(context: JobContext, verdict: PromotionVerdict) -> Cause:
     """Return what the history of the alias says: the job, and what its rule found."""
     why = "; ".join(verdict.reasons)
     return Cause(f"a {context.job.kind} job", why, context.job.id, verdict._asdict())
-
-
-def _measured(context: JobContext, version: int, valid: Path, columns: TableColumns) -> Mapping[str, float]:
-    """Return the figures of a version on the validation rows: F-measures at its tuned thresholds, if it has
-    some.
-    """
-    name, report = context.job.model, context.on_progress
-    opened = context.store.open(name, version)
-    tuned = patiently(lambda: ThresholdDatabase(context.database).load(name, version))
-    labelled = read_labelled(opened, valid, report, columns)
-    thresholds = None if tuned is None else tuned.thresholds
-    return valid_figures(opened, labelled, context.threads, report, thresholds).metrics

@@ -174,7 +174,7 @@ class FittingJob(PublishingJob):
     @property
     def sources(self) -> list[str | FeedbackSource]:
         """What the rows of the data come from."""
-        return [self.data] if isinstance(self.data, str) else self.data or []
+        return [self.data] if isinstance(self.data, str) else self.data
 
     @property
     def measures(self) -> bool:

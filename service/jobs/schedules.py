@@ -90,10 +90,8 @@ class Schedules:
             take_turns(connection)
             others = connection.execute(select(SCHEDULES)).all()
             for other in others:
-                if alias and (model, alias) == (
-                    other.model,
-                    _alias_of(other.kind, json.loads(other.request)),
-                ):
+                moved = _alias_of(other.kind, json.loads(other.request))
+                if alias and (model, alias) == (other.model, moved):
                     expected = f"{model}: expected one schedule for the alias {alias}"
                     raise Conflict(f"{expected}, found that {other.id} is another: delete it first")
             if len(others) >= SCHEDULES_MAX:
@@ -169,9 +167,8 @@ def next_time(cron: str, after: float) -> float:
         start = datetime.datetime.fromtimestamp(after, datetime.UTC)
         found: datetime.datetime = croniter(cron, start).get_next(datetime.datetime)
     except CroniterBadDateError:
-        raise BadRequest(f"expected a cron line of a time that comes, found {shown}, which never does").at(
-            "cron"
-        ) from None
+        fault = f"expected a cron line of a time that comes, found {shown}, which never does"
+        raise BadRequest(fault).at("cron") from None
     except CroniterError as error:
         raise BadRequest(f"expected a cron line, found {shown}: {error}").at("cron") from None
     return found.timestamp()
@@ -185,16 +182,15 @@ def _alias_of(kind: str, request: Mapping[str, Any]) -> str | None:
     return alias
 
 
-def _models_of(row: Row[Any]) -> list[str]:
-    """Return the models to whose feedback a schedule listens."""
-    return feedback_models(json.loads(row.request)) or [row.model]
+def _rows_come(connection: Connection, row: Row[Any]) -> int:
+    """Return how many rows have come since its last run to the models to whose feedback it listens."""
+    return count_after(connection, feedback_models(json.loads(row.request)) or [row.model], row.rows_after)
 
 
 def _is_due(connection: Connection, row: Row[Any], at: float) -> bool:
-    if row.when_rows is None:
-        is_due = bool(row.next_at <= at)
-    else:
-        is_due = count_after(connection, _models_of(row), row.rows_after) >= int(row.when_rows)
+    is_due: bool = (
+        row.next_at <= at if row.when_rows is None else _rows_come(connection, row) >= row.when_rows
+    )
     if not is_due or row.last_job is None:
         return is_due
     state = connection.execute(select(JOBS.c.state).where(JOBS.c.id == row.last_job)).scalar()
@@ -211,14 +207,13 @@ def _find(connection: Connection, schedule_id: str) -> Row[Any]:
 
 def _facts(connection: Connection, row: Row[Any]) -> dict[str, Any]:
     """Return what JSON tells of a schedule."""
-    come = None
-    if row.when_rows is not None:
-        come = count_after(connection, _models_of(row), row.rows_after)
+    come = None if row.when_rows is None else _rows_come(connection, row)
+    request = json.loads(row.request)
     return {
         "id": row.id,
         "kind": row.kind,
         "model": row.model,
-        "alias": _alias_of(row.kind, json.loads(row.request)),
+        "alias": _alias_of(row.kind, request),
         "cron": row.cron,
         "next": time_text(row.next_at),
         "rows": row.when_rows,
@@ -226,5 +221,5 @@ def _facts(connection: Connection, row: Row[Any]) -> dict[str, Any]:
         "runs": row.runs,
         "last_job": row.last_job,
         "created": time_text(row.created),
-        "job": json.loads(row.request),
+        "job": request,
     }

@@ -97,10 +97,18 @@ def publish(context: JobContext, request: R, make: Callable[[Publication, R], An
     patiently(lambda: context.leases.record_version(context.claim, version))
     if request.thresholds is not None:
         assert valid is not None
-        _tune(context, files, version, request.thresholds, valid, request.columns())
+        thresholds = ThresholdDatabase(context.database)
+        is_tuned = patiently(lambda: thresholds.load(request.model, version)) is not None
+        if not is_tuned:  # by an earlier run, or by feedback
+
+            def on_keep(connection: Connection, _: dict[str, Any]) -> None:
+                files.check()
+                context.leases.check(connection, context.claim)
+
+            tune(context, version, request.thresholds, on_keep, valid, request.columns())
     elif request.goes_on:
         store, thresholds = context.store, ThresholdDatabase(context.database)
-        patiently(lambda: carry_thresholds(store, context.job.model, version, thresholds))
+        patiently(lambda: carry_thresholds(store, request.model, version, thresholds))
     if rule is not None and rule.alias is not None:
         promote_if(context, rule, version, valid, request.columns())
     report = read_report(context.store.open(context.job.model, version, verify=False).arrays)
@@ -155,24 +163,22 @@ def _files(
     return split_lines(data, context.work, share, request.seed, report, request.columns())
 
 
+_SAME_FIELDS = {
+    *("trainer", "parameters", "weights", "seed", "calibrate", "rerank", "keep_rows", "keep_state", "until")
+}
+"""Fields of a training job that a TrainRequest has by the same names, with the same meaning."""
+
+
 def _train(made: Publication, request: TrainingJob) -> None:
     assert made.data is not None
     train = TrainRequest(
-        trainer=request.trainer,
         data=made.data,
         valid=made.valid,
-        parameters=dict(request.parameters),
         label_names=made.label_names(request),
         columns=request.columns(),
-        weights=request.weights,
-        seed=request.seed,
-        calibrate=request.calibrate,
-        rerank=request.rerank,
-        keep_rows=request.keep_rows,
-        keep_state=request.keep_state,
-        until=request.until,
         base=None if request.base is None else parse_named(request.base),
         threads=made.context.threads,
+        **request.model_dump(include=_SAME_FIELDS),
         **_steps(made.context, request),
         **made.marks(request),
     )
@@ -213,27 +219,6 @@ def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
     return {"ray": address, "steps": context.work / "steps", "resume": True}
 
 
-def _tune(
-    context: JobContext,
-    files: WatchedFiles,
-    version: int,
-    choice: TuningChoice,
-    valid: Path,
-    columns: TableColumns,
-) -> None:
-    """Tune the version's thresholds, unless an earlier run has, or feedback."""
-    name = context.job.model
-    thresholds = ThresholdDatabase(context.database)
-    if patiently(lambda: thresholds.load(name, version)) is not None:
-        return
-
-    def on_keep(connection: Connection, _: dict[str, Any]) -> None:
-        files.check()
-        context.leases.check(connection, context.claim)
-
-    tune(context, version, choice, valid, None, columns, False, on_keep)
-
-
 def run_tuning(context: JobContext, request: TuningJob) -> dict[str, Any]:
     """Do the job; return the report of the tuning.
 
@@ -251,18 +236,19 @@ def run_tuning(context: JobContext, request: TuningJob) -> dict[str, Any]:
         files.check()
         context.leases.record_result(connection, context.claim, report)
 
-    return tune(context, version, request, data, test, request.columns(), request.shadow, on_keep)
+    return tune(context, version, request, on_keep, data, request.columns(), test, shadow=request.shadow)
 
 
 def tune(
     context: JobContext,
     version: int,
     choice: TuningChoice,
-    data: Path,
-    test: Path | None,
-    columns: TableColumns,
-    shadow: bool,
     on_keep: OnKeep,
+    data: Path,
+    columns: TableColumns,
+    test: Path | None = None,
+    *,
+    shadow: bool = False,
 ) -> dict[str, Any]:
     """Tune a version's thresholds and keep them; return the report of `keep`."""
     start = None if choice.start is None else (choice.start[0], choice.start[1])

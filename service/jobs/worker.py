@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 
@@ -49,33 +50,29 @@ PARENT_SECONDS = 1.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+@dataclass
 class Worker:
     """Runs one job at a time, in the thread that calls `run`, which must live as long as the process."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        database: Database,
-        name: str,
-        module: str = CHILD,
-        tracer: Tracer | None = None,
-    ) -> None:
-        self._tracer = tracer
-        self._module = module
-        self._settings = settings
-        self._leases = Leases(database, settings.limits)
-        self._name = name
+    settings: Settings
+    database: Database
+    name: str
+    module: str = CHILD
+    tracer: Tracer | None = None
+
+    def __post_init__(self) -> None:
+        self._leases = Leases(self.database, self.settings.limits)
 
     def run(self, stopping: threading.Event) -> None:
         """Run jobs until told to stop; the job at hand then waits again, for another worker."""
         while not stopping.is_set():
             try:
                 is_waiting = self._leases.is_waiting()
-                if is_waiting and not can_work(self._settings.store):
-                    log(logging.ERROR, "job_store_unwritable", store=str(self._settings.store))
+                if is_waiting and not can_work(self.settings.store):
+                    log(logging.ERROR, "job_store_unwritable", store=str(self.settings.store))
                     stopping.wait(UNWRITABLE_SECONDS)
                     continue
-                claim = self._leases.claim(self._name) if is_waiting else None
+                claim = self._leases.claim(self.name) if is_waiting else None
             except DatabaseUnavailable as error:
                 log(logging.ERROR, "database_failed", detail=str(error))
                 stopping.wait(PAUSE_SECONDS)
@@ -87,15 +84,15 @@ class Worker:
 
     def _work(self, claim: Claim, stopping: threading.Event) -> None:
         """Run a claimed job to its end, and say so in the database."""
-        job, span = claim.job, JobSpan(self._tracer, claim.job)
+        job, span = claim.job, JobSpan(self.tracer, claim.job)
         fields = {"kind": job.kind, "model": job.model, "attempt": job.attempts, **span.fields}
         log(logging.INFO, "job_started", job=job.id, **fields)
         try:
-            directory = make_directory(self._settings.store, job.id)
-            job_log = BoundedLog(directory, self._settings.limits.job_log_bytes_max)
-            _write(job_log, "started", attempt=job.attempts, worker=self._name)
-            renew, module = partial(self._renew, claim), self._module
-            process = JobProcess(claim, self._settings, directory, job_log, renew, span.note, module)
+            directory = make_directory(self.settings.store, job.id)
+            job_log = BoundedLog(directory, self.settings.limits.job_log_bytes_max)
+            _write(job_log, "started", attempt=job.attempts, worker=self.name)
+            renew, module = partial(self._renew, claim), self.module
+            process = JobProcess(claim, self.settings, directory, job_log, renew, span.note, module)
             outcome = process.run(stopping)
             _write(job_log, outcome.end, detail=outcome.error)
         except OSError as error:  # a store that is full or away, no process to be had
@@ -107,7 +104,6 @@ class Worker:
         self._clear(claim, outcome)
 
     def _renew(self, claim: Claim, progress: JobProgress | None) -> Word:
-        """Renew a claim."""
         try:
             return self._leases.renew(claim, progress)
         except DatabaseUnavailable as error:  # nobody else can take the job now
@@ -130,23 +126,19 @@ class Worker:
                     return
 
     def _say(self, claim: Claim, outcome: Outcome) -> None:
+        has_attempts = claim.job.attempts < self.settings.limits.job_attempts_max
         if outcome.end == "succeeded":
             self._leases.succeed(claim, outcome.result, outcome.progress)
-        elif outcome.end == "failed":
-            self._leases.fail(claim, outcome.error, outcome.code)
         elif outcome.end == "cancelled":
             self._leases.cancel(claim)
-        elif outcome.end == "stopped":
-            self._leases.give_back(claim, is_counted=False)
-        elif outcome.end == "unavailable":
-            if claim.job.attempts >= self._settings.limits.job_attempts_max:
-                self._leases.fail(claim, outcome.error, outcome.code)
-            else:
-                self._leases.give_back(claim, is_counted=True)
+        elif outcome.end == "stopped" or (outcome.end == "unavailable" and has_attempts):
+            self._leases.give_back(claim, is_counted=outcome.end == "unavailable")
+        elif outcome.end in ("failed", "unavailable"):
+            self._leases.fail(claim, outcome.error, outcome.code)
 
     def _clear(self, claim: Claim, outcome: Outcome) -> None:
         """Remove what a job that has ended left in the store, and the files of jobs that are forgotten."""
-        store = self._settings.store
+        store = self.settings.store
         with contextlib.suppress(OSError):
             if outcome.end != "succeeded":
                 collect(FileSystem(), store)  # what a killed process was publishing

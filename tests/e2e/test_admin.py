@@ -99,11 +99,11 @@ def test_an_upload_becomes_a_version_that_is_promoted_measured_against_and_rolle
     client.export_archive("things", archive, version=2)
     assert client.import_archive("copy", archive)["version"] == 1
     assert client.predict("copy", ["red"]).version == 1
-    assert client.delete_version("things", 3)["versions"] == [3]
+    assert client.call("DELETE", "/v1/admin/models/things/versions/3")["versions"] == [3]
     with pytest.raises(xylem.ProblemError) as refused:
-        client.delete_version("things", 2)
+        client.call("DELETE", "/v1/admin/models/things/versions/2")
     assert (refused.value.status, refused.value.code) == (409, "version-in-use")
-    assert client.delete_model("copy", confirm="copy")["model"] == "copy"
+    assert client.call("DELETE", "/v1/admin/models/copy", confirm="copy")["model"] == "copy"
 
 
 def test_a_batch_job_answers_a_file_and_its_result_comes_in_parts(
@@ -126,7 +126,8 @@ def test_a_batch_job_answers_a_file_and_its_result_comes_in_parts(
 
 def test_a_batch_job_for_an_alias_keeps_to_what_it_denies(trained: xylem.Client, tmp_path: Path) -> None:
     trained.upload("few.jsonl", rows(8))
-    trained.put_denied("pairs", ["red"])
+    denied = "/v1/admin/models/pairs/aliases/latest/denied"
+    trained.call("PUT", denied, labels=["red"])
     try:
         found = {}
         for version in (None, 1):
@@ -136,7 +137,7 @@ def test_a_batch_job_for_an_alias_keeps_to_what_it_denies(trained: xylem.Client,
             lines = (tmp_path / f"{version}.jsonl").read_bytes().splitlines()
             found[version] = {label["label"] for line in lines for label in json.loads(line)["labels"]}
     finally:
-        trained.end_denied("pairs")
+        trained.call("DELETE", denied)
     assert found == {None: {"green", "blue", "black"}, 1: {"red", "green", "blue", "black"}}
 
 

@@ -156,7 +156,7 @@ def test_weights_grow_without_moving_a_key_back(here: ServerProcess) -> None:
 
 def test_promote_finishes_and_rollback_ends(here: ServerProcess, root: Path) -> None:
     with xylem.Client(f"http://127.0.0.1:{here.port}", key=KEY) as client:
-        put_answer = client.put_canary("raw", 2, 0.1, reason="one in ten")
+        put_answer = client.call("PUT", f"{ROUTE}/canary", version=2, weight=0.1, reason="one in ten")
         assert put_answer == {
             "model": "raw",
             "alias": "latest",
@@ -164,7 +164,8 @@ def test_promote_finishes_and_rollback_ends(here: ServerProcess, root: Path) -> 
             "canary": {"version": 2, "weight": 0.1},
             "shadow": None,
         }
-        assert client.put_shadow("raw", 3, 0.5)["canary"] == {"version": 2, "weight": 0.1}
+        shadow = f"{ROUTE}/shadow"
+        assert client.call("PUT", shadow, version=3, share=0.5)["canary"] == {"version": 2, "weight": 0.1}
         assert client.model("raw").splits == {
             "latest": {"canary": {"version": 2, "weight": 0.1}, "shadow": {"version": 3, "share": 0.5}}
         }
@@ -178,12 +179,12 @@ def test_promote_finishes_and_rollback_ends(here: ServerProcess, root: Path) -> 
         ended = client.rollback("raw", reason="too slow")
         assert (ended["version"], ended["previous_version"]) == (1, 1)
         assert client.model("raw").splits == {}
-        assert client.end_shadow("raw")["shadow"] is None
+        assert client.call("DELETE", shadow)["shadow"] is None
         with pytest.raises(
             xylem.ProblemError, match="expected a version, or a canary of latest, found neither"
         ):
             client.promote("raw")
-        client.put_canary("raw", 2, 0.1)
+        client.call("PUT", f"{ROUTE}/canary", version=2, weight=0.1)
         assert client.promote("raw", reason="good")["version"] == 2
         assert (client.model("raw").aliases["latest"], client.model("raw").splits) == (2, {})
         assert client.rollback("raw")["version"] == 1
@@ -200,7 +201,8 @@ def test_promote_finishes_and_rollback_ends(here: ServerProcess, root: Path) -> 
             ("promoted", 1, 2, "good", None),
             ("rolled-back", 2, 1, "", None),
         ]
-        done = [(entry["action"], entry["target"]) for entry in client.audit(limit=20)["entries"]]
+        entries = client.call("GET", "/v1/admin/audit", limit=20)["entries"]
+        done = [(entry["action"], entry["target"]) for entry in entries]
         assert ("putCanary", "models/raw/aliases/latest/canary") in done
 
 

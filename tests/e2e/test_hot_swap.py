@@ -238,10 +238,10 @@ def test_what_cannot_be_denied_is_refused(
 
 def test_the_client_denies_and_allows_again(replicas: list[ServerProcess]) -> None:
     with xylem.Client(f"http://127.0.0.1:{replicas[0].port}", KEY) as client:
-        assert client.put_denied("raw", DENIED, reason="retired")["labels"] == DENIED
-        assert client.denied("raw")["labels"] == DENIED
+        assert client.call("PUT", ROUTE, labels=DENIED, reason="retired")["labels"] == DENIED
+        assert client.call("GET", ROUTE)["labels"] == DENIED
         labels = {one.label for one in client.predict("raw", [ROW], top_r=11).predictions[0].labels}
         assert labels.isdisjoint(DENIED) and len(labels) == 9
         history = client.history("raw")["changes"][0]
         assert (history["action"], history["why"]) == ("denied", "retired")
-        assert client.end_denied("raw")["labels"] == []
+        assert client.call("DELETE", ROUTE)["labels"] == []

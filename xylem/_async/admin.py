@@ -1,10 +1,10 @@
-"""What admins ask for: jobs, files, aliases, versions, keys."""
+"""What admins ask for: jobs, files, aliases. `call` asks for all else."""
 
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from xylem._async.base import AsyncBase
 from xylem.calls import (
@@ -13,8 +13,8 @@ from xylem.calls import (
     JsonObject,
     Request,
     State,
+    TrainingFields,
     admin_path,
-    alias_path,
     get,
     job_path,
     query,
@@ -42,71 +42,35 @@ class AsyncAdmin(AsyncBase):
         model: str,
         trainer: str,
         data: str | Sequence[str | Mapping[str, Any]],
-        *,
-        valid: str | Mapping[str, Any] | None = None,
-        parameters: Mapping[str, Any] | None = None,
-        weights: str | None = None,
-        seed: int | None = None,
-        thresholds: Mapping[str, Any] | None = None,
-        promotion: Mapping[str, Any] | None = None,
-        idempotency_key: str | None = None,
-        **fields: Any,
+        **fields: Unpack[TrainingFields],
     ) -> Job:
         """Submit a training of a new version; `data` and `valid` name files of the server's data directory.
 
         Or `data` is a list of files and of `{"feedback": {"model": ..., "days": ...}}`, and `valid` is
         `{"feedback": 0.2}`, the newest part of that.
 
-        `fields`: `split`, the share of the rows to measure on instead of `valid`, `label_names`, `calibrate`,
-        and of tables `text_column` (a list), `label_column`, `label_separator` and `delimiter`.
-
         A key for idempotency is made if none is given: a submission that is sent again is the same job.
         """
-        given = {
-            **fields,
-            "model": model,
-            "trainer": trainer,
-            "data": data,
-            "valid": valid,
-            "parameters": parameters,
-            "weights": weights,
-            "seed": seed,
-            "thresholds": thresholds,
-            "promotion": promotion,
-        }
-        return await self._read(Job, submission("training", given, idempotency_key))
+        return await self._submit("training", model=model, trainer=trainer, data=data, **fields)
 
-    async def combine(
-        self,
-        model: str,
-        members: Sequence[str],
-        data: str,
-        *,
-        idempotency_key: str | None = None,
-        **fields: Any,
-    ) -> Job:
+    async def combine(self, model: str, members: Sequence[str], data: str, **fields: Any) -> Job:
         """Submit a combination of versions, each NAME or NAME@VERSION; `fields` as `vocabulary`."""
-        given = {"model": model, "members": list(members), "data": data, **fields}
-        return await self._read(Job, submission("combine", given, idempotency_key))
+        return await self._submit("combine", model=model, members=list(members), data=data, **fields)
 
-    async def set_vocabulary(
-        self, model: str, vocabulary: str, *, idempotency_key: str | None = None, **fields: Any
-    ) -> Job:
+    async def set_vocabulary(self, model: str, vocabulary: str, **fields: Any) -> Job:
         """Submit another vocabulary for a combined version; `fields`: `version`, `language`, `by`."""
-        given = {"model": model, "vocabulary": vocabulary, **fields}
-        return await self._read(Job, submission("vocabulary", given, idempotency_key))
+        return await self._submit("vocabulary", model=model, vocabulary=vocabulary, **fields)
 
-    async def tune(self, model: str, data: str, *, idempotency_key: str | None = None, **fields: Any) -> Job:
+    async def tune(self, model: str, data: str, **fields: Any) -> Job:
         """Submit a tuning of thresholds on a file of the data directory; `fields`: `method`, `version`."""
-        given = {"model": model, "data": data, **fields}
-        return await self._read(Job, submission("threshold-tuning", given, idempotency_key))
+        return await self._submit("threshold-tuning", model=model, data=data, **fields)
 
-    async def batch_job(
-        self, model: str, data: str, *, idempotency_key: str | None = None, **fields: Any
-    ) -> Job:
+    async def batch_job(self, model: str, data: str, **fields: Any) -> Job:
         """Submit a batch over a file of the data directory; `fields` as `top_r` and `threshold`."""
-        given = {"model": model, "data": data, **fields}
-        return await self._read(Job, submission("batch", given, idempotency_key))
+        return await self._submit("batch", model=model, data=data, **fields)
+
+    async def _submit(self, kind: str, *, idempotency_key: str | None = None, **fields: Any) -> Job:
+        return await self._read(Job, submission(kind, fields, idempotency_key))
 
     async def job(self, job_id: str) -> Job:
         """Look at a job."""
@@ -161,16 +125,16 @@ class AsyncAdmin(AsyncBase):
 
         `job` is the body of a job of the kind, as `training`.
         """
-        return await self._object("POST", SCHEDULES, kind=kind, job=job, cron=cron, rows=rows)
+        return await self.call("POST", SCHEDULES, kind=kind, job=job, cron=cron, rows=rows)
 
     async def schedules(self) -> list[JsonObject]:
         """List the schedules, the oldest first."""
-        found: list[JsonObject] = (await self._object("GET", SCHEDULES))["schedules"]
+        found: list[JsonObject] = (await self.call("GET", SCHEDULES))["schedules"]
         return found
 
     async def delete_schedule(self, schedule_id: str) -> JsonObject:
         """Remove a schedule; a job that came of it goes on."""
-        return await self._object("DELETE", f"{SCHEDULES}/{segment(schedule_id, 'schedule')}")
+        return await self.call("DELETE", f"{SCHEDULES}/{segment(schedule_id, 'schedule')}")
 
     async def upload(self, name: str, data: str | PathLike[str] | bytes) -> DataFile:
         """Send a file, named by its path, or bytes, to the server's data directory."""
@@ -195,13 +159,13 @@ class AsyncAdmin(AsyncBase):
     ) -> JsonObject:
         """Remove rows of feedback: of some events, or of a day, as 2026-11-23."""
         ids = None if event_ids is None else list(event_ids)
-        return await self._object("POST", admin_path(model, "/feedback-rows/delete"), event_ids=ids, day=day)
+        return await self.call("POST", admin_path(model, "/feedback-rows/delete"), event_ids=ids, day=day)
 
     async def promote(
         self, model: str, version: int | None = None, alias: str = "latest", reason: str | None = None
     ) -> JsonObject:
         """Make an alias name a version; without one, its canary."""
-        return await self._object(
+        return await self.call(
             "POST", admin_path(model, "/promote"), version=version, alias=alias, reason=reason
         )
 
@@ -209,66 +173,13 @@ class AsyncAdmin(AsyncBase):
         self, model: str, alias: str = "latest", to: int | None = None, reason: str | None = None
     ) -> JsonObject:
         """Make an alias name the version that it named before, or `to`; while it has a canary, end that."""
-        return await self._object("POST", admin_path(model, "/rollback"), alias=alias, to=to, reason=reason)
-
-    async def put_canary(
-        self, model: str, version: int, weight: float, alias: str = "latest", reason: str | None = None
-    ) -> JsonObject:
-        """Have a version answer a part of the requests to an alias: `weight`, above 0 and below 1."""
-        path = alias_path(model, alias, "/canary")
-        return await self._object("PUT", path, version=version, weight=weight, reason=reason)
-
-    async def end_canary(self, model: str, alias: str = "latest") -> JsonObject:
-        """End the canary of an alias; its shadow stays."""
-        return await self._object("DELETE", alias_path(model, alias, "/canary"))
-
-    async def put_shadow(
-        self, model: str, version: int, share: float = 1.0, alias: str = "latest", reason: str | None = None
-    ) -> JsonObject:
-        """Have a version answer a part of the requests to an alias besides; what it answers is counted."""
-        path = alias_path(model, alias, "/shadow")
-        return await self._object("PUT", path, version=version, share=share, reason=reason)
-
-    async def end_shadow(self, model: str, alias: str = "latest") -> JsonObject:
-        """End the shadow of an alias; its canary stays."""
-        return await self._object("DELETE", alias_path(model, alias, "/shadow"))
-
-    async def denied(self, model: str, alias: str = "latest") -> JsonObject:
-        """Return the `labels` that answers of an alias never have, and which are `unknown` to its version."""
-        return await self._object("GET", alias_path(model, alias, "/denied"))
-
-    async def put_denied(
-        self, model: str, labels: Sequence[str], alias: str = "latest", reason: str | None = None
-    ) -> JsonObject:
-        """Have answers of an alias never have these labels, in place of those before."""
-        return await self._object(
-            "PUT", alias_path(model, alias, "/denied"), labels=list(labels), reason=reason
-        )
-
-    async def end_denied(self, model: str, alias: str = "latest") -> JsonObject:
-        """Have an alias deny no labels any more."""
-        return await self._object("DELETE", alias_path(model, alias, "/denied"))
+        return await self.call("POST", admin_path(model, "/rollback"), alias=alias, to=to, reason=reason)
 
     async def history(
         self, model: str, alias: str | None = None, before: int | None = None, limit: int | None = None
     ) -> JsonObject:
         """Return what the aliases of a model named, when, and who changed them; pages end `before` an id."""
-        return await self._object(
-            "GET", admin_path(model, "/history"), alias=alias, before=before, limit=limit
-        )
-
-    async def delete_model(self, model: str, *, confirm: str) -> JsonObject:
-        """Delete a model with all its versions and aliases; `confirm` must be its name once more."""
-        return await self._object("DELETE", admin_path(model), confirm=confirm)
-
-    async def delete_version(self, model: str, version: int, *, with_aliases: bool = False) -> JsonObject:
-        """Delete a version that no alias names, or, if asked to, with the aliases that name it."""
-        path = admin_path(model, f"/versions/{int(version)}")
-        return await self._object("DELETE", path, with_aliases=True if with_aliases else None)
-
-    async def delete_alias(self, model: str, alias: str) -> JsonObject:
-        """Remove an alias; its version stays."""
-        return await self._object("DELETE", alias_path(model, alias))
+        return await self.call("GET", admin_path(model, "/history"), alias=alias, before=before, limit=limit)
 
     async def export_archive(self, model: str, to: str | PathLike[str], version: int | None = None) -> int:
         """Write a version, as an archive, to a file; return its bytes."""
@@ -279,32 +190,3 @@ class AsyncAdmin(AsyncBase):
         """Publish an exported archive as a new version of a model."""
         request = Request("POST", admin_path(model, "/archive"), Path(file), _TAR)
         return read_object(await self._send(request))
-
-    async def audit(self, before: int | None = None, limit: int | None = None) -> JsonObject:
-        """Return the log of what admins did; pages end `before` an id."""
-        return await self._object("GET", "/v1/admin/audit", before=before, limit=limit)
-
-    async def keys(self) -> JsonObject:
-        """List the keys, which are not shown themselves."""
-        return await self._object("GET", "/v1/admin/keys")
-
-    async def create_key(self, name: str, scopes: Sequence[str], **fields: Any) -> JsonObject:
-        """Make a key of some scopes; the answer is the only one that shows it."""
-        return await self._object("POST", "/v1/admin/keys", name=name, scopes=list(scopes), **fields)
-
-    async def rotate_key(
-        self, key_id: str, overlap_seconds: float = 86_400.0, lifetime_seconds: float | None = None
-    ) -> JsonObject:
-        """Make the next key of the same name and scopes; the old one ends after the overlap.
-
-        The answer is the only one that shows the new key, which lives as long as the old one was made for
-        unless `lifetime_seconds` says otherwise.
-        """
-        path = f"/v1/admin/keys/{segment(key_id, 'key')}/rotate"
-        return await self._object(
-            "POST", path, overlap_seconds=overlap_seconds, lifetime_seconds=lifetime_seconds
-        )
-
-    async def revoke_key(self, key_id: str) -> JsonObject:
-        """Revoke a key."""
-        return await self._object("DELETE", f"/v1/admin/keys/{segment(key_id, 'key')}")

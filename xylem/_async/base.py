@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 import time
 from collections import deque
@@ -16,7 +15,7 @@ from xylem.calls import JsonObject, Request, Target, read_object, request_of
 from xylem.errors import Attempts, BadAnswer, ClientError, ConnectionFailed, Retries, refusal_of, wait_after
 from xylem.events import EventParser, ServerEvent
 from xylem.results import read_as
-from xylem.runtime import AsyncSlots, async_file_parts, async_sleep
+from xylem.runtime import AsyncSemaphore, async_file_parts, async_sleep
 
 ANSWER_BYTES_MAX = 256 << 20
 """Of an answer that is held in memory."""
@@ -47,7 +46,7 @@ class AsyncWire:
         self._origin = httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port)
         self._headers = [(name.encode(), value.encode()) for name, value in target.headers.items()]
         self._extensions = {"timeout": {"connect": timeout, "read": timeout, "write": timeout}}
-        self._slots = AsyncSlots(_CALLS_MAX)
+        self._turns = AsyncSemaphore(_CALLS_MAX)
         self._idle: deque[tuple[httpcore.AsyncHTTPConnection, float]] = deque()
         self._is_closed = False
 
@@ -56,15 +55,9 @@ class AsyncWire:
 
         At most 64 are under way, others wait for their turn. Raises ClientError.
         """
-        try:
-            await self._slots.take(self._timeout)
-        except TimeoutError:
-            raise ConnectionFailed("expected a turn, found all connections in use", was_sent=False) from None
-        try:
+        async with self._turns:
             answer = await self.open(request)
             return await answer.read(self._timeout)
-        finally:
-            self._slots.give()
 
     async def open(self, request: Request) -> AsyncAnswer:
         """Send a request; return its answer, with its body still to be read, to be closed by who asks.
@@ -168,9 +161,8 @@ class AsyncAnswer:
                 if n_bytes > ANSWER_BYTES_MAX:
                     raise BadAnswer(f"expected an answer of at most {ANSWER_BYTES_MAX} bytes, found more")
                 if time.monotonic() > deadline:
-                    raise ConnectionFailed(
-                        f"expected the whole answer within {seconds_max:g} seconds, found part of it"
-                    )
+                    expected = f"the whole answer within {seconds_max:g} seconds"
+                    raise ConnectionFailed(f"expected {expected}, found part of it")
             return b"".join(found)
         except _FAULTS as error:
             raise _failure(error) from None
@@ -188,8 +180,6 @@ class AsyncAnswer:
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 60.0
-
-_RETRY_MS_MAX = 10_000
 
 
 class AsyncBase:
@@ -230,23 +220,17 @@ class AsyncBase:
             try:
                 return await self._wire.exchange(request)
             except ClientError as error:
-                await self._wait(error, request, attempts)
-
-    async def _wait(
-        self, error: ClientError, request: Request, attempts: Attempts, at_least: float = 0.0
-    ) -> None:
-        """Wait until a request that failed may be sent again; raise its error where it may not be."""
-        seconds = wait_after(error, attempts, repeatable=request.repeatable)
-        if seconds is None:
-            raise error
-        await async_sleep(max(seconds, at_least))
+                await async_sleep(wait_after(error, attempts, repeatable=request.repeatable))
 
     async def _read(self, kind: type[T], request: Request) -> T:
         """Return what the answer to a request says. Raises ClientError."""
         return read_as(kind, await self._send(request))
 
-    async def _object(self, method: str, path: str, **fields: Any) -> JsonObject:
-        """Return the object that answers a request with such fields, but for those that are None."""
+    async def call(self, method: str, path: str, **fields: Any) -> JsonObject:
+        """Return the object that answers a request of any path, such as /v1/admin/keys. Raises ClientError.
+
+        fields  of its query, of PUT and POST of its body; those that are None are left out
+        """
         return read_object(await self._send(request_of(method, path, fields)))
 
     async def _events(self, path: str) -> AsyncGenerator[ServerEvent]:
@@ -265,7 +249,7 @@ class AsyncBase:
                             yield event
                 return
             except ClientError as error:
-                await self._wait(error, request, attempts, min(parser.retry_ms or 0, _RETRY_MS_MAX) / 1000)
+                await async_sleep(wait_after(error, attempts, repeatable=request.repeatable))
             parser.restart()
 
     async def _download(self, path: str, to: Path) -> int:
@@ -275,19 +259,12 @@ class AsyncBase:
         """
         part = to.with_name(f"{to.name}.part")
         attempts, request = Attempts(self._retries), Request("GET", path, repeatable=True)
-        with part.open("wb") as out:
-            while True:
-                try:
-                    async with await self._wire.open(request) as answer:
+        while True:
+            try:
+                async with await self._wire.open(request) as answer:
+                    with part.open("wb") as out:
                         async for piece in answer.parts():
                             out.write(piece)
-                    break
-                except ClientError as error:
-                    await self._wait(error, request, attempts)
-                    out.seek(0)
-                    out.truncate()
-            out.flush()
-            os.fsync(out.fileno())
-            n_bytes = out.tell()
-        part.replace(to)
-        return n_bytes
+                return part.replace(to).stat().st_size
+            except ClientError as error:
+                await async_sleep(wait_after(error, attempts, repeatable=request.repeatable))

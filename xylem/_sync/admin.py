@@ -1,10 +1,10 @@
-"""What admins ask for: jobs, files, aliases, versions, keys."""
+"""What admins ask for: jobs, files, aliases. `call` asks for all else."""
 
 import time
 from collections.abc import Generator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from xylem._sync.base import Base
 from xylem.calls import (
@@ -13,8 +13,8 @@ from xylem.calls import (
     JsonObject,
     Request,
     State,
+    TrainingFields,
     admin_path,
-    alias_path,
     get,
     job_path,
     query,
@@ -42,69 +42,35 @@ class Admin(Base):
         model: str,
         trainer: str,
         data: str | Sequence[str | Mapping[str, Any]],
-        *,
-        valid: str | Mapping[str, Any] | None = None,
-        parameters: Mapping[str, Any] | None = None,
-        weights: str | None = None,
-        seed: int | None = None,
-        thresholds: Mapping[str, Any] | None = None,
-        promotion: Mapping[str, Any] | None = None,
-        idempotency_key: str | None = None,
-        **fields: Any,
+        **fields: Unpack[TrainingFields],
     ) -> Job:
         """Submit a training of a new version; `data` and `valid` name files of the server's data directory.
 
         Or `data` is a list of files and of `{"feedback": {"model": ..., "days": ...}}`, and `valid` is
         `{"feedback": 0.2}`, the newest part of that.
 
-        `fields`: `split`, the share of the rows to measure on instead of `valid`, `label_names`, `calibrate`,
-        and of tables `text_column` (a list), `label_column`, `label_separator` and `delimiter`.
-
         A key for idempotency is made if none is given: a submission that is sent again is the same job.
         """
-        given = {
-            **fields,
-            "model": model,
-            "trainer": trainer,
-            "data": data,
-            "valid": valid,
-            "parameters": parameters,
-            "weights": weights,
-            "seed": seed,
-            "thresholds": thresholds,
-            "promotion": promotion,
-        }
-        return self._read(Job, submission("training", given, idempotency_key))
+        return self._submit("training", model=model, trainer=trainer, data=data, **fields)
 
-    def combine(
-        self,
-        model: str,
-        members: Sequence[str],
-        data: str,
-        *,
-        idempotency_key: str | None = None,
-        **fields: Any,
-    ) -> Job:
+    def combine(self, model: str, members: Sequence[str], data: str, **fields: Any) -> Job:
         """Submit a combination of versions, each NAME or NAME@VERSION; `fields` as `vocabulary`."""
-        given = {"model": model, "members": list(members), "data": data, **fields}
-        return self._read(Job, submission("combine", given, idempotency_key))
+        return self._submit("combine", model=model, members=list(members), data=data, **fields)
 
-    def set_vocabulary(
-        self, model: str, vocabulary: str, *, idempotency_key: str | None = None, **fields: Any
-    ) -> Job:
+    def set_vocabulary(self, model: str, vocabulary: str, **fields: Any) -> Job:
         """Submit another vocabulary for a combined version; `fields`: `version`, `language`, `by`."""
-        given = {"model": model, "vocabulary": vocabulary, **fields}
-        return self._read(Job, submission("vocabulary", given, idempotency_key))
+        return self._submit("vocabulary", model=model, vocabulary=vocabulary, **fields)
 
-    def tune(self, model: str, data: str, *, idempotency_key: str | None = None, **fields: Any) -> Job:
+    def tune(self, model: str, data: str, **fields: Any) -> Job:
         """Submit a tuning of thresholds on a file of the data directory; `fields`: `method`, `version`."""
-        given = {"model": model, "data": data, **fields}
-        return self._read(Job, submission("threshold-tuning", given, idempotency_key))
+        return self._submit("threshold-tuning", model=model, data=data, **fields)
 
-    def batch_job(self, model: str, data: str, *, idempotency_key: str | None = None, **fields: Any) -> Job:
+    def batch_job(self, model: str, data: str, **fields: Any) -> Job:
         """Submit a batch over a file of the data directory; `fields` as `top_r` and `threshold`."""
-        given = {"model": model, "data": data, **fields}
-        return self._read(Job, submission("batch", given, idempotency_key))
+        return self._submit("batch", model=model, data=data, **fields)
+
+    def _submit(self, kind: str, *, idempotency_key: str | None = None, **fields: Any) -> Job:
+        return self._read(Job, submission(kind, fields, idempotency_key))
 
     def job(self, job_id: str) -> Job:
         """Look at a job."""
@@ -159,16 +125,16 @@ class Admin(Base):
 
         `job` is the body of a job of the kind, as `training`.
         """
-        return self._object("POST", SCHEDULES, kind=kind, job=job, cron=cron, rows=rows)
+        return self.call("POST", SCHEDULES, kind=kind, job=job, cron=cron, rows=rows)
 
     def schedules(self) -> list[JsonObject]:
         """List the schedules, the oldest first."""
-        found: list[JsonObject] = (self._object("GET", SCHEDULES))["schedules"]
+        found: list[JsonObject] = (self.call("GET", SCHEDULES))["schedules"]
         return found
 
     def delete_schedule(self, schedule_id: str) -> JsonObject:
         """Remove a schedule; a job that came of it goes on."""
-        return self._object("DELETE", f"{SCHEDULES}/{segment(schedule_id, 'schedule')}")
+        return self.call("DELETE", f"{SCHEDULES}/{segment(schedule_id, 'schedule')}")
 
     def upload(self, name: str, data: str | PathLike[str] | bytes) -> DataFile:
         """Send a file, named by its path, or bytes, to the server's data directory."""
@@ -193,76 +159,25 @@ class Admin(Base):
     ) -> JsonObject:
         """Remove rows of feedback: of some events, or of a day, as 2026-11-23."""
         ids = None if event_ids is None else list(event_ids)
-        return self._object("POST", admin_path(model, "/feedback-rows/delete"), event_ids=ids, day=day)
+        return self.call("POST", admin_path(model, "/feedback-rows/delete"), event_ids=ids, day=day)
 
     def promote(
         self, model: str, version: int | None = None, alias: str = "latest", reason: str | None = None
     ) -> JsonObject:
         """Make an alias name a version; without one, its canary."""
-        return self._object(
-            "POST", admin_path(model, "/promote"), version=version, alias=alias, reason=reason
-        )
+        return self.call("POST", admin_path(model, "/promote"), version=version, alias=alias, reason=reason)
 
     def rollback(
         self, model: str, alias: str = "latest", to: int | None = None, reason: str | None = None
     ) -> JsonObject:
         """Make an alias name the version that it named before, or `to`; while it has a canary, end that."""
-        return self._object("POST", admin_path(model, "/rollback"), alias=alias, to=to, reason=reason)
-
-    def put_canary(
-        self, model: str, version: int, weight: float, alias: str = "latest", reason: str | None = None
-    ) -> JsonObject:
-        """Have a version answer a part of the requests to an alias: `weight`, above 0 and below 1."""
-        path = alias_path(model, alias, "/canary")
-        return self._object("PUT", path, version=version, weight=weight, reason=reason)
-
-    def end_canary(self, model: str, alias: str = "latest") -> JsonObject:
-        """End the canary of an alias; its shadow stays."""
-        return self._object("DELETE", alias_path(model, alias, "/canary"))
-
-    def put_shadow(
-        self, model: str, version: int, share: float = 1.0, alias: str = "latest", reason: str | None = None
-    ) -> JsonObject:
-        """Have a version answer a part of the requests to an alias besides; what it answers is counted."""
-        path = alias_path(model, alias, "/shadow")
-        return self._object("PUT", path, version=version, share=share, reason=reason)
-
-    def end_shadow(self, model: str, alias: str = "latest") -> JsonObject:
-        """End the shadow of an alias; its canary stays."""
-        return self._object("DELETE", alias_path(model, alias, "/shadow"))
-
-    def denied(self, model: str, alias: str = "latest") -> JsonObject:
-        """Return the `labels` that answers of an alias never have, and which are `unknown` to its version."""
-        return self._object("GET", alias_path(model, alias, "/denied"))
-
-    def put_denied(
-        self, model: str, labels: Sequence[str], alias: str = "latest", reason: str | None = None
-    ) -> JsonObject:
-        """Have answers of an alias never have these labels, in place of those before."""
-        return self._object("PUT", alias_path(model, alias, "/denied"), labels=list(labels), reason=reason)
-
-    def end_denied(self, model: str, alias: str = "latest") -> JsonObject:
-        """Have an alias deny no labels any more."""
-        return self._object("DELETE", alias_path(model, alias, "/denied"))
+        return self.call("POST", admin_path(model, "/rollback"), alias=alias, to=to, reason=reason)
 
     def history(
         self, model: str, alias: str | None = None, before: int | None = None, limit: int | None = None
     ) -> JsonObject:
         """Return what the aliases of a model named, when, and who changed them; pages end `before` an id."""
-        return self._object("GET", admin_path(model, "/history"), alias=alias, before=before, limit=limit)
-
-    def delete_model(self, model: str, *, confirm: str) -> JsonObject:
-        """Delete a model with all its versions and aliases; `confirm` must be its name once more."""
-        return self._object("DELETE", admin_path(model), confirm=confirm)
-
-    def delete_version(self, model: str, version: int, *, with_aliases: bool = False) -> JsonObject:
-        """Delete a version that no alias names, or, if asked to, with the aliases that name it."""
-        path = admin_path(model, f"/versions/{int(version)}")
-        return self._object("DELETE", path, with_aliases=True if with_aliases else None)
-
-    def delete_alias(self, model: str, alias: str) -> JsonObject:
-        """Remove an alias; its version stays."""
-        return self._object("DELETE", alias_path(model, alias))
+        return self.call("GET", admin_path(model, "/history"), alias=alias, before=before, limit=limit)
 
     def export_archive(self, model: str, to: str | PathLike[str], version: int | None = None) -> int:
         """Write a version, as an archive, to a file; return its bytes."""
@@ -273,30 +188,3 @@ class Admin(Base):
         """Publish an exported archive as a new version of a model."""
         request = Request("POST", admin_path(model, "/archive"), Path(file), _TAR)
         return read_object(self._send(request))
-
-    def audit(self, before: int | None = None, limit: int | None = None) -> JsonObject:
-        """Return the log of what admins did; pages end `before` an id."""
-        return self._object("GET", "/v1/admin/audit", before=before, limit=limit)
-
-    def keys(self) -> JsonObject:
-        """List the keys, which are not shown themselves."""
-        return self._object("GET", "/v1/admin/keys")
-
-    def create_key(self, name: str, scopes: Sequence[str], **fields: Any) -> JsonObject:
-        """Make a key of some scopes; the answer is the only one that shows it."""
-        return self._object("POST", "/v1/admin/keys", name=name, scopes=list(scopes), **fields)
-
-    def rotate_key(
-        self, key_id: str, overlap_seconds: float = 86_400.0, lifetime_seconds: float | None = None
-    ) -> JsonObject:
-        """Make the next key of the same name and scopes; the old one ends after the overlap.
-
-        The answer is the only one that shows the new key, which lives as long as the old one was made for
-        unless `lifetime_seconds` says otherwise.
-        """
-        path = f"/v1/admin/keys/{segment(key_id, 'key')}/rotate"
-        return self._object("POST", path, overlap_seconds=overlap_seconds, lifetime_seconds=lifetime_seconds)
-
-    def revoke_key(self, key_id: str) -> JsonObject:
-        """Revoke a key."""
-        return self._object("DELETE", f"/v1/admin/keys/{segment(key_id, 'key')}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 import time
 from collections import deque
@@ -16,7 +15,7 @@ from xylem.calls import JsonObject, Request, Target, read_object, request_of
 from xylem.errors import Attempts, BadAnswer, ClientError, ConnectionFailed, Retries, refusal_of, wait_after
 from xylem.events import EventParser, ServerEvent
 from xylem.results import read_as
-from xylem.runtime import Slots, file_parts, sleep
+from xylem.runtime import Semaphore, file_parts, sleep
 
 ANSWER_BYTES_MAX = 256 << 20
 """Of an answer that is held in memory."""
@@ -47,7 +46,7 @@ class Wire:
         self._origin = httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port)
         self._headers = [(name.encode(), value.encode()) for name, value in target.headers.items()]
         self._extensions = {"timeout": {"connect": timeout, "read": timeout, "write": timeout}}
-        self._slots = Slots(_CALLS_MAX)
+        self._turns = Semaphore(_CALLS_MAX)
         self._idle: deque[tuple[httpcore.HTTPConnection, float]] = deque()
         self._is_closed = False
 
@@ -56,15 +55,9 @@ class Wire:
 
         At most 64 are under way, others wait for their turn. Raises ClientError.
         """
-        try:
-            self._slots.take(self._timeout)
-        except TimeoutError:
-            raise ConnectionFailed("expected a turn, found all connections in use", was_sent=False) from None
-        try:
+        with self._turns:
             answer = self.open(request)
             return answer.read(self._timeout)
-        finally:
-            self._slots.give()
 
     def open(self, request: Request) -> Answer:
         """Send a request; return its answer, with its body still to be read, to be closed by who asks.
@@ -165,9 +158,8 @@ class Answer:
                 if n_bytes > ANSWER_BYTES_MAX:
                     raise BadAnswer(f"expected an answer of at most {ANSWER_BYTES_MAX} bytes, found more")
                 if time.monotonic() > deadline:
-                    raise ConnectionFailed(
-                        f"expected the whole answer within {seconds_max:g} seconds, found part of it"
-                    )
+                    expected = f"the whole answer within {seconds_max:g} seconds"
+                    raise ConnectionFailed(f"expected {expected}, found part of it")
             return b"".join(found)
         except _FAULTS as error:
             raise _failure(error) from None
@@ -185,8 +177,6 @@ class Answer:
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 60.0
-
-_RETRY_MS_MAX = 10_000
 
 
 class Base:
@@ -227,21 +217,17 @@ class Base:
             try:
                 return self._wire.exchange(request)
             except ClientError as error:
-                self._wait(error, request, attempts)
-
-    def _wait(self, error: ClientError, request: Request, attempts: Attempts, at_least: float = 0.0) -> None:
-        """Wait until a request that failed may be sent again; raise its error where it may not be."""
-        seconds = wait_after(error, attempts, repeatable=request.repeatable)
-        if seconds is None:
-            raise error
-        sleep(max(seconds, at_least))
+                sleep(wait_after(error, attempts, repeatable=request.repeatable))
 
     def _read(self, kind: type[T], request: Request) -> T:
         """Return what the answer to a request says. Raises ClientError."""
         return read_as(kind, self._send(request))
 
-    def _object(self, method: str, path: str, **fields: Any) -> JsonObject:
-        """Return the object that answers a request with such fields, but for those that are None."""
+    def call(self, method: str, path: str, **fields: Any) -> JsonObject:
+        """Return the object that answers a request of any path, such as /v1/admin/keys. Raises ClientError.
+
+        fields  of its query, of PUT and POST of its body; those that are None are left out
+        """
         return read_object(self._send(request_of(method, path, fields)))
 
     def _events(self, path: str) -> Generator[ServerEvent]:
@@ -260,7 +246,7 @@ class Base:
                             yield event
                 return
             except ClientError as error:
-                self._wait(error, request, attempts, min(parser.retry_ms or 0, _RETRY_MS_MAX) / 1000)
+                sleep(wait_after(error, attempts, repeatable=request.repeatable))
             parser.restart()
 
     def _download(self, path: str, to: Path) -> int:
@@ -270,19 +256,11 @@ class Base:
         """
         part = to.with_name(f"{to.name}.part")
         attempts, request = Attempts(self._retries), Request("GET", path, repeatable=True)
-        with part.open("wb") as out:
-            while True:
-                try:
-                    with self._wire.open(request) as answer:
-                        for piece in answer.parts():
-                            out.write(piece)
-                    break
-                except ClientError as error:
-                    self._wait(error, request, attempts)
-                    out.seek(0)
-                    out.truncate()
-            out.flush()
-            os.fsync(out.fileno())
-            n_bytes = out.tell()
-        part.replace(to)
-        return n_bytes
+        while True:
+            try:
+                with self._wire.open(request) as answer, part.open("wb") as out:
+                    for piece in answer.parts():
+                        out.write(piece)
+                return part.replace(to).stat().st_size
+            except ClientError as error:
+                sleep(wait_after(error, attempts, repeatable=request.repeatable))

@@ -7,14 +7,12 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-import orjson
-
 from xylem import batches, calls
 from xylem._sync.admin import Admin
 from xylem._sync.base import Answer
 from xylem.batches import Part, item_of, parts_of
 from xylem.calls import BatchOptions, Instance, PredictOptions, Request, batch_request, model_path
-from xylem.errors import Attempts, BadAnswer, ClientError
+from xylem.errors import Attempts, BadAnswer, ClientError, wait_after
 from xylem.results import (
     Feedback,
     FeedbackVerdict,
@@ -26,9 +24,8 @@ from xylem.results import (
     Predictions,
     Scores,
     Thresholds,
-    read_as,
 )
-from xylem.runtime import Source, each
+from xylem.runtime import Source, each, sleep
 
 UNDER_WAY = 2
 """Requests of a batch that are sent before the answer to the first is read."""
@@ -147,10 +144,7 @@ class Client(Admin):
         """Return a page of the thresholds of a version; `next_offset` is where the next one begins."""
         path = f"{model_path(model, version, alias)}/thresholds"
         request = calls.get(path, offset=offset, limit=limit, marks_below=marks_below)
-        body = self._send(request)
-        page = read_as(Thresholds, body)
-        details = {name: value for name, value in orjson.loads(body).items() if name != "labels"}
-        return replace(page, details=details)
+        return self._read(Thresholds, request)
 
     def batch(
         self,
@@ -220,7 +214,7 @@ class Client(Admin):
             try:
                 return self._wire.open(asked.request)
             except ClientError as error:
-                self._wait(error, asked.request, asked.attempts)
+                sleep(wait_after(error, asked.attempts, repeatable=True))
 
     def _answers(self, asked: _Sent) -> list[bytes]:
         """Return the answers to the lines of a request, sent again where they are cut off."""
@@ -229,5 +223,5 @@ class Client(Admin):
                 assert asked.answer is not None
                 return asked.part.answers_in(asked.answer.read(math.inf))
             except ClientError as error:
-                self._wait(error, asked.request, asked.attempts)
+                sleep(wait_after(error, asked.attempts, repeatable=True))
             asked.answer = self._opened(asked)

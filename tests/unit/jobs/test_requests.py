@@ -212,12 +212,15 @@ def test_faults_of_the_other_kinds(data: DataRoot) -> None:
     combine = {"model": "m", "members": ["tree", "t@", "A"], "data": "x", "language": "1", "ranker": "best"}
     places = {"members[1]", "members[2]", "data", "language", "ranker", "candidates", "split"}
     assert faults("combine", {**combine, "candidates": 0, "split": 2}, data).keys() == places
-    assert faults("combine", {"members": [], "rerank": ".."}, data).keys() == {
-        "model",
-        "data",
-        "members",
-        "rerank",
-    }
+    places = {"model", "data", "members", "rerank"}
+    assert faults("combine", {"members": [], "rerank": ".."}, data).keys() == places
+    wrong = {"trainer": 5, "parameters": {"x": 1}, "label_names": "..", "split": 0.5, "seed": -1}
+    places = {"model", "trainer", "data", "label_names", "seed"}
+    assert faults("training", wrong, data).keys() == places
+    places = {"model", "vocabulary", "version", "from"}
+    assert faults("vocabulary", {"version": "A!", "from": "b"}, data).keys() == places
+    odd = {"model": "m", "vocabulary": "no", "a.b": 1}
+    assert faults("vocabulary", odd, data).keys() == {"vocabulary", "a.b"}
     vocabulary = {"model": "m", "vocabulary": "x", "by": "!", "thresholds": {}, "version": "A!"}
     extend = {"model": "m", "data": "no", "rows": ["train.jsonl", ".."], "version": "v!", "thresholds": {}}
     assert faults("extend", extend, data).keys() == {"data", "rows[1]", "thresholds", "version"}

@@ -69,6 +69,20 @@ class Place:
         self.desk.leases.succeed(context.claim, result)
         return self.desk.jobs.get(job_id)
 
+    def die(self, job_id: str, at: Callable[[str], None]) -> None:
+        """Run the job as a process that dies where `at` raises Killed."""
+        with pytest.raises(Killed):
+            self.run(job_id, at)
+        self.desk.end_lease(job_id)
+
+    def batch(self, **request: Any) -> Job:
+        return self.run(self.submit("batch", {"model": "m", **request}))
+
+    def predictions(self, job: Job) -> list[Any]:
+        """The answers of a batch, without the ids, of which no two are alike."""
+        lines = self.desk.jobs.result_file(job.id).read_bytes().splitlines()
+        return [{**json.loads(line), "prediction_id": None} for line in lines]
+
     def claimed(self, job_id: str, at: Callable[[str], None] | None = None) -> JobContext:
         claim = self.desk.leases.claim("w")
         assert claim is not None and claim.job.id == job_id
@@ -143,9 +157,7 @@ def test_a_training_tells_its_warnings_and_the_features_that_were_tried(place: P
     request = {**TRAINING, "parameters": {"trees": 1, "features.kind": "auto", "features.rows": 100}}
     job_id = place.submit("training", {**request, "thresholds": {"method": "fta"}})
     if died:
-        with pytest.raises(Killed):
-            place.run(job_id, die_at("estimates"))
-        place.desk.end_lease(job_id)
+        place.die(job_id, die_at("estimates"))
     result = place.run(job_id).result
     assert result is not None
     assert result["warnings"] == [
@@ -237,9 +249,7 @@ def test_a_training_that_died_in_any_phase_is_finished_by_the_next_worker(place:
         if now == phase and (now != "decide" or "measure ofo" in seen):  # not that of the training's figures
             raise Killed
 
-    with pytest.raises(Killed):
-        place.run(job_id, at)
-    place.desk.end_lease(job_id)
+    place.die(job_id, at)
     job = place.run(job_id)
     assert place.store.versions("m") == (1, 2)
     assert (job.version, job.attempts, place.store.resolve("m")) == (2, 2, 2)
@@ -264,9 +274,7 @@ def test_a_worker_that_lost_its_job_publishes_nothing_besides(place: Place) -> N
 
 def test_a_verdict_is_acted_on_once_and_undoes_nobodys_decision(place: Place) -> None:
     job_id = place.submit("training", {**TRAINING, "promotion": rule("latest")})
-    with pytest.raises(Killed):
-        place.run(job_id, die_at("publish"))
-    place.desk.end_lease(job_id)
+    place.die(job_id, die_at("publish"))
     context = place.claimed(job_id)
     run_job(context)  # all is done, but nobody was told
     assert place.store.resolve("m") == 2
@@ -298,9 +306,7 @@ def test_a_combination_and_its_next_vocabulary_are_published_once(place: Place, 
     for number, (kind, request) in enumerate(wanted, 1):
         job_id = place.submit(kind, request)
         if phase is not None:
-            with pytest.raises(Killed):
-                run_job(place.claimed(job_id, die_at(phase)))
-            place.desk.end_lease(job_id)
+            place.die(job_id, die_at(phase))
         done = place.run(job_id)
         assert done.version == number and done.promotion is not None and done.promotion.promoted
         assert done.result is not None and done.result["combined"]["members"].keys() == {"m@1"}
@@ -391,7 +397,7 @@ def test_jobs_read_tables(place: Place, split: bool) -> None:
     tuning = {"model": "m", "data": "valid.csv", "method": "fta", **columns}
     report = place.run(place.submit("threshold-tuning", tuning)).result
     assert report is not None and report["validation_micro_f"] > 50
-    job = place.run(place.submit("batch", {"model": "m", "data": "valid.csv", "text_column": ["title"]}))
+    job = place.batch(data="valid.csv", text_column=["title"])
     assert job.result is not None and (job.result["lines"], job.result["bad"]) == (80, 0)
 
 
@@ -434,14 +440,6 @@ def test_a_tuning_is_kept_with_its_result_or_not_at_all(place: Place) -> None:
     assert tuned is not None and tuned.method == "fta"
 
 
-def predictions(path: Path) -> list[Any]:
-    """The answers of a batch, without the ids, of which no two are alike."""
-    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-    for line in lines:
-        line.pop("prediction_id", None)
-    return lines
-
-
 def batch_data(place: Place, n_rows: int) -> None:
     path = write_data(place.data / "batch.jsonl", n_rows, seed=9)
     with path.open("a") as file:
@@ -450,9 +448,8 @@ def batch_data(place: Place, n_rows: int) -> None:
 
 def test_a_batch_answers_each_line(place: Place) -> None:
     batch_data(place, 50)
-    job = place.run(place.submit("batch", {"model": "m", "data": "batch.jsonl", "top_r": 2}))
-    path = place.desk.jobs.result_file(job.id)
-    lines = predictions(path)
+    job = place.batch(data="batch.jsonl", top_r=2)
+    path, lines = place.desk.jobs.result_file(job.id), place.predictions(job)
     assert job.result == {"lines": 51, "bad": 1, "bytes": path.stat().st_size}
     assert len(lines) == 51 and lines[-1]["error"]["line"] == 51 and len(lines[0]["labels"]) == 2
     assert job.version == 1 and path.name == RESULT
@@ -462,11 +459,8 @@ def test_a_batch_divides_long_texts(place: Place) -> None:
     lines = write_data(place.data / "x.jsonl", 30, seed=9).read_text().splitlines()
     texts = [json.loads(line)["text"] for line in lines]
     (place.data / "long.jsonl").write_text(json.dumps({"text": " ".join(texts * 9)}) + "\n")
-    asked = {"model": "m", "data": "long.jsonl"}
-    whole, divided = (
-        predictions(place.desk.jobs.result_file(place.run(place.submit("batch", asked | more)).id))
-        for more in ({}, {"chunk_characters": 500})
-    )
+    whole = place.predictions(place.batch(data="long.jsonl"))
+    divided = place.predictions(place.batch(data="long.jsonl", chunk_characters=500))
     assert divided[0]["exact"] is False
     assert divided[0]["labels"] != whole[0]["labels"]
 
@@ -479,8 +473,7 @@ def test_a_batch_tells_what_labels_are_called(place: Place) -> None:
     store.put_label_info(
         "m", build_label_info([Subject(name, None, {"fi": f"nimi {name}"}) for name in names])
     )
-    job = place.run(place.submit("batch", {"model": "m", "data": "batch.jsonl", "language": "fi"}))
-    for line in predictions(place.desk.jobs.result_file(job.id))[:5]:
+    for line in place.predictions(place.batch(data="batch.jsonl", language="fi"))[:5]:
         assert line["labels"]
         assert all(label["name"] == f"nimi {label['label']}" for label in line["labels"])
 
@@ -490,9 +483,8 @@ def test_a_batch_that_died_goes_on_where_it_was(place: Place, monkeypatch: pytes
     limits = place.settings.limits.model_copy(update={"block_rows_max": 64})
     place.settings = place.settings.model_copy(update={"limits": limits})
     batch_data(place, 1000)
-    request = {"model": "m", "data": "batch.jsonl"}
-    whole = predictions(place.desk.jobs.result_file(place.run(place.submit("batch", request)).id))
-    job_id = place.submit("batch", request)
+    whole = place.predictions(place.batch(data="batch.jsonl"))
+    job_id = place.submit("batch", {"model": "m", "data": "batch.jsonl"})
     for n_calls in (1, 4, 9):  # each worker dies so many blocks further
         context = place.claimed(job_id)
         calls = [0]
@@ -512,7 +504,7 @@ def test_a_batch_that_died_goes_on_where_it_was(place: Place, monkeypatch: pytes
         with place.desk.database.write() as connection:
             connection.exec_driver_sql("UPDATE jobs SET attempts = 1")
     job = place.run(job_id)
-    assert predictions(place.desk.jobs.result_file(job.id)) == whole
+    assert place.predictions(job) == whole
     assert job.result is not None and job.result["lines"] == 1001 and job.result["bad"] == 1
 
 
@@ -553,9 +545,7 @@ def test_labels_are_added_once_and_tuned_thresholds_stay(place: Place, phase: st
     request = {"model": "kept", "data": "new.jsonl"}
     job_id = place.submit("extend", request)
     if phase is not None:
-        with pytest.raises(Killed):
-            run_job(place.claimed(job_id, die_at(phase)))
-        place.desk.end_lease(job_id)
+        place.die(job_id, die_at(phase))
     done = place.run(job_id)
     assert done.version == 2 and place.store.versions("kept") == (1, 2)
     model = place.store.open("kept")

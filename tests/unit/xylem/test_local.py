@@ -206,30 +206,28 @@ def test_what_may_have_been_meant_is_told(parameters: dict[str, Any], meant: str
         xylem.train(["red apple"], [["a"]], **parameters)
 
 
+def run_python(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
 def test_importing_xylem_imports_nothing_of_the_service() -> None:
     code = "import sys, xylem, xylem.errors; print([m for m in sys.modules if m.split('.')[0] in "
-    code += "('service', 'model_store', 'numba', 'numpy')])"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    done = run_python("-c", code + "('service', 'model_store', 'numba', 'numpy')])")
     assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_the_page_of_examples_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "python.md").read_text()
-    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
-    )
+    done = run_python("-c", "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("fruit 0.") and "labels: row 1: expected" in done.stdout
 
 
 def test_the_tour_runs() -> None:
-    tour = [sys.executable, ROOT / "examples" / "python_tour.py", "400"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(tour, capture_output=True, text=True, env=environment, check=False)
+    done = run_python(ROOT / "examples" / "python_tour.py", "400")
     assert done.returncode == 0, done.stderr
     for said in ("role::program 0.", "on 100 rows", "debtags@1 answers the same", "at tuned thresholds"):
         assert said in done.stdout, said
