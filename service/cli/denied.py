@@ -65,9 +65,13 @@ def deny(
         raise BadParameter("--allow-again: expected --label or --labels, found neither")
     if url is not None and reason:
         raise BadParameter("--url: expected no --reason beside it: an object store keeps no history")
-    change = denials.deny_only(()) if clear else None
-    if names:
-        change = denials.allow_again(names) if allow_again else denials.deny_also(names)
+    change: LabelChange | None = None
+    if allow_again:
+        change = denials.allow_again(names)
+    elif names:
+        change = set(names).union
+    elif clear:
+        change = set[str]().intersection
     if url is not None:
         print_denial(deny_there(url, store, name, alias, change), json)
         return

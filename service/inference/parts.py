@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from model_store.compiled.handles import F32, I32, I64
+from model_store.compiled.handles import I32, I64
 from service.base.rows import SparseRows
 from service.inference.answering import Predictions
 from service.inference.predictor import NodeThresholds, PredictOptions
