@@ -9,6 +9,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import NamedTuple
 
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -71,6 +72,11 @@ class OtlpSender:
             raise BadParameter(
                 f"OTEL_...: expected values that OpenTelemetry takes, found: {error}"
             ) from None
+        if not hasattr(self._exporter, "_client"):  # which sends bytes; it is not public
+            found = version("opentelemetry-exporter-otlp-proto-http")
+            raise BadParameter(
+                f"XYLEM_TRACES: expected OpenTelemetry 1.45, whose exporter sends bytes, found {found}"
+            )
         scope = InstrumentationScope("xylem", code_version())
         none = ReadableSpan("", SpanContext(1, 1, False), resource=resource, instrumentation_scope=scope)
         self._empty: ExportTraceServiceRequest = encode_spans([none])

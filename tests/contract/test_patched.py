@@ -111,7 +111,7 @@ def test_the_frameworks_own_telemetry_can_be_switched_off() -> None:
 
 
 def test_the_exporter_of_spans_has_what_sends_bytes() -> None:
-    """It is not public; the extra `otel` asks for the releases that are known to have it."""
+    """It is not public; without it a server that is to send traces does not start, and says why."""
     exporter = pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
     client = exporter.OTLPSpanExporter()._client
     assert list(inspect.signature(client.export).parameters) == ["data"]

@@ -113,6 +113,15 @@ def test_a_batch_that_is_full_is_sent_before_its_time(
     assert {span.resource["xylem.part"] for span in receiver.spans} == {"serve"}
 
 
+def test_an_exporter_without_what_sends_bytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other:
+        """An exporter of another release."""
+
+    monkeypatch.setattr("service.traces.otel.OTLPSpanExporter", Other)
+    with pytest.raises(BadParameter, match=r"expected OpenTelemetry 1\.45, whose exporter .* found \d+\."):
+        OtlpSender("serve", {})
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "soon", "10000001", "9" * 30, "\u0663"])
 @pytest.mark.parametrize("name", ["MAX_QUEUE_SIZE", "SCHEDULE_DELAY", "MAX_EXPORT_BATCH_SIZE"])
 def test_a_queue_that_cannot_be_is_refused(name: str, value: str) -> None:
