@@ -39,7 +39,7 @@ from service.kernels.search.scores import log_links
 from service.kernels.search.scoring import (
     IN_TURN,
     MAPPED,
-    Parts,
+    CallParts,
     call_scorer,
     last_at_once,
     parts_of,
@@ -62,7 +62,7 @@ def beam_rows(call_at: I64) -> None:
     link, beam_width, top_r, is_sure, allowed, weight, log_threshold = asked
     own_threshold = log_threshold if n_trees == 1 else log_threshold[:0]
     search = Search(link, beam_width, top_r, is_sure, allowed, weight, own_threshold)
-    parts = Parts(ensemble, scorer, rows, search, answers, work, beam)
+    parts = CallParts(ensemble, scorer, rows, search, answers, work, beam)
     block_rows = len(beam.next_size) // n_trees
     for begin in range(call.first, call.last, block_rows):
         end = min(call.last, begin + block_rows)
@@ -84,7 +84,7 @@ def beam_rows(call_at: I64) -> None:
 
 
 @inlined
-def _score_level_of_row(parts: Parts[BeamWorkspace], row: int) -> None:
+def _score_level_of_row(parts: CallParts[BeamWorkspace], row: int) -> None:
     """Score the chunks of one row's level, tree by tree, the best first, and save or offer their children."""
     ensemble, scorer, _, search, _, work, beam = parts
     n_entries = enter_row(ensemble.child_ptr[0], row, beam)
@@ -109,7 +109,7 @@ def _score_level_of_row(parts: Parts[BeamWorkspace], row: int) -> None:
 
 @inlined
 def _score_level_of_block(
-    parts: Parts[BeamWorkspace], begin: int, end: int, level: int, n_level: int
+    parts: CallParts[BeamWorkspace], begin: int, end: int, level: int, n_level: int
 ) -> None:
     """Score the chunks of a level of rows begin .. end - 1, chunk by chunk, in rounds or all at once.
 
@@ -126,7 +126,7 @@ def _score_level_of_block(
 
 
 @inlined
-def _score_entries(parts: Parts[BeamWorkspace], n_entries: int, row_features: int) -> None:
+def _score_entries(parts: CallParts[BeamWorkspace], n_entries: int, row_features: int) -> None:
     """Score the chunks of a block's entries, and save or offer their children.
 
     Entries of one chunk follow each other. A row has about `row_features` features.
@@ -150,7 +150,7 @@ def _score_entries(parts: Parts[BeamWorkspace], n_entries: int, row_features: in
 
 
 @inlined
-def _take_children(parts: Parts[BeamWorkspace], k: int, slot: int) -> None:
+def _take_children(parts: CallParts[BeamWorkspace], k: int, slot: int) -> None:
     """Save the leaves among the children of the k-th entry, whose margins are there, and offer the others."""
     ensemble, _, _, search, answers, work, beam = parts
     margins = work.margins[slot]
@@ -168,7 +168,9 @@ def _take_children(parts: Parts[BeamWorkspace], k: int, slot: int) -> None:
 
 
 @inlined
-def _finish_row(parts: Parts[BeamWorkspace], given: Parts[BeamWorkspace], row: int, place: int) -> None:
+def _finish_row(
+    parts: CallParts[BeamWorkspace], given: CallParts[BeamWorkspace], row: int, place: int
+) -> None:
     """Write the answer of the block's place-th row from the leaves that its lanes saved.
 
     given   the parts with the thresholds that means must reach

@@ -30,7 +30,7 @@ from service.kernels.search.call import (
     thresholds_of,
 )
 from service.kernels.search.heaps import keep_best, sort_best
-from service.kernels.search.scoring import Parts
+from service.kernels.search.scoring import CallParts
 from service.kernels.search.workspace import BeamWorkspace
 
 _SLACK = np.float32(1e-4)
@@ -69,7 +69,7 @@ def save_leaves(
 
 
 @inlined
-def keep_best_leaves(parts: Parts[BeamWorkspace], lane: int) -> None:
+def keep_best_leaves(parts: CallParts[BeamWorkspace], lane: int) -> None:
     """Offer all that a lane saved to its heap of labels, by the logarithms of their keys."""
     beam = parts.own
     n_saved = beam.saved_size[lane]
@@ -85,7 +85,7 @@ def keep_best_leaves(parts: Parts[BeamWorkspace], lane: int) -> None:
 
 @inlined
 def keep_children(
-    parts: Parts[BeamWorkspace], lane: int, node: int, score: np.float32, log_p: F32, are_leaves: bool
+    parts: CallParts[BeamWorkspace], lane: int, node: int, score: np.float32, log_p: F32, are_leaves: bool
 ) -> None:
     """Offer the leaves or the inner nodes among a node's children to a lane's heap of labels or of nodes.
 
@@ -118,7 +118,7 @@ def keep_children(
 
 
 @inlined
-def keep_best_means(parts: Parts[BeamWorkspace], first_lane: int) -> None:
+def keep_best_means(parts: CallParts[BeamWorkspace], first_lane: int) -> None:
     """Put the labels with the best means of a row's lanes in the heap of its first lane, with their keys.
 
     Every lane's heap has been filled by keep_best_leaves. The trees are added in their order. With thresholds
@@ -184,7 +184,7 @@ def _most_of(search: Search, lane: int, saved: int, beam: BeamWorkspace) -> np.f
 
 @inlined
 def _mean_of(
-    parts: Parts[BeamWorkspace], label: int, tree: int, floor: np.float32, first_lane: int
+    parts: CallParts[BeamWorkspace], label: int, tree: int, floor: np.float32, first_lane: int
 ) -> np.float32:
     """Return a label's mean probability; -1 if a tree before `tree` had its leaf above the floor already."""
     ensemble, search, beam = parts.ensemble, parts.search, parts.own
@@ -265,7 +265,7 @@ def end_of_round(search: Search, done: int, n_level: int) -> int:
 
 
 @inlined
-def rank_leaves(parts: Parts[BeamWorkspace], lane: int) -> np.float32:
+def rank_leaves(parts: CallParts[BeamWorkspace], lane: int) -> np.float32:
     """Bring a lane's heap of labels up to date; return the key of which a node may not fall short."""
     if parts.ensemble.child_ptr[0] == 1:
         keep_best_leaves(parts, lane)
@@ -315,7 +315,7 @@ def enter_row(n_trees: int, row: int, beam: BeamWorkspace) -> int:
 
 
 @inlined
-def enter_round(parts: Parts[BeamWorkspace], begin: int, end: int, done: int, until: int) -> int:
+def enter_round(parts: CallParts[BeamWorkspace], begin: int, end: int, done: int, until: int) -> int:
     """Make the lanes' nodes done .. until - 1 that are to be scored entries, by chunk; return how many.
 
     A counting sort: chunks are numbered as their nodes are, and of one chunk the rows ascend.

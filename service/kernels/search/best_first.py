@@ -36,7 +36,14 @@ from service.kernels.search.scores import (
     record_children,
     start_row,
 )
-from service.kernels.search.scoring import IN_TURN, Parts, call_scorer, last_at_once, parts_of, start_turns
+from service.kernels.search.scoring import (
+    IN_TURN,
+    CallParts,
+    call_scorer,
+    last_at_once,
+    parts_of,
+    start_turns,
+)
 
 
 @kernel
@@ -61,7 +68,7 @@ def best_first_rows(call_at: I64) -> None:
 
 
 @inlined
-def _search(parts: Parts[QueueWorkspace], row: int) -> int:
+def _search(parts: CallParts[QueueWorkspace], row: int) -> int:
     """Leave the best labels of one row in the heap best_*; return their number.
 
     best_* holds logarithms of keys for one tree, keys for several. front_score[0] is left as the logarithm of
@@ -135,7 +142,7 @@ def threshold_rows(call_at: I64) -> None:
 
 
 @inlined
-def _search_above(parts: Parts[QueueWorkspace]) -> tuple[int, int]:
+def _search_above(parts: CallParts[QueueWorkspace]) -> tuple[int, int]:
     """Go through the queue of a row; return (labels kept in best_*, leaves in leaf_seen).
 
     With one tree the labels that pass go to best_*; with several, a leaf of each candidate to leaf_seen.
@@ -177,7 +184,7 @@ def _search_above(parts: Parts[QueueWorkspace]) -> tuple[int, int]:
 
 
 @inlined
-def _keep_means(parts: Parts[QueueWorkspace], n_best: int, n_seen: int) -> int:
+def _keep_means(parts: CallParts[QueueWorkspace], n_best: int, n_seen: int) -> int:
     """Add the labels of leaf_seen whose mean over the trees passes to best_*; return their number."""
     ensemble, _, _, search, _, work, queue = parts
     for i in range(n_seen):

@@ -19,7 +19,15 @@ from service.kernels.search.call import Call, charge, clear_cost, write_answer
 from service.kernels.search.feature_map import begin_piece, unmap_features
 from service.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
 from service.kernels.search.scorer import is_narrow
-from service.kernels.search.scoring import IN_TURN, MAPPED, NARROW, Parts, call_scorer, last_at_once, parts_of
+from service.kernels.search.scoring import (
+    IN_TURN,
+    MAPPED,
+    NARROW,
+    CallParts,
+    call_scorer,
+    last_at_once,
+    parts_of,
+)
 from service.kernels.search.workspace import RoutingWorkspace
 
 _MULTIWAY = LINK_CODES["multiway"]
@@ -29,7 +37,7 @@ NO_ROOM = -1
 
 
 @inlined
-def go_down(parts: Parts[RoutingWorkspace], first: int, last: int) -> int:
+def go_down(parts: CallParts[RoutingWorkspace], first: int, last: int) -> int:
     """Send rows first .. last - 1 down all trees; return the number of leaves in leaf_*, or NO_ROOM.
 
     The leaves of a row and tree come by ascending id: nodes are numbered level by level, and entered so.
@@ -56,7 +64,7 @@ def go_down(parts: Parts[RoutingWorkspace], first: int, last: int) -> int:
 
 
 @inlined
-def _score_level(parts: Parts[RoutingWorkspace], n_entries: int, n_leaves: int) -> tuple[int, int]:
+def _score_level(parts: CallParts[RoutingWorkspace], n_entries: int, n_leaves: int) -> tuple[int, int]:
     """Score the entries of a level and have their rows enter children; return (n_next or NO_ROOM, n_leaves).
 
     Entries of one node follow each other.
@@ -104,7 +112,7 @@ def _is_room(ensemble: TreeEnsemble, k: int, n_next: int, n_leaves: int, routing
 
 @inlined
 def _enter_children(
-    parts: Parts[RoutingWorkspace], k: int, n_next: int, n_leaves: int, margins: F32
+    parts: CallParts[RoutingWorkspace], k: int, n_next: int, n_leaves: int, margins: F32
 ) -> tuple[int, int]:
     """Have the k-th entry's row enter children of its node by their margins; return (n_next, n_leaves)."""
     ensemble, routing = parts.ensemble, parts.own

@@ -18,7 +18,7 @@ from model_store.ensemble import TreeEnsemble
 from model_store.extras import Rerank
 from service.kernels.search.call import threshold_of
 from service.kernels.search.heaps import keep_best
-from service.kernels.search.scoring import Parts
+from service.kernels.search.scoring import CallParts
 from service.kernels.search.subtrees import log_of
 from service.kernels.search.workspace import RoutingWorkspace
 
@@ -124,7 +124,7 @@ def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, la
 
 
 @inlined
-def rank_labels(parts: Parts[RoutingWorkspace], n_seen: int, row: int, rerank: Rerank) -> int:
+def rank_labels(parts: CallParts[RoutingWorkspace], n_seen: int, row: int, rerank: Rerank) -> int:
     """Leave the best of label_seen in the heap best_*; return their number. Clears label_sum.
 
     With re-ranking arrays the labels are re-ranked by the row, but for those whose score could not enter the

@@ -45,7 +45,7 @@ _BLOCK_BITS = np.uint32(BLOCK_BITS)
 _GROUP_BITS = np.uint32(GROUP_BITS)
 
 
-class Scored(NamedTuple):
+class ScorerParts(NamedTuple):
     """What the scorer reads and writes.
 
     sparse, dense   of the ensemble in their types; in the ensemble itself they have none here
@@ -82,7 +82,7 @@ def find_blocks(ensemble: TreeEnsemble, node: int, indices: I32, work: Workspace
 
 
 @inlined
-def find_rows(scored: Scored, node: int, indices: I32, values: F32, stage: int) -> None:
+def find_rows(scored: ScorerParts, node: int, indices: I32, values: F32, stage: int) -> None:
     """Find the dense rows and the numbers of the sparse rows of the row's features in the blocks found."""
     ensemble, _, dense, _, _, work = scored
     if _is_full(indices, work):
@@ -163,14 +163,14 @@ def find_words(ensemble: TreeEnsemble, sparse: NDArray[Any], node: int, work: Wo
 
 
 @inlined
-def score_children(scored: Scored, node: int, stage: int, slot: int) -> None:
+def score_children(scored: ScorerParts, node: int, stage: int, slot: int) -> None:
     """Add up the margins of a node's children from the rows found, into margins[slot], padded with zeros."""
     n_bytes = add_rows(scored, node, stage, slot)
     finish_margins(scored.ensemble, node, n_bytes, scored.work, slot)
 
 
 @inlined
-def add_rows(scored: Scored, node: int, stage: int, slot: int) -> np.int64:
+def add_rows(scored: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
     """Add up the rows found, in margins[slot], padded with zeros; return the bytes of their weights."""
     ensemble, sparse, dense, _, _, work = scored
     width = children_width(ensemble, node)
@@ -261,7 +261,7 @@ def place(index: int | np.integer[Any]) -> np.uint64:
 
 
 @inlined
-def score_next(scored: Scored, k: int, n_entries: int, slot: int) -> None:
+def score_next(scored: ScorerParts, k: int, n_entries: int, slot: int) -> None:
     """Score the k-th entry as `scoring.IN_TURN` says, into margins[slot]."""
     ensemble, sparse, _, rows, entries, work = scored
     turns = work.turns
@@ -288,7 +288,7 @@ def _row_bounds(entries: Entries, k: int, rows: Rows) -> tuple[int, int]:
 
 
 @inlined
-def find_all(scored: Scored, node: int, low: int, high: int) -> None:
+def find_all(scored: ScorerParts, node: int, low: int, high: int) -> None:
     """Find what a node's chunk has for the features low .. high - 1 of the rows, with nothing to overlap."""
     ensemble, sparse, _, rows, _, work = scored
     indices = rows.indices[low:high]
@@ -312,7 +312,7 @@ def is_narrow(ensemble: TreeEnsemble, node: int) -> bool:
 
 
 @inlined
-def add_narrow_rows(scored: Scored, node: int, row: int, slot: int) -> None:
+def add_narrow_rows(scored: ScorerParts, node: int, row: int, slot: int) -> None:
     """Do what `scoring.NARROW` says for one row, into margins[slot].
 
     The bits and the costs are those of MAPPED.

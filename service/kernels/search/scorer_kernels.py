@@ -12,7 +12,7 @@ from model_store.compiled.handles import I64, empty_handle, struct_at
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.call import Call, Rows
 from service.kernels.search.scorer import (
-    Scored,
+    ScorerParts,
     add_narrow_rows,
     add_rows,
     children_width,
@@ -76,11 +76,11 @@ def _score(call_at: I64, way: int, one: int, other: int, n: int, samples: Sample
 
 
 @inlined
-def _scored(call_at: I64, samples: Samples) -> Scored:
+def _scored(call_at: I64, samples: Samples) -> ScorerParts:
     call = struct_at(Call, call_at)
     stored, ensemble = struct_at(TreeEnsemble, call.ensemble, samples), struct_at(TreeEnsemble, call.ensemble)
     rows, entries = struct_at(Rows, call.rows), struct_at(Entries, call.entries)
-    return Scored(ensemble, stored.sparse, stored.dense, rows, entries, struct_at(Workspace, call.work))
+    return ScorerParts(ensemble, stored.sparse, stored.dense, rows, entries, struct_at(Workspace, call.work))
 
 
 @inlined

@@ -21,7 +21,7 @@ from model_store.ensemble import LANES, LINK_CODES, TreeEnsemble
 from model_store.extras import Calibration
 from service.kernels.search.calibrated import calibrated
 from service.kernels.search.call import Call
-from service.kernels.search.scoring import ALONE, Parts, call_scorer, parts_of
+from service.kernels.search.scoring import ALONE, CallParts, call_scorer, parts_of
 from service.kernels.search.workspace import Entries
 
 HINGE3, LOGISTIC, SOFTMAX = (LINK_CODES[link] for link in ("hinge3", "logistic", "softmax"))
@@ -141,7 +141,7 @@ def start_row(ensemble: TreeEnsemble, row: int, queue: QueueWorkspace) -> None:
 
 
 @inlined
-def record_children(parts: Parts[QueueWorkspace], node: int, margins: F32) -> None:
+def record_children(parts: CallParts[QueueWorkspace], node: int, margins: F32) -> None:
     """Turn the margins of the node's children into their log-scores."""
     ensemble, queue = parts.ensemble, parts.own
     score = queue.node_score[node]
@@ -154,7 +154,7 @@ def record_children(parts: Parts[QueueWorkspace], node: int, margins: F32) -> No
 
 
 @inlined
-def expand(parts: Parts[QueueWorkspace], node: int) -> None:
+def expand(parts: CallParts[QueueWorkspace], node: int) -> None:
     """See to it that the children of a node whose log-score is known have theirs."""
     queue = parts.own
     if queue.node_stamp[parts.ensemble.child_ptr[node]] != queue.stamp[0]:
@@ -163,7 +163,7 @@ def expand(parts: Parts[QueueWorkspace], node: int) -> None:
 
 
 @inlined
-def label_probability(parts: Parts[QueueWorkspace], label: int) -> np.float32:
+def label_probability(parts: CallParts[QueueWorkspace], label: int) -> np.float32:
     """Return the label's probability, scoring the chunks on its paths that are not scored yet."""
     ensemble, queue = parts.ensemble, parts.own
     n_trees = ensemble.label_leaf.shape[0]

@@ -44,7 +44,7 @@ class Scorer(NamedTuple):
 Own = TypeVar("Own")
 
 
-class Parts(NamedTuple, Generic[Own]):
+class CallParts(NamedTuple, Generic[Own]):
     """What a Call leads to: what the steps of a traversal work with. `own`: the traversal's own buffers."""
 
     ensemble: TreeEnsemble
@@ -57,13 +57,13 @@ class Parts(NamedTuple, Generic[Own]):
 
 
 @inlined
-def parts_of(call_at: I64, own: type[Own]) -> Parts[Own]:
+def parts_of(call_at: I64, own: type[Own]) -> CallParts[Own]:
     """Return the parts of a Call whose own buffers are a struct of this class."""
     call = struct_at(Call, call_at)
     ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
     rows, search = struct_at(Rows, call.rows), struct_at(Search, call.search)
     answers, work = struct_at(Answers, call.answers), struct_at(Workspace, call.work)
-    return Parts(ensemble, scorer, rows, search, answers, work, struct_at(own, call.own))
+    return CallParts(ensemble, scorer, rows, search, answers, work, struct_at(own, call.own))
 
 
 @inlined
