@@ -1,7 +1,5 @@
 """From the trees that a trainer leaves to the arrays of a TreeEnsemble, its weights rounded to fewer bits."""
 
-from __future__ import annotations
-
 from itertools import zip_longest
 from typing import Any, cast
 

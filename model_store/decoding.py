@@ -1,7 +1,5 @@
 """A built ensemble read again: the shapes of its trees, and its chunks as a trainer leaves them."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """How schemathesis writes our bodies. It loads this (SCHEMATHESIS_HOOKS), in an environment without us."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -12,8 +12,6 @@
 The import is fast: what a name needs is imported at its first use.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING
 

@@ -4,8 +4,6 @@ numba's cache refuses a directory that it cannot write to: a read-only image cou
 read where it can only be read. Where it cannot be used at all, that costs time, not the call.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Callable

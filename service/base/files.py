@@ -1,7 +1,5 @@
 """What names of data files say: how they are packed, and whether they are in an object store."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

@@ -1,7 +1,5 @@
 """`xylem combine` and `xylem models vocabulary`: models, and names of concepts, made one version."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 

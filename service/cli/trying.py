@@ -1,7 +1,5 @@
 """`xylem try`: from a file of texts with labels to a model that answers in the console."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`xylem tune`: the trainer and parameters that are best on held-out rows, published."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, NamedTuple
 

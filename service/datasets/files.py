@@ -1,7 +1,5 @@
 """What `--data` names: a file, a directory, a pattern of names; here or in an object store."""
 
-from __future__ import annotations
-
 import glob
 from collections.abc import Iterator, Sequence
 from pathlib import Path

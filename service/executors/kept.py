@@ -1,7 +1,5 @@
 """Results of steps that are kept in files until the work is done: begun again, it goes on from them."""
 
-from __future__ import annotations
-
 import fcntl
 import inspect
 import os

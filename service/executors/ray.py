@@ -3,8 +3,6 @@
 Nothing here imports Ray before it is asked for: `pip install 'xylem-serve[ray]'`.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import math

@@ -1,7 +1,5 @@
 """Texts to bytes, and what each character is to a word: letters, marks, blanks, scripts without blanks."""
 
-from __future__ import annotations
-
 import functools
 import re
 import unicodedata

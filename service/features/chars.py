@@ -1,7 +1,5 @@
 """Text to tf-idf rows of character n-grams, alone or beside words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

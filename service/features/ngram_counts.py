@@ -1,7 +1,5 @@
 """The n-grams of a block of texts with their counts, and the sums of many blocks."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

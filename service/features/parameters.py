@@ -1,7 +1,5 @@
 """What can be chosen about features: one class of parameters a kind."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path

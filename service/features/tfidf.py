@@ -1,7 +1,5 @@
 """Text to tf-idf rows, with scikit-learn's semantics and the fitted state in arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """A vocabulary that grows while texts are read."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_store.compiled.decorators import kernel

@@ -1,7 +1,5 @@
 """Words as they count: without stop words, and each by its stem or lemma."""
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence

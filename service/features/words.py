@@ -1,7 +1,5 @@
 """Texts to words, and words to the spans of their n-grams."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ inner_inds[indptr[i]:indptr[i + 1]]. The last row is the bias's. Source: files o
 src/mat_util.rs. Other releases name their fields otherwise, and are refused.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

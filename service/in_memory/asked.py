@@ -1,7 +1,5 @@
 """What a model of this process answers: labels of instances, their scores, and why."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Models of this process, made of what a caller has at hand or opened in a store."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from json import dumps

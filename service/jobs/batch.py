@@ -6,8 +6,6 @@ the data they answer and how long they are: a later run cuts off what came after
 and goes on.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -4,8 +4,6 @@ It confines itself before it imports what works. Its last line to MESSAGES, a de
 why there is none; what it writes to standard output and error is the job's log.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

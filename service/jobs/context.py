@@ -1,7 +1,5 @@
 """What the run of a job works with."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a job's process tells its worker as lines of JSON through a pipe, and is told at its start."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

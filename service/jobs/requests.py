@@ -3,8 +3,6 @@
 Whether names, trainers and parameters are good is for `service.jobs.kinds` to say.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag

@@ -4,8 +4,6 @@ Every worker looks for schedules that are due. A run is a job whose idempotency 
 number of the run: so one job comes of it, however many workers look, and wherever one of them is killed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json

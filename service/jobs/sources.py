@@ -1,7 +1,5 @@
 """The rows of jobs that fit: files and feedback joined into one file, and lines of a file divided in two."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator

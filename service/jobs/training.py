@@ -5,8 +5,6 @@ job, and the store takes one such; thresholds are tuned only if the version has 
 before the alias moves, and later acted on once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

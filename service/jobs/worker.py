@@ -5,8 +5,6 @@ It imports nothing that computes. Each of its threads has one job at a time; a j
 worker.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json

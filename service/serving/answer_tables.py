@@ -1,7 +1,5 @@
 """Answers as a table: rows of a Parquet file, in the place of lines of JSON."""
 
-from __future__ import annotations
-
 from typing import Any, BinaryIO, Self
 
 import orjson

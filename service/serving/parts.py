@@ -4,8 +4,6 @@ Each part of the answers is there whole or not at all. `_plan.json` beside them 
 a second run makes those that are missing, and of no other prediction.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress

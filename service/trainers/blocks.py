@@ -5,8 +5,6 @@ after block. Source: Yu, Hsieh, Chang, Lin 2012, "Large linear classification wh
 algorithm 2, by dual coordinate descent.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rows that never meet: they are held in blocks, counted, summed by label and dealt anew by steps."""
 
-from __future__ import annotations
-
 from functools import reduce
 from itertools import islice, pairwise
 from operator import add

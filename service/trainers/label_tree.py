@@ -1,7 +1,5 @@
 """Trainers `label-tree`, clusters of labels with linear classifiers at the nodes, and `ovr`, one node."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import sqrt

@@ -5,8 +5,6 @@ package is only loaded when its trainer is asked for; what is wrong with it is t
 distribution. Nothing that is installed can take the place of a trainer of our own, or stop one.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace

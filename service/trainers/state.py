@@ -1,7 +1,5 @@
 """What a training that learns row by row leaves beside its model, so that another one goes on from there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple

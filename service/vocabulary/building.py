@@ -1,7 +1,5 @@
 """Sequences of word ids -> the arrays of a trie; and whether such arrays may be read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sequences of words in a text -> the concepts that have such names, and the features of each: kernels."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Texts to the concepts whose names they have: rows of features, a block of columns for each concept."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple

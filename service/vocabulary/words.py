@@ -1,7 +1,5 @@
 """Names and texts to words, and words of names to numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 

@@ -5,8 +5,6 @@ re-ranking of candidates by boosted trees (Burges 2010, "From RankNet to LambdaR
 here each candidate is fitted by itself).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What a combined version is made of before it has a ranker: members, labels, and names of concepts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple

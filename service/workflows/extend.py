@@ -1,7 +1,5 @@
 """`xylem extend`: labels added to a version, and thresholds that go on with its next one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from model_store.checks import LABEL_COUNTS

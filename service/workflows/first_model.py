@@ -1,7 +1,5 @@
 """A first model of a file of texts alone: what `xylem try` does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A training that goes on from a version: labels added, other rows learnt, or the passes that are left."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Training rows that a version keeps, so that it can be extended, and old rows and new ones together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ from then on; those that the new vocabulary lacks are labels no more. A label ke
 key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path

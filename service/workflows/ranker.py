@@ -1,7 +1,5 @@
 """The ranker of a combined version: fitted by scikit-learn to candidates of labelled rows, kept as arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

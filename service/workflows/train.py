@@ -1,7 +1,5 @@
 """Train on a data file and publish what comes of it."""
 
-from __future__ import annotations
-
 import resource
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Tune a version's thresholds on a labelled file: what `xylem thresholds` does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who may import whom: the table, and the walk over the syntax trees that holds the code to it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -4,8 +4,6 @@ It is a part of what JSON allows, as in `service.kernels.text.sparse_json`: what
 characters that Python must look at, lead to the last place of the data.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

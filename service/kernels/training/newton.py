@@ -9,8 +9,6 @@ logistic regression" (the direction by conjugate gradients). Deviation: one whol
 region: old weights are near the optimum.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ which child; its weights packed into a sparse chunk.
 that a node's labels, and each child's, are consecutive.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

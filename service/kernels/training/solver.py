@@ -16,8 +16,6 @@ then unfinished. It returns the epochs that it took; after `epochs_max` of them,
 children (bit c: child c) that are not done.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Predict requests and lines of a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias
 

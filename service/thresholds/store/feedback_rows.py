@@ -4,8 +4,6 @@ A row is a line of a data file, `{"event_id": ..., "text": ..., "labels": [...]}
 most, and each stays for so many days; the oldest go first, within TRIM_SECONDS.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections import Counter

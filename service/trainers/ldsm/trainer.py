@@ -1,7 +1,5 @@
 """Trainer `ldsm`: an ensemble of logarithm-depth decision trees that may send a row several ways."""
 
-from __future__ import annotations
-
 import heapq
 from dataclasses import dataclass
 from typing import Literal, Self

@@ -1,7 +1,5 @@
 """The state of an online tree as arrays, and back: its nodes, and the contents of their tables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

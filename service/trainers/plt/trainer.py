@@ -1,7 +1,5 @@
 """Trainer `plt`: probabilistic label trees, whose scores are probabilities by the chain rule."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Literal, Self
 

@@ -1,7 +1,5 @@
 """Trainers `fastxml` and `pfastrexml`: forests of decision trees whose splits rank labels well."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

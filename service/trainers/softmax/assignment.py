@@ -1,7 +1,5 @@
 """All labels of a tree dealt anew to its nodes, from the root down: see `dealing`."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_store.compiled.decorators import inlined, kernel

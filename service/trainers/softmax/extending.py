@@ -5,8 +5,6 @@ label's node, else both become children of a new node. The nodes above new label
 rows of all labels below them; no other node sees another distribution than before.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

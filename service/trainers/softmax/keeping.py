@@ -1,7 +1,5 @@
 """The state of a softmax training as arrays, and back: all that its next step depends on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Trees that get new labels: what they learn, what stays to the bit, groups divided, weights of all types."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`xylem extend` and its bad input: files, versions that cannot be extended, rows that come twice."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

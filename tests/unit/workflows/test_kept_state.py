@@ -1,7 +1,5 @@
 """The state of a learner: what is refused in a sentence, what hostile numbers do, and what never reads it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Trees of softmax nodes that get new labels: what they learn, what stays to the bit, and who has none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
