@@ -117,9 +117,11 @@ class _SolveWork:
     n_features: int
 
     def workspace(self) -> I32:
+        """Return the rank of each feature, 0: none has one."""
         return np.zeros(self.n_features, np.int32)
 
     def run(self, work: _Work, rank: I32, stop: U8) -> list[Chunk]:
+        """Return the classifiers of an item."""
         if work.tile >= 0:
             with TemporaryFile(buffering=0) as duals:
                 return [self._solve_top(work, duals.fileno(), rank, stop)]
